@@ -1,0 +1,2 @@
+//! The ottla command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! (grows in the commits that follow)

@@ -1,0 +1,1 @@
+//! Derive for the wire schema.

@@ -1,0 +1,16 @@
+//! The bytes that client, broker and disk agree on: record batches, their checksums and codecs, and varints.
+//!
+//! ```text
+//!   records --BatchBuilder--> Sealed (a chain of frozen bytes) ~~ network, disk ~~> Batches --Records--> views
+//! ```
+//!
+//! Nothing here owns a socket, a clock or a lock. Whoever wants a record's bytes gets slices of the buffer the
+//! batch arrived in; whoever writes records writes them once, straight into the batch.
+
+pub mod batch;
+pub mod chain;
+pub mod crc;
+pub mod varint;
+
+pub use batch::{BatchHeader, Batches, Compression, TimestampType};
+pub use chain::{Chain, FileSlice, Piece, ReadAt};
