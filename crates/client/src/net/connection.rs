@@ -11,9 +11,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use ottla_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::{ErrorCode, Request, frame};
+use ottla_wire::frames::FrameBuffer;
 use ottla_wire::{Chain, Piece};
 use rustc_hash::FxHashMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -24,8 +25,6 @@ use super::connector::{Connector, Io};
 use crate::config::Config;
 use crate::error::Error;
 
-/// What one read asks for while no large frame is under way.
-const READ_BYTES: usize = 16 << 10;
 /// Pieces handed to one vectored write; the kernel takes 1024 at most.
 const WRITE_PIECES_MAX: usize = 64;
 
@@ -345,69 +344,23 @@ async fn write_chain(io: &mut WriteHalf<Box<dyn Io>>, frame: Chain) -> std::io::
 }
 
 async fn read_frames(inner: Rc<Inner>, mut io: ReadHalf<Box<dyn Io>>, response_bytes_max: usize) {
-    let mut buf = BytesMut::with_capacity(READ_BYTES);
-    loop {
-        match read_frame(&mut io, &mut buf, response_bytes_max).await {
-            Ok(frame) => {
-                if let Err(reason) = dispatch(&inner, frame) {
-                    inner.close(reason);
-                    return;
-                }
-            }
-            Err(reason) => {
-                inner.close(reason);
-                return;
-            }
+    let mut frames = FrameBuffer::new(response_bytes_max);
+    let reason = loop {
+        match frames.next_frame() {
+            Ok(Some(frame)) => match dispatch(&inner, frame) {
+                Ok(()) => continue,
+                Err(reason) => break reason,
+            },
+            Ok(None) => {}
+            Err(error) => break error.to_string(),
         }
-    }
-}
-
-/// The next frame without its length. Small ones share the read buffer; a large one is read into its own.
-async fn read_frame(
-    io: &mut ReadHalf<Box<dyn Io>>,
-    buf: &mut BytesMut,
-    response_bytes_max: usize,
-) -> Result<Bytes, String> {
-    let read = |result: std::io::Result<usize>| match result {
-        Ok(0) => Err("closed by the broker".to_owned()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("read: {error}")),
+        match io.read_buf(frames.spare()).await {
+            Ok(0) => break "closed by the broker".to_owned(),
+            Ok(_) => {}
+            Err(error) => break format!("read: {error}"),
+        }
     };
-    let size = loop {
-        if let Some(head) = buf.first_chunk::<4>() {
-            break frame::frame_size(*head, response_bytes_max).map_err(|error| error.to_string())?;
-        }
-        if buf.capacity() - buf.len() < READ_BYTES / 4 {
-            buf.reserve(READ_BYTES);
-        }
-        read(io.read_buf(buf).await)?;
-    };
-    buf.advance(4);
-    if buf.len() >= size {
-        return Ok(buf.split_to(size).freeze());
-    }
-    if size <= READ_BYTES {
-        while buf.len() < size {
-            if buf.capacity() < READ_BYTES {
-                buf.reserve(READ_BYTES);
-            }
-            read(io.read_buf(buf).await)?;
-        }
-        return Ok(buf.split_to(size).freeze());
-    }
-    // The capacity grows with what has really come, so that a claimed length alone costs nothing.
-    let mut frame = BytesMut::with_capacity(size.min(1 << 20).max(buf.len()));
-    frame.extend_from_slice(buf);
-    buf.clear();
-    while frame.len() < size {
-        let left = size - frame.len();
-        if frame.capacity() == frame.len() {
-            frame.reserve(left.min(frame.len().max(1 << 20)));
-        }
-        let mut limited = bytes::BufMut::limit(&mut frame, left);
-        read(io.read_buf(&mut limited).await)?;
-    }
-    Ok(frame.freeze())
+    inner.close(reason);
 }
 
 /// Hands a frame to the request at the head of the line. A frame of another correlation id means that the stream is
