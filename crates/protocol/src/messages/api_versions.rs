@@ -39,20 +39,14 @@ pub struct ApiVersion {
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct SupportedFeatureKey {
-    #[field(versions = "3+")]
     pub name: String,
-    #[field(versions = "3+")]
     pub min_version: i16,
-    #[field(versions = "3+")]
     pub max_version: i16,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct FinalizedFeatureKey {
-    #[field(versions = "3+")]
     pub name: String,
-    #[field(versions = "3+")]
     pub max_version_level: i16,
-    #[field(versions = "3+")]
     pub min_version_level: i16,
 }

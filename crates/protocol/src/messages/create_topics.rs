@@ -11,7 +11,6 @@ pub struct CreateTopicsRequest {
     pub topics: Vec<CreatableTopic>,
     #[field(default = 60000)]
     pub timeout_ms: i32,
-    #[field(versions = "1+")]
     pub validate_only: bool,
 }
 
@@ -39,7 +38,7 @@ pub struct CreatableTopicConfig {
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(versions = "2-7", flexible = "5+")]
 pub struct CreateTopicsResponse {
-    #[field(versions = "2+", ignorable)]
+    #[field(ignorable)]
     pub throttle_time_ms: i32,
     pub topics: Vec<CreatableTopicResult>,
 }
@@ -50,7 +49,7 @@ pub struct CreatableTopicResult {
     #[field(versions = "7+", ignorable)]
     pub topic_id: Uuid,
     pub error_code: ErrorCode,
-    #[field(versions = "1+", nullable = "0+", ignorable)]
+    #[field(ignorable)]
     pub error_message: Option<String>,
     #[field(versions = "5+", tag = 0, ignorable)]
     pub topic_config_error_code: ErrorCode,
@@ -64,14 +63,10 @@ pub struct CreatableTopicResult {
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct CreatableTopicConfigs {
-    #[field(versions = "5+")]
     pub name: String,
-    #[field(versions = "5+")]
     pub value: Option<String>,
-    #[field(versions = "5+")]
     pub read_only: bool,
-    #[field(versions = "5+", default = -1, ignorable)]
+    #[field(default = -1, ignorable)]
     pub config_source: i8,
-    #[field(versions = "5+")]
     pub is_sensitive: bool,
 }

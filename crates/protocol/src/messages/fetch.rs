@@ -17,9 +17,9 @@ pub struct FetchRequest {
     pub replica_state: ReplicaState,
     pub max_wait_ms: i32,
     pub min_bytes: i32,
-    #[field(versions = "3+", default = i32::MAX, ignorable)]
+    #[field(default = i32::MAX, ignorable)]
     pub max_bytes: i32,
-    #[field(versions = "4+", ignorable)]
+    #[field(ignorable)]
     pub isolation_level: i8,
     #[field(versions = "7+", ignorable)]
     pub session_id: i32,
@@ -34,9 +34,9 @@ pub struct FetchRequest {
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct ReplicaState {
-    #[field(versions = "15+", default = -1)]
+    #[field(default = -1)]
     pub replica_id: i32,
-    #[field(versions = "15+", default = -1)]
+    #[field(default = -1)]
     pub replica_epoch: i64,
 }
 
@@ -72,14 +72,13 @@ pub struct ForgottenTopic {
     pub topic: String,
     #[field(versions = "13+", ignorable)]
     pub topic_id: Uuid,
-    #[field(versions = "7+")]
     pub partitions: Vec<i32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(versions = "4-18", flexible = "12+")]
 pub struct FetchResponse {
-    #[field(versions = "1+", ignorable)]
+    #[field(ignorable)]
     pub throttle_time_ms: i32,
     #[field(versions = "7+", ignorable)]
     pub error_code: ErrorCode,
@@ -104,7 +103,7 @@ pub struct PartitionData {
     pub partition_index: i32,
     pub error_code: ErrorCode,
     pub high_watermark: i64,
-    #[field(versions = "4+", default = -1, ignorable)]
+    #[field(default = -1, ignorable)]
     pub last_stable_offset: i64,
     #[field(versions = "5+", default = -1, ignorable)]
     pub log_start_offset: i64,
@@ -114,7 +113,7 @@ pub struct PartitionData {
     pub current_leader: LeaderIdAndEpoch,
     #[field(versions = "12+", tag = 2)]
     pub snapshot_id: SnapshotId,
-    #[field(versions = "4+", ignorable)]
+    #[field(ignorable)]
     pub aborted_transactions: Option<Vec<AbortedTransaction>>,
     #[field(versions = "11+", default = -1)]
     pub preferred_read_replica: i32,
@@ -123,17 +122,17 @@ pub struct PartitionData {
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct EpochEndOffset {
-    #[field(versions = "12+", default = -1)]
+    #[field(default = -1)]
     pub epoch: i32,
-    #[field(versions = "12+", default = -1)]
+    #[field(default = -1)]
     pub end_offset: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct LeaderIdAndEpoch {
-    #[field(versions = "12+", default = -1)]
+    #[field(default = -1)]
     pub leader_id: i32,
-    #[field(versions = "12+", default = -1)]
+    #[field(default = -1)]
     pub leader_epoch: i32,
 }
 
@@ -147,20 +146,15 @@ pub struct SnapshotId {
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct AbortedTransaction {
-    #[field(versions = "4+")]
     pub producer_id: i64,
-    #[field(versions = "4+")]
     pub first_offset: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct NodeEndpoint {
-    #[field(versions = "16+")]
     pub node_id: i32,
-    #[field(versions = "16+")]
     pub host: String,
-    #[field(versions = "16+")]
     pub port: i32,
-    #[field(versions = "16+", default = null)]
+    #[field(default = null)]
     pub rack: Option<String>,
 }

@@ -47,9 +47,9 @@ pub struct ListOffsetsTopicResponse {
 pub struct ListOffsetsPartitionResponse {
     pub partition_index: i32,
     pub error_code: ErrorCode,
-    #[field(versions = "1+", default = -1)]
+    #[field(default = -1)]
     pub timestamp: i64,
-    #[field(versions = "1+", default = -1)]
+    #[field(default = -1)]
     pub offset: i64,
     #[field(versions = "4+", default = -1)]
     pub leader_epoch: i32,

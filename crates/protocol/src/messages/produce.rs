@@ -9,7 +9,7 @@ use crate::uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(api = Produce, versions = "3-13", flexible = "9+", response = ProduceResponse)]
 pub struct ProduceRequest {
-    #[field(versions = "3+", default = null)]
+    #[field(default = null)]
     pub transactional_id: Option<String>,
     pub acks: i16,
     pub timeout_ms: i32,
@@ -35,7 +35,7 @@ pub struct PartitionProduceData {
 #[message(versions = "3-13", flexible = "9+")]
 pub struct ProduceResponse {
     pub responses: Vec<TopicProduceResponse>,
-    #[field(versions = "1+", ignorable)]
+    #[field(ignorable)]
     pub throttle_time_ms: i32,
     #[field(versions = "10+", tag = 0)]
     pub node_endpoints: Vec<NodeEndpoint>,
@@ -55,7 +55,7 @@ pub struct PartitionProduceResponse {
     pub index: i32,
     pub error_code: ErrorCode,
     pub base_offset: i64,
-    #[field(versions = "2+", default = -1, ignorable)]
+    #[field(default = -1, ignorable)]
     pub log_append_time_ms: i64,
     #[field(versions = "5+", default = -1, ignorable)]
     pub log_start_offset: i64,
@@ -69,28 +69,24 @@ pub struct PartitionProduceResponse {
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct BatchIndexAndErrorMessage {
-    #[field(versions = "8+")]
     pub batch_index: i32,
-    #[field(versions = "8+", default = null)]
+    #[field(default = null)]
     pub batch_index_error_message: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct LeaderIdAndEpoch {
-    #[field(versions = "10+", default = -1)]
+    #[field(default = -1)]
     pub leader_id: i32,
-    #[field(versions = "10+", default = -1)]
+    #[field(default = -1)]
     pub leader_epoch: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Message)]
 pub struct NodeEndpoint {
-    #[field(versions = "10+")]
     pub node_id: i32,
-    #[field(versions = "10+")]
     pub host: String,
-    #[field(versions = "10+")]
     pub port: i32,
-    #[field(versions = "10+", default = null)]
+    #[field(default = null)]
     pub rack: Option<String>,
 }
