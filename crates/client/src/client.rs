@@ -67,7 +67,11 @@ impl Client {
     }
 
     /// A client whose engine the caller runs: the seam of tests and simulation. `seed` decides every random choice.
-    pub fn with_engine(config: Config, connector: Arc<dyn Connector>, seed: u64) -> Result<(Self, Engine), Error> {
+    pub fn with_engine(
+        config: Config,
+        connector: Arc<dyn Connector>,
+        seed: u64,
+    ) -> Result<(Self, Engine), Error> {
         config.validate()?;
         let config = Arc::new(config);
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -76,7 +80,8 @@ impl Client {
         let engine = Engine::new(config.clone(), connector, produce.clone(), receiver, rng);
         // Addresses are checked now, not in a thread that nobody listens to.
         crate::cluster::brokers::check_addresses(&config.bootstrap_servers)?;
-        let shared = Shared { config, produce, commands: Mutex::new(Some(commands)), thread: Mutex::new(None) };
+        let shared =
+            Shared { config, produce, commands: Mutex::new(Some(commands)), thread: Mutex::new(None) };
         Ok((Self { shared: Arc::new(shared) }, engine))
     }
 

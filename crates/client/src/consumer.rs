@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_wire::{BatchHeader, RecordRef, Records};
+use ottla_wire::{BatchHeader, RecordIter, RecordRef, Records};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -101,13 +101,8 @@ impl Batch {
     /// # Errors
     /// Records that contradict their batch; those before stand.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = Result<RecordRef<'_>, Error>> {
-        let from = self.from;
-        self.sets
-            .iter()
-            .flat_map(|set| set.iter().map(move |record| record.map_err(|error| self.corrupt(set.header(), &error))))
-            // A fetch from the middle of a batch brings the whole batch.
-            .filter(move |record| record.as_ref().map_or(true, |record| record.offset >= from))
+    pub fn iter(&self) -> BatchIter<'_> {
+        BatchIter { batch: self, sets: self.sets.iter(), current: None }
     }
 
     /// The records, each owning slices of the response they came in.
@@ -130,6 +125,44 @@ impl Batch {
             partition: self.partition,
             offset: header.base_offset,
             reason: error.to_string(),
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Batch {
+    type Item = Result<RecordRef<'a>, Error>;
+    type IntoIter = BatchIter<'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Walks the records of a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct BatchIter<'a> {
+    batch: &'a Batch,
+    sets: std::slice::Iter<'a, Records>,
+    current: Option<(RecordIter<'a>, &'a BatchHeader)>,
+}
+
+impl<'a> Iterator for BatchIter<'a> {
+    type Item = Result<RecordRef<'a>, Error>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((records, header)) = &mut self.current {
+                match records.next() {
+                    // A fetch from the middle of a batch brings the whole batch.
+                    Some(Ok(record)) if record.offset < self.batch.from => continue,
+                    Some(Ok(record)) => return Some(Ok(record)),
+                    Some(Err(error)) => return Some(Err(self.batch.corrupt(header, &error))),
+                    None => {}
+                }
+            }
+            let set = self.sets.next()?;
+            self.current = Some((set.iter(), set.header()));
         }
     }
 }
@@ -281,7 +314,10 @@ impl Consumer {
     }
 
     /// The group's committed offsets of these partitions; those without one are missing in the answer.
-    pub async fn committed(&self, partitions: &[TopicPartition]) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    pub async fn committed(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         self.ask(|answer| Control::Committed(partitions.to_vec(), answer)).await
     }
 
@@ -331,7 +367,10 @@ impl Consumer {
         &self.client
     }
 
-    async fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Control) -> Result<T, Error> {
+    async fn ask<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Control,
+    ) -> Result<T, Error> {
         let (answer, received) = oneshot::channel();
         self.control.send(make(answer)).map_err(|_| Error::Closed)?;
         received.await.unwrap_or(Err(Error::Closed))

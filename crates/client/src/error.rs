@@ -59,7 +59,9 @@ pub enum Error {
         reason: String,
     },
     /// The position does not exist (any more) and `auto.offset.reset` is `error`.
-    #[error("topic `{topic}` partition {partition}: offset {offset} is out of range and auto.offset.reset is `error`")]
+    #[error(
+        "topic `{topic}` partition {partition}: offset {offset} is out of range and auto.offset.reset is `error`"
+    )]
     OffsetOutOfRange {
         /// Topic.
         topic: String,
@@ -187,9 +189,9 @@ impl ProduceError {
     /// Whether the same record may succeed later without anybody changing anything.
     pub fn is_retriable(&self) -> bool {
         match &self.kind {
-            ProduceErrorKind::TimedOut { .. } | ProduceErrorKind::QueueFull { .. } | ProduceErrorKind::NoMetadata => {
-                true
-            }
+            ProduceErrorKind::TimedOut { .. }
+            | ProduceErrorKind::QueueFull { .. }
+            | ProduceErrorKind::NoMetadata => true,
             ProduceErrorKind::Broker { code, .. } => code.is_retriable(),
             ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::NoSuchPartition { .. }

@@ -29,11 +29,10 @@ mod produce;
 mod producer;
 mod record;
 
-pub use admin::{Admin, GroupDescription, GroupListing, MemberDescription, NewTopic, OffsetAt, TopicDescription};
 pub use client::Client;
 pub use config::properties;
 pub use config::{Acks, Config, Isolation, OffsetReset};
-pub use consumer::{Batch, Consumer, Event, Polled, StartAt, TopicPartition};
+pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition};
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};

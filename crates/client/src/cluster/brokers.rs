@@ -68,7 +68,11 @@ impl Peer {
 }
 
 impl Brokers {
-    pub(crate) fn new(config: Arc<Config>, connector: Arc<dyn Connector>, rng: fastrand::Rng) -> Result<Self, Error> {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        connector: Arc<dyn Connector>,
+        rng: fastrand::Rng,
+    ) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
         let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect();
         Ok(Self {
@@ -86,7 +90,8 @@ impl Brokers {
         let mut nodes = self.nodes.borrow_mut();
         for broker in &response.brokers {
             let port = broker.port as u16;
-            let moved = nodes.get(&broker.node_id).is_none_or(|peer| peer.host != broker.host || peer.port != port);
+            let moved =
+                nodes.get(&broker.node_id).is_none_or(|peer| peer.host != broker.host || peer.port != port);
             if moved {
                 nodes.insert(broker.node_id, Peer::new(broker.host.clone(), port));
             }
@@ -128,7 +133,8 @@ impl Brokers {
         self.rng.borrow_mut().shuffle(&mut bootstrap);
         known.extend(bootstrap);
         for peer in &known {
-            let open = peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.connection.clone());
+            let open =
+                peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.connection.clone());
             if let Some(connection) = open.filter(|connection| connection.is_open()) {
                 return Ok(connection);
             }
@@ -195,7 +201,8 @@ fn parse_addresses(servers: &str) -> Result<Vec<(String, u16)>, Error> {
 
 /// Splits `host[:port]`; IPv6 addresses stand in brackets when a port follows.
 fn parse_address(text: &str) -> Result<(String, u16), Error> {
-    let bad = |reason: &str| Error::Config(format!("bootstrap.servers: `{text}`: {reason}; expected host[:port]"));
+    let bad =
+        |reason: &str| Error::Config(format!("bootstrap.servers: `{text}`: {reason}; expected host[:port]"));
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or_else(|| bad("`[` without `]`"))?;
         match after.strip_prefix(':') {
@@ -216,9 +223,11 @@ fn parse_address(text: &str) -> Result<(String, u16), Error> {
     }
     let port = match port {
         None => DEFAULT_PORT,
-        Some(port) => {
-            port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("the port is not a number from 1 to 65535"))?
-        }
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| bad("the port is not a number from 1 to 65535"))?,
     };
     Ok((host.to_owned(), port))
 }

@@ -35,7 +35,8 @@ impl Layout {
         for topic in response.topics {
             let Some(name) = topic.name else { continue };
             let old = self.topics.get(name.as_str());
-            let count = topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
+            let count =
+                topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
             let mut partitions = vec![PartitionLayout { leader: None, leader_epoch: -1 }; count];
             for partition in &topic.partitions {
                 let Some(slot) = partitions.get_mut(partition.partition_index as usize) else { continue };
@@ -53,7 +54,10 @@ impl Layout {
                 }
             }
             // A topic that vanishes for a moment keeps its partitions; producers go on where they were (KAFKA C7).
-            if topic.error_code != ErrorCode::None && partitions.is_empty() && let Some(old) = old {
+            if topic.error_code != ErrorCode::None
+                && partitions.is_empty()
+                && let Some(old) = old
+            {
                 partitions.clone_from(&old.partitions);
                 partitions.iter_mut().for_each(|partition| partition.leader = None);
             }
@@ -66,7 +70,8 @@ impl Layout {
     pub(crate) fn is_unsettled(&self, wanted: &BTreeSet<Arc<str>>) -> bool {
         wanted.iter().any(|topic| {
             self.topics.get(topic).is_none_or(|layout| {
-                layout.error != ErrorCode::None || layout.partitions.iter().any(|partition| partition.leader.is_none())
+                layout.error != ErrorCode::None
+                    || layout.partitions.iter().any(|partition| partition.leader.is_none())
             })
         })
     }
@@ -83,7 +88,8 @@ impl TopicLayout {
     }
 
     pub(crate) fn forget_leader(&mut self, partition: i32) {
-        let slot = usize::try_from(partition).ok().and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
+        let slot =
+            usize::try_from(partition).ok().and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
         if let Some(slot) = slot {
             slot.leader = None;
         }

@@ -34,7 +34,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: Arc<Config>, connector: Arc<dyn Connector>, rng: fastrand::Rng) -> Result<Rc<Self>, Error> {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        connector: Arc<dyn Connector>,
+        rng: fastrand::Rng,
+    ) -> Result<Rc<Self>, Error> {
         Ok(Rc::new(Self {
             brokers: Brokers::new(config.clone(), connector, rng)?,
             config,
@@ -92,7 +96,8 @@ impl Cluster {
 
     /// Adds a topic to those that are kept fresh.
     pub(crate) fn want(&self, topic: &Arc<str>) {
-        if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().topics.contains_key(topic) {
+        if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().topics.contains_key(topic)
+        {
             self.urgent.set(true);
             self.refresh();
         }
@@ -122,7 +127,11 @@ impl Cluster {
     }
 
     /// Waits until `topic` is known, or until `deadline`: then the error says what is missing.
-    pub(crate) async fn await_topic(&self, topic: &Arc<str>, deadline: Instant) -> Result<TopicLayout, Error> {
+    pub(crate) async fn await_topic(
+        &self,
+        topic: &Arc<str>,
+        deadline: Instant,
+    ) -> Result<TopicLayout, Error> {
         let started = Instant::now();
         let mut changes = self.changes();
         self.want(topic);
@@ -155,7 +164,10 @@ impl Cluster {
                 Some(names) => Some(
                     names
                         .iter()
-                        .map(|name| MetadataRequestTopic { name: Some((*name).to_owned()), ..Default::default() })
+                        .map(|name| MetadataRequestTopic {
+                            name: Some((*name).to_owned()),
+                            ..Default::default()
+                        })
                         .collect(),
                 ),
             },

@@ -36,9 +36,15 @@ pub(crate) struct Cursors {
 
 impl Cursors {
     /// Runs `change` on one partition's cursor, if it is assigned, and tells the fetcher.
-    pub(crate) fn update<T>(&self, topic: &str, partition: i32, change: impl FnOnce(&mut Cursor) -> T) -> Option<T> {
+    pub(crate) fn update<T>(
+        &self,
+        topic: &str,
+        partition: i32,
+        change: impl FnOnce(&mut Cursor) -> T,
+    ) -> Option<T> {
         let mut list = self.list.borrow_mut();
-        let cursor = list.iter_mut().find(|cursor| cursor.partition == partition && *cursor.topic == *topic)?;
+        let cursor =
+            list.iter_mut().find(|cursor| cursor.partition == partition && *cursor.topic == *topic)?;
         let result = change(cursor);
         self.changed.notify_one();
         Some(result)
@@ -109,7 +115,8 @@ impl Fetcher {
     fn pump(&mut self, now: Instant) -> Option<Instant> {
         let mut wake_at: Option<Instant> = None;
         let mut by_leader: Vec<(i32, Vec<Asked>)> = Vec::new();
-        let mut list = self.cursors.list.borrow_mut();
+        let cursors = self.cursors.clone();
+        let mut list = cursors.list.borrow_mut();
         for cursor in list.iter_mut() {
             if let Some(until) = cursor.blocked_until.filter(|until| *until > now) {
                 wake_at = Some(wake_at.map_or(until, |at| at.min(until)));
@@ -126,19 +133,23 @@ impl Fetcher {
                 self.cluster.refresh();
                 continue;
             };
-            let asked =
-                Asked { topic: cursor.topic.clone(), partition: cursor.partition, offset, seeks: cursor.seeks };
+            let asked = Asked {
+                topic: cursor.topic.clone(),
+                partition: cursor.partition,
+                offset,
+                seeks: cursor.seeks,
+            };
             match by_leader.iter_mut().find(|(node, _)| *node == leader) {
                 Some((_, partitions)) => partitions.push(asked),
                 None => by_leader.push((leader, vec![asked])),
             }
         }
         drop(list);
-        let config = &self.cluster.config;
+        let queued_bytes_max = self.cluster.config.queued_bytes_max;
         for (node, mut asked) in by_leader {
             // One response per leader may lie in the inbox beside the one that is polled: fetching goes on as soon as
             // there is room for another, without any fixed pause.
-            if self.busy.contains(&node) || self.inbox.bytes() >= config.queued_bytes_max {
+            if self.busy.contains(&node) || self.inbox.bytes() >= queued_bytes_max {
                 continue;
             }
             // Who comes first in a request is served first: take turns.
@@ -193,7 +204,9 @@ impl Fetcher {
                     topics,
                     ..Default::default()
                 };
-                connection.call(FETCH_VERSION_MAX, config.request_timeout + config.fetch_wait_max, request).await
+                connection
+                    .call(FETCH_VERSION_MAX, config.request_timeout + config.fetch_wait_max, request)
+                    .await
             };
             let result = fetching.await;
             let _ = events.send(Event::Fetched { node, asked, result });
@@ -274,7 +287,8 @@ impl Fetcher {
             let cap = self.cluster.config.decompressed_bytes_max;
             let backoff = self.cluster.config.retry_backoff;
             let mut list = self.cursors.list.borrow_mut();
-            let found = list.iter_mut().find(|cursor| cursor.partition == *partition && cursor.topic == *topic);
+            let found =
+                list.iter_mut().find(|cursor| cursor.partition == *partition && cursor.topic == *topic);
             let Some(cursor) = found else { continue };
             cursor.in_flight = false;
             if cursor.seeks != *seeks {
@@ -291,7 +305,15 @@ impl Fetcher {
                     aborted.sort_unstable();
                     let records = answer.records.and_then(|chain| chain.to_bytes().ok());
                     let high_watermark = answer.high_watermark;
-                    cursor.on_answer(*offset, answer.error_code, high_watermark, records, aborted, generation, cap)
+                    cursor.on_answer(
+                        *offset,
+                        answer.error_code,
+                        high_watermark,
+                        records,
+                        aborted,
+                        generation,
+                        cap,
+                    )
                 }
             };
             match next {
@@ -299,7 +321,8 @@ impl Fetcher {
                 Next::Nothing => {}
                 Next::Retry { refresh } => {
                     cursor.attempts += 1;
-                    let pause = backoff.saturating_mul(1 << cursor.attempts.min(6)).min(Duration::from_secs(1));
+                    let pause =
+                        backoff.saturating_mul(1 << cursor.attempts.min(6)).min(Duration::from_secs(1));
                     cursor.blocked_until = Some(now + pause);
                     if refresh {
                         self.cluster.forget_leader(topic, *partition);

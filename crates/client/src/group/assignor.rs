@@ -19,8 +19,11 @@ pub(crate) fn range(
         subscriptions.keys().map(|member| (member.clone(), Vec::new())).collect();
     for (topic, count) in partition_counts {
         let name: Arc<str> = topic.as_str().into();
-        let members: Vec<&String> =
-            subscriptions.iter().filter(|(_, topics)| topics.contains(topic)).map(|(member, _)| member).collect();
+        let members: Vec<&String> = subscriptions
+            .iter()
+            .filter(|(_, topics)| topics.contains(topic))
+            .map(|(member, _)| member)
+            .collect();
         if members.is_empty() {
             continue;
         }
@@ -28,10 +31,8 @@ pub(crate) fn range(
         let mut next = 0;
         for (at, member) in members.into_iter().enumerate() {
             let share = each + usize::from(at < extra);
-            let partitions = (next..next + share).map(|partition| TopicPartition {
-                topic: name.clone(),
-                partition: partition as i32,
-            });
+            let partitions = (next..next + share)
+                .map(|partition| TopicPartition { topic: name.clone(), partition: partition as i32 });
             assignment.entry(member.clone()).or_default().extend(partitions);
             next += share;
         }

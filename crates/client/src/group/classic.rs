@@ -86,9 +86,12 @@ impl Membership {
         self.tasks.abort_all();
         self.shared.replace_assignment(&[]);
         let member_id = self.identity.borrow().member_id.clone();
-        let Some(coordinator) = self.shared.coordinator.as_ref().filter(|_| !member_id.is_empty()) else { return };
+        let Some(coordinator) = self.shared.coordinator.as_ref().filter(|_| !member_id.is_empty()) else {
+            return;
+        };
         let request = |version: i16| {
-            let mut request = LeaveGroupRequest { group_id: coordinator.group().to_owned(), ..Default::default() };
+            let mut request =
+                LeaveGroupRequest { group_id: coordinator.group().to_owned(), ..Default::default() };
             if version >= 3 {
                 let reason = Some("the consumer was closed".to_owned());
                 request.members =
@@ -162,7 +165,8 @@ impl Member {
             self.shared.cluster.want(topic);
         }
         let joined = self.join().await?;
-        let assignments = if joined.leader == joined.member_id { self.assign(&joined).await? } else { Vec::new() };
+        let assignments =
+            if joined.leader == joined.member_id { self.assign(&joined).await? } else { Vec::new() };
         let coordinator = self.coordinator()?;
         let request = |version: i16| {
             let mut request = SyncGroupRequest {
@@ -224,9 +228,8 @@ impl Member {
         let mut subscriptions = BTreeMap::new();
         let mut topics = BTreeSet::new();
         for member in &joined.members {
-            let subscribed = decode_subscription(member.metadata.clone()).map_err(|reason| Error::Protocol {
-                address: format!("member {}", member.member_id),
-                reason,
+            let subscribed = decode_subscription(member.metadata.clone()).map_err(|reason| {
+                Error::Protocol { address: format!("member {}", member.member_id), reason }
             })?;
             topics.extend(subscribed.iter().cloned());
             subscriptions.insert(member.member_id.clone(), subscribed);
@@ -338,7 +341,8 @@ impl Member {
         let interval = self.config().heartbeat_interval;
         loop {
             let beat_at = (Instant::now() + interval).min(deadline);
-            if tokio::time::timeout_at(beat_at, self.told.recv()).await.is_ok() || Instant::now() >= deadline {
+            if tokio::time::timeout_at(beat_at, self.told.recv()).await.is_ok() || Instant::now() >= deadline
+            {
                 return;
             }
             let identity = (self.identity.borrow().generation, self.identity.borrow().member_id.clone());

@@ -117,14 +117,21 @@ pub(crate) async fn fetch_committed(
                 name: name.clone(),
                 partition_indexes: indexes.clone(),
             });
-            OffsetFetchRequest { group_id: group.clone(), topics: Some(topics.collect()), ..Default::default() }
+            OffsetFetchRequest {
+                group_id: group.clone(),
+                topics: Some(topics.collect()),
+                ..Default::default()
+            }
         }
     };
     let response = coordinator
         .call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, |response| {
             let of_groups = response.groups.iter().map(|group| group.error_code);
-            let of_partitions =
-                response.topics.iter().flat_map(|topic| &topic.partitions).map(|partition| partition.error_code);
+            let of_partitions = response
+                .topics
+                .iter()
+                .flat_map(|topic| &topic.partitions)
+                .map(|partition| partition.error_code);
             let of_group_partitions = response
                 .groups
                 .iter()

@@ -20,7 +20,7 @@ use crate::consumer::{Control, TopicPartition};
 use crate::error::Error;
 use crate::fetch::cursor::{Cursor, Position, StartAt};
 use crate::fetch::fetcher::{Cursors, Fetcher, reset_to};
-use crate::fetch::inbox::{Inbox, Item};
+use crate::fetch::inbox::Inbox;
 
 /// What the tasks of one consumer share.
 pub(crate) struct Shared {
@@ -41,7 +41,8 @@ impl Shared {
     pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
         let _ = self.inbox.begin_generation();
         *self.progress() = Progress::default();
-        let cursor = |(at, start): &(TopicPartition, StartAt)| Cursor::new(at.topic.clone(), at.partition, *start);
+        let cursor =
+            |(at, start): &(TopicPartition, StartAt)| Cursor::new(at.topic.clone(), at.partition, *start);
         *self.cursors.list.borrow_mut() = partitions.iter().map(cursor).collect();
         for (at, _) in partitions {
             self.cluster.want(&at.topic);
@@ -62,7 +63,8 @@ impl Shared {
         Ok(partitions
             .into_iter()
             .map(|at| {
-                let start = committed.get(&at).map_or_else(|| reset_to(reset), |offset| StartAt::Offset(*offset));
+                let start =
+                    committed.get(&at).map_or_else(|| reset_to(reset), |offset| StartAt::Offset(*offset));
                 (at, start)
             })
             .collect())
@@ -78,7 +80,8 @@ pub(crate) async fn run(
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
-    let shared = Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, progress, coordinator });
+    let shared =
+        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, progress, coordinator });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     let mut membership: Option<Membership> = None;
@@ -211,4 +214,3 @@ async fn close(shared: &Shared, membership: Option<Membership>) -> Result<(), Er
     }
     result
 }
-

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use ottla_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
-use ottla_protocol::{ErrorCode, Request, frame};
+use ottla_protocol::{ErrorCode, Message, Request, frame};
 use ottla_wire::frames::FrameBuffer;
 use ottla_wire::{Chain, Piece};
 use rustc_hash::FxHashMap;
@@ -123,7 +123,10 @@ impl Connection {
         }
         let ApiVersionsResponse { error_code, api_keys, .. } = response?;
         if error_code != ErrorCode::None {
-            return Err(Error::Broker { what: format!("ApiVersions of {}", self.inner.address), code: error_code });
+            return Err(Error::Broker {
+                what: format!("ApiVersions of {}", self.inner.address),
+                code: error_code,
+            });
         }
         let mut versions = self.inner.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
@@ -170,7 +173,11 @@ impl Connection {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.inner.closed_error()),
             Err(_) => {
-                self.inner.close(format!("{} v{version} not written within {} ms", R::KEY, timeout.as_millis()));
+                self.inner.close(format!(
+                    "{} v{version} not written within {} ms",
+                    R::KEY,
+                    timeout.as_millis()
+                ));
                 Err(self.inner.closed_error())
             }
         }
@@ -222,9 +229,10 @@ impl Connection {
         }
         let correlation_id = self.inner.next_correlation_id.get();
         self.inner.next_correlation_id.set(correlation_id.wrapping_add(1));
-        let frame = frame::encode_request(correlation_id, Some(&self.inner.client_id), version, request).map_err(
-            |error| Error::Protocol { address: self.inner.address.clone(), reason: error.to_string() },
-        )?;
+        let frame =
+            frame::encode_request(correlation_id, Some(&self.inner.client_id), version, request).map_err(
+                |error| Error::Protocol { address: self.inner.address.clone(), reason: error.to_string() },
+            )?;
         tracing::trace!(address = %self.inner.address, api = %R::KEY, version, correlation_id, bytes = frame.len(), "sent");
         if let Some(answer) = answer {
             self.inner.waiting.borrow_mut().push_back(Waiting { correlation_id, answer });
@@ -383,4 +391,3 @@ fn dispatch(inner: &Inner, frame: Bytes) -> Result<(), String> {
         None => Err(format!("answer to request {correlation_id}, and none was due")),
     }
 }
-

@@ -10,7 +10,7 @@ use crate::error::ProduceError;
 use crate::record::RecordMetadata;
 
 /// The outcome of a batch.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Outcome {
     /// Written: offset of the first record (-1 when acks=0 or unknown), and the broker's time if it stamps records.
     Written {
@@ -35,7 +35,13 @@ pub(crate) struct Completion {
 
 impl Completion {
     pub(crate) fn new(topic: Arc<str>, partition: i32) -> Arc<Self> {
-        Arc::new(Self { topic, partition, outcome: OnceLock::new(), waiting: Mutex::default(), done: Condvar::new() })
+        Arc::new(Self {
+            topic,
+            partition,
+            outcome: OnceLock::new(),
+            waiting: Mutex::default(),
+            done: Condvar::new(),
+        })
     }
 
     /// Settles the batch; the first outcome stands.
@@ -52,7 +58,6 @@ impl Completion {
             waker.wake();
         }
     }
-
 }
 
 /// The future outcome of one record: resolves when the broker has acknowledged it or it has failed for good.

@@ -54,7 +54,8 @@ impl Produce {
         for record in block.iter().flatten().flatten() {
             let mut names = record.headers.iter();
             // The first header is ours: the partition that was asked for.
-            let asked = names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
+            let asked =
+                names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
             let headers: Vec<HeaderRef<'_>> =
                 names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
             let parts = Parts {
@@ -79,7 +80,9 @@ impl Produce {
     /// The error for a record that was not taken.
     pub(crate) fn refusal(&self, topic: &Arc<str>, refused: NotTaken) -> ProduceError {
         let (partition, kind) = match refused {
-            NotTaken::NoSuchPartition(partition, count) => (partition, ProduceErrorKind::NoSuchPartition { count }),
+            NotTaken::NoSuchPartition(partition, count) => {
+                (partition, ProduceErrorKind::NoSuchPartition { count })
+            }
             NotTaken::Refused(partition, queue::Refused::TooLarge(bytes)) => {
                 (partition, ProduceErrorKind::TooLarge { bytes, max: self.queues.batch_bytes_max() })
             }
@@ -99,7 +102,12 @@ impl Produce {
                 for open in queue.close() {
                     let kind = ProduceErrorKind::Closed;
                     let persisted = Persisted::NotWritten;
-                    let error = ProduceError { topic: topic.name.clone(), partition: queue.partition, kind, persisted };
+                    let error = ProduceError {
+                        topic: topic.name.clone(),
+                        partition: queue.partition,
+                        kind,
+                        persisted,
+                    };
                     open.completion.complete(Outcome::Failed(Arc::new(error)));
                     self.queues.settle(open.builder.memory(), None);
                 }

@@ -254,7 +254,9 @@ impl Queue {
         }
         let spare = if state.expected_bytes >= SPARE_BYTES_MIN { queues.spare_buffer() } else { None };
         let builder = match spare {
-            Some(buffer) if queues.budget.try_reserve(buffer.capacity(), how) => BatchBuilder::reusing(buffer),
+            Some(buffer) if queues.budget.try_reserve(buffer.capacity(), how) => {
+                BatchBuilder::reusing(buffer)
+            }
             Some(_) => return Err(Refused::Full),
             None => BatchBuilder::new(),
         };

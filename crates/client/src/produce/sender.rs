@@ -226,7 +226,13 @@ impl Sender {
     }
 
     /// Sends one request to `node` if there is reason to; `true` if another may follow.
-    fn send_to(&mut self, node: i32, partitions: &[usize], now: Instant, wake_at: &mut Option<Instant>) -> bool {
+    fn send_to(
+        &mut self,
+        node: i32,
+        partitions: &[usize],
+        now: Instant,
+        wake_at: &mut Option<Instant>,
+    ) -> bool {
         let config = self.produce.config.clone();
         let in_flight = self.leaders.entry(node).or_default().in_flight;
         if in_flight >= config.in_flight_max {
@@ -238,7 +244,9 @@ impl Sender {
         for &at in partitions {
             let partition = &mut self.partitions[at];
             let batch = if let Some(batch) = partition.retry.front() {
-                if partition.in_flight > 0 || (bytes > 0 && bytes + batch.sealed.len() > config.request_bytes_max) {
+                if partition.in_flight > 0
+                    || (bytes > 0 && bytes + batch.sealed.len() > config.request_bytes_max)
+                {
                     continue;
                 }
                 partition.retry.pop_front()
@@ -386,7 +394,13 @@ impl Sender {
                     self.settle(batch, Outcome::Written { base_offset: -1 });
                 }
                 (Ok(_), None) => {
-                    self.on_trouble(at, batch, "the broker's answer leaves this partition out".into(), true, now);
+                    self.on_trouble(
+                        at,
+                        batch,
+                        "the broker's answer leaves this partition out".into(),
+                        true,
+                        now,
+                    );
                 }
                 (Err(error), _) => {
                     // Whatever was sent and not answered may have been written.
@@ -399,7 +413,13 @@ impl Sender {
     }
 
     /// The table of what each error means (the introduction's "temporary", "stale metadata" and "permanent").
-    fn on_partition_answer(&mut self, at: usize, batch: Batch, answer: &PartitionProduceResponse, now: Instant) {
+    fn on_partition_answer(
+        &mut self,
+        at: usize,
+        batch: Batch,
+        answer: &PartitionProduceResponse,
+        now: Instant,
+    ) {
         let code = answer.error_code;
         match code {
             ErrorCode::None => self.settle(batch, Outcome::Written { base_offset: answer.base_offset }),
@@ -421,14 +441,13 @@ impl Sender {
                     let queue = &self.partitions[at].queue;
                     self.cluster.forget_leader(&queue.topic, queue.partition);
                 }
-                let written = matches!(
-                    code,
-                    ErrorCode::RequestTimedOut | ErrorCode::NotEnoughReplicasAfterAppend
-                );
+                let written =
+                    matches!(code, ErrorCode::RequestTimedOut | ErrorCode::NotEnoughReplicasAfterAppend);
                 self.on_trouble(at, batch, code.to_string(), written, now);
             }
             code => {
-                let detail = answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+                let detail =
+                    answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
                 let persisted = Persisted::NotWritten;
                 self.fail(at, batch, ProduceErrorKind::Broker { code, detail }, persisted);
             }
@@ -436,7 +455,14 @@ impl Sender {
     }
 
     /// The batch goes again, unless its time is over.
-    fn on_trouble(&mut self, at: usize, mut batch: Batch, problem: String, possibly_written: bool, now: Instant) {
+    fn on_trouble(
+        &mut self,
+        at: usize,
+        mut batch: Batch,
+        problem: String,
+        possibly_written: bool,
+        now: Instant,
+    ) {
         tracing::debug!(topic = %self.partitions[at].queue.topic, partition = self.partitions[at].queue.partition,
             problem, attempts = batch.attempts, "batch goes again");
         batch.possibly_written |= possibly_written;
@@ -460,7 +486,8 @@ impl Sender {
             timeout_ms: self.produce.config.delivery_timeout.as_millis() as u64,
             last: batch.last_problem.clone(),
         };
-        let persisted = if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
+        let persisted =
+            if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
         self.fail(at, batch, kind, persisted);
     }
 
@@ -503,7 +530,9 @@ impl Sender {
             if !self.partitions[at].active {
                 continue;
             }
-            while let Some(batch) = self.partitions[at].retry.pop_front_if(|batch| now >= batch.created + timeout) {
+            while let Some(batch) =
+                self.partitions[at].retry.pop_front_if(|batch| now >= batch.created + timeout)
+            {
                 self.time_out(at, batch);
             }
             let queue = self.partitions[at].queue.clone();
@@ -592,7 +621,9 @@ impl Sender {
             };
             let result = cluster.call_any(INIT_PRODUCER_ID_VERSION_MAX, request).await.and_then(|response| {
                 match response.error_code {
-                    ErrorCode::None => Ok(ProducerId { id: response.producer_id, epoch: response.producer_epoch }),
+                    ErrorCode::None => {
+                        Ok(ProducerId { id: response.producer_id, epoch: response.producer_epoch })
+                    }
                     code => Err(Error::Broker { what: "InitProducerId".into(), code }),
                 }
             });
@@ -613,7 +644,8 @@ fn seal(
 ) -> Option<Batch> {
     let OpenBatch { builder, completion, created } = open;
     let memory = builder.memory();
-    let mut seal = Seal { compression: config.compression, level: config.compression_level, ..Seal::default() };
+    let mut seal =
+        Seal { compression: config.compression, level: config.compression_level, ..Seal::default() };
     if let Some(id) = producer_id {
         partition.numbering.adopt(id);
         (seal.producer_id, seal.producer_epoch, seal.base_sequence) =
@@ -626,13 +658,16 @@ fn seal(
             let queue = &partition.queue;
             let kind = ProduceErrorKind::Compress(error.to_string());
             let persisted = Persisted::NotWritten;
-            let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
+            let error =
+                ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
             completion.complete(Outcome::Failed(Arc::new(error)));
             produce.queues.settle(memory, None);
             return None;
         }
     };
-    debug_assert!(sealed.header.compression() == Ok(config.compression) || config.compression != Compression::None);
+    debug_assert!(
+        sealed.header.compression() == Ok(config.compression) || config.compression != Compression::None
+    );
     let order = partition.next_order;
     partition.next_order += 1;
     Some(Batch {

@@ -126,7 +126,10 @@ impl Topic {
             *partitions = partitions
                 .iter()
                 .cloned()
-                .chain((partitions.len()..count).map(|partition| Queue::new(self.name.clone(), partition as i32)))
+                .chain(
+                    (partitions.len()..count)
+                        .map(|partition| Queue::new(self.name.clone(), partition as i32)),
+                )
                 .collect();
         }
     }
