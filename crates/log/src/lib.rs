@@ -1,1 +1,2 @@
 //! (grows in the commits that follow)
+pub mod storage;
