@@ -202,7 +202,12 @@ impl<E: IndexEntry> Index<E> {
         self.file.as_ref().map_or(Ok(()), |file| file.set_len(self.len_bytes()))
     }
 
-    /// Gives the file handle back; it is opened anew when needed.
+    /// The file, if there is one.
+    pub(crate) fn file(&self) -> Option<Arc<dyn File>> {
+        self.file.clone()
+    }
+
+    /// The entries as they are now.
     pub(crate) fn view(&self) -> IndexView {
         IndexView { file: self.file.clone(), entries: self.entries }
     }
