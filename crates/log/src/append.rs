@@ -144,9 +144,9 @@ impl Log {
             let header = BatchHeader::parse(&batches[at..]).map_err(|source| self.corrupt(source))?;
             let end = at + header.total_bytes();
             let have = batches.len() - at;
-            let batch = batches.get_mut(at..end).ok_or_else(|| {
-                self.corrupt(BatchError::Truncated { have, need: header.total_bytes() })
-            })?;
+            let batch = batches
+                .get_mut(at..end)
+                .ok_or_else(|| self.corrupt(BatchError::Truncated { have, need: header.total_bytes() }))?;
             let alone = at == 0 && end - at == have;
             let mut header = self.check_batch(now_ms, header, batch, options)?;
             header.base_offset = checked.last_offset + 1;
@@ -201,7 +201,8 @@ impl Log {
             let times = check_records(&header, batch, self.config.decompressed_bytes_max)
                 .map_err(|source| AppendError::InvalidRecords { dir: self.dir.to_string(), source })?;
             earliest = times.earliest;
-            if times.latest != header.max_timestamp && self.config.timestamp_type == TimestampType::CreateTime {
+            if times.latest != header.max_timestamp && self.config.timestamp_type == TimestampType::CreateTime
+            {
                 // Lookups by time rely on it, so it is put right as Kafka does.
                 header.max_timestamp = times.latest;
                 set_max_timestamp(batch, times.latest);
@@ -388,11 +389,8 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times
     let mut times = Times { earliest: i64::MAX, latest: -1 };
     let mut found = 0;
     let mut records = RecordIter::new(header, block);
-    let wrong = |found| RecordError::Count {
-        base_offset: header.base_offset,
-        claimed: header.record_count,
-        found,
-    };
+    let wrong =
+        |found| RecordError::Count { base_offset: header.base_offset, claimed: header.record_count, found };
     for record in &mut records {
         let record = record?;
         if record.offset != header.base_offset.wrapping_add(i64::from(found)) {

@@ -189,7 +189,8 @@ impl TailCache {
         let mut next_offset = offset;
         let mut chain = Chain::new();
         for (number, run) in self.runs.range(first..).enumerate() {
-            let from = if number == 0 && run.span.base_offset < offset { walk_to(&run.bytes, offset) } else { 0 };
+            let from =
+                if number == 0 && run.span.base_offset < offset { walk_to(&run.bytes, offset) } else { 0 };
             let rest = run.bytes.len() - from;
             if rest <= left && run.span.end_offset <= max_offset {
                 chain.push_bytes(run.bytes.slice(from..));
@@ -277,7 +278,8 @@ mod tests {
 
     fn push(cache: &mut TailCache, base_offset: i64, records: usize, value_bytes: usize, position: &mut u64) {
         let bytes = batch(base_offset, records, value_bytes);
-        let span = Span { base_offset, end_offset: base_offset + records as i64, segment: 0, position: *position };
+        let span =
+            Span { base_offset, end_offset: base_offset + records as i64, segment: 0, position: *position };
         *position += bytes.len() as u64;
         cache.push(span, bytes);
     }

@@ -187,7 +187,9 @@ pub enum ReadError {
         end: i64,
     },
     /// The bytes are damaged; what follows them can still be read.
-    #[error("log {dir}: offset {offset} is damaged at position {position} of {file}; the next good one is {next}")]
+    #[error(
+        "log {dir}: offset {offset} is damaged at position {position} of {file}; the next good one is {next}"
+    )]
     Corrupt {
         /// The log's directory.
         dir: String,

@@ -276,7 +276,8 @@ mod tests {
         }
         index.append(&disk, entry(990, 1 << 20)).expect("ignored: the offset does not rise");
         assert_eq!(disk.contents("d/i").expect("there")[..8], [0, 0, 0, 10, 0, 0, 16, 0]);
-        let floor = |target| index.view().last_where(|e: OffsetEntry| e.relative_offset <= target).expect("read");
+        let floor =
+            |target| index.view().last_where(|e: OffsetEntry| e.relative_offset <= target).expect("read");
         assert_eq!(floor(9), None);
         assert_eq!(floor(10), Some(entry(10, 4096)));
         assert_eq!(floor(19), Some(entry(10, 4096)));
@@ -284,7 +285,9 @@ mod tests {
 
         index.truncate(|e| e.relative_offset >= 500).expect("cut");
         assert_eq!((index.last(), index.len_bytes()), (Some(entry(490, 49 * 4096)), 49 * 8));
-        let Ok(Loaded::Sound(again)) = Index::<OffsetEntry>::load(&disk, "d/i".into()) else { panic!("sound") };
+        let Ok(Loaded::Sound(again)) = Index::<OffsetEntry>::load(&disk, "d/i".into()) else {
+            panic!("sound")
+        };
         assert_eq!((again.last(), again.len_bytes()), (index.last(), index.len_bytes()));
     }
 

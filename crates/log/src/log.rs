@@ -278,6 +278,31 @@ impl Log {
         checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &checkpoint::body(&mark))
     }
 
+    /// Removes the log with all its files, and durably so. After an error some may be left: call
+    /// [`Log::remove`] with the same directory.
+    pub fn delete(self) -> Result<(), LogError> {
+        self.tail.close();
+        let (storage, dir) = (self.storage.clone(), self.dir.clone());
+        drop(self);
+        Self::remove(&*storage, &dir)
+    }
+
+    /// Removes whatever is left of a log that is not open.
+    pub fn remove(storage: &dyn Storage, dir: &str) -> Result<(), LogError> {
+        let remove = || -> io::Result<()> {
+            let entries = match storage.list(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                entries => entries?,
+            };
+            for entry in entries {
+                storage.remove(&format!("{dir}/{}", entry.name))?;
+            }
+            storage.remove_dir(dir)?;
+            storage.sync_dir(dir.rfind('/').map_or("", |at| &dir[..at]))
+        };
+        remove().map_err(|source| LogError::Io { dir: dir.to_owned(), doing: "remove it".to_owned(), source })
+    }
+
     // What follows serves the other modules.
 
     #[inline]

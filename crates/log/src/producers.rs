@@ -186,10 +186,6 @@ impl Producers {
         self.map.retain(|_, producer| now_ms.saturating_sub(producer.seen_ms) < expiration_ms);
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.map.clear();
-    }
-
     fn sorted(&self) -> Vec<(i64, &Producer)> {
         let mut all: Vec<_> = self.map.iter().map(|(id, producer)| (*id, producer)).collect();
         all.sort_unstable_by_key(|(id, _)| *id);
@@ -389,7 +385,11 @@ mod tests {
         let last = Some(69);
         assert_eq!(verdict(&all, &header(9, 2, 10, 10)), Verdict::OutOfOrder { last }, "too old to be known");
         assert_eq!(verdict(&all, &header(9, 2, 71, 1)), Verdict::OutOfOrder { last });
-        assert_eq!(verdict(&all, &header(9, 2, 60, 5)), Verdict::OutOfOrder { last }, "half a batch is another");
+        assert_eq!(
+            verdict(&all, &header(9, 2, 60, 5)),
+            Verdict::OutOfOrder { last },
+            "half a batch is another"
+        );
         assert_eq!(verdict(&all, &header(9, 1, 70, 1)), Verdict::Fenced { current: 2 });
         assert_eq!(verdict(&all, &header(9, 3, 70, 1)), Verdict::OutOfOrder { last: None });
         assert_eq!(verdict(&all, &header(9, 3, 0, 1)), Verdict::Append);
@@ -409,7 +409,9 @@ mod tests {
         let crc = ottla_wire::crc::crc32c(&kafka[6..]).to_be_bytes();
         kafka[2..6].copy_from_slice(&crc);
         let read = Producers::decode(&kafka).expect("sound");
-        assert!(matches!(verdict(&read, &header(1, 0, i32::MAX - 1, 4)), Verdict::Duplicate(b) if b.base_offset == 50));
+        assert!(
+            matches!(verdict(&read, &header(1, 0, i32::MAX - 1, 4)), Verdict::Duplicate(b) if b.base_offset == 50)
+        );
         all.note(&header(1, 0, 2, 1), 54, 0, 10);
         assert_eq!(sequence_after(i32::MAX, 1), 0);
     }

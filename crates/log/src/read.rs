@@ -152,7 +152,8 @@ impl Log {
             let Some(view) = self.view_if_newest_is(number, |newest| newest >= timestamp)? else { continue };
             loop {
                 let found = view.locate_time(timestamp, from);
-                let Some((position, header)) = found.map_err(|error| self.lookup_failed(&view, from, error))?
+                let Some((position, header)) =
+                    found.map_err(|error| self.lookup_failed(&view, from, error))?
                 else {
                     break;
                 };
@@ -212,10 +213,8 @@ impl Log {
     ) -> Result<Option<TimestampOffset>, ReadError> {
         let bytes =
             view.load(position, header).map_err(|source| self.read_failed(header.base_offset, source))?;
-        let damaged =
-            || self.lookup_failed(view, header.base_offset, LookupError::Damaged(position));
-        let records =
-            Records::of_batch(&bytes, self.config.decompressed_bytes_max).map_err(|_| damaged())?;
+        let damaged = || self.lookup_failed(view, header.base_offset, LookupError::Damaged(position));
+        let records = Records::of_batch(&bytes, self.config.decompressed_bytes_max).map_err(|_| damaged())?;
         for record in &records {
             let record = record.map_err(|_| damaged())?;
             if is_it(record.timestamp, record.offset) {

@@ -134,12 +134,11 @@ fn load_checkpoints(storage: &dyn Storage, dir: &str) -> Result<Checkpoints, Log
                 version,
                 known: checkpoint::version(),
             }),
-            Err(source) => {
-                Err(LogError::Io { dir: dir.to_owned(), doing: format!("read {name}"), source })
-            }
+            Err(source) => Err(LogError::Io { dir: dir.to_owned(), doing: format!("read {name}"), source }),
         }
     };
-    let one = |body: Option<Vec<u8>>| body.and_then(|body| checkpoint::numbers::<1>(&body)).map_or(0, |[n]| n);
+    let one =
+        |body: Option<Vec<u8>>| body.and_then(|body| checkpoint::numbers::<1>(&body)).map_or(0, |[n]| n);
     Ok((
         one(load(checkpoint::START_OFFSET)?),
         one(load(checkpoint::RECOVERY_POINT)?),
@@ -154,7 +153,12 @@ fn segments_of(sizes: &[(i64, u64)], now_ms: i64) -> Vec<Segment> {
     sizes.iter().zip(ends).map(|((base, size), end)| Segment::existing(*base, end, *size, now_ms)).collect()
 }
 
-fn recover(log: &mut Log, mark: Option<[i64; 3]>, report: &mut RecoveryReport, now_ms: i64) -> io::Result<()> {
+fn recover(
+    log: &mut Log,
+    mark: Option<[i64; 3]>,
+    report: &mut RecoveryReport,
+    now_ms: i64,
+) -> io::Result<()> {
     let storage = log.storage.clone();
     let newest = log.segments.last().map(|segment| [segment.base_offset, segment.size as i64]);
     // A mark counts only if nothing was written after it: then the last segment is exactly as it was.
@@ -339,7 +343,9 @@ pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
 fn read_snapshot(storage: &dyn Storage, path: &str) -> io::Result<Option<Producers>> {
     match read_file(storage, path, SNAPSHOT_BYTES_MAX) {
         Ok(bytes) => Ok(Producers::decode(&bytes)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -215,12 +215,7 @@ fn next_candidate(
     Ok(None)
 }
 
-fn leads_to_the_end(
-    window: &mut Window<'_>,
-    segment: i64,
-    at: u64,
-    first: &BatchHeader,
-) -> io::Result<bool> {
+fn leads_to_the_end(window: &mut Window<'_>, segment: i64, at: u64, first: &BatchHeader) -> io::Result<bool> {
     let (mut at, mut header) = (at, *first);
     loop {
         at += header.total_bytes() as u64;
@@ -281,6 +276,10 @@ mod tests {
             assert_eq!(offsets.len(), len / one);
             assert_eq!((found.end, found.next_offset), ((len / one * one) as u64, 10 + (len / one) as i64));
             assert!(found.bad.is_empty());
+            // A batch ends with a zero: the count of the last record's headers.
+            if len % one == one - 1 {
+                continue;
+            }
             let mut zeros = bytes[..len].to_vec();
             zeros.resize(len + 5000, 0);
             let (offsets, found) = scanned(&zeros);

@@ -238,7 +238,12 @@ impl Segment {
         let log = self.log().clone();
         let walked = walk(&*log, 0, self.size, bad, |header, position| built.note(header, position))?;
         if let Err(position) = walked {
-            tracing::warn!(dir, segment = self.base_offset, position, "damage found: the index ends before it");
+            tracing::warn!(
+                dir,
+                segment = self.base_offset,
+                position,
+                "damage found: the index ends before it"
+            );
         }
         self.install(storage, dir, built);
         Ok(())
@@ -284,12 +289,12 @@ impl Segment {
     fn index(&mut self, storage: &dyn Storage, last_offset: i64, position: u64) {
         let (base_offset, largest) = (self.base_offset, self.largest.unwrap_or(Largest::NONE));
         let files = self.files_mut();
-        let entry = OffsetEntry {
-            relative_offset: (last_offset - base_offset) as i32,
-            position: position as u32,
-        };
-        let written =
-            files.offsets.append(storage, entry).and_then(|()| append_time(files, storage, base_offset, largest));
+        let entry =
+            OffsetEntry { relative_offset: (last_offset - base_offset) as i32, position: position as u32 };
+        let written = files
+            .offsets
+            .append(storage, entry)
+            .and_then(|()| append_time(files, storage, base_offset, largest));
         match written {
             Ok(()) => self.bytes_since_index = 0,
             // The next batch tries again: an index without this entry is still an index.
@@ -537,7 +542,9 @@ mod tests {
     fn names_have_twenty_digits() {
         assert_eq!(file_name(42, LOG_SUFFIX), "00000000000000000042.log");
         assert_eq!(parse_name("00000000000000000042.timeindex"), Some((42, "timeindex")));
-        for name in ["42.log", "0000000000000000004x.log", "leader-epoch-checkpoint", "00000000000000000042", ""] {
+        for name in
+            ["42.log", "0000000000000000004x.log", "leader-epoch-checkpoint", "00000000000000000042", ""]
+        {
             assert_eq!(parse_name(name), None, "{name}");
         }
     }

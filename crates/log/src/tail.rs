@@ -159,7 +159,10 @@ impl Tail {
 
 impl fmt::Debug for Tail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tail").field("end", &self.end()).field("visible", &self.visible()).finish_non_exhaustive()
+        f.debug_struct("Tail")
+            .field("end", &self.end())
+            .field("visible", &self.visible())
+            .finish_non_exhaustive()
     }
 }
 

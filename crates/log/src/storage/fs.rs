@@ -194,7 +194,8 @@ mod tests {
         file.sync_data().expect("synced");
         storage.sync_dir("orders-0").expect("synced");
         storage.sync_dir("").expect("synced");
-        let mode = |p: &str| std::fs::metadata(tmp.path().join(p)).expect("there").permissions().mode() & 0o777;
+        let mode =
+            |p: &str| std::fs::metadata(tmp.path().join(p)).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode("data"), mode("data/orders-0"), mode("data/orders-0/x.log")), (0o700, 0o700, 0o600));
         assert!(file.is_cached(0, 5) && file.fd().is_some());
         assert_eq!(storage.list("orders-0").expect("listed")[0].len, 5);
@@ -206,7 +207,10 @@ mod tests {
         let tmp = tempfile::tempdir().expect("a scratch directory");
         let held = lock(tmp.path()).expect("free");
         let error = lock(tmp.path()).expect_err("taken").to_string();
-        assert!(error.contains(&*tmp.path().to_string_lossy()) && error.contains("another process"), "{error}");
+        assert!(
+            error.contains(&*tmp.path().to_string_lossy()) && error.contains("another process"),
+            "{error}"
+        );
         drop(held);
         lock(tmp.path()).expect("free again");
     }

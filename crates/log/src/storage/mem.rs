@@ -245,8 +245,7 @@ impl MemStorage {
         // Within one directory a journal keeps the order; between directories there is none.
         let parents: BTreeSet<String> = names.pending.iter().map(|op| op.parent().to_owned()).collect();
         for parent in parents {
-            let ops: Vec<NameOp> =
-                names.pending.iter().filter(|op| op.parent() == parent).cloned().collect();
+            let ops: Vec<NameOp> = names.pending.iter().filter(|op| op.parent() == parent).cloned().collect();
             let kept = rng.usize(0..=ops.len());
             ops[..kept].iter().for_each(|op| names.durable.apply(op));
         }
@@ -440,9 +439,8 @@ impl Storage for MemStorage {
             return Err(not_found(dir));
         }
         let prefix = format!("{dir}/");
-        let child = |path: &str| {
-            path.strip_prefix(&prefix).filter(|name| !name.contains('/')).map(ToOwned::to_owned)
-        };
+        let child =
+            |path: &str| path.strip_prefix(&prefix).filter(|name| !name.contains('/')).map(ToOwned::to_owned);
         let mut entries: Vec<Entry> = names
             .live
             .files

@@ -100,7 +100,10 @@ pub(crate) fn read_file(storage: &dyn Storage, path: &str, max: u64) -> io::Resu
     let file = storage.open(path, Open::Existing)?;
     let len = file.len()?;
     if len > max {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {len} bytes, at most {max}")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{path}: {len} bytes, at most {max}"),
+        ));
     }
     let mut bytes = vec![0; len as usize];
     file.read_exact_at(&mut bytes, 0)?;
