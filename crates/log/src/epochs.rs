@@ -86,7 +86,7 @@ impl Epochs {
         for line in lines {
             let (epoch, offset) = line.split_once(' ')?;
             let (epoch, offset) = (epoch.parse().ok()?, offset.parse().ok()?);
-            let rises = epochs.entries.last().is_none_or(|last| last.1 < offset || last.1 == offset);
+            let rises = epochs.entries.last().is_none_or(|last| last.1 <= offset);
             if !rises || !epochs.note(epoch, offset) {
                 return None;
             }

@@ -219,10 +219,8 @@ impl Log {
         }
         self.bad.retain(|bad| bad.next_offset <= offset && bad.offset < offset);
         self.open_segment(number).map_err(|(error, _)| error)?;
-        let found = self.segments[number].view(&self.bad).locate(offset);
-        let position = match found {
-            Ok(found) => found,
-            Err(_) => return Err(io::Error::other("the segment is damaged")),
+        let Ok(position) = self.segments[number].view(&self.bad).locate(offset) else {
+            return Err(io::Error::other("the segment is damaged"));
         };
         if let Some((position, header)) = position {
             self.sync.older.retain(|older| older.segment != self.segments[number].base_offset);

@@ -19,7 +19,7 @@ use crate::segment::{
     BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name,
     parse_name,
 };
-use crate::storage::{Storage, read_file};
+use crate::storage::{FRESH_SUFFIX, Storage, read_file};
 use crate::tail::Tail;
 
 /// Producers are capped, and so is what a snapshot of them may take.
@@ -115,7 +115,7 @@ fn look(storage: &dyn Storage, dir: &str) -> io::Result<Found> {
             storage.remove(&format!("{dir}/{}", file_name(base, suffix)))?;
         }
     }
-    for entry in entries.iter().filter(|entry| entry.name.ends_with(".tmp")) {
+    for entry in entries.iter().filter(|entry| entry.name.ends_with(FRESH_SUFFIX)) {
         storage.remove(&format!("{dir}/{}", entry.name))?;
     }
     Ok(Found { segments })
@@ -167,8 +167,16 @@ fn recover(
     if let Some(end) = clean_end {
         log.active_mut().end_offset = end;
         log.marked_clean = true;
-    } else if !log.segments.is_empty() {
-        scan_tail(log, report)?;
+    } else {
+        // A mark of another time must not fit by chance what the file grows to.
+        match storage.remove(&log.path(checkpoint::CLEAN_SHUTDOWN)) {
+            Ok(()) => storage.sync_dir(&log.dir)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        if !log.segments.is_empty() {
+            scan_tail(log, report)?;
+        }
     }
     if log.segments.is_empty() || log.active().end_offset < log.start_offset {
         // Nothing, or nothing that has not been deleted: the log goes on where it has to.

@@ -249,7 +249,7 @@ fn offsets_are_found_by_time() {
 #[test]
 fn segments_roll_by_size_by_time_and_when_an_index_is_full() {
     let starts = |disk: &MemStorage| -> Vec<String> {
-        disk.paths().into_iter().filter(|path| path.ends_with(".log")).collect()
+        common::log_files(disk)
     };
     let (disk, config) = (MemStorage::new(), LogConfig { segment_bytes: 200, ..LogConfig::default() });
     let (mut log, _) = open(&disk, &config);
@@ -297,8 +297,7 @@ fn retention_lets_whole_segments_go() {
     assert!(gone.segments > 3 && log.size_bytes() >= 2000 && log.size_bytes() < 3000);
     assert_eq!((gone.bytes, gone.start_offset), (before - log.size_bytes(), log.start_offset()));
     drop(gone);
-    let logs = disk.paths().iter().filter(|path| path.ends_with(".log")).count();
-    assert_eq!(logs, log.segment_count(), "the files are gone");
+    assert_eq!(common::log_files(&disk).len(), log.segment_count(), "the files are gone");
     let start = log.start_offset();
     assert_eq!(records(&mut log)[0].0, start);
 

@@ -247,7 +247,9 @@ impl MemStorage {
         for parent in parents {
             let ops: Vec<NameOp> = names.pending.iter().filter(|op| op.parent() == parent).cloned().collect();
             let kept = rng.usize(0..=ops.len());
-            ops[..kept].iter().for_each(|op| names.durable.apply(op));
+            for op in &ops[..kept] {
+                names.durable.apply(op);
+            }
         }
         names.pending.clear();
         let mut tree = names.durable.clone();
@@ -316,9 +318,8 @@ impl MemStorage {
     /// Replaces the bytes of a file or creates it, past all faults, durably: a test's hand on the platter.
     pub fn set_contents(&self, path: &str, bytes: &[u8]) {
         let mut names = lock(&self.disk.names);
-        let mut fresh = Inode::default();
-        fresh.live = Pages::from(bytes);
-        fresh.durable = bytes.to_vec();
+        let fresh =
+            Inode { live: Pages::from(bytes), durable: bytes.to_vec(), pending: Vec::new() };
         if let Some(inode) = names.live.files.get(path) {
             *lock(inode) = fresh;
         } else {
@@ -493,7 +494,9 @@ impl Storage for MemStorage {
         let mut names = lock(&self.disk.names);
         let (now, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut names.pending).into_iter().partition(|op| op.parent() == dir);
-        now.iter().for_each(|op| names.durable.apply(op));
+        for op in &now {
+            names.durable.apply(op);
+        }
         names.pending = later;
         Ok(())
     }

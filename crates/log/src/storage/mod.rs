@@ -110,11 +110,14 @@ pub(crate) fn read_file(storage: &dyn Storage, path: &str, max: u64) -> io::Resu
     Ok(bytes)
 }
 
+/// Of files that are about to replace another; left behind by a crash, they mean nothing.
+pub(crate) const FRESH_SUFFIX: &str = ".tmp";
+
 /// Replaces a small file so that after a crash either the old or the new bytes are there, and durably the new ones
 /// once this returns.
 pub(crate) fn replace_file(storage: &dyn Storage, dir: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = format!("{dir}/{name}");
-    let fresh = format!("{path}.tmp");
+    let fresh = format!("{path}{FRESH_SUFFIX}");
     let file = storage.open(&fresh, Open::Empty)?;
     file.write_at(bytes, 0)?;
     file.sync_data()?;

@@ -96,3 +96,8 @@ pub fn values(log: &mut Log) -> Vec<Vec<u8>> {
 pub fn small() -> LogConfig {
     LogConfig { segment_bytes: 1000, index_interval_bytes: 100, ..LogConfig::default() }
 }
+
+/// Paths of the segments' log files, by offset.
+pub fn log_files(disk: &MemStorage) -> Vec<String> {
+    disk.paths().into_iter().filter(|path| path.rsplit('.').next() == Some("log")).collect()
+}
