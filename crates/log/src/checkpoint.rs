@@ -15,6 +15,9 @@ pub(crate) const START_OFFSET: &str = "log-start-offset";
 pub(crate) const RECOVERY_POINT: &str = "recovery-point";
 /// Written by a clean close: nothing needs to be scanned.
 pub(crate) const CLEAN_SHUTDOWN: &str = "clean-shutdown";
+/// Left by a sync that failed. The kernel may hold bytes that it could not write and will not try to write again: the
+/// next opening reads them and must write them once more. A power cut takes this file along, and those bytes too.
+pub(crate) const SYNC_FAILED: &str = "sync-failed";
 /// Damage found by recovery.
 pub(crate) const QUARANTINE: &str = "quarantine";
 

@@ -254,7 +254,10 @@ impl Log {
         if self.marked_clean {
             return Ok(());
         }
-        self.close_files().map_err(|source| self.failed("close", source))
+        self.close_files().map_err(|source| {
+            self.note_sync_failed();
+            self.failed("close", source)
+        })
     }
 
     fn close_files(&mut self) -> io::Result<()> {
@@ -332,8 +335,16 @@ impl Log {
     pub(crate) fn go_offline(&mut self, reason: String) -> LogError {
         tracing::error!(dir = &*self.dir, reason, "the log goes offline");
         self.cache.clear();
+        self.note_sync_failed();
         self.offline = Some(reason.clone());
         LogError::Offline { dir: self.dir.to_string(), reason }
+    }
+
+    /// Leaves word for the next opening that bytes read from the files may not be on the disk.
+    pub(crate) fn note_sync_failed(&self) {
+        if let Err(error) = checkpoint::store_loosely(&*self.storage, &self.dir, checkpoint::SYNC_FAILED, &[]) {
+            tracing::error!(dir = &*self.dir, %error, "cannot note that a sync failed");
+        }
     }
 
     pub(crate) fn failed(&self, doing: &str, source: io::Error) -> LogError {

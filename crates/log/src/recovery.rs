@@ -14,12 +14,12 @@ use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::log::{Log, SyncState, remove_segment};
 use crate::producers::Producers;
-use crate::scan::{LOOKUP_CHUNK_BYTES, Scanned, Window, scan, walk};
+use crate::scan::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Scanned, Window, scan, walk};
 use crate::segment::{
     BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name,
     parse_name,
 };
-use crate::storage::{FRESH_SUFFIX, Storage, read_file};
+use crate::storage::{FRESH_SUFFIX, File, Storage, read_file};
 use crate::tail::Tail;
 
 /// Producers are capped, and so is what a snapshot of them may take.
@@ -70,7 +70,10 @@ pub(crate) fn open(
         uses: 0,
     };
     let mut report = RecoveryReport::default();
-    recover(&mut log, mark, &mut report, now_ms).map_err(|source| failed("recover", source))?;
+    recover(&mut log, mark, &mut report, now_ms).map_err(|source| {
+        log.note_sync_failed();
+        failed("recover", source)
+    })?;
     report.quarantined.clone_from(&log.bad);
     report.producers = log.producers.len();
     let end = log.end_offset();
@@ -211,6 +214,10 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
     let storage = log.storage.clone();
     let first = log.segment_of(log.sync.recovery_point);
     let interval = log.config.index_interval_bytes;
+    let write_again = !matches!(
+        checkpoint::load(&*storage, &log.dir, checkpoint::SYNC_FAILED)?,
+        Checkpoint::Unknown
+    );
     let mut scans = Vec::new();
     for segment in &mut log.segments[first..] {
         segment.open_log(&*storage, &log.dir)?;
@@ -240,12 +247,18 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
         let segment = &mut log.segments[number];
         settle(segment, next_base, scanned, &mut bad, report)?;
         segment.install(&*storage, &log.dir, built);
+        if write_again {
+            write_once_more(&**segment.log(), segment.size)?;
+        }
         for file in segment.open_files() {
             file.sync_data()?;
         }
         if number + 1 < keep {
             segment.close();
         }
+    }
+    if write_again {
+        storage.remove(&log.path(checkpoint::SYNC_FAILED))?;
     }
     storage.sync_dir(&log.dir)?;
     if bad != log.bad {
@@ -259,6 +272,19 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
         tracing::warn!(dir = &*log.dir, bytes = report.truncated_bytes, "a torn tail was cut off");
     }
     log.store_recovery_point(log.active().base_offset, false)
+}
+
+/// Writes a file's own bytes over it, so that the next sync has something to write.
+fn write_once_more(file: &dyn File, size: u64) -> io::Result<()> {
+    let mut buf = vec![0; SCAN_CHUNK_BYTES.min(size as usize)];
+    let mut at = 0;
+    while at < size {
+        let n = buf.len().min((size - at) as usize);
+        file.read_exact_at(&mut buf[..n], at)?;
+        file.write_at(&buf[..n], at)?;
+        at += n as u64;
+    }
+    Ok(())
 }
 
 /// Decides what becomes of the end of a scanned segment.
