@@ -1,0 +1,8 @@
+//! One file for each subcommand.
+
+pub(crate) mod completions;
+pub(crate) mod consume;
+pub(crate) mod groups;
+pub(crate) mod log;
+pub(crate) mod produce;
+pub(crate) mod topics;
