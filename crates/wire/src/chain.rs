@@ -20,6 +20,13 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// Whether reading this range would not wait for a disk, as far as can be told cheaply.
+    ///
+    /// A hint: `true` lets a caller read or send inline, `false` makes it hand the read to a thread that may block.
+    fn is_cached(&self, _offset: u64, _len: usize) -> bool {
+        true
+    }
 }
 
 /// A range of a file.

@@ -219,6 +219,11 @@ impl<'a> RecordIter<'a> {
         self.count - self.index
     }
 
+    /// Bytes not walked yet; after the last record of a sound batch there are none.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     #[inline]
     fn read(&mut self) -> Result<RecordRef<'a>, RecordError> {
         let body = self.body()?;

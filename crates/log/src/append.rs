@@ -1,0 +1,414 @@
+//! Appending: check the batches, give them their offsets, write them with one call, book them.
+
+use bytes::BytesMut;
+use ottla_wire::TimestampType;
+use ottla_wire::batch::{self, BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES};
+use ottla_wire::reader::{RecordError, RecordIter};
+use rustc_hash::FxHashMap;
+
+use crate::cache::Span;
+use crate::config::Visible;
+use crate::error::{AppendError, LogError};
+use crate::log::Log;
+use crate::producers::{Producer, Verdict, Written, judge};
+
+/// How batches are appended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AppendOptions {
+    /// The epoch of this partition's leader, which is written into each batch. Below 0 there is none.
+    pub leader_epoch: i32,
+    /// Who made the batches.
+    pub origin: Origin,
+    /// How far they are believed.
+    pub check: Check,
+}
+
+/// Who made the batches.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Origin {
+    /// A client: no control batches, no transactions, producers in sequence.
+    #[default]
+    Client,
+    /// The broker itself: anything it says.
+    Coordinator,
+}
+
+/// What is checked before batches are appended. Their headers always are.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Check {
+    /// Checksum and every record; compressed records are decompressed for it, within a cap.
+    #[default]
+    Records,
+    /// The checksum alone.
+    Checksum,
+    /// Nothing: the caller made the batches itself.
+    Trusted,
+}
+
+/// Where batches have been appended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Appended {
+    /// Offset of the first record.
+    pub base_offset: i64,
+    /// Offset of the last record.
+    pub last_offset: i64,
+    /// The broker's timestamp, if the log has it written into the batches.
+    pub log_append_time: Option<i64>,
+    /// The first offset of the log.
+    pub log_start_offset: i64,
+    /// Records appended.
+    pub records: u64,
+    /// Bytes appended.
+    pub bytes: usize,
+    /// The batch was in the log already, at these offsets; nothing was appended.
+    pub duplicate: bool,
+}
+
+/// What the checks learn about the buffer as a whole.
+struct Checked {
+    last_offset: i64,
+    records: u64,
+    max_timestamp: i64,
+    duplicate: Option<Written>,
+}
+
+impl Log {
+    /// Appends whole v2 batches, one or several, and returns the offsets they got.
+    ///
+    /// Either all of them are appended or none. They are in the file when this returns, but not durable: see
+    /// [`Log::pending_sync`]. A batch that its producer sent before is not appended again.
+    pub fn append(
+        &mut self,
+        now_ms: i64,
+        mut batches: BytesMut,
+        options: AppendOptions,
+    ) -> Result<Appended, AppendError> {
+        if let Some(reason) = &self.offline {
+            return Err(AppendError::Offline { dir: self.dir.to_string(), reason: reason.clone() });
+        }
+        let base_offset = self.end_offset();
+        let checked = self.check_and_stamp(now_ms, &mut batches, base_offset, options)?;
+        let log_append_time = (self.config.timestamp_type == TimestampType::LogAppendTime).then_some(now_ms);
+        if let Some(written) = checked.duplicate {
+            return Ok(Appended {
+                base_offset: written.base_offset,
+                last_offset: written.last_offset,
+                log_append_time: log_append_time.map(|_| written.timestamp),
+                log_start_offset: self.start_offset,
+                records: 0,
+                bytes: 0,
+                duplicate: true,
+            });
+        }
+        self.make_room(now_ms, batches.len(), &checked)
+            .map_err(|source| self.append_failed(base_offset, source))?;
+        let position = self.active().size;
+        self.write(&batches, position, base_offset)?;
+        self.book(now_ms, &batches, position);
+        let appended = Appended {
+            base_offset,
+            last_offset: checked.last_offset,
+            log_append_time,
+            log_start_offset: self.start_offset,
+            records: checked.records,
+            bytes: batches.len(),
+            duplicate: false,
+        };
+        let end_offset = checked.last_offset + 1;
+        let span = Span { base_offset, end_offset, segment: self.active().base_offset, position };
+        self.cache.push(span, batches);
+        self.tail.set_end(end_offset);
+        if self.config.visible == Visible::End {
+            self.tail.advance_visible(end_offset);
+        }
+        Ok(appended)
+    }
+
+    /// Checks every batch, and gives it its offset, its epoch and, if the log says so, its time.
+    fn check_and_stamp(
+        &self,
+        now_ms: i64,
+        batches: &mut BytesMut,
+        base_offset: i64,
+        options: AppendOptions,
+    ) -> Result<Checked, AppendError> {
+        if batches.is_empty() {
+            return Err(self.not_allowed("no batch at all"));
+        }
+        let mut checked =
+            Checked { last_offset: base_offset - 1, records: 0, max_timestamp: -1, duplicate: None };
+        // Producers as this buffer leaves them: only a buffer of several batches needs to know.
+        let mut staged: FxHashMap<i64, Producer> = FxHashMap::default();
+        let (mut at, mut fresh) = (0, false);
+        while at < batches.len() {
+            let header = BatchHeader::parse(&batches[at..]).map_err(|source| self.corrupt(source))?;
+            let end = at + header.total_bytes();
+            let have = batches.len() - at;
+            let batch = batches
+                .get_mut(at..end)
+                .ok_or_else(|| self.corrupt(BatchError::Truncated { have, need: header.total_bytes() }))?;
+            let alone = at == 0 && end - at == have;
+            let mut header = self.check_batch(now_ms, header, batch, options)?;
+            header.base_offset = checked.last_offset + 1;
+            match self.verdict(&header, options, &staged)? {
+                Some(written) if fresh || !alone && checked.records > 0 => {
+                    // Part of it is in the log and part is not: no client of ours would ever make that.
+                    return Err(self.out_of_order(&header, Some(written.last_sequence)));
+                }
+                Some(written) => checked.duplicate = checked.duplicate.or(Some(written)),
+                None if checked.duplicate.is_some() => return Err(self.out_of_order(&header, None)),
+                None => fresh = true,
+            }
+            if !alone && header.has_producer_id() {
+                let staged = staged.entry(header.producer_id).or_insert_with(|| {
+                    let known = self.producers.get(header.producer_id).cloned();
+                    known.unwrap_or_else(|| Producer::new(header.producer_epoch, now_ms))
+                });
+                staged.note(&header, header.base_offset, now_ms);
+            }
+            batch::set_base_offset(batch, header.base_offset);
+            batch::set_leader_epoch(batch, options.leader_epoch);
+            checked.last_offset = header.last_offset();
+            checked.records += header.record_count as u64;
+            checked.max_timestamp = checked.max_timestamp.max(header.max_timestamp);
+            at = end;
+        }
+        Ok(checked)
+    }
+
+    /// All that can be said about one batch by itself. Returns the header as it stands in the bytes afterwards.
+    fn check_batch(
+        &self,
+        now_ms: i64,
+        mut header: BatchHeader,
+        batch: &mut [u8],
+        options: AppendOptions,
+    ) -> Result<BatchHeader, AppendError> {
+        let max = self.config.message_bytes_max as usize;
+        let client = options.origin == Origin::Client;
+        if client && batch.len() > max {
+            return Err(self.too_large("a batch", batch.len(), max));
+        }
+        header.compression().map_err(|source| self.corrupt(source))?;
+        if client {
+            self.check_client_batch(&header)?;
+        }
+        if options.check != Check::Trusted {
+            header.verify_crc(batch).map_err(|source| self.corrupt(source))?;
+        }
+        let mut earliest = header.base_timestamp;
+        if options.check == Check::Records {
+            let times = check_records(&header, batch, self.config.decompressed_bytes_max)
+                .map_err(|source| AppendError::InvalidRecords { dir: self.dir.to_string(), source })?;
+            earliest = times.earliest;
+            if times.latest != header.max_timestamp && self.config.timestamp_type == TimestampType::CreateTime
+            {
+                // Lookups by time rely on it, so it is put right as Kafka does.
+                header.max_timestamp = times.latest;
+                set_max_timestamp(batch, times.latest);
+            }
+        }
+        match self.config.timestamp_type {
+            TimestampType::CreateTime if client => {
+                self.check_time(now_ms, earliest)?;
+                self.check_time(now_ms, header.max_timestamp)?;
+            }
+            TimestampType::CreateTime => {}
+            TimestampType::LogAppendTime => {
+                batch::set_log_append_time(batch, now_ms);
+                header.max_timestamp = now_ms;
+            }
+        }
+        Ok(header)
+    }
+
+    fn check_client_batch(&self, header: &BatchHeader) -> Result<(), AppendError> {
+        if header.is_control() {
+            return Err(self.not_allowed("a control batch from a client"));
+        }
+        if header.is_transactional() {
+            return Err(self.not_allowed("a transactional batch from a client"));
+        }
+        if header.timestamp_type() == TimestampType::LogAppendTime {
+            return Err(self.not_allowed("a batch from a client with the broker's timestamp type"));
+        }
+        if header.record_count == 0 || header.record_count - 1 != header.last_offset_delta {
+            return Err(self.corrupt(BatchError::Counts {
+                base_offset: header.base_offset,
+                count: header.record_count,
+                last_offset_delta: header.last_offset_delta,
+            }));
+        }
+        if header.has_producer_id() && (header.base_sequence < 0 || header.producer_epoch < 0) {
+            return Err(self.not_allowed("a producer id without epoch or sequence"));
+        }
+        Ok(())
+    }
+
+    fn check_time(&self, now_ms: i64, timestamp: i64) -> Result<(), AppendError> {
+        let earliest = now_ms.saturating_sub(self.config.timestamp_before_max_ms);
+        let latest = now_ms.saturating_add(self.config.timestamp_after_max_ms);
+        // -1 is "no timestamp".
+        if timestamp == -1 || (earliest..=latest).contains(&timestamp) {
+            return Ok(());
+        }
+        Err(AppendError::InvalidTimestamp { dir: self.dir.to_string(), timestamp, earliest, latest })
+    }
+
+    /// Whether the batch follows its producer's last one: `None`; or is in the log: where.
+    fn verdict(
+        &self,
+        header: &BatchHeader,
+        options: AppendOptions,
+        staged: &FxHashMap<i64, Producer>,
+    ) -> Result<Option<Written>, AppendError> {
+        // A coordinator's markers have no sequence.
+        if !header.has_producer_id() || (options.origin == Origin::Coordinator && header.base_sequence < 0) {
+            return Ok(None);
+        }
+        let known = staged.get(&header.producer_id).or_else(|| self.producers.get(header.producer_id));
+        match judge(known, header) {
+            Verdict::Append => Ok(None),
+            Verdict::Duplicate(written) => Ok(Some(written)),
+            Verdict::Fenced { current } => Err(AppendError::InvalidProducerEpoch {
+                dir: self.dir.to_string(),
+                producer_id: header.producer_id,
+                current,
+                found: header.producer_epoch,
+            }),
+            Verdict::OutOfOrder { last } => Err(self.out_of_order(header, last)),
+        }
+    }
+
+    /// Starts another segment if these batches do not belong into this one.
+    fn make_room(&mut self, now_ms: i64, bytes: usize, checked: &Checked) -> std::io::Result<()> {
+        if self.marked_clean {
+            self.drop_clean_mark(false)?;
+        }
+        let active = self.active();
+        if active.size == 0 {
+            return Ok(());
+        }
+        let since = match active.first_timestamp {
+            Some(first) if checked.max_timestamp >= 0 => checked.max_timestamp - first,
+            _ => now_ms - active.created_ms,
+        };
+        let full = active.size + bytes as u64 > u64::from(self.config.segment_bytes)
+            || since > self.config.segment_ms
+            || active.is_index_full(self.config.segment_index_bytes)
+            || i32::try_from(checked.last_offset - active.base_offset).is_err();
+        if full { self.roll_now(now_ms) } else { Ok(()) }
+    }
+
+    fn write(&mut self, batches: &[u8], position: u64, base_offset: i64) -> Result<(), AppendError> {
+        if position + batches.len() as u64 > u64::from(i32::MAX as u32) {
+            return Err(self.too_large("an append", batches.len(), i32::MAX as usize));
+        }
+        let file = self.active().log();
+        let Err(source) = file.write_at(batches, position) else { return Ok(()) };
+        // Part of it may be there: what is not taken back now would lie under the next append.
+        if let Err(error) = file.set_len(position) {
+            let reason = format!("a failed write ({source}) could not be taken back: {error}");
+            let LogError::Offline { dir, reason } = self.go_offline(reason) else {
+                unreachable!("going offline says so")
+            };
+            return Err(AppendError::Offline { dir, reason });
+        }
+        Err(self.append_failed(base_offset, source))
+    }
+
+    /// Books what was written at `position`, in memory and in the indexes.
+    #[inline]
+    fn book(&mut self, now_ms: i64, batches: &[u8], position: u64) {
+        let interval = self.config.index_interval_bytes;
+        let producers_max = self.config.producers_max;
+        let mut at = 0;
+        while let Ok(header) = BatchHeader::parse(&batches[at..]) {
+            let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
+            segment.note(&*self.storage, &header, position + at as u64, interval);
+            self.producers.note(&header, header.base_offset, now_ms, producers_max);
+            if self.epochs.note(header.partition_leader_epoch, header.base_offset)
+                && let Err(error) = self.epochs.store(&*self.storage, &self.dir)
+            {
+                // The batches carry their epochs: recovery reads them there.
+                tracing::warn!(dir = &*self.dir, %error, "cannot write the leader epochs");
+            }
+            at += header.total_bytes();
+        }
+    }
+
+    #[cold]
+    fn append_failed(&self, offset: i64, source: std::io::Error) -> AppendError {
+        AppendError::Storage { dir: self.dir.to_string(), offset, source }
+    }
+
+    #[cold]
+    fn not_allowed(&self, what: &'static str) -> AppendError {
+        AppendError::NotAllowed { dir: self.dir.to_string(), what }
+    }
+
+    #[cold]
+    fn corrupt(&self, source: BatchError) -> AppendError {
+        AppendError::Corrupt { dir: self.dir.to_string(), source }
+    }
+
+    #[cold]
+    fn too_large(&self, what: &'static str, bytes: usize, max: usize) -> AppendError {
+        AppendError::TooLarge { dir: self.dir.to_string(), what, bytes, max }
+    }
+
+    #[cold]
+    fn out_of_order(&self, header: &BatchHeader, last: Option<i32>) -> AppendError {
+        AppendError::OutOfOrderSequence {
+            dir: self.dir.to_string(),
+            producer_id: header.producer_id,
+            producer_epoch: header.producer_epoch,
+            last,
+            found: header.base_sequence,
+        }
+    }
+}
+
+/// The range of timestamps in a batch.
+struct Times {
+    earliest: i64,
+    latest: i64,
+}
+
+/// Checks that the records are as many and as dense as the header says, and nothing else is in the batch.
+fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times, RecordError> {
+    let decompressed;
+    let block = match header.compression()? {
+        Compression::None => &batch[HEADER_BYTES..],
+        codec => {
+            decompressed = ottla_wire::compress::decompress(codec, &batch[HEADER_BYTES..], cap)
+                .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?;
+            &decompressed[..]
+        }
+    };
+    let mut times = Times { earliest: i64::MAX, latest: -1 };
+    let mut found = 0;
+    let mut records = RecordIter::new(header, block);
+    let wrong =
+        |found| RecordError::Count { base_offset: header.base_offset, claimed: header.record_count, found };
+    for record in &mut records {
+        let record = record?;
+        if record.offset != header.base_offset.wrapping_add(i64::from(found)) {
+            return Err(wrong(found));
+        }
+        times.earliest = times.earliest.min(record.timestamp);
+        times.latest = times.latest.max(record.timestamp);
+        found += 1;
+    }
+    if found != header.record_count as u32 || !records.rest().is_empty() {
+        return Err(wrong(found));
+    }
+    Ok(times)
+}
+
+/// Sets the largest timestamp of a whole batch and computes its checksum anew.
+fn set_max_timestamp(batch: &mut [u8], timestamp: i64) {
+    batch[35..43].copy_from_slice(&timestamp.to_be_bytes());
+    let crc = ottla_wire::crc::crc32c(&batch[CRC_FROM..]);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+}

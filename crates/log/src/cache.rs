@@ -1,0 +1,348 @@
+//! The last batches of a log, still in memory: what a reader at the tail gets without touching a file.
+//!
+//! A large batch is kept as the very bytes it came in. Small ones are copied into blocks, so that they neither pin the
+//! request they came in nor become a piece each of somebody's vectored write.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use ottla_wire::batch::BatchHeader;
+use ottla_wire::{Chain, Piece};
+
+/// Up to this size copying a batch costs less than keeping its own buffer.
+const SMALL_BYTES: usize = 4096;
+const BLOCK_BYTES_MIN: usize = 4096;
+const BLOCK_BYTES_MAX: usize = 64 * 1024;
+/// More pieces than this are merged when they are small: each costs a vectored write more than a copy does.
+const PIECES_MAX: usize = 8;
+
+/// Batches without gaps between them up to the end of the log.
+#[derive(Debug)]
+pub(crate) struct TailCache {
+    runs: VecDeque<Run>,
+    /// Bytes of `runs`.
+    sealed_bytes: usize,
+    /// Small batches not sealed into a run yet; what it covers is `open`.
+    block: BytesMut,
+    open: Option<Span>,
+    block_bytes: usize,
+    budget: usize,
+}
+
+/// Where bytes belong: offsets, and the place in the log's files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Span {
+    pub(crate) base_offset: i64,
+    pub(crate) end_offset: i64,
+    /// Base offset of the segment.
+    pub(crate) segment: i64,
+    /// Position in the segment.
+    pub(crate) position: u64,
+}
+
+#[derive(Debug)]
+struct Run {
+    span: Span,
+    bytes: Bytes,
+}
+
+/// What a read from memory gives.
+#[derive(Debug)]
+pub(crate) struct CachedRead {
+    pub(crate) chain: Chain,
+    pub(crate) next_offset: i64,
+}
+
+impl TailCache {
+    pub(crate) fn new(budget: usize) -> Self {
+        Self {
+            runs: VecDeque::new(),
+            sealed_bytes: 0,
+            block: BytesMut::new(),
+            open: None,
+            block_bytes: BLOCK_BYTES_MIN,
+            budget,
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.sealed_bytes + self.block.capacity()
+    }
+
+    pub(crate) fn set_budget(&mut self, budget: usize) {
+        self.budget = budget;
+        self.evict(budget);
+    }
+
+    /// The first offset held.
+    pub(crate) fn start(&self) -> Option<i64> {
+        self.runs.front().map(|run| run.span.base_offset).or(self.open.map(|span| span.base_offset))
+    }
+
+    /// Takes the batches just appended, whose place is `span`.
+    #[inline]
+    pub(crate) fn push(&mut self, span: Span, bytes: BytesMut) {
+        if bytes.len() > self.budget {
+            // They would push everything out and themselves too.
+            self.clear();
+            return;
+        }
+        if bytes.len() > SMALL_BYTES {
+            self.seal();
+            self.sealed_bytes += bytes.len();
+            self.runs.push_back(Run { span, bytes: bytes.freeze() });
+        } else {
+            self.push_small(span, &bytes);
+        }
+        if self.bytes() > self.budget {
+            self.evict(self.budget);
+        }
+    }
+
+    #[inline]
+    fn push_small(&mut self, span: Span, bytes: &[u8]) {
+        if self.block.capacity() - self.block.len() < bytes.len() {
+            self.seal();
+            self.block = BytesMut::with_capacity(self.block_bytes.max(bytes.len()));
+            self.block_bytes = (self.block_bytes * 2).min(BLOCK_BYTES_MAX);
+        }
+        match &mut self.open {
+            Some(open) if open.segment == span.segment => open.end_offset = span.end_offset,
+            _ => {
+                self.seal();
+                self.open = Some(span);
+            }
+        }
+        self.block.extend_from_slice(bytes);
+    }
+
+    /// Turns the small batches collected so far into a run that can be handed out.
+    fn seal(&mut self) {
+        if let Some(span) = self.open.take() {
+            let bytes = self.block.split().freeze();
+            self.sealed_bytes += bytes.len();
+            self.runs.push_back(Run { span, bytes });
+        }
+    }
+
+    /// Drops the oldest batches until at most `budget` bytes are held; returns how many are held then.
+    pub(crate) fn evict(&mut self, budget: usize) -> usize {
+        while self.bytes() > budget {
+            if let Some(run) = self.runs.pop_front() {
+                self.sealed_bytes -= run.bytes.len();
+            } else {
+                self.clear();
+            }
+        }
+        self.bytes()
+    }
+
+    /// Drops everything, and starts small again.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.budget);
+    }
+
+    /// Drops batches that lie below `offset` as a whole.
+    pub(crate) fn drop_before(&mut self, offset: i64) {
+        while self.runs.front().is_some_and(|run| run.span.end_offset <= offset) {
+            if let Some(run) = self.runs.pop_front() {
+                self.sealed_bytes -= run.bytes.len();
+            }
+        }
+    }
+
+    /// Segment and position of the batch that holds `offset`, when it is here.
+    pub(crate) fn position_of(&mut self, offset: i64) -> Option<(i64, u64)> {
+        let number = self.find(offset)?;
+        let run = &self.runs[number];
+        let at = walk_to(&run.bytes, offset);
+        Some((run.span.segment, run.span.position + at as u64))
+    }
+
+    /// The run that holds `offset`.
+    fn find(&mut self, offset: i64) -> Option<usize> {
+        if self.start()? > offset {
+            return None;
+        }
+        if self.open.is_some_and(|open| offset >= open.base_offset) {
+            self.seal();
+        }
+        let at = self.runs.partition_point(|run| run.span.end_offset <= offset);
+        (at < self.runs.len()).then_some(at)
+    }
+
+    /// Whole batches from the one that holds `offset` on, as far as `max_bytes` and `max_offset` allow, and at least
+    /// one if `min_one_batch`; `None` when `offset` is not held.
+    pub(crate) fn read(
+        &mut self,
+        offset: i64,
+        max_bytes: usize,
+        max_offset: i64,
+        min_one_batch: bool,
+    ) -> Option<CachedRead> {
+        let first = self.find(offset)?;
+        if self.open.is_some() && max_bytes > SMALL_BYTES {
+            self.seal();
+        }
+        let mut left = max_bytes;
+        let mut next_offset = offset;
+        let mut chain = Chain::new();
+        for (number, run) in self.runs.range(first..).enumerate() {
+            let from =
+                if number == 0 && run.span.base_offset < offset { walk_to(&run.bytes, offset) } else { 0 };
+            let rest = run.bytes.len() - from;
+            if rest <= left && run.span.end_offset <= max_offset {
+                chain.push_bytes(run.bytes.slice(from..));
+                next_offset = run.span.end_offset;
+                left -= rest;
+                continue;
+            }
+            let need_one = min_one_batch && number == 0;
+            let (to, end) = walk_within(&run.bytes[from..], left, max_offset, need_one);
+            if to > 0 {
+                chain.push_bytes(run.bytes.slice(from..from + to));
+                next_offset = end;
+            }
+            break;
+        }
+        if chain.pieces().len() > PIECES_MAX {
+            chain = merged(chain.into_pieces());
+        }
+        Some(CachedRead { chain, next_offset })
+    }
+}
+
+/// The position of the batch that holds `offset` in a run.
+fn walk_to(bytes: &[u8], offset: i64) -> usize {
+    let mut at = 0;
+    while let Ok(header) = BatchHeader::parse(&bytes[at..]) {
+        if header.last_offset() >= offset {
+            break;
+        }
+        at += header.total_bytes();
+    }
+    at
+}
+
+/// How many bytes of whole batches fit, and the offset after them.
+fn walk_within(bytes: &[u8], max_bytes: usize, max_offset: i64, min_one_batch: bool) -> (usize, i64) {
+    let (mut at, mut end) = (0, 0);
+    while let Ok(header) = BatchHeader::parse(&bytes[at..]) {
+        let to = at + header.total_bytes();
+        let fits = to <= max_bytes || (at == 0 && min_one_batch);
+        if !fits || header.next_offset() > max_offset {
+            break;
+        }
+        (at, end) = (to, header.next_offset());
+    }
+    (at, end)
+}
+
+/// Copies runs of small pieces together; large ones stay what they are.
+#[cold]
+fn merged(pieces: Vec<Piece>) -> Chain {
+    let mut chain = Chain::new();
+    let mut small = BytesMut::new();
+    for piece in pieces {
+        let Piece::Memory(bytes) = piece else { continue };
+        if bytes.len() > SMALL_BYTES {
+            chain.push_bytes(std::mem::take(&mut small).freeze());
+            chain.push_bytes(bytes);
+            continue;
+        }
+        if small.capacity() - small.len() < bytes.len() {
+            chain.push_bytes(std::mem::take(&mut small).freeze());
+            small.reserve(BLOCK_BYTES_MAX);
+        }
+        small.extend_from_slice(&bytes);
+    }
+    chain.push_bytes(small.freeze());
+    chain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ottla_wire::{BatchBuilder, Seal, batch};
+
+    fn batch(base_offset: i64, records: usize, value_bytes: usize) -> BytesMut {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..records {
+            builder.push(1, None, Some(&vec![7; value_bytes]), &[]);
+        }
+        let mut bytes = BytesMut::from(&builder.seal(&Seal::default()).expect("no codec").to_bytes()[..]);
+        batch::set_base_offset(&mut bytes, base_offset);
+        bytes
+    }
+
+    fn push(cache: &mut TailCache, base_offset: i64, records: usize, value_bytes: usize, position: &mut u64) {
+        let bytes = batch(base_offset, records, value_bytes);
+        let span =
+            Span { base_offset, end_offset: base_offset + records as i64, segment: 0, position: *position };
+        *position += bytes.len() as u64;
+        cache.push(span, bytes);
+    }
+
+    fn offsets(chain: &Chain) -> Vec<i64> {
+        let bytes = chain.to_bytes().expect("in memory");
+        ottla_wire::Batches::new(&bytes).map(|batch| batch.expect("whole").0.base_offset).collect()
+    }
+
+    #[test]
+    fn an_idle_cache_takes_no_memory_and_a_busy_one_its_budget() {
+        let mut cache = TailCache::new(100_000);
+        assert_eq!(cache.bytes(), 0);
+        let mut position = 0;
+        for n in 0..10_000 {
+            push(&mut cache, n, 1, if n % 10 == 0 { 6000 } else { 10 }, &mut position);
+            assert!(cache.bytes() <= 100_000);
+        }
+        assert!(cache.bytes() > 30_000 && cache.start() > Some(9800), "{cache:?}");
+        assert_eq!(cache.evict(0), 0);
+        assert_eq!(cache.start(), None);
+        let mut off = TailCache::new(0);
+        push(&mut off, 0, 1, 1, &mut position);
+        assert_eq!((off.bytes(), off.start()), (0, None));
+    }
+
+    #[test]
+    fn reads_keep_to_batches_bytes_and_offsets() {
+        let mut cache = TailCache::new(1 << 20);
+        let mut position = 0;
+        for n in 0..50 {
+            push(&mut cache, n * 2, 2, if n == 30 { 5000 } else { 10 }, &mut position);
+        }
+        let all = |cache: &mut TailCache, from| cache.read(from, usize::MAX, i64::MAX, true).expect("held");
+        assert_eq!(offsets(&all(&mut cache, 0).chain), (0..50).map(|n| n * 2).collect::<Vec<_>>());
+        assert_eq!(offsets(&all(&mut cache, 95).chain), [94, 96, 98], "from the middle of a batch");
+        assert_eq!(all(&mut cache, 95).next_offset, 100);
+        assert!(cache.read(100, 1000, i64::MAX, true).is_none());
+
+        let one = batch(0, 2, 10).len();
+        let read = cache.read(10, one * 3 + 1, i64::MAX, true).expect("held");
+        assert_eq!((offsets(&read.chain), read.next_offset), (vec![10, 12, 14], 16));
+        let read = cache.read(10, 1, i64::MAX, true).expect("held");
+        assert_eq!(offsets(&read.chain), [10]);
+        let read = cache.read(10, 1, i64::MAX, false).expect("held");
+        assert!(read.chain.is_empty() && read.next_offset == 10);
+        let read = cache.read(10, usize::MAX, 13, true).expect("held");
+        assert_eq!(offsets(&read.chain), [10], "batch 12..=13 is not wholly below 13");
+        assert!(cache.read(10, usize::MAX, 11, true).expect("held").chain.is_empty());
+        assert_eq!(cache.position_of(12), Some((0, 6 * one as u64)));
+    }
+
+    #[test]
+    fn many_small_pieces_are_merged_for_a_slow_reader() {
+        let mut cache = TailCache::new(1 << 20);
+        let mut position = 0;
+        for n in 0..1000 {
+            push(&mut cache, n, 1, 10, &mut position);
+            // A fast reader makes a run of every batch.
+            assert_eq!(offsets(&cache.read(n, 1 << 20, i64::MAX, true).expect("held").chain), [n]);
+        }
+        let read = cache.read(0, usize::MAX, i64::MAX, true).expect("held");
+        assert_eq!(offsets(&read.chain).len(), 1000);
+        assert!(read.chain.pieces().len() <= 3);
+    }
+}

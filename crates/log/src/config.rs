@@ -1,0 +1,83 @@
+//! What a log can be told: Kafka's topic settings that concern one partition, and a few of our own.
+
+use ottla_wire::TimestampType;
+
+/// Settings of one log. Plain fields; [`LogConfig::default`] has Kafka's defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogConfig {
+    /// `segment.bytes`: a segment is closed before it grows beyond this. At most `i32::MAX`, as positions in the index
+    /// have 31 bits. Default 1 GiB.
+    pub segment_bytes: u32,
+    /// `segment.ms`: a segment is closed when a batch comes this long after its first one. Default 7 days.
+    pub segment_ms: i64,
+    /// `segment.index.bytes`: a segment is closed when one of its indexes is this large. Default 10 MiB.
+    pub segment_index_bytes: u32,
+    /// `index.interval.bytes`: one index entry for at least this many bytes of log. Default 4096.
+    pub index_interval_bytes: u32,
+    /// `retention.bytes`: old segments go while the rest is at least this large; `None` keeps all. Default `None`.
+    pub retention_bytes: Option<u64>,
+    /// `retention.ms`: segments go when their newest record is older; `None` keeps all. Default 7 days.
+    pub retention_ms: Option<i64>,
+    /// `max.message.bytes`: the largest batch. Default 1 MiB and 12 bytes.
+    pub message_bytes_max: u32,
+    /// The most bytes a compressed batch may have when its records are checked. Default 64 MiB.
+    pub decompressed_bytes_max: usize,
+    /// `message.timestamp.type`: whose clock the records have. Default the producer's.
+    pub timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`: how far in the past a producer's timestamps may be. Default any.
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`: how far in the future they may be. Default 1 hour.
+    pub timestamp_after_max_ms: i64,
+    /// `producer.id.expiration.ms`: how long an idle producer's sequences are remembered. Default 1 day.
+    pub producer_expiration_ms: i64,
+    /// The most producers remembered; above it the longest idle ones are forgotten. Default 100 000, about 30 MB.
+    pub producers_max: usize,
+    /// Recent batches kept in memory for readers at the tail; nothing is allocated before the first append. Default 8 MiB.
+    pub tail_cache_bytes: usize,
+    /// Which offsets readers that wait for growth are told about.
+    pub visible: Visible,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 1 << 30,
+            segment_ms: 7 * 24 * 3_600_000,
+            segment_index_bytes: 10 << 20,
+            index_interval_bytes: 4096,
+            retention_bytes: None,
+            retention_ms: Some(7 * 24 * 3_600_000),
+            message_bytes_max: (1 << 20) + 12,
+            decompressed_bytes_max: 64 << 20,
+            timestamp_type: TimestampType::CreateTime,
+            timestamp_before_max_ms: i64::MAX,
+            timestamp_after_max_ms: 3_600_000,
+            producer_expiration_ms: 24 * 3_600_000,
+            producers_max: 100_000,
+            tail_cache_bytes: 8 << 20,
+            visible: Visible::End,
+        }
+    }
+}
+
+impl LogConfig {
+    /// Brings values that a log cannot work with to the nearest that it can.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.segment_bytes = self.segment_bytes.clamp(64, i32::MAX as u32);
+        // Room for two entries at least: one is written when a segment is closed.
+        self.segment_index_bytes = self.segment_index_bytes.max(24);
+        self
+    }
+}
+
+/// How far waiting readers may see.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Visible {
+    /// To the end: an append is visible at once.
+    #[default]
+    End,
+    /// To what a sync has made durable.
+    Synced,
+    /// To what [`Tail::advance_visible`](crate::Tail::advance_visible) was told.
+    Manual,
+}

@@ -1,0 +1,445 @@
+//! What idempotent producers have written: for each its epoch and last five batches, so that a batch sent twice is
+//! found and one sent too early refused.
+//!
+//! The state is kept in Kafka's `.snapshot` files. Kafka's own entries remember only the last batch; ours have the
+//! other four in a section behind them, which Kafka's tools do not read.
+
+use ottla_wire::batch::BatchHeader;
+use rustc_hash::FxHashMap;
+
+/// Kafka's clients have at most five requests in flight, so that a retry can be that far behind.
+pub(crate) const WINDOW: usize = 5;
+
+/// Kafka's version of the entries.
+const SNAPSHOT_VERSION: i16 = 1;
+/// Where the checksummed part of a snapshot starts: after version and checksum.
+const CHECKED_FROM: usize = 6;
+const KAFKA_ENTRY_BYTES: usize = 46;
+/// Marks the section with the windows.
+const WINDOWS_MAGIC: [u8; 4] = *b"OTWN";
+const WINDOWS_VERSION: i16 = 1;
+const WINDOW_BATCH_BYTES: usize = 32;
+
+/// A batch in a producer's window.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Written {
+    pub(crate) base_sequence: i32,
+    pub(crate) last_sequence: i32,
+    pub(crate) base_offset: i64,
+    pub(crate) last_offset: i64,
+    pub(crate) timestamp: i64,
+}
+
+/// One producer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Producer {
+    pub(crate) epoch: i16,
+    /// When it was last heard of.
+    seen_ms: i64,
+    batches: [Written; WINDOW],
+    len: u8,
+}
+
+/// A producer, for those who describe a partition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ProducerState {
+    /// Its id.
+    pub producer_id: i64,
+    /// Its latest epoch.
+    pub epoch: i16,
+    /// Sequence of its last record, or -1.
+    pub last_sequence: i32,
+    /// The largest timestamp of its last batch, or -1.
+    pub last_timestamp: i64,
+}
+
+/// What is to be done with a batch.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// It is the next one.
+    Append,
+    /// It is in the log already.
+    Duplicate(Written),
+    /// Its producer was fenced.
+    Fenced { current: i16 },
+    /// It does not follow the last one.
+    OutOfOrder { last: Option<i32> },
+}
+
+/// The sequence `count` records after `sequence`: after `i32::MAX` comes 0.
+pub(crate) fn sequence_after(sequence: i32, count: i32) -> i32 {
+    let sum = i64::from(sequence) + i64::from(count);
+    (sum % (i64::from(i32::MAX) + 1)) as i32
+}
+
+impl Producer {
+    pub(crate) fn new(epoch: i16, seen_ms: i64) -> Self {
+        Self { epoch, seen_ms, batches: [Written::default(); WINDOW], len: 0 }
+    }
+
+    fn window(&self) -> &[Written] {
+        &self.batches[..usize::from(self.len)]
+    }
+
+    fn last(&self) -> Option<&Written> {
+        self.window().last()
+    }
+
+    /// Books the batch with this header, whose first record got `base_offset`.
+    pub(crate) fn note(&mut self, header: &BatchHeader, base_offset: i64, now_ms: i64) {
+        if header.producer_epoch != self.epoch {
+            self.epoch = header.producer_epoch;
+            self.len = 0;
+        }
+        self.seen_ms = self.seen_ms.max(now_ms);
+        // Markers have an epoch but no sequence.
+        if header.is_control() || header.base_sequence < 0 {
+            return;
+        }
+        let batch = Written {
+            base_sequence: header.base_sequence,
+            last_sequence: sequence_after(header.base_sequence, header.last_offset_delta),
+            base_offset,
+            last_offset: base_offset + i64::from(header.last_offset_delta),
+            timestamp: header.max_timestamp,
+        };
+        if usize::from(self.len) == WINDOW {
+            self.batches.rotate_left(1);
+            self.batches[WINDOW - 1] = batch;
+        } else {
+            self.batches[usize::from(self.len)] = batch;
+            self.len += 1;
+        }
+    }
+}
+
+/// Decides about a batch of a producer of whom `current` is known.
+pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict {
+    // Nothing known: expired, deleted with its records, or new here. Kafka takes any sequence then (KIP-360).
+    let Some(current) = current else { return Verdict::Append };
+    if header.producer_epoch < current.epoch {
+        return Verdict::Fenced { current: current.epoch };
+    }
+    if header.producer_epoch > current.epoch {
+        let starts_anew = header.base_sequence == 0;
+        return if starts_anew { Verdict::Append } else { Verdict::OutOfOrder { last: None } };
+    }
+    let last_sequence = sequence_after(header.base_sequence, header.last_offset_delta);
+    let same = |b: &&Written| b.base_sequence == header.base_sequence && b.last_sequence == last_sequence;
+    if let Some(written) = current.window().iter().find(same) {
+        return Verdict::Duplicate(*written);
+    }
+    match current.last() {
+        Some(last) if header.base_sequence != sequence_after(last.last_sequence, 1) => {
+            Verdict::OutOfOrder { last: Some(last.last_sequence) }
+        }
+        _ => Verdict::Append,
+    }
+}
+
+/// All producers of a log.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Producers {
+    map: FxHashMap<i64, Producer>,
+}
+
+impl Producers {
+    pub(crate) fn get(&self, producer_id: i64) -> Option<&Producer> {
+        self.map.get(&producer_id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Books a batch; above `max` producers the longest idle ones are forgotten.
+    pub(crate) fn note(&mut self, header: &BatchHeader, base_offset: i64, now_ms: i64, max: usize) {
+        if !header.has_producer_id() {
+            return;
+        }
+        let id = header.producer_id;
+        if let Some(producer) = self.map.get_mut(&id) {
+            producer.note(header, base_offset, now_ms);
+            return;
+        }
+        if self.map.len() >= max {
+            self.forget_idlest(max);
+        }
+        let mut producer = Producer::new(header.producer_epoch, now_ms);
+        producer.note(header, base_offset, now_ms);
+        self.map.insert(id, producer);
+    }
+
+    /// Makes room for an eighth at once: a sort for each new producer would be dear.
+    #[cold]
+    fn forget_idlest(&mut self, max: usize) {
+        let mut idle: Vec<(i64, i64)> = self.map.iter().map(|(id, p)| (p.seen_ms, *id)).collect();
+        idle.sort_unstable();
+        let goes = self.map.len().saturating_sub(max) + (max / 8).max(1);
+        for (_, id) in idle.into_iter().take(goes) {
+            self.map.remove(&id);
+        }
+    }
+
+    /// Forgets producers not heard of for `expiration_ms`.
+    pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
+        self.map.retain(|_, producer| now_ms.saturating_sub(producer.seen_ms) < expiration_ms);
+    }
+
+    fn sorted(&self) -> Vec<(i64, &Producer)> {
+        let mut all: Vec<_> = self.map.iter().map(|(id, producer)| (*id, producer)).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all
+    }
+
+    /// All producers, by id.
+    pub(crate) fn describe(&self) -> Vec<ProducerState> {
+        self.sorted()
+            .into_iter()
+            .map(|(producer_id, producer)| ProducerState {
+                producer_id,
+                epoch: producer.epoch,
+                last_sequence: producer.last().map_or(-1, |last| last.last_sequence),
+                last_timestamp: producer.last().map_or(-1, |last| last.timestamp),
+            })
+            .collect()
+    }
+
+    /// The bytes of a snapshot file.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let all = self.sorted();
+        let mut out = Vec::with_capacity(16 + all.len() * 128);
+        out.extend(SNAPSHOT_VERSION.to_be_bytes());
+        out.extend([0; 4]);
+        out.extend((all.len() as i32).to_be_bytes());
+        for (id, producer) in &all {
+            let last = producer.last().copied().unwrap_or(Written {
+                base_sequence: -1,
+                last_sequence: -1,
+                base_offset: -1,
+                last_offset: -1,
+                timestamp: producer.seen_ms,
+            });
+            out.extend(id.to_be_bytes());
+            out.extend(producer.epoch.to_be_bytes());
+            out.extend(last.last_sequence.to_be_bytes());
+            out.extend(last.last_offset.to_be_bytes());
+            out.extend(((last.last_offset - last.base_offset) as i32).to_be_bytes());
+            out.extend(last.timestamp.to_be_bytes());
+            out.extend((-1_i32).to_be_bytes()); // coordinator epoch: no markers are written here
+            out.extend((-1_i64).to_be_bytes()); // first offset of a transaction: none is open
+        }
+        out.extend(WINDOWS_MAGIC);
+        out.extend(WINDOWS_VERSION.to_be_bytes());
+        for (_, producer) in &all {
+            out.extend(producer.seen_ms.to_be_bytes());
+            out.push(producer.len);
+            for batch in producer.window() {
+                out.extend(batch.base_sequence.to_be_bytes());
+                out.extend(batch.last_sequence.to_be_bytes());
+                out.extend(batch.base_offset.to_be_bytes());
+                out.extend(batch.last_offset.to_be_bytes());
+                out.extend(batch.timestamp.to_be_bytes());
+            }
+        }
+        let crc = ottla_wire::crc::crc32c(&out[CHECKED_FROM..]);
+        out[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
+        out
+    }
+
+    /// Reads a snapshot; `None` if the bytes are not one. Kafka's own snapshots are read as well.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut input = Input { rest: bytes };
+        let version = input.i16()?;
+        let crc = input.i32()? as u32;
+        if version != SNAPSHOT_VERSION || ottla_wire::crc::crc32c(&bytes[CHECKED_FROM..]) != crc {
+            return None;
+        }
+        let count = usize::try_from(input.i32()?).ok()?;
+        if count > input.rest.len() / KAFKA_ENTRY_BYTES {
+            return None;
+        }
+        let mut ids = Vec::with_capacity(count);
+        let mut map = FxHashMap::default();
+        for _ in 0..count {
+            let (id, epoch) = (input.i64()?, input.i16()?);
+            let (last_sequence, last_offset) = (input.i32()?, input.i64()?);
+            let (delta, timestamp) = (input.i32()?, input.i64()?);
+            let (_coordinator_epoch, _transaction) = (input.i32()?, input.i64()?);
+            let mut producer = Producer::new(epoch, timestamp);
+            if last_sequence >= 0 {
+                // The first sequence may lie before the wrap.
+                let base = i64::from(last_sequence) - i64::from(delta);
+                let base = if base < 0 { base + i64::from(i32::MAX) + 1 } else { base };
+                producer.batches[0] = Written {
+                    base_sequence: i32::try_from(base).ok()?,
+                    last_sequence,
+                    base_offset: last_offset - i64::from(delta),
+                    last_offset,
+                    timestamp,
+                };
+                producer.len = 1;
+            }
+            ids.push(id);
+            map.insert(id, producer);
+        }
+        if input.rest.is_empty() {
+            return Some(Self { map });
+        }
+        if input.take(4)? != WINDOWS_MAGIC || input.i16()? != WINDOWS_VERSION {
+            return None;
+        }
+        for id in ids {
+            let producer = map.get_mut(&id)?;
+            producer.seen_ms = input.i64()?;
+            producer.len = input.u8()?;
+            if usize::from(producer.len) > WINDOW
+                || input.rest.len() < usize::from(producer.len) * WINDOW_BATCH_BYTES
+            {
+                return None;
+            }
+            for batch in &mut producer.batches[..usize::from(producer.len)] {
+                *batch = Written {
+                    base_sequence: input.i32()?,
+                    last_sequence: input.i32()?,
+                    base_offset: input.i64()?,
+                    last_offset: input.i64()?,
+                    timestamp: input.i64()?,
+                };
+            }
+        }
+        Some(Self { map })
+    }
+}
+
+/// Big-endian numbers off the front of a slice.
+struct Input<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(n)?;
+        self.rest = rest;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn i16(&mut self) -> Option<i16> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    fn i64(&mut self) -> Option<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(producer_id: i64, epoch: i16, base_sequence: i32, records: i32) -> BatchHeader {
+        BatchHeader {
+            base_offset: 0,
+            batch_length: 100,
+            partition_leader_epoch: 0,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: records - 1,
+            base_timestamp: 5,
+            max_timestamp: 5,
+            producer_id,
+            producer_epoch: epoch,
+            base_sequence,
+            record_count: records,
+        }
+    }
+
+    fn verdict(producers: &Producers, header: &BatchHeader) -> Verdict {
+        judge(producers.get(header.producer_id), header)
+    }
+
+    #[test]
+    fn the_last_five_batches_are_known_and_gaps_are_refused() {
+        let mut all = Producers::default();
+        for n in 0..7 {
+            let next = header(9, 2, n * 10, 10);
+            assert_eq!(verdict(&all, &next), Verdict::Append);
+            all.note(&next, 100 + i64::from(n) * 10, 0, 10);
+        }
+        for n in 2..7 {
+            let Verdict::Duplicate(found) = verdict(&all, &header(9, 2, n * 10, 10)) else { panic!("known") };
+            assert_eq!(found.base_offset, 100 + i64::from(n) * 10);
+        }
+        let last = Some(69);
+        assert_eq!(verdict(&all, &header(9, 2, 10, 10)), Verdict::OutOfOrder { last }, "too old to be known");
+        assert_eq!(verdict(&all, &header(9, 2, 71, 1)), Verdict::OutOfOrder { last });
+        assert_eq!(
+            verdict(&all, &header(9, 2, 60, 5)),
+            Verdict::OutOfOrder { last },
+            "half a batch is another"
+        );
+        assert_eq!(verdict(&all, &header(9, 1, 70, 1)), Verdict::Fenced { current: 2 });
+        assert_eq!(verdict(&all, &header(9, 3, 70, 1)), Verdict::OutOfOrder { last: None });
+        assert_eq!(verdict(&all, &header(9, 3, 0, 1)), Verdict::Append);
+        assert_eq!(verdict(&all, &header(8, 0, 17, 1)), Verdict::Append, "nothing is known of it");
+    }
+
+    #[test]
+    fn sequences_wrap_to_zero_and_the_snapshot_knows() {
+        let mut all = Producers::default();
+        all.note(&header(1, 0, i32::MAX - 1, 4), 50, 0, 10);
+        assert_eq!(all.get(1).and_then(Producer::last).map(|b| b.last_sequence), Some(1));
+        assert_eq!(verdict(&all, &header(1, 0, 2, 1)), Verdict::Append);
+        let bytes = all.encode();
+        assert_eq!(Producers::decode(&bytes).as_ref(), Some(&all));
+        // Kafka's part alone, as Kafka would write it: the last batch is still found.
+        let mut kafka = bytes[..10 + KAFKA_ENTRY_BYTES].to_vec();
+        let crc = ottla_wire::crc::crc32c(&kafka[6..]).to_be_bytes();
+        kafka[2..6].copy_from_slice(&crc);
+        let read = Producers::decode(&kafka).expect("sound");
+        assert!(
+            matches!(verdict(&read, &header(1, 0, i32::MAX - 1, 4)), Verdict::Duplicate(b) if b.base_offset == 50)
+        );
+        all.note(&header(1, 0, 2, 1), 54, 0, 10);
+        assert_eq!(sequence_after(i32::MAX, 1), 0);
+    }
+
+    #[test]
+    fn snapshots_keep_everything_and_damaged_ones_are_refused() {
+        let mut all = Producers::default();
+        for n in 0..40 {
+            all.note(&header(i64::from(n % 7), 3, n / 7 * 10, 10), i64::from(n) * 10, i64::from(n), 10);
+        }
+        let bytes = all.encode();
+        assert_eq!(Producers::decode(&bytes), Some(all));
+        for at in 0..bytes.len() {
+            assert_eq!(Producers::decode(&bytes[..at]), None, "cut at {at}");
+            let mut bad = bytes.clone();
+            bad[at] ^= 1;
+            assert_eq!(Producers::decode(&bad), None, "flipped at {at}");
+        }
+    }
+
+    #[test]
+    fn idle_producers_are_forgotten_by_time_and_by_number() {
+        let mut all = Producers::default();
+        for id in 0..100 {
+            all.note(&header(id, 0, 0, 1), id, id, 16);
+        }
+        assert!(all.len() <= 16 && all.get(99).is_some() && all.get(80).is_none());
+        all.expire(200, 102);
+        assert_eq!(all.describe().iter().map(|p| p.producer_id).collect::<Vec<_>>(), [99]);
+    }
+}

@@ -1,0 +1,326 @@
+//! Reading: from memory at the tail, as a range of a file below it; and finding offsets by time.
+
+use std::io;
+use std::sync::Arc;
+
+use ottla_wire::batch::BatchHeader;
+use ottla_wire::reader::Records;
+use ottla_wire::{Chain, FileSlice};
+
+use crate::checkpoint;
+use crate::error::ReadError;
+use crate::log::Log;
+use crate::scan::scan;
+use crate::segment::{LOG_SUFFIX, LookupError, SegmentView, file_name};
+
+/// What a read gives.
+#[derive(Debug, Default)]
+pub struct ReadResult {
+    /// Whole batches, the first of which holds the offset asked for. Where it is a range of a file, the last batch may
+    /// be cut off, as in any of Kafka's fetch responses. Empty when nothing below the limit is left.
+    pub chain: Chain,
+    /// Where to read on, when that is known without reading the bytes.
+    pub next_offset: Option<i64>,
+}
+
+/// A read, as far as it can be done without touching a file.
+#[derive(Debug)]
+pub enum ReadPlan {
+    /// It is done: the bytes are in memory, or there are none.
+    Ready(ReadResult),
+    /// It needs files, and can be done without the log.
+    Cold(ColdRead),
+}
+
+/// A read from a file. Owns all it needs, so that it can run on a thread that may block, outside of the log's lock.
+#[derive(Debug)]
+pub struct ColdRead {
+    dir: Arc<str>,
+    view: SegmentView,
+    offset: i64,
+    max_bytes: usize,
+    limit: Limit,
+    min_one_batch: bool,
+}
+
+/// Where a read has to end.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    /// With the segment.
+    End,
+    /// Before this position.
+    Position(u64),
+    /// Before the batch that reaches this offset.
+    Offset(i64),
+}
+
+/// An offset found by its timestamp.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TimestampOffset {
+    /// The record's timestamp.
+    pub timestamp: i64,
+    /// Its offset.
+    pub offset: i64,
+    /// The leader epoch of its batch, or -1.
+    pub leader_epoch: i32,
+}
+
+impl Log {
+    /// Reads whole batches from the one that holds `offset` on, at most `max_bytes` of them and none that reaches
+    /// `max_offset`; with `min_one_batch` the first is given whatever its size.
+    ///
+    /// The bytes are in memory or a range of one file. An offset at or above `max_offset` gives no bytes; one outside
+    /// of the log is an error. Bytes that turn out to be damaged are set aside, and what follows stays readable.
+    pub fn read(
+        &mut self,
+        offset: i64,
+        max_bytes: usize,
+        max_offset: i64,
+        min_one_batch: bool,
+    ) -> Result<ReadResult, ReadError> {
+        let mut from = offset;
+        let mut repaired = false;
+        loop {
+            let cold = match self.plan_read(from, max_bytes, max_offset, min_one_batch)? {
+                ReadPlan::Ready(result) => return Ok(result),
+                ReadPlan::Cold(cold) => cold,
+            };
+            match cold.find() {
+                Ok(Some(result)) => return Ok(result),
+                // A gap at the end of a segment.
+                Ok(None) => from = cold.view.end_offset,
+                Err(LookupError::Damaged(_)) if !repaired => {
+                    repaired = true;
+                    self.set_damage_aside(cold.view.base_offset)
+                        .map_err(|source| self.read_failed(offset, source))?;
+                }
+                Err(error) => return Err(cold.failed(error)),
+            }
+        }
+    }
+
+    /// The part of [`Log::read`] that touches no file, apart from opening one.
+    pub fn plan_read(
+        &mut self,
+        offset: i64,
+        max_bytes: usize,
+        max_offset: i64,
+        min_one_batch: bool,
+    ) -> Result<ReadPlan, ReadError> {
+        if let Some(reason) = &self.offline {
+            return Err(ReadError::Offline { dir: self.dir.to_string(), reason: reason.clone() });
+        }
+        let (start, end) = (self.start_offset, self.end_offset());
+        if offset < start || offset > end {
+            return Err(ReadError::OutOfRange { dir: self.dir.to_string(), offset, start, end });
+        }
+        let max_offset = max_offset.min(end);
+        if offset >= max_offset {
+            return Ok(ReadPlan::Ready(ReadResult { chain: Chain::new(), next_offset: Some(offset) }));
+        }
+        if let Some(read) = self.cache.read(offset, max_bytes, max_offset, min_one_batch) {
+            return Ok(ReadPlan::Ready(ReadResult {
+                chain: read.chain,
+                next_offset: Some(read.next_offset),
+            }));
+        }
+        let number = self.segment_of(offset);
+        self.open_segment(number).map_err(|(source, _)| self.read_failed(offset, source))?;
+        let segment = &self.segments[number];
+        let limit = if max_offset >= segment.end_offset {
+            Limit::End
+        } else {
+            match self.cache.position_of(max_offset) {
+                Some((base, position)) if base == segment.base_offset => Limit::Position(position),
+                _ => Limit::Offset(max_offset),
+            }
+        };
+        Ok(ReadPlan::Cold(ColdRead {
+            dir: self.dir.clone(),
+            view: segment.view(&self.bad),
+            offset,
+            max_bytes,
+            limit,
+            min_one_batch,
+        }))
+    }
+
+    /// The first record whose timestamp is `timestamp` or later.
+    pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<TimestampOffset>, ReadError> {
+        let mut from = self.start_offset;
+        for number in 0..self.segments.len() {
+            let Some(view) = self.view_if_newest_is(number, |newest| newest >= timestamp)? else { continue };
+            loop {
+                let found = view.locate_time(timestamp, from);
+                let Some((position, header)) =
+                    found.map_err(|error| self.lookup_failed(&view, from, error))?
+                else {
+                    break;
+                };
+                let is_it = |time: i64, offset: i64| time >= timestamp && offset >= from;
+                if let Some(found) = self.first_record(&view, position, &header, is_it)? {
+                    return Ok(Some(found));
+                }
+                from = header.next_offset();
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first record that has the largest timestamp of all (KIP-734).
+    pub fn max_timestamp(&mut self) -> Result<Option<TimestampOffset>, ReadError> {
+        let mut best: Option<(i64, usize)> = None;
+        for number in 0..self.segments.len() {
+            self.view_if_newest_is(number, |_| false)?;
+            let newest = self.segments[number].largest.map_or(-1, |largest| largest.timestamp);
+            if newest >= 0 && best.is_none_or(|(timestamp, _)| newest > timestamp) {
+                best = Some((newest, number));
+            }
+        }
+        let Some((timestamp, number)) = best else { return Ok(None) };
+        let Some(view) = self.view_if_newest_is(number, |_| true)? else { return Ok(None) };
+        let from = self.start_offset.max(view.base_offset);
+        let found = view.locate_time(timestamp, from);
+        let Some((position, header)) = found.map_err(|error| self.lookup_failed(&view, from, error))? else {
+            return Ok(None);
+        };
+        self.first_record(&view, position, &header, |time, offset| time == timestamp && offset >= from)
+    }
+
+    /// A view of the segment, if its largest timestamp is as wanted.
+    fn view_if_newest_is(
+        &mut self,
+        number: usize,
+        wanted: impl Fn(i64) -> bool,
+    ) -> Result<Option<SegmentView>, ReadError> {
+        let base_offset = self.segments[number].base_offset;
+        if self.segments[number].largest.is_none() {
+            self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+        }
+        if !wanted(self.segments[number].largest.map_or(-1, |largest| largest.timestamp)) {
+            return Ok(None);
+        }
+        self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+        Ok(Some(self.segments[number].view(&self.bad)))
+    }
+
+    fn first_record(
+        &self,
+        view: &SegmentView,
+        position: u64,
+        header: &BatchHeader,
+        is_it: impl Fn(i64, i64) -> bool,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let bytes =
+            view.load(position, header).map_err(|source| self.read_failed(header.base_offset, source))?;
+        let damaged = || self.lookup_failed(view, header.base_offset, LookupError::Damaged(position));
+        let records = Records::of_batch(&bytes, self.config.decompressed_bytes_max).map_err(|_| damaged())?;
+        for record in &records {
+            let record = record.map_err(|_| damaged())?;
+            if is_it(record.timestamp, record.offset) {
+                return Ok(Some(TimestampOffset {
+                    timestamp: record.timestamp,
+                    offset: record.offset,
+                    leader_epoch: header.partition_leader_epoch,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Scans a segment in which damage was met, and sets aside what is bad, so that the rest can be read.
+    fn set_damage_aside(&mut self, base_offset: i64) -> io::Result<()> {
+        let number = self.segment_of(base_offset);
+        let segment = &self.segments[number];
+        let (log, size, end_offset) = (segment.log().clone(), segment.size, segment.end_offset);
+        let scanned = scan(&*log, base_offset, size, |_, _| {})?;
+        self.bad.retain(|bad| bad.segment != base_offset);
+        self.bad.extend(&scanned.bad);
+        if scanned.end < size {
+            self.bad.push(crate::segment::BadRange {
+                segment: base_offset,
+                position: scanned.end,
+                bytes: size - scanned.end,
+                offset: scanned.next_offset,
+                next_offset: end_offset,
+            });
+        }
+        self.bad.sort_by_key(|bad| (bad.segment, bad.position));
+        tracing::error!(dir = &*self.dir, segment = base_offset, bad = ?self.bad, "damaged batches are set aside");
+        checkpoint::store(
+            &*self.storage,
+            &self.dir,
+            checkpoint::QUARANTINE,
+            &checkpoint::encode_bad(&self.bad),
+        )
+    }
+
+    fn read_failed(&self, offset: i64, source: io::Error) -> ReadError {
+        ReadError::Io { dir: self.dir.to_string(), offset, source }
+    }
+
+    fn lookup_failed(&self, view: &SegmentView, offset: i64, error: LookupError) -> ReadError {
+        lookup_failed(&self.dir, view, offset, error)
+    }
+}
+
+impl ColdRead {
+    /// Finds the range to send. Reads index entries and headers, so it can block.
+    ///
+    /// An empty chain with a `next_offset` means that the batches go on there.
+    pub fn run(self) -> Result<ReadResult, ReadError> {
+        match self.find() {
+            Ok(Some(result)) => Ok(result),
+            Ok(None) => Ok(ReadResult { chain: Chain::new(), next_offset: Some(self.view.end_offset) }),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// `None` if the segment has no batch at the offset or above.
+    fn find(&self) -> Result<Option<ReadResult>, LookupError> {
+        let Some((start, first)) = self.view.locate(self.offset)? else { return Ok(None) };
+        let end = match self.limit {
+            Limit::End => self.view.size,
+            Limit::Position(position) => position,
+            Limit::Offset(offset) => match self.view.locate(offset) {
+                Ok(found) => found.map_or(self.view.size, |(position, _)| position),
+                // The limit lies in damaged bytes: those before it can be read.
+                Err(LookupError::Bad(bad)) => bad.position,
+                Err(error) => return Err(error),
+            },
+        };
+        let available = end.min(self.view.sound_until(start)).saturating_sub(start);
+        let first_bytes = first.total_bytes() as u64;
+        let len = if available < first_bytes {
+            0
+        } else if self.min_one_batch {
+            available.min((self.max_bytes as u64).max(first_bytes))
+        } else if self.max_bytes as u64 >= first_bytes {
+            available.min(self.max_bytes as u64)
+        } else {
+            0
+        };
+        let file = self.view.log.clone();
+        let chain = Chain::from(FileSlice { file, offset: start, len: len as usize });
+        Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset) }))
+    }
+
+    fn failed(&self, error: LookupError) -> ReadError {
+        lookup_failed(&self.dir, &self.view, self.offset, error)
+    }
+}
+
+fn lookup_failed(dir: &str, view: &SegmentView, offset: i64, error: LookupError) -> ReadError {
+    let corrupt = |position, next| ReadError::Corrupt {
+        dir: dir.to_owned(),
+        file: file_name(view.base_offset, LOG_SUFFIX),
+        offset,
+        position,
+        next,
+    };
+    match error {
+        LookupError::Io(source) => ReadError::Io { dir: dir.to_owned(), offset, source },
+        LookupError::Bad(bad) => corrupt(bad.position, bad.next_offset),
+        LookupError::Damaged(position) => corrupt(position, view.end_offset),
+    }
+}

@@ -1,0 +1,144 @@
+//! Deleting the past: by size, by age, or because somebody asked.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::checkpoint;
+use crate::error::LogError;
+use crate::log::{Log, remove_segment};
+use crate::storage::Storage;
+
+/// What [`Log::enforce_retention`] let go.
+#[derive(Debug)]
+pub struct Retention {
+    /// Segments deleted.
+    pub segments: usize,
+    /// Bytes they had.
+    pub bytes: u64,
+    /// The first offset there is now.
+    pub start_offset: i64,
+    /// Their files, which are still to be removed.
+    pub files: PendingDelete,
+}
+
+/// Files the log has let go of. Removing them can take long, and needs no lock: [`PendingDelete::run`], or drop it.
+#[derive(Debug)]
+pub struct PendingDelete {
+    storage: Arc<dyn Storage>,
+    dir: Arc<str>,
+    segments: Vec<i64>,
+}
+
+impl PendingDelete {
+    /// Removes the files, the oldest first, and makes it durable. If that fails, or never happens, the segments are
+    /// back when the log is next opened, and go again.
+    pub fn run(mut self) -> io::Result<()> {
+        self.remove()
+    }
+
+    /// Whether there is nothing to remove.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        let segments = std::mem::take(&mut self.segments);
+        if segments.is_empty() {
+            return Ok(());
+        }
+        for base_offset in segments {
+            remove_segment(&*self.storage, &self.dir, base_offset)?;
+        }
+        self.storage.sync_dir(&self.dir)
+    }
+}
+
+impl Drop for PendingDelete {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            tracing::warn!(dir = &*self.dir, %error, "cannot remove deleted segments");
+        }
+    }
+}
+
+impl Log {
+    /// Lets old segments go as `retention.bytes` and `retention.ms` say.
+    ///
+    /// The active segment stays, unless all its records are too old: then another one is started first.
+    pub fn enforce_retention(&mut self, now_ms: i64) -> Result<Retention, LogError> {
+        self.check_online()?;
+        self.producers.expire(now_ms, self.config.producer_expiration_ms);
+        if self.active().size > 0 && self.is_expired(self.segments.len() - 1, now_ms)? {
+            self.roll(now_ms)?;
+        }
+        let mut left = self.size_bytes();
+        let mut count = 0;
+        while count + 1 < self.segments.len() {
+            let size = self.segments[count].size;
+            let too_much = self.config.retention_bytes.is_some_and(|max| left - size >= max);
+            let below_start = self.segments[count + 1].base_offset <= self.start_offset;
+            if !too_much && !below_start && !self.is_expired(count, now_ms)? {
+                break;
+            }
+            left -= size;
+            count += 1;
+        }
+        Ok(self.let_go(count))
+    }
+
+    /// Deletes the records below `offset`: they cannot be read any more, and after a crash neither.
+    ///
+    /// Blocks for a sync. Whole segments below go at once; the rest of the bytes with the segment they are in.
+    pub fn delete_records_before(&mut self, offset: i64) -> Result<Retention, LogError> {
+        self.check_online()?;
+        let (start, end) = (self.start_offset, self.end_offset());
+        if offset > end {
+            return Err(LogError::OutOfRange { dir: self.dir.to_string(), offset, start, end });
+        }
+        if offset > start {
+            checkpoint::store(
+                &*self.storage,
+                &self.dir,
+                checkpoint::START_OFFSET,
+                &checkpoint::body(&[offset]),
+            )
+            .map_err(|source| self.failed("store the start offset", source))?;
+            self.start_offset = offset;
+        }
+        let next_bases = self.segments.iter().skip(1).map(|segment| segment.base_offset);
+        let count = next_bases.take_while(|base| *base <= self.start_offset).count();
+        Ok(self.let_go(count))
+    }
+
+    /// Whether all records of a segment are older than `retention.ms`.
+    fn is_expired(&mut self, number: usize, now_ms: i64) -> Result<bool, LogError> {
+        let Some(max) = self.config.retention_ms else { return Ok(false) };
+        if self.segments[number].largest.is_none() {
+            self.open_segment(number)
+                .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+        }
+        let segment = &self.segments[number];
+        // Records without timestamps are as old as their segment.
+        let newest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
+        Ok(now_ms.saturating_sub(newest.unwrap_or(segment.created_ms)) > max)
+    }
+
+    fn let_go(&mut self, count: usize) -> Retention {
+        let gone: Vec<_> = self.segments.drain(..count).collect();
+        let bases: Vec<i64> = gone.iter().map(|segment| segment.base_offset).collect();
+        if count > 0 {
+            let first = self.segments[0].base_offset;
+            self.start_offset = self.start_offset.max(first);
+            self.sync.older.retain(|older| older.segment >= first);
+            self.bad.retain(|bad| bad.segment >= first);
+        }
+        self.cache.drop_before(self.start_offset);
+        self.epochs.forget_before(self.start_offset);
+        Retention {
+            segments: count,
+            bytes: gone.iter().map(|segment| segment.size).sum(),
+            start_offset: self.start_offset,
+            files: PendingDelete { storage: self.storage.clone(), dir: self.dir.clone(), segments: bases },
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Walking the batches of a segment file: header by header to find something, or checksum by checksum to learn what a
+//! crash has left.
+
+use std::io;
+
+use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, HEADER_BYTES, MAGIC_AT, MAGIC_V2};
+use ottla_wire::crc::Crc32c;
+
+use crate::segment::BadRange;
+use crate::storage::File;
+
+/// For a walk over a few headers behind an index entry.
+pub(crate) const LOOKUP_CHUNK_BYTES: usize = 8 * 1024;
+/// For a walk over a whole file.
+pub(crate) const SCAN_CHUNK_BYTES: usize = 1 << 20;
+
+/// A moving window on a file.
+pub(crate) struct Window<'a> {
+    file: &'a dyn File,
+    end: u64,
+    chunk: usize,
+    start: u64,
+    buf: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    /// Sees the first `end` bytes of `file`, at least `chunk` at a time.
+    pub(crate) fn new(file: &'a dyn File, end: u64, chunk: usize) -> Self {
+        Self { file, end, chunk, start: 0, buf: Vec::new() }
+    }
+
+    /// The bytes from `at` on: `len` of them, or fewer where the file ends.
+    pub(crate) fn bytes(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
+        let left = self.end.saturating_sub(at);
+        let len = left.min(len as u64) as usize;
+        let inside = at >= self.start && at + len as u64 <= self.start + self.buf.len() as u64;
+        if !inside {
+            let take = left.min(self.chunk.max(len) as u64) as usize;
+            self.buf.resize(take, 0);
+            self.start = at;
+            if let Err(error) = self.file.read_exact_at(&mut self.buf, at) {
+                self.buf.clear();
+                return Err(error);
+            }
+        }
+        let from = (at - self.start) as usize;
+        Ok(&self.buf[from..from + len])
+    }
+
+    /// The header at `at`, if the file holds the whole of its batch.
+    pub(crate) fn header(&mut self, at: u64) -> io::Result<Result<BatchHeader, BatchError>> {
+        let left = self.end.saturating_sub(at);
+        let header = BatchHeader::parse(self.bytes(at, HEADER_BYTES)?);
+        Ok(match header {
+            Ok(header) if header.total_bytes() as u64 > left => {
+                Err(BatchError::Truncated { have: left as usize, need: header.total_bytes() })
+            }
+            other => other,
+        })
+    }
+
+    /// Whether the checksum of the batch at `at` is right. Reads in chunks: no length makes it allocate more.
+    pub(crate) fn crc_is_right(&mut self, at: u64, header: &BatchHeader) -> io::Result<bool> {
+        let end = at + header.total_bytes() as u64;
+        let mut crc = Crc32c::new();
+        let mut from = at + CRC_FROM as u64;
+        while from < end {
+            let len = (end - from).min(self.chunk as u64) as usize;
+            crc.update(self.bytes(from, len)?);
+            from += len as u64;
+        }
+        Ok(crc.finish() == header.crc)
+    }
+}
+
+/// What a scan found in a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Scanned {
+    /// Where the last sound batch ends.
+    pub(crate) end: u64,
+    /// The offset after it.
+    pub(crate) next_offset: i64,
+    /// Damage with sound batches behind it.
+    pub(crate) bad: Vec<BadRange>,
+}
+
+/// Checks every batch of the first `size` bytes of a segment and calls `on_batch` for the sound ones.
+pub(crate) fn scan(
+    file: &dyn File,
+    segment: i64,
+    size: u64,
+    mut on_batch: impl FnMut(&BatchHeader, u64),
+) -> io::Result<Scanned> {
+    let mut window = Window::new(file, size, SCAN_CHUNK_BYTES);
+    let mut scanned = Scanned { next_offset: segment, ..Scanned::default() };
+    // Looking for sound batches behind damage must not take forever, whatever the bytes are.
+    let mut search_budget = size.saturating_mul(4) + (64 << 20);
+    let mut at = 0;
+    while at < size {
+        if let Some(header) = sound(&mut window, segment, at, scanned.next_offset)? {
+            on_batch(&header, at);
+            at += header.total_bytes() as u64;
+            scanned.next_offset = header.next_offset();
+            scanned.end = at;
+            continue;
+        }
+        let Some((found, header)) =
+            next_sound(&mut window, segment, at, scanned.next_offset, &mut search_budget)?
+        else {
+            break;
+        };
+        scanned.bad.push(BadRange {
+            segment,
+            position: at,
+            bytes: found - at,
+            offset: scanned.next_offset,
+            next_offset: header.base_offset,
+        });
+        at = found;
+        scanned.next_offset = header.base_offset;
+    }
+    Ok(scanned)
+}
+
+/// Walks the headers of a segment that was checked before, around its known damage.
+pub(crate) fn walk(
+    file: &dyn File,
+    from: u64,
+    size: u64,
+    bad: &[BadRange],
+    mut on_batch: impl FnMut(&BatchHeader, u64),
+) -> io::Result<Result<(), u64>> {
+    let mut window = Window::new(file, size, SCAN_CHUNK_BYTES);
+    let mut at = from;
+    while at < size {
+        if let Some(range) = bad.iter().find(|range| range.position == at && range.bytes > 0) {
+            at += range.bytes;
+            continue;
+        }
+        let Ok(header) = window.header(at)? else { return Ok(Err(at)) };
+        on_batch(&header, at);
+        at += header.total_bytes() as u64;
+    }
+    Ok(Ok(()))
+}
+
+/// The batch at `at`, if all about it is right and its offsets may come after `expected`.
+fn sound(window: &mut Window<'_>, segment: i64, at: u64, expected: i64) -> io::Result<Option<BatchHeader>> {
+    let Ok(header) = window.header(at)? else { return Ok(None) };
+    let fits = header.base_offset >= expected
+        && header.base_offset.checked_add(i64::from(header.last_offset_delta)).is_some()
+        && i32::try_from(header.last_offset() - segment).is_ok();
+    Ok((fits && window.crc_is_right(at, &header)?).then_some(header))
+}
+
+/// The first sound batch behind the damage at `at`.
+fn next_sound(
+    window: &mut Window<'_>,
+    segment: i64,
+    at: u64,
+    expected: i64,
+    budget: &mut u64,
+) -> io::Result<Option<(u64, BatchHeader)>> {
+    let damaged = window.header(at)?;
+    // Usually only the records are damaged, and the length still leads to the next batch.
+    if let Ok(header) = &damaged {
+        let next = at + header.total_bytes() as u64;
+        if let Some(found) = sound(window, segment, next, expected)? {
+            return Ok(Some((next, found)));
+        }
+    }
+    // A batch that claims to go on beyond the file is most likely the last one, torn; what looks like a batch in it is
+    // somebody's payload. Only batches that lead to the end of the file prove that its length is what is damaged.
+    let torn = matches!(damaged, Err(BatchError::Truncated { .. }));
+    let mut from = at + 1;
+    while from + HEADER_BYTES as u64 <= window.end {
+        let Some(candidate) = next_candidate(window, segment, from, expected)? else { break };
+        from = candidate + 1;
+        let Ok(header) = window.header(candidate)? else { continue };
+        let Some(left) = budget.checked_sub(header.total_bytes() as u64) else { break };
+        *budget = left;
+        if let Some(found) = sound(window, segment, candidate, expected)?
+            && (!torn || leads_to_the_end(window, segment, candidate, &found)?)
+        {
+            return Ok(Some((candidate, found)));
+        }
+    }
+    Ok(None)
+}
+
+/// The next position whose bytes could be a header: the magic is right, the offset plausible.
+fn next_candidate(
+    window: &mut Window<'_>,
+    segment: i64,
+    from: u64,
+    expected: i64,
+) -> io::Result<Option<u64>> {
+    let mut at = from;
+    while at + HEADER_BYTES as u64 <= window.end {
+        let bytes = window.bytes(at, SCAN_CHUNK_BYTES)?;
+        let candidates = bytes.len() + 1 - HEADER_BYTES;
+        let found = (0..candidates).find(|&i| {
+            bytes[i + MAGIC_AT] == MAGIC_V2 as u8 && {
+                let mut offset = [0; 8];
+                offset.copy_from_slice(&bytes[i..i + 8]);
+                let offset = i64::from_be_bytes(offset);
+                offset >= expected && offset - segment <= i64::from(i32::MAX)
+            }
+        });
+        if let Some(i) = found {
+            return Ok(Some(at + i as u64));
+        }
+        at += candidates as u64;
+    }
+    Ok(None)
+}
+
+fn leads_to_the_end(window: &mut Window<'_>, segment: i64, at: u64, first: &BatchHeader) -> io::Result<bool> {
+    let (mut at, mut header) = (at, *first);
+    loop {
+        at += header.total_bytes() as u64;
+        if at == window.end {
+            return Ok(true);
+        }
+        match sound(window, segment, at, header.next_offset())? {
+            Some(next) => header = next,
+            // The last write may be torn as well: then its header, as far as it is there, is the next in line.
+            None => {
+                return Ok(match window.header(at)? {
+                    Err(BatchError::Truncated { .. }) => {
+                        let head = window.bytes(at, 8)?;
+                        head == &header.next_offset().to_be_bytes()[..head.len()]
+                    }
+                    _ => false,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::mem::MemStorage;
+    use crate::storage::{Open, Storage};
+    use bytes::BytesMut;
+    use ottla_wire::{BatchBuilder, Seal, batch};
+
+    fn batch(base_offset: i64, value: &[u8]) -> BytesMut {
+        let mut builder = BatchBuilder::new();
+        builder.push(1, None, Some(value), &[]);
+        let mut bytes = BytesMut::from(&builder.seal(&Seal::default()).expect("no codec").to_bytes()[..]);
+        batch::set_base_offset(&mut bytes, base_offset);
+        bytes
+    }
+
+    fn scanned(bytes: &[u8]) -> (Vec<i64>, Scanned) {
+        let disk = MemStorage::new();
+        disk.set_contents("f", bytes);
+        let file = disk.open("f", Open::Existing).expect("there");
+        let mut offsets = Vec::new();
+        let scanned = scan(&*file, 10, bytes.len() as u64, |header, _| offsets.push(header.base_offset));
+        (offsets, scanned.expect("memory does not fail"))
+    }
+
+    fn four() -> (Vec<u8>, usize) {
+        let one = batch(10, &[1; 100]).len();
+        ((10..14).flat_map(|offset| batch(offset, &[1; 100])).collect(), one)
+    }
+
+    #[test]
+    fn a_tail_torn_at_any_byte_ends_before_the_torn_batch() {
+        let (bytes, one) = four();
+        for len in 0..bytes.len() {
+            let (offsets, found) = scanned(&bytes[..len]);
+            assert_eq!(offsets.len(), len / one);
+            assert_eq!((found.end, found.next_offset), ((len / one * one) as u64, 10 + (len / one) as i64));
+            assert!(found.bad.is_empty());
+            // A batch ends with a zero: the count of the last record's headers.
+            if len % one == one - 1 {
+                continue;
+            }
+            let mut zeros = bytes[..len].to_vec();
+            zeros.resize(len + 5000, 0);
+            let (offsets, found) = scanned(&zeros);
+            assert!(offsets.len() == len / one && found.bad.is_empty(), "zeros behind byte {len}");
+        }
+    }
+
+    #[test]
+    fn damage_at_any_byte_costs_one_batch_and_not_the_rest() {
+        let (bytes, one) = four();
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x10;
+            let hit = at / one;
+            let (offsets, found) = scanned(&bad);
+            let in_crc_or_frame = !(12..16).contains(&(at % one));
+            if !in_crc_or_frame {
+                assert_eq!(offsets.len(), 4, "byte {at}: the leader epoch is not checksummed");
+                continue;
+            }
+            // An offset that only jumped ahead makes the batches behind it look stale.
+            let expected: Vec<i64> = (10..14).filter(|o| *o != 10 + hit as i64).collect();
+            if at % one < 8 {
+                assert!(offsets.len() >= hit, "byte {at}");
+                continue;
+            }
+            assert_eq!(offsets, expected, "byte {at}");
+            if hit < 3 {
+                let next_offset = 11 + hit as i64;
+                let range = BadRange {
+                    segment: 10,
+                    position: (hit * one) as u64,
+                    bytes: one as u64,
+                    offset: 10 + hit as i64,
+                    next_offset,
+                };
+                assert_eq!(found.bad, [range], "byte {at}");
+            } else {
+                assert!(found.bad.is_empty() && found.end == 3 * one as u64, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_inside_a_torn_payload_is_not_taken_for_one_of_ours() {
+        let mut value = vec![0; 50];
+        value.extend(batch(12, b"a mirrored batch"));
+        value.extend([7; 500]);
+        let mut bytes = batch(10, b"first").to_vec();
+        let sound = bytes.len() as u64;
+        bytes.extend(batch(11, &value));
+        bytes.truncate(bytes.len() - 100);
+        let (offsets, found) = scanned(&bytes);
+        assert_eq!((offsets, found.end, found.bad.len()), (vec![10], sound, 0));
+    }
+}

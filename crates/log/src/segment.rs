@@ -1,0 +1,551 @@
+//! One segment: the log file, its two indexes, and what is known of its batches.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use ottla_wire::batch::BatchHeader;
+
+use crate::index::{Index, IndexEntry, IndexView, Loaded, OffsetEntry, TimeEntry};
+use crate::scan::{LOOKUP_CHUNK_BYTES, Window, walk};
+use crate::storage::{File, Open, Storage};
+
+pub(crate) const LOG_SUFFIX: &str = "log";
+pub(crate) const INDEX_SUFFIX: &str = "index";
+pub(crate) const TIME_INDEX_SUFFIX: &str = "timeindex";
+pub(crate) const SNAPSHOT_SUFFIX: &str = "snapshot";
+
+/// `00000000000000000042.log` and its like: Kafka's twenty digits.
+pub(crate) fn file_name(base_offset: i64, suffix: &str) -> String {
+    format!("{base_offset:020}.{suffix}")
+}
+
+/// The offset and the suffix of a name that [`file_name`] made.
+pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
+    let (digits, suffix) = name.split_once('.')?;
+    let sound = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    sound.then(|| digits.parse().ok().map(|offset| (offset, suffix)))?
+}
+
+/// Damaged bytes with sound batches behind them. They stay where they are, and reads of them fail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BadRange {
+    /// Base offset of the segment, which names its file.
+    pub segment: i64,
+    /// Where in the file the damage starts.
+    pub position: u64,
+    /// How many bytes it spans; 0 when they are missing.
+    pub bytes: u64,
+    /// The first offset that cannot be read.
+    pub offset: i64,
+    /// The first one after it that can.
+    pub next_offset: i64,
+}
+
+/// A timestamp, and the last offset of the first batch that reached it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Largest {
+    pub(crate) timestamp: i64,
+    pub(crate) offset: i64,
+}
+
+impl Largest {
+    pub(crate) const NONE: Self = Self { timestamp: -1, offset: -1 };
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) base_offset: i64,
+    /// The offset after the last batch.
+    pub(crate) end_offset: i64,
+    pub(crate) size: u64,
+    pub(crate) created_ms: i64,
+    /// Timestamp of the first batch, from which `segment.ms` counts.
+    pub(crate) first_timestamp: Option<i64>,
+    /// `None` until an old segment was looked at.
+    pub(crate) largest: Option<Largest>,
+    bytes_since_index: u64,
+    files: Option<Files>,
+    /// When it was last used, in a count of uses.
+    pub(crate) used: u64,
+}
+
+#[derive(Debug)]
+struct Files {
+    log: Arc<dyn File>,
+    offsets: Index<OffsetEntry>,
+    times: Index<TimeEntry>,
+    /// Set by a lookup that an index led astray.
+    misled: Arc<AtomicBool>,
+}
+
+impl Segment {
+    /// Creates the file of a new segment. Its name is durable once the directory is synced.
+    pub(crate) fn create(
+        storage: &dyn Storage,
+        dir: &str,
+        base_offset: i64,
+        now_ms: i64,
+    ) -> io::Result<Self> {
+        let log = storage.open(&path(dir, base_offset, LOG_SUFFIX), Open::Empty)?;
+        let mut segment = Self::existing(base_offset, base_offset, 0, now_ms);
+        segment.largest = Some(Largest::NONE);
+        segment.files = Some(Files {
+            log,
+            offsets: Index::empty(path(dir, base_offset, INDEX_SUFFIX)),
+            times: Index::empty(path(dir, base_offset, TIME_INDEX_SUFFIX)),
+            misled: Arc::default(),
+        });
+        Ok(segment)
+    }
+
+    /// A segment that is on disk already; its files are opened when they are needed.
+    pub(crate) fn existing(base_offset: i64, end_offset: i64, size: u64, now_ms: i64) -> Self {
+        Self {
+            base_offset,
+            end_offset,
+            size,
+            created_ms: now_ms,
+            first_timestamp: None,
+            largest: None,
+            bytes_since_index: 0,
+            files: None,
+            used: 0,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.files.is_some()
+    }
+
+    /// Closes the files of a segment that is not written to.
+    pub(crate) fn close(&mut self) {
+        self.files = None;
+    }
+
+    /// The log file, once [`Segment::open`] has been called.
+    pub(crate) fn log(&self) -> &Arc<dyn File> {
+        &self.files().log
+    }
+
+    /// The log and the indexes that have files.
+    pub(crate) fn open_files(&self) -> Vec<Arc<dyn File>> {
+        let files = self.files();
+        [Some(files.log.clone()), files.offsets.file(), files.times.file()].into_iter().flatten().collect()
+    }
+
+    /// Forgets the indexes, so that they are looked at anew; the log file stays open.
+    pub(crate) fn close_indexes(&mut self) {
+        self.files().misled.store(true, Ordering::Relaxed);
+    }
+
+    fn files(&self) -> &Files {
+        self.files.as_ref().expect("opened by create or open before it is used")
+    }
+
+    fn files_mut(&mut self) -> &mut Files {
+        self.files.as_mut().expect("opened by create or open before it is used")
+    }
+
+    /// Opens the log file alone, for a scan that brings the indexes anew: see [`Segment::install`].
+    pub(crate) fn open_log(&mut self, storage: &dyn Storage, dir: &str) -> io::Result<()> {
+        let log = storage.open(&path(dir, self.base_offset, LOG_SUFFIX), Open::Existing)?;
+        self.files = Some(Files {
+            log,
+            offsets: Index::empty(path(dir, self.base_offset, INDEX_SUFFIX)),
+            times: Index::empty(path(dir, self.base_offset, TIME_INDEX_SUFFIX)),
+            misled: Arc::default(),
+        });
+        Ok(())
+    }
+
+    /// Opens the files; indexes that are missing or damaged are rebuilt. Returns whether they were.
+    pub(crate) fn open(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &str,
+        interval: u32,
+        bad: &[BadRange],
+    ) -> io::Result<bool> {
+        if let Some(files) = &self.files {
+            let rebuild = files.misled.swap(false, Ordering::Relaxed);
+            if rebuild {
+                self.rebuild(storage, dir, interval, bad)?;
+            }
+            return Ok(rebuild);
+        }
+        let log = storage.open(&path(dir, self.base_offset, LOG_SUFFIX), Open::Existing)?;
+        let offset_path = path(dir, self.base_offset, INDEX_SUFFIX);
+        let offsets = match Index::<OffsetEntry>::load(storage, offset_path.clone())? {
+            Loaded::Sound(index) if self.offsets_fit(&index) => Some(index),
+            // A segment this small has no entry and no file.
+            Loaded::Missing if self.size <= u64::from(interval) => Some(Index::empty(offset_path)),
+            _ => None,
+        };
+        let time_path = path(dir, self.base_offset, TIME_INDEX_SUFFIX);
+        let times = match Index::<TimeEntry>::load(storage, time_path)? {
+            Loaded::Sound(index) if self.times_fit(&index) => Some(index),
+            _ => None,
+        };
+        let sound = offsets.is_some() && times.is_some();
+        self.files = Some(Files {
+            log,
+            offsets: offsets.unwrap_or_else(|| Index::empty(path(dir, self.base_offset, INDEX_SUFFIX))),
+            times: times.unwrap_or_else(|| Index::empty(path(dir, self.base_offset, TIME_INDEX_SUFFIX))),
+            misled: Arc::default(),
+        });
+        if sound {
+            let last = self.files().times.last();
+            self.largest = Some(last.map_or(Largest::NONE, |entry| self.largest_of(entry)));
+            self.bytes_since_index =
+                self.size - self.files().offsets.last().map_or(0, |entry| u64::from(entry.position));
+        } else {
+            self.rebuild(storage, dir, interval, bad)?;
+        }
+        Ok(!sound)
+    }
+
+    fn offsets_fit(&self, index: &Index<OffsetEntry>) -> bool {
+        index.last().is_none_or(|last| {
+            u64::from(last.position) < self.size
+                && self.base_offset + i64::from(last.relative_offset) < self.end_offset
+        })
+    }
+
+    fn times_fit(&self, index: &Index<TimeEntry>) -> bool {
+        // A closed segment has one entry at least, that of its largest timestamp.
+        (index.last().is_some() || self.size == 0)
+            && index
+                .last()
+                .is_none_or(|last| self.base_offset + i64::from(last.relative_offset) < self.end_offset)
+    }
+
+    fn largest_of(&self, entry: TimeEntry) -> Largest {
+        Largest { timestamp: entry.timestamp, offset: self.base_offset + i64::from(entry.relative_offset) }
+    }
+
+    /// Writes both indexes anew from the batches.
+    pub(crate) fn rebuild(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &str,
+        interval: u32,
+        bad: &[BadRange],
+    ) -> io::Result<()> {
+        tracing::info!(dir, segment = self.base_offset, "rebuilding the indexes of a segment");
+        let mut built = IndexBuilder::new(self.base_offset, interval);
+        let log = self.log().clone();
+        let walked = walk(&*log, 0, self.size, bad, |header, position| built.note(header, position))?;
+        if let Err(position) = walked {
+            tracing::warn!(
+                dir,
+                segment = self.base_offset,
+                position,
+                "damage found: the index ends before it"
+            );
+        }
+        self.install(storage, dir, built);
+        Ok(())
+    }
+
+    /// Takes over what a scan of the whole segment found for its indexes.
+    pub(crate) fn install(&mut self, storage: &dyn Storage, dir: &str, mut built: IndexBuilder) {
+        built.finish();
+        self.largest = Some(built.largest);
+        self.first_timestamp = built.first_timestamp;
+        self.bytes_since_index = built.bytes_since_index;
+        let base_offset = self.base_offset;
+        let files = self.files_mut();
+        // Without an index lookups start at the front: slow, but right, and a full disk is no reason to stop reading.
+        if let Err(error) = files.offsets.replace(storage, &built.offsets) {
+            tracing::warn!(dir, segment = base_offset, %error, "cannot write the offset index");
+            files.offsets = Index::empty(path(dir, base_offset, INDEX_SUFFIX));
+        }
+        if let Err(error) = files.times.replace(storage, &built.times) {
+            tracing::warn!(dir, segment = base_offset, %error, "cannot write the time index");
+            files.times = Index::empty(path(dir, base_offset, TIME_INDEX_SUFFIX));
+        }
+    }
+
+    /// Books a batch that was written at `position`, the end of the segment.
+    #[inline]
+    pub(crate) fn note(&mut self, storage: &dyn Storage, header: &BatchHeader, position: u64, interval: u32) {
+        let largest = self.largest.get_or_insert(Largest::NONE);
+        if header.max_timestamp > largest.timestamp {
+            *largest = Largest { timestamp: header.max_timestamp, offset: header.last_offset() };
+        }
+        if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
+            self.first_timestamp = Some(header.max_timestamp);
+        }
+        if self.bytes_since_index > u64::from(interval) {
+            self.index(storage, header.last_offset(), position);
+        }
+        self.bytes_since_index += header.total_bytes() as u64;
+        self.size = position + header.total_bytes() as u64;
+        self.end_offset = header.next_offset();
+    }
+
+    fn index(&mut self, storage: &dyn Storage, last_offset: i64, position: u64) {
+        let (base_offset, largest) = (self.base_offset, self.largest.unwrap_or(Largest::NONE));
+        let files = self.files_mut();
+        let entry =
+            OffsetEntry { relative_offset: (last_offset - base_offset) as i32, position: position as u32 };
+        let written = files
+            .offsets
+            .append(storage, entry)
+            .and_then(|()| append_time(files, storage, base_offset, largest));
+        match written {
+            Ok(()) => self.bytes_since_index = 0,
+            // The next batch tries again: an index without this entry is still an index.
+            Err(error) => tracing::warn!(segment = base_offset, %error, "cannot write an index entry"),
+        }
+    }
+
+    /// Whether an index has no room for another entry below `bytes_max`.
+    pub(crate) fn is_index_full(&self, bytes_max: u32) -> bool {
+        let files = self.files();
+        let max = u64::from(bytes_max);
+        files.offsets.len_bytes() + OffsetEntry::BYTES as u64 > max
+            || files.times.len_bytes() + 2 * TimeEntry::BYTES as u64 > max
+    }
+
+    /// No more batches will come: the time index gets the largest timestamp as its last entry.
+    pub(crate) fn finish(&mut self, storage: &dyn Storage) -> io::Result<()> {
+        let (base_offset, largest) = (self.base_offset, self.largest.unwrap_or(Largest::NONE));
+        let files = self.files_mut();
+        append_time(files, storage, base_offset, largest)?;
+        files.offsets.trim()?;
+        files.times.trim()
+    }
+
+    /// Cuts the segment so that the batch at `position` and all after it are gone.
+    pub(crate) fn truncate(&mut self, position: u64, end_offset: i64) -> io::Result<()> {
+        let base_offset = self.base_offset;
+        let files = self.files_mut();
+        files.log.set_len(position)?;
+        files.offsets.truncate(|entry| u64::from(entry.position) >= position)?;
+        files.times.truncate(|entry| base_offset + i64::from(entry.relative_offset) >= end_offset)?;
+        let indexed = files.offsets.last().map_or(0, |entry| u64::from(entry.position));
+        self.size = position;
+        self.end_offset = end_offset;
+        self.bytes_since_index = position - indexed;
+        Ok(())
+    }
+
+    /// Everything a reader needs, as it is now.
+    pub(crate) fn view(&self, bad: &[BadRange]) -> SegmentView {
+        let files = self.files();
+        SegmentView {
+            base_offset: self.base_offset,
+            end_offset: self.end_offset,
+            size: self.size,
+            log: files.log.clone(),
+            offsets: files.offsets.view(),
+            times: files.times.view(),
+            bad: bad.iter().filter(|range| range.segment == self.base_offset).copied().collect(),
+            misled: files.misled.clone(),
+        }
+    }
+
+    /// Paths of all its files.
+    pub(crate) fn paths(dir: &str, base_offset: i64) -> [String; 3] {
+        // The log goes first: indexes without one are swept away when the log is opened.
+        [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX].map(|suffix| path(dir, base_offset, suffix))
+    }
+}
+
+fn append_time(
+    files: &mut Files,
+    storage: &dyn Storage,
+    base_offset: i64,
+    largest: Largest,
+) -> io::Result<()> {
+    if largest.timestamp < 0 {
+        return Ok(());
+    }
+    let relative_offset = (largest.offset - base_offset) as i32;
+    files.times.append(storage, TimeEntry { timestamp: largest.timestamp, relative_offset })
+}
+
+fn path(dir: &str, base_offset: i64, suffix: &str) -> String {
+    format!("{dir}/{}", file_name(base_offset, suffix))
+}
+
+/// Collects the index entries of a segment while its batches are walked, as [`Segment::note`] would write them.
+pub(crate) struct IndexBuilder {
+    base_offset: i64,
+    interval: u32,
+    offsets: Vec<OffsetEntry>,
+    times: Vec<TimeEntry>,
+    largest: Largest,
+    first_timestamp: Option<i64>,
+    bytes_since_index: u64,
+}
+
+impl IndexBuilder {
+    pub(crate) fn new(base_offset: i64, interval: u32) -> Self {
+        Self {
+            base_offset,
+            interval,
+            offsets: Vec::new(),
+            times: Vec::new(),
+            largest: Largest::NONE,
+            first_timestamp: None,
+            bytes_since_index: 0,
+        }
+    }
+
+    pub(crate) fn note(&mut self, header: &BatchHeader, position: u64) {
+        if header.max_timestamp > self.largest.timestamp {
+            self.largest = Largest { timestamp: header.max_timestamp, offset: header.last_offset() };
+        }
+        if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
+            self.first_timestamp = Some(header.max_timestamp);
+        }
+        if self.bytes_since_index > u64::from(self.interval) {
+            let relative_offset = (header.last_offset() - self.base_offset) as i32;
+            self.offsets.push(OffsetEntry { relative_offset, position: position as u32 });
+            self.push_time();
+            self.bytes_since_index = 0;
+        }
+        self.bytes_since_index += header.total_bytes() as u64;
+    }
+
+    fn push_time(&mut self) {
+        let entry = TimeEntry {
+            timestamp: self.largest.timestamp,
+            relative_offset: (self.largest.offset - self.base_offset) as i32,
+        };
+        if entry.timestamp >= 0 && self.times.last().is_none_or(|last| last.precedes(entry)) {
+            self.times.push(entry);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.push_time();
+    }
+}
+
+/// Why a lookup in a segment failed.
+#[derive(Debug)]
+pub(crate) enum LookupError {
+    Io(io::Error),
+    /// Known damage.
+    Bad(BadRange),
+    /// Damage nobody knew of, at this position.
+    Damaged(u64),
+}
+
+impl From<io::Error> for LookupError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A segment as it was at one moment: can be read while the log goes on, or is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentView {
+    pub(crate) base_offset: i64,
+    pub(crate) end_offset: i64,
+    pub(crate) size: u64,
+    pub(crate) log: Arc<dyn File>,
+    offsets: IndexView,
+    times: IndexView,
+    pub(crate) bad: Vec<BadRange>,
+    misled: Arc<AtomicBool>,
+}
+
+impl SegmentView {
+    /// The first batch whose last offset is `target` or above, and its position.
+    pub(crate) fn locate(&self, target: i64) -> Result<Option<(u64, BatchHeader)>, LookupError> {
+        self.find_from(self.position_below(target)?, target, |header| header.last_offset() >= target)
+    }
+
+    /// The first batch from `from` on whose largest timestamp is `timestamp` or above, and its position.
+    pub(crate) fn locate_time(
+        &self,
+        timestamp: i64,
+        from: i64,
+    ) -> Result<Option<(u64, BatchHeader)>, LookupError> {
+        let entry = self.times.last_where(|entry: TimeEntry| entry.timestamp <= timestamp)?;
+        let below = entry.map_or(self.base_offset, |e| self.base_offset + i64::from(e.relative_offset));
+        let from = from.max(below);
+        let start = self.position_below(from)?;
+        self.find_from(start, from, |h| h.last_offset() >= from && h.max_timestamp >= timestamp)
+    }
+
+    /// Where to start looking for `target`: the position of an indexed batch at or below it.
+    fn position_below(&self, target: i64) -> Result<u64, LookupError> {
+        let entry = self
+            .offsets
+            .last_where(|entry: OffsetEntry| self.base_offset + i64::from(entry.relative_offset) <= target)?;
+        let Some(entry) = entry else { return Ok(0) };
+        let position = u64::from(entry.position);
+        let mut window = Window::new(&*self.log, self.size, LOOKUP_CHUNK_BYTES);
+        match window.header(position)? {
+            Ok(header) if header.last_offset() == self.base_offset + i64::from(entry.relative_offset) => {
+                Ok(position)
+            }
+            _ => {
+                self.misled.store(true, Ordering::Relaxed);
+                Ok(0)
+            }
+        }
+    }
+
+    fn find_from(
+        &self,
+        start: u64,
+        target: i64,
+        is_it: impl Fn(&BatchHeader) -> bool,
+    ) -> Result<Option<(u64, BatchHeader)>, LookupError> {
+        let mut window = Window::new(&*self.log, self.size, LOOKUP_CHUNK_BYTES);
+        let mut at = start;
+        loop {
+            if let Some(bad) = self.bad.iter().find(|bad| bad.position == at) {
+                if (bad.offset..bad.next_offset).contains(&target) {
+                    return Err(LookupError::Bad(*bad));
+                }
+                at += bad.bytes;
+            }
+            if at >= self.size {
+                return Ok(None);
+            }
+            let Ok(header) = window.header(at)? else { return Err(LookupError::Damaged(at)) };
+            if is_it(&header) {
+                return Ok(Some((at, header)));
+            }
+            at += header.total_bytes() as u64;
+        }
+    }
+
+    /// Where sound bytes end, seen from `position`.
+    pub(crate) fn sound_until(&self, position: u64) -> u64 {
+        let bad = self.bad.iter().map(|bad| bad.position).filter(|at| *at > position).min();
+        bad.unwrap_or(self.size).min(self.size)
+    }
+
+    /// Reads one batch into memory.
+    pub(crate) fn load(&self, position: u64, header: &BatchHeader) -> io::Result<Bytes> {
+        let mut bytes = BytesMut::zeroed(header.total_bytes());
+        self.log.read_exact_at(&mut bytes, position)?;
+        Ok(bytes.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_twenty_digits() {
+        assert_eq!(file_name(42, LOG_SUFFIX), "00000000000000000042.log");
+        assert_eq!(parse_name("00000000000000000042.timeindex"), Some((42, "timeindex")));
+        for name in
+            ["42.log", "0000000000000000004x.log", "leader-epoch-checkpoint", "00000000000000000042", ""]
+        {
+            assert_eq!(parse_name(name), None, "{name}");
+        }
+    }
+}

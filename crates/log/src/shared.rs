@@ -1,0 +1,284 @@
+//! A log shared by the threads of one process: one appends, others read at the tail or catch up.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use ottla_wire::batch::BatchHeader;
+use ottla_wire::reader::{RecordError, Records};
+use ottla_wire::{BatchBuilder, Piece, Seal, Sealed};
+
+use crate::append::{AppendOptions, Appended, Check, Origin};
+use crate::config::LogConfig;
+use crate::error::{AppendError, LogError, ReadError};
+use crate::log::Log;
+use crate::read::{ReadPlan, ReadResult};
+use crate::recovery::RecoveryReport;
+use crate::storage::Storage;
+use crate::tail::{Tail, Waiter};
+
+/// How much a reader takes at a time.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A handle to a log; clones are handles to the same one.
+///
+/// ```
+/// use std::sync::Arc;
+/// use ottla_log::{LogConfig, SharedLog, storage::mem::MemStorage};
+///
+/// let (log, _) = SharedLog::open(Arc::new(MemStorage::new()), "orders-0", LogConfig::default(), 0)?;
+/// let mut reader = log.reader(0);
+/// log.append_record(1_700_000_000_000, Some(b"key"), Some(b"value"))?;
+///
+/// let batch = reader.try_next()?.expect("visible as soon as it is appended");
+/// let records = batch.records(1 << 20)?;
+/// let record = records.iter().next().expect("one record")?;
+/// assert_eq!((record.offset, record.value), (0, Some(&b"value"[..])));
+/// assert!(reader.try_next()?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SharedLog {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    log: Mutex<Log>,
+    tail: Tail,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        // A panic under the lock is a bug of ours; what it left is in the files, and checked when they are opened.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedLog {
+    /// Opens a log: see [`Log::open`].
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: LogConfig,
+        now_ms: i64,
+    ) -> Result<(Self, RecoveryReport), LogError> {
+        let (log, report) = Log::open(storage, dir, config, now_ms)?;
+        Ok((log.into(), report))
+    }
+
+    /// Appends whole v2 batches: see [`Log::append`].
+    pub fn append(
+        &self,
+        now_ms: i64,
+        batches: BytesMut,
+        options: AppendOptions,
+    ) -> Result<Appended, AppendError> {
+        self.shared.lock().append(now_ms, batches, options)
+    }
+
+    /// Appends a batch made in this process; its bytes are not checked again.
+    pub fn append_sealed(&self, now_ms: i64, sealed: Sealed) -> Result<Appended, AppendError> {
+        let bytes = sealed.to_bytes();
+        drop(sealed);
+        let bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        let options = AppendOptions { leader_epoch: 0, origin: Origin::Coordinator, check: Check::Trusted };
+        self.append(now_ms, bytes, options)
+    }
+
+    /// Appends one record in a batch of its own. To append many, fill a [`BatchBuilder`] instead.
+    pub fn append_record(
+        &self,
+        now_ms: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<Appended, AppendError> {
+        let mut batch = BatchBuilder::new();
+        batch.push(now_ms, key, value, &[]);
+        let sealed = batch.seal(&Seal::default()).expect("without a codec nothing can fail");
+        self.append_sealed(now_ms, sealed)
+    }
+
+    /// Makes all that was appended durable. Blocks for the disk, but holds no lock while it does.
+    pub fn sync(&self) -> Result<i64, LogError> {
+        let Some(pending) = self.with(|log| log.pending_sync()) else {
+            return self.with(|log| log.check_online().map(|()| log.synced_offset()));
+        };
+        let synced = pending.run();
+        self.with(|log| log.sync_done(synced))
+    }
+
+    /// Reads from `offset` on.
+    pub fn reader(&self, offset: i64) -> Reader {
+        Reader {
+            waiter: self.shared.tail.waiter(),
+            shared: self.shared.clone(),
+            next_offset: offset,
+            pieces: VecDeque::new(),
+            bytes: Bytes::new(),
+        }
+    }
+
+    /// The end of the log, for those who only wait.
+    pub fn tail(&self) -> &Tail {
+        &self.shared.tail
+    }
+
+    /// Calls `f` with the log locked.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Log) -> T) -> T {
+        f(&mut self.shared.lock())
+    }
+
+    /// Closes the log cleanly if this is its last handle and no reader is left; otherwise gives the handle back.
+    pub fn close(self) -> Result<Result<(), LogError>, Self> {
+        Arc::try_unwrap(self.shared)
+            .map(|shared| shared.log.into_inner().unwrap_or_else(PoisonError::into_inner).close())
+            .map_err(|shared| Self { shared })
+    }
+}
+
+impl From<Log> for SharedLog {
+    fn from(log: Log) -> Self {
+        let tail = log.tail().clone();
+        Self { shared: Arc::new(Shared { log: Mutex::new(log), tail }) }
+    }
+}
+
+/// A batch read from a log: a slice of the bytes as they were appended.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Its header.
+    pub header: BatchHeader,
+    /// The whole batch.
+    pub bytes: Bytes,
+}
+
+impl Batch {
+    /// The records, decompressed up to `cap` bytes if they have to be.
+    pub fn records(&self, cap: usize) -> Result<Records, RecordError> {
+        Records::of_batch(&self.bytes, cap)
+    }
+}
+
+/// Reads a log batch by batch, as far as is visible: see [`Visible`](crate::Visible).
+///
+/// At the tail a batch costs one atomic load, one short lock and a reference to the bytes that were appended.
+#[derive(Debug)]
+pub struct Reader {
+    shared: Arc<Shared>,
+    waiter: Waiter,
+    next_offset: i64,
+    pieces: VecDeque<Piece>,
+    bytes: Bytes,
+}
+
+impl Reader {
+    /// The offset after the last batch given.
+    pub fn next_offset(&self) -> i64 {
+        self.next_offset
+    }
+
+    /// Continues at `offset`.
+    pub fn seek(&mut self, offset: i64) {
+        self.next_offset = offset;
+        self.pieces.clear();
+        self.bytes = Bytes::new();
+    }
+
+    /// The next batch, if there is one: the one that holds the next offset, and maybe some before it.
+    ///
+    /// Made to be called in a loop: in vain it costs one atomic load.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Option<Batch>, ReadError> {
+        loop {
+            if let Some(batch) = self.take()? {
+                return Ok(Some(batch));
+            }
+            let visible = self.shared.tail.visible();
+            if visible <= self.next_offset || !self.fill(visible)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits up to `timeout` for the next batch; `None` when it did not come, or the log was closed.
+    pub fn next_blocking(&mut self, timeout: Duration) -> Result<Option<Batch>, ReadError> {
+        if let Some(batch) = self.try_next()? {
+            return Ok(Some(batch));
+        }
+        self.shared.tail.wait_grown(self.next_offset, timeout);
+        self.try_next()
+    }
+
+    /// Ready with the next batch, or with `None` when the log was closed and all of it was read.
+    ///
+    /// Otherwise the task is woken when there is more.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>, ReadError>> {
+        loop {
+            match self.try_next() {
+                Ok(None) => {}
+                other => return Poll::Ready(other),
+            }
+            match self.waiter.poll_grown(cx, self.next_offset) {
+                Poll::Ready(visible) if visible > self.next_offset => {}
+                Poll::Ready(_) => return Poll::Ready(Ok(None)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Cuts the next batch off the bytes at hand.
+    #[inline]
+    fn take(&mut self) -> Result<Option<Batch>, ReadError> {
+        loop {
+            if let Ok(header) = BatchHeader::parse(&self.bytes)
+                && header.total_bytes() <= self.bytes.len()
+            {
+                let bytes = self.bytes.split_to(header.total_bytes());
+                if header.last_offset() < self.next_offset {
+                    continue;
+                }
+                self.next_offset = header.next_offset();
+                return Ok(Some(Batch { header, bytes }));
+            }
+            // What is left now is a batch that the range cut off: it is read anew.
+            self.bytes.advance(self.bytes.len());
+            match self.pieces.pop_front() {
+                None => return Ok(None),
+                Some(Piece::Memory(bytes)) => self.bytes = bytes,
+                Some(Piece::File(slice)) => {
+                    self.bytes = slice.load().map_err(|source| ReadError::Io {
+                        dir: self.shared.lock().dir().to_owned(),
+                        offset: self.next_offset,
+                        source,
+                    })?;
+                }
+            }
+        }
+    }
+
+    /// Gets more bytes; whether there were any.
+    fn fill(&mut self, visible: i64) -> Result<bool, ReadError> {
+        let plan = self.shared.lock().plan_read(self.next_offset, READ_BYTES, visible, true)?;
+        let result = match plan {
+            ReadPlan::Ready(result) => result,
+            ReadPlan::Cold(cold) => match cold.run() {
+                // The log sets aside what is damaged, and reads on where it can.
+                Err(ReadError::Corrupt { .. }) => {
+                    self.shared.lock().read(self.next_offset, READ_BYTES, visible, true)?
+                }
+                other => other?,
+            },
+        };
+        let ReadResult { chain, next_offset } = result;
+        let moved = next_offset.is_some_and(|next| next > self.next_offset);
+        if chain.is_empty() && moved {
+            self.next_offset = next_offset.unwrap_or(self.next_offset);
+        }
+        let any = !chain.is_empty();
+        self.pieces.extend(chain.into_pieces());
+        Ok(any || moved)
+    }
+}

@@ -1,0 +1,217 @@
+//! Real files below one directory.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ottla_wire::ReadAt;
+
+use super::{Entry, File, Open, Storage, check_path};
+
+/// Records are nobody else's business.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+/// Kafka's own name for the file that guards a data directory.
+const LOCK_NAME: &str = ".lock";
+
+/// A directory of the operating system.
+#[derive(Debug)]
+pub struct FsStorage {
+    root: PathBuf,
+}
+
+impl FsStorage {
+    /// Uses `root`, creating it if it is missing. Take its [`lock`] first if other processes might use it.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(&root)?;
+        Ok(Self { root })
+    }
+
+    /// The directory all paths are relative to.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, path: &str) -> io::Result<PathBuf> {
+        check_path(path)?;
+        Ok(self.root.join(path))
+    }
+}
+
+impl Storage for FsStorage {
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.path(path)?)
+    }
+
+    fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(how != Open::Existing)
+            .truncate(how == Open::Empty)
+            .mode(FILE_MODE)
+            .open(self.path(path)?)?;
+        Ok(Arc::new(FsFile { file }))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(self.path(dir)?)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let meta = entry.metadata()?;
+            let is_dir = meta.is_dir();
+            entries.push(Entry { name, len: if is_dir { 0 } else { meta.len() }, is_dir });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path(from)?, self.path(to)?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path(path)?)
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        std::fs::remove_dir(self.path(path)?)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        // The storage's own root has no name below itself; everything else goes through the check.
+        let path = if dir.is_empty() { self.root.clone() } else { self.path(dir)? };
+        std::fs::File::open(path)?.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct FsFile {
+    file: std::fs::File,
+}
+
+impl ReadAt for FsFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_cached(&self, offset: u64, len: usize) -> bool {
+        // Pages are read ahead and dropped in runs: when both ends are there, so, nearly always, is the middle.
+        let there = |at| {
+            let mut byte = [0];
+            let mut bufs = [io::IoSliceMut::new(&mut byte)];
+            rustix::io::preadv2(&self.file, &mut bufs, at, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+        };
+        len == 0 || (there(offset) && there(offset + len as u64 - 1))
+    }
+}
+
+impl File for FsFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.metadata().map(|meta| meta.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// The right to use a data directory; given back when dropped, or when the process ends in any way.
+#[derive(Debug)]
+pub struct DirLock {
+    _file: std::fs::File,
+}
+
+/// Takes the exclusive right to use `dir`, creating the directory if it is missing.
+///
+/// A second process, or a second call in this one, gets an error that names the directory.
+pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
+    let failed = |source| LockError::Io { dir: dir.to_path_buf(), source };
+    DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir).map_err(failed)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE)
+        .open(dir.join(LOCK_NAME))
+        .map_err(failed)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(DirLock { _file: file }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::InUse { dir: dir.to_path_buf() }),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// Why a data directory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else has it.
+    #[error("data directory {} is in use by another process", dir.display())]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The lock file cannot be created or locked.
+    #[error("data directory {}: cannot be locked: {source}", dir.display())]
+    Io {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn files_and_directories_are_for_their_owner_only() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let storage = FsStorage::new(tmp.path().join("data")).expect("created");
+        storage.create_dir("orders-0").expect("created");
+        let file = storage.open("orders-0/x.log", Open::Create).expect("created");
+        file.write_at(b"abc", 2).expect("written");
+        file.sync_data().expect("synced");
+        storage.sync_dir("orders-0").expect("synced");
+        storage.sync_dir("").expect("synced");
+        let mode =
+            |p: &str| std::fs::metadata(tmp.path().join(p)).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode("data"), mode("data/orders-0"), mode("data/orders-0/x.log")), (0o700, 0o700, 0o600));
+        assert!(file.is_cached(0, 5) && file.fd().is_some());
+        assert_eq!(storage.list("orders-0").expect("listed")[0].len, 5);
+        assert!(storage.open("../x", Open::Create).is_err());
+    }
+
+    #[test]
+    fn a_directory_has_one_user_at_a_time() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let held = lock(tmp.path()).expect("free");
+        let error = lock(tmp.path()).expect_err("taken").to_string();
+        assert!(
+            error.contains(&*tmp.path().to_string_lossy()) && error.contains("another process"),
+            "{error}"
+        );
+        drop(held);
+        lock(tmp.path()).expect("free again");
+    }
+}

@@ -1,0 +1,155 @@
+//! Apache Kafka's own `DumpLogSegments` reads what we write.
+//!
+//! Needs `java` and `mvn`; the jars are fetched once and kept below the target directory.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{DIR, NOW, batch, compressed, produced};
+use ottla_log::storage::fs::FsStorage;
+use ottla_log::{AppendOptions, Log, LogConfig};
+use ottla_wire::Compression;
+
+const VERSION: &str = "4.1.0";
+
+/// The directory with Kafka's jars, or why there is none.
+fn kafka_jars() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    // target/debug/deps/this-test
+    let target = exe.ancestors().nth(3).ok_or("no target directory")?;
+    let home = target.join(format!("kafka-jars-{VERSION}"));
+    let jars = home.join("jars");
+    if home.join("complete").exists() {
+        return Ok(jars);
+    }
+    for program in ["java", "mvn"] {
+        Command::new(program).arg("-version").output().map_err(|error| format!("{program}: {error}"))?;
+    }
+    std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
+    let artifacts = [
+        ("org.apache.kafka", "kafka_2.13", VERSION),
+        ("org.apache.kafka", "kafka-tools", VERSION),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
+        ("org.apache.logging.log4j", "log4j-core", "2.25.1"),
+    ];
+    let mut pom = String::from(
+        "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
+         <groupId>dev.ottla</groupId><artifactId>jars</artifactId><version>1</version>\
+         <packaging>pom</packaging><dependencies>",
+    );
+    for (group, artifact, version) in artifacts {
+        let _ = write!(
+            pom,
+            "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
+             <version>{version}</version></dependency>"
+        );
+    }
+    pom.push_str("</dependencies></project>");
+    std::fs::write(home.join("pom.xml"), pom).map_err(|error| error.to_string())?;
+    let fetched = Command::new("mvn")
+        .args(["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"])
+        .current_dir(&home)
+        .output()
+        .map_err(|error| format!("mvn: {error}"))?;
+    if !fetched.status.success() {
+        return Err(format!("mvn: {}", String::from_utf8_lossy(&fetched.stdout)));
+    }
+    std::fs::write(home.join("complete"), "").map_err(|error| error.to_string())?;
+    Ok(jars)
+}
+
+fn dump(jars: &Path, args: &[&str], files: &[PathBuf]) -> String {
+    let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    let output = Command::new("java")
+        .arg("-cp")
+        .arg(format!("{}/*", jars.display()))
+        .arg("kafka.tools.DumpLogSegments")
+        .args(args)
+        .args(["--files", &files.join(",")])
+        .output()
+        .expect("java was there a moment ago");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {text}");
+    text
+}
+
+fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .expect("a log directory")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == suffix))
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn kafkas_dump_tool_reads_our_files_without_complaint() {
+    let jars = match kafka_jars() {
+        Ok(jars) => jars,
+        Err(why) => {
+            assert!(std::env::var_os("CI").is_none(), "{why}");
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    let storage = Arc::new(FsStorage::new(tmp.path()).expect("a storage"));
+    let config = LogConfig { segment_bytes: 30_000, index_interval_bytes: 500, ..LogConfig::default() };
+    let (mut log, _) = Log::open(storage.clone(), DIR, config.clone(), NOW).expect("opened");
+    let options = AppendOptions { leader_epoch: 5, ..AppendOptions::default() };
+    let mut records = 0;
+    for n in 0..600_i32 {
+        let time = NOW + i64::from(n) * 10 - if n % 7 == 6 { 35 } else { 0 };
+        let values: Vec<Vec<u8>> = (0..=n % 4).map(|k| format!("value {n} {k}").repeat(9).into_bytes()).collect();
+        let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+        let bytes = match n % 8 {
+            0..4 => batch(time, &values),
+            4 => compressed(time, &values, Compression::Gzip),
+            5 => compressed(time, &values, Compression::Snappy),
+            6 => compressed(time, &values, Compression::Lz4),
+            _ => compressed(time, &values, Compression::Zstd),
+        };
+        log.append(NOW, bytes, options).expect("appended");
+        records += values.len();
+        if n % 50 == 0 {
+            log.append(NOW, produced(9, 1, n / 50, 1), options).expect("appended");
+            records += 1;
+        }
+        if n == 300 {
+            // Half of it is what recovery made of the files.
+            drop(log);
+            (log, _) = Log::open(storage.clone(), DIR, config.clone(), NOW).expect("opened anew");
+        }
+    }
+    assert!(log.segment_count() > 3);
+    log.close().expect("closed");
+
+    let dir = tmp.path().join(DIR);
+    let text = dump(&jars, &["--deep-iteration", "--print-data-log"], &files(&dir, "log"));
+    assert_eq!(text.matches("| offset: ").count(), records, "{text}");
+    assert!(text.contains("value 599 3") && text.contains("partitionLeaderEpoch: 5") && !text.contains("isvalid: false"));
+    for complaint in ["Found", "Mismatch", "mismatch", "invalid", "Exception"] {
+        assert!(!text.contains(complaint), "{complaint}: {text}");
+    }
+    let indexes: Vec<PathBuf> = [files(&dir, "index"), files(&dir, "timeindex")].concat();
+    assert!(indexes.len() > 6);
+    for args in [&[][..], &["--index-sanity-check"], &["--verify-index-only"]] {
+        let text = dump(&jars, args, &indexes);
+        for complaint in ["Found", "ismatch", "not found", "out of order", "Exception", "corrupt"] {
+            assert!(!text.contains(complaint), "{args:?}, {complaint}: {text}");
+        }
+        if args == ["--index-sanity-check"] {
+            assert_eq!(text.matches("passed sanity check").count(), indexes.len(), "{text}");
+        }
+        if args.is_empty() {
+            assert!(text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50, "{text}");
+        }
+    }
+    let text = dump(&jars, &[], &files(&dir, "snapshot"));
+    assert!(text.contains("producerId: 9 producerEpoch: 1") && text.contains("lastSequence: 11"), "{text}");
+}
