@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
-use ottla_log::{Journal, JournalConfig, Log, LogError};
+use ottla_log::{Journal, JournalConfig, JournalError, Log, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
@@ -90,21 +90,33 @@ struct ProducerIds {
     block_end: i64,
 }
 
+/// Why the data of a cluster cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A partition's log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The journal of topics or of offsets.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
 /// Why a topic could not be created or changed.
 pub(crate) type Refusal = (ErrorCode, String);
 
 impl Cluster {
     /// Opens the data in `seams.storage`, or begins a new cluster there. Blocks while logs are recovered.
-    pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, LogError> {
+    pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, OpenError> {
         let Seams { storage, clock, syncer, seed } = seams;
         let mut rng = fastrand::Rng::with_seed(seed);
         let now_ms = clock.now_ms();
-        let mut journal = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
+        let (mut journal, _) = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
         let id = match journal.get(CLUSTER_ID_KEY) {
             Some(id) => String::from_utf8_lossy(id).into_owned(),
             None => {
                 let id = random_uuid(&mut rng).to_string();
-                journal.put(now_ms, &[(Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))])?;
+                journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
                 id
             }
         };
@@ -153,7 +165,7 @@ impl Cluster {
         let records: Vec<(String, TopicRecord)> = {
             let journal = lock(&self.journal);
             let prefix = TOPIC_KEY.as_bytes();
-            let entries = journal.iter().filter_map(|(key, value)| {
+            let entries = journal.iter_prefix(prefix).filter_map(|(key, value)| {
                 let name = std::str::from_utf8(key.strip_prefix(prefix)?).ok()?;
                 match serde_json::from_slice::<TopicRecord>(value) {
                     Ok(record) if record.version <= TOPIC_RECORD_VERSION => Some((name.to_owned(), record)),
@@ -226,7 +238,7 @@ impl Cluster {
         match self.open_topic(name, id, count, config) {
             Ok(topic) => Ok(topic),
             Err(error) => {
-                let _ = journal.put(self.clock.now_ms(), &[(topic_key(name), None)]);
+                let _ = journal.put(self.clock.now_ms(), topic_key(name), None);
                 Err(storage_refusal(&error))
             }
         }
@@ -261,8 +273,8 @@ impl Cluster {
             configs: config.values().clone(),
         };
         let value = serde_json::to_vec(&record).map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
-        let put = journal.put(self.clock.now_ms(), &[(topic_key(name), Some(value.into()))]);
-        put.and_then(|()| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
+        let put = journal.put(self.clock.now_ms(), topic_key(name), Some(value.into()));
+        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
     }
 
     /// Removes files of a topic of this name that was deleted while the process ended.
@@ -277,8 +289,8 @@ impl Cluster {
     pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
         let mut journal = lock(&self.journal);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
-        let gone = journal.put(self.clock.now_ms(), &[(topic_key(name), None)]);
-        gone.and_then(|()| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
+        let gone = journal.put(self.clock.now_ms(), topic_key(name), None);
+        gone.and_then(|_| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
         {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             state.topics.remove(name);
@@ -375,13 +387,13 @@ impl Cluster {
     }
 
     /// A producer id that nobody had before.
-    pub(crate) fn next_producer_id(&self) -> Result<i64, LogError> {
+    pub(crate) fn next_producer_id(&self) -> Result<i64, JournalError> {
         let mut ids = lock(&self.producer_ids);
         if ids.next >= ids.block_end {
             let block_end = ids.next + PRODUCER_ID_BLOCK;
             let mut journal = lock(&self.journal);
             let value = Bytes::copy_from_slice(&block_end.to_be_bytes());
-            journal.put(self.clock.now_ms(), &[(Bytes::from_static(PRODUCER_IDS_KEY), Some(value))])?;
+            journal.put(self.clock.now_ms(), Bytes::from_static(PRODUCER_IDS_KEY), Some(value))?;
             self.make_durable(&mut journal)?;
             ids.block_end = block_end;
         }
@@ -390,11 +402,14 @@ impl Cluster {
         Ok(id)
     }
 
-    fn make_durable(&self, journal: &mut Journal) -> Result<(), LogError> {
-        if self.config.durability == Durability::Disk { journal.sync_now() } else { Ok(()) }
+    fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
+        if self.config.durability == Durability::Disk || journal.wants_sync() {
+            journal.sync_now()?;
+        }
+        Ok(())
     }
 
-    fn sync_journal(&self) -> Result<(), LogError> {
+    fn sync_journal(&self) -> Result<(), JournalError> {
         self.make_durable(&mut lock(&self.journal))
     }
 
@@ -554,14 +569,14 @@ fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     // Version 4, variant 1: as Java's random UUIDs, and never 0 or 1.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    Uuid::from_bytes(bytes)
+    Uuid(bytes)
 }
 
 fn unknown_topic(name: &str) -> Refusal {
     (ErrorCode::UnknownTopicOrPartition, format!("topic `{name}` does not exist"))
 }
 
-fn storage_refusal(error: &LogError) -> Refusal {
+fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
     tracing::error!(%error, "storage");
     (ErrorCode::KafkaStorageError, error.to_string())
 }
