@@ -209,7 +209,7 @@ impl Node {
     fn spawn(&mut self) -> Result<(), Failure> {
         let jars = jars()?;
         let mut java = if self.warm { jars.warm_java(1024) } else { jars.java(512) };
-        java.args(["-Dinterop.log.level=INFO", "kafka.Kafka"]).arg(self.properties_file());
+        java.arg("kafka.Kafka").arg(self.properties_file());
         java.current_dir::<&Path>(&self.dir);
         self.process = Some(Process::spawn(&format!("kafka node {}", self.id), &mut java)?);
         Ok(())

@@ -19,6 +19,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a shell around real processes: it polls real time")]
 
+mod cluster;
 mod failure;
 mod jars;
 mod kafka;
@@ -30,6 +31,7 @@ mod workspace;
 
 pub mod probe;
 
+pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
 pub use jars::{KafkaJars, jars};
 pub use kafka::{KafkaCluster, KafkaOptions};

@@ -15,7 +15,7 @@ use crate::failure::{Failure, wait_until};
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// How much of a process's output a failure quotes, from the end.
-const QUOTED_LINES: usize = 60;
+const QUOTED_LINES: usize = 30;
 
 /// A running child. Dropping it stops it: SIGTERM, then SIGKILL, always by its own process id.
 pub struct Process {
