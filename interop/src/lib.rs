@@ -35,7 +35,7 @@ pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
 pub use jars::{KafkaJars, jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
-pub use ottla::{OttlaBroker, ottla, ottla_binary};
+pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
 pub use peer::{Missing, Peer, SKIPPED_FILE, Skipped, in_ci};
 pub use process::{Output, Process, run};
 pub use tools::{console, java_command, java_tool, kcat};

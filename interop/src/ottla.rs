@@ -44,7 +44,14 @@ pub fn ottla_binary() -> Result<PathBuf, Failure> {
 /// Runs an `ottla` command to its end.
 pub fn ottla(args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
     let name = format!("ottla {}", args.first().unwrap_or(&""));
-    run(&name, Command::new(ottla_binary()?).args(args), stdin, COMMAND_WITHIN)
+    run(&name, &mut ottla_command(args)?, stdin, COMMAND_WITHIN)
+}
+
+/// An `ottla` command that is not started yet; for a test that wants a [`Process`] of its own.
+pub fn ottla_command(args: &[&str]) -> Result<Command, Failure> {
+    let mut command = Command::new(ottla_binary()?);
+    command.args(args);
+    Ok(command)
 }
 
 impl OttlaBroker {

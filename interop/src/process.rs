@@ -1,9 +1,9 @@
 //! A child process whose output lands in files, whose every wait has a deadline, and which never outlives its handle.
 
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,19 +33,34 @@ impl Process {
 
     /// Starts `command` with `input` on its standard input. Input and output are files: no pipe can fill up and block.
     pub fn spawn_with_input(name: &str, command: &mut Command, input: &[u8]) -> Result<Self, Failure> {
+        Self::start(name, command, |scratch| {
+            fs::write(scratch.join("stdin"), input)?;
+            Ok(File::open(scratch.join("stdin"))?.into())
+        })
+    }
+
+    /// Starts `command` with a pipe to its standard input: for input that is made while it runs.
+    pub fn spawn_piped(name: &str, command: &mut Command) -> Result<(Self, ChildStdin), Failure> {
+        let mut process = Self::start(name, command, |_| Ok(Stdio::piped()))?;
+        let stdin = process.child.stdin.take().expect("piped on the line above");
+        Ok((process, stdin))
+    }
+
+    fn start(
+        name: &str,
+        command: &mut Command,
+        stdin: impl Fn(&Path) -> io::Result<Stdio>,
+    ) -> Result<Self, Failure> {
         let mut start = || {
             let scratch = tempfile::Builder::new().prefix("ottla-interop-").tempdir()?;
-            let mut stdin = File::create_new(scratch.path().join("stdin"))?;
-            stdin.write_all(input)?;
-            let stdin = File::open(scratch.path().join("stdin"))?;
             let child = command
-                .stdin(stdin)
+                .stdin(stdin(scratch.path())?)
                 .stdout(File::create(scratch.path().join("stdout"))?)
                 .stderr(File::create(scratch.path().join("stderr"))?)
                 .spawn()?;
             Ok(Self { name: name.to_owned(), child, exit: None, scratch })
         };
-        start().map_err(|error: std::io::Error| {
+        start().map_err(|error: io::Error| {
             Failure::new(format!(
                 "{name}: {} does not start: {error}",
                 command.get_program().to_string_lossy()
