@@ -8,9 +8,17 @@
 //! batch arrived in; whoever writes records writes them once, straight into the batch.
 
 pub mod batch;
+pub mod builder;
 pub mod chain;
+pub mod compress;
 pub mod crc;
+pub mod frames;
+pub mod legacy;
+pub mod reader;
 pub mod varint;
 
-pub use batch::{BatchHeader, Batches, Compression, TimestampType};
+pub use batch::{BatchError, BatchHeader, Batches, Compression, TimestampType};
+pub use builder::{BatchBuilder, HeaderRef, Seal, Sealed};
 pub use chain::{Chain, FileSlice, Piece, ReadAt};
+pub use compress::CompressError;
+pub use reader::{HeadersRef, RecordError, RecordIter, RecordRef, Records};

@@ -1,0 +1,559 @@
+//! Writing a v2 record batch: records go straight into the batch's own buffer, one copy, no allocation per record.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::batch::{
+    self, BatchHeader, CRC_FROM, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, TimestampType,
+};
+use crate::chain::Chain;
+use crate::compress::{self, CompressError};
+use crate::crc::Crc32c;
+use crate::varint::{signed_len, unsigned_len, write_signed, zigzag};
+
+/// A header of a record: a name and an optional value. Names need not be unique.
+pub type HeaderRef<'a> = (&'a str, Option<&'a [u8]>);
+
+/// The first buffer of a batch; it doubles as records come.
+const CAPACITY_MIN: usize = 1024;
+
+/// A batch that still takes records.
+///
+/// The buffer's first 61 bytes are kept free for the header, which is written when the batch is sealed. Payloads
+/// handed over with [`BatchBuilder::push_shared`] stay where they are and become links of the batch's chain.
+///
+/// ```
+/// use ottla_wire::{BatchBuilder, Records, Seal};
+///
+/// let mut batch = BatchBuilder::new();
+/// batch.push(1_700_000_000_000, Some(b"key"), Some(b"value"), &[("trace", Some(b"1"))]);
+/// batch.push(1_700_000_000_001, None, None, &[]);
+/// let sealed = batch.seal(&Seal::default()).expect("no codec, no error");
+///
+/// let bytes = sealed.to_bytes();
+/// let block = Records::of_batch(&bytes, 1 << 20)?;
+/// let records: Vec<_> = block.iter().collect::<Result<_, _>>()?;
+/// assert_eq!(records[0].value, Some(&b"value"[..]));
+/// assert_eq!(records[1].offset, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct BatchBuilder {
+    /// Always initialised to its full length; `at` says how much of it is written.
+    buf: BytesMut,
+    at: usize,
+    /// Payloads that stay outside: where in `buf` each belongs.
+    shared: Vec<(usize, Bytes)>,
+    shared_bytes: usize,
+    count: u32,
+    last_offset_delta: i32,
+    base_timestamp: i64,
+    max_timestamp: i64,
+}
+
+/// What a batch is sealed with.
+#[derive(Clone, Copy, Debug)]
+pub struct Seal {
+    /// Producer id, or -1.
+    pub producer_id: i64,
+    /// Producer epoch, or -1.
+    pub producer_epoch: i16,
+    /// Sequence of the first record, or -1.
+    pub base_sequence: i32,
+    /// Whether the batch belongs to a transaction.
+    pub transactional: bool,
+    /// The codec; a batch that it does not shrink stays uncompressed.
+    pub compression: Compression,
+    /// The codec's level; `None` is its default.
+    pub level: Option<i32>,
+}
+
+impl Default for Seal {
+    fn default() -> Self {
+        Self {
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            transactional: false,
+            compression: Compression::None,
+            level: None,
+        }
+    }
+}
+
+/// A finished batch: frozen bytes, the same for every attempt to send them.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// The header as it stands in the bytes.
+    pub header: BatchHeader,
+    /// Bytes of the records before compression.
+    pub uncompressed_bytes: usize,
+    chain: Chain,
+}
+
+impl Sealed {
+    /// The batch as a chain; cloning it copies no payload.
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// The batch in one piece; copies only when payloads were handed over without a copy.
+    pub fn to_bytes(&self) -> Bytes {
+        self.chain.to_bytes().unwrap_or_default()
+    }
+
+    /// Bytes of the whole batch.
+    pub fn len(&self) -> usize {
+        self.header.total_bytes()
+    }
+
+    /// Never: a sealed batch has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The same records under another producer id, epoch and sequence (KIP-360): a copy with a new checksum.
+    #[must_use]
+    pub fn reseal(&self, producer_id: i64, producer_epoch: i16, base_sequence: i32) -> Self {
+        let mut bytes = BytesMut::from(&self.to_bytes()[..]);
+        let mut header = BatchHeader { producer_id, producer_epoch, base_sequence, ..self.header };
+        finish_header(&mut header, &mut bytes, &[]);
+        Self { header, uncompressed_bytes: self.uncompressed_bytes, chain: bytes.freeze().into() }
+    }
+
+    /// Gives the buffer back for the next batch when nobody else holds it; `None` when somebody does.
+    pub fn reclaim(self) -> Option<BytesMut> {
+        match self.chain.into_pieces().pop() {
+            Some(crate::chain::Piece::Memory(bytes)) => bytes.try_into_mut().ok(),
+            _ => None,
+        }
+    }
+}
+
+impl BatchBuilder {
+    /// An empty batch that has not allocated.
+    pub fn new() -> Self {
+        Self::reusing(BytesMut::new())
+    }
+
+    /// An empty batch in a buffer that held another one before.
+    pub fn reusing(mut buf: BytesMut) -> Self {
+        let capacity = buf.capacity();
+        buf.resize(capacity, 0);
+        Self {
+            buf,
+            at: HEADER_BYTES,
+            shared: Vec::new(),
+            shared_bytes: 0,
+            count: 0,
+            last_offset_delta: -1,
+            base_timestamp: -1,
+            max_timestamp: -1,
+        }
+    }
+
+    /// Records in the batch.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether it holds no records.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes the batch takes uncompressed, header included.
+    pub const fn len(&self) -> usize {
+        self.at + self.shared_bytes
+    }
+
+    /// Bytes of memory the batch holds: its buffer's capacity and the payloads handed over.
+    pub fn memory(&self) -> usize {
+        self.buf.len() + self.shared_bytes
+    }
+
+    /// Bytes of memory that a record of at most `record_bytes` would add, 0 while the buffer has room for it.
+    #[inline]
+    pub fn growth_for(&self, record_bytes: usize) -> usize {
+        let need = self.at + record_bytes;
+        if need <= self.buf.len() { 0 } else { self.grown_len(need) - self.buf.len() }
+    }
+
+    /// Timestamp of the first record, or -1.
+    pub const fn base_timestamp(&self) -> i64 {
+        self.base_timestamp
+    }
+
+    /// The most bytes a record with these parts can take in a batch of any size.
+    pub fn record_bytes_max(key: Option<&[u8]>, value: Option<&[u8]>, headers: &[HeaderRef<'_>]) -> usize {
+        let parts = key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
+        // length 5, attributes 1, timestamp delta 10, offset delta 5, two lengths of 5, header count 5
+        36 + parts
+            + headers
+                .iter()
+                .map(|(name, value)| 10 + name.len() + value.map_or(0, <[u8]>::len))
+                .sum::<usize>()
+    }
+
+    /// Appends a record at the next offset; key and value are copied into the batch.
+    #[inline]
+    pub fn push(
+        &mut self,
+        timestamp_ms: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[HeaderRef<'_>],
+    ) {
+        self.push_at(self.last_offset_delta + 1, timestamp_ms, key, value, headers);
+    }
+
+    /// Appends a record at `offset_delta`, which must be above all before it.
+    #[inline]
+    pub fn push_at(
+        &mut self,
+        offset_delta: i32,
+        timestamp_ms: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[HeaderRef<'_>],
+    ) {
+        let delta = self.note(offset_delta, timestamp_ms);
+        let body = record_body_bytes(delta, offset_delta, key, value, headers);
+        let total = unsigned_len(zigzag(body as i64)) + body;
+        self.reserve(total);
+        let mut out = Cursor { buf: &mut self.buf[self.at..self.at + total], at: 0 };
+        out.varint(body as i64);
+        out.byte(0);
+        out.varint(delta);
+        out.varint(i64::from(offset_delta));
+        out.field(key);
+        out.field(value);
+        out.headers(headers);
+        debug_assert_eq!(out.at, total, "a record takes the bytes that were computed for it");
+        self.at += total;
+    }
+
+    /// Appends a record whose value is not copied: it becomes a link of the batch's chain.
+    ///
+    /// Worth it from a few KiB on; below, the copy costs less than another segment in the vectored write.
+    pub fn push_shared(
+        &mut self,
+        timestamp_ms: i64,
+        key: Option<&[u8]>,
+        value: Bytes,
+        headers: &[HeaderRef<'_>],
+    ) {
+        let offset_delta = self.last_offset_delta + 1;
+        let delta = self.note(offset_delta, timestamp_ms);
+        let body = record_body_bytes(delta, offset_delta, key, Some(&value), headers);
+        let inline = unsigned_len(zigzag(body as i64)) + body - value.len();
+        self.reserve(inline);
+        let mut out = Cursor { buf: &mut self.buf[self.at..self.at + inline], at: 0 };
+        out.varint(body as i64);
+        out.byte(0);
+        out.varint(delta);
+        out.varint(i64::from(offset_delta));
+        out.field(key);
+        out.varint(value.len() as i64);
+        let splice = self.at + out.at;
+        out.headers(headers);
+        self.at += inline;
+        self.shared_bytes += value.len();
+        self.shared.push((splice, value));
+    }
+
+    /// Closes the batch: compresses if asked to, writes the header and the checksum.
+    ///
+    /// Offsets start at 0: a broker assigns the real base offset.
+    pub fn seal(mut self, seal: &Seal) -> Result<Sealed, CompressError> {
+        if self.buf.is_empty() {
+            self.reserve(0);
+        }
+        let mut header = BatchHeader {
+            base_offset: 0,
+            batch_length: 0,
+            partition_leader_epoch: -1,
+            crc: 0,
+            attributes: batch::attributes(Compression::None, TimestampType::CreateTime, seal.transactional),
+            last_offset_delta: self.last_offset_delta.max(0),
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            producer_id: seal.producer_id,
+            producer_epoch: seal.producer_epoch,
+            base_sequence: seal.base_sequence,
+            record_count: self.count as i32,
+        };
+        let uncompressed_bytes = self.len() - HEADER_BYTES;
+        self.buf.truncate(self.at);
+        if seal.compression != Compression::None {
+            let whole;
+            let records = if self.shared.is_empty() {
+                &self.buf[HEADER_BYTES..]
+            } else {
+                whole = splice(&self.buf[..], &self.shared).to_bytes().unwrap_or_default();
+                &whole[HEADER_BYTES..]
+            };
+            let mut out = Vec::with_capacity(HEADER_BYTES + records.len() / 2);
+            out.resize(HEADER_BYTES, 0);
+            compress::compress(seal.compression, seal.level, records, &mut out)?;
+            if out.len() < HEADER_BYTES + records.len() {
+                header.attributes =
+                    batch::attributes(seal.compression, TimestampType::CreateTime, seal.transactional);
+                let mut out = BytesMut::from(Bytes::from(out));
+                finish_header(&mut header, &mut out, &[]);
+                return Ok(Sealed { header, uncompressed_bytes, chain: out.freeze().into() });
+            }
+        }
+        finish_header(&mut header, &mut self.buf, &self.shared);
+        let chain = if self.shared.is_empty() {
+            self.buf.freeze().into()
+        } else {
+            splice_frozen(self.buf.freeze(), self.shared)
+        };
+        Ok(Sealed { header, uncompressed_bytes, chain })
+    }
+
+    /// Books a record and returns its timestamp delta.
+    #[inline]
+    fn note(&mut self, offset_delta: i32, timestamp_ms: i64) -> i64 {
+        debug_assert!(offset_delta > self.last_offset_delta, "offsets rise");
+        if self.count == 0 {
+            self.base_timestamp = timestamp_ms;
+            self.max_timestamp = timestamp_ms;
+        } else if timestamp_ms > self.max_timestamp {
+            self.max_timestamp = timestamp_ms;
+        }
+        self.count += 1;
+        self.last_offset_delta = offset_delta;
+        timestamp_ms.wrapping_sub(self.base_timestamp)
+    }
+
+    #[inline]
+    fn reserve(&mut self, more: usize) {
+        let need = self.at + more;
+        if need > self.buf.len() {
+            self.grow(need);
+        }
+    }
+
+    fn grown_len(&self, need: usize) -> usize {
+        need.max(self.buf.len() * 2).max(CAPACITY_MIN)
+    }
+
+    #[cold]
+    fn grow(&mut self, need: usize) {
+        let len = self.grown_len(need);
+        // A fresh zeroed buffer costs no memset (the allocator hands out zero pages), resizing would.
+        let mut buf = BytesMut::zeroed(len);
+        let written = self.at.min(self.buf.len());
+        buf[..written].copy_from_slice(&self.buf[..written]);
+        self.buf = buf;
+    }
+}
+
+impl Default for BatchBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Bytes of a record after its length field.
+#[inline]
+fn record_body_bytes(
+    timestamp_delta: i64,
+    offset_delta: i32,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+    headers: &[HeaderRef<'_>],
+) -> usize {
+    let field = |bytes: Option<&[u8]>| bytes.map_or(1, |bytes| signed_len(bytes.len() as i64) + bytes.len());
+    let mut body = 1
+        + signed_len(timestamp_delta)
+        + signed_len(i64::from(offset_delta))
+        + field(key)
+        + field(value)
+        + signed_len(headers.len() as i64);
+    for (name, value) in headers {
+        body += field(Some(name.as_bytes())) + field(*value);
+    }
+    body
+}
+
+/// Fills in length and checksum and writes the header at the front of `buf`; `shared` lies between its bytes.
+fn finish_header(header: &mut BatchHeader, buf: &mut BytesMut, shared: &[(usize, Bytes)]) {
+    let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
+    header.batch_length = (buf.len() + shared_bytes - LOG_OVERHEAD_BYTES) as i32;
+    if let Some(front) = buf.first_chunk_mut::<HEADER_BYTES>() {
+        header.write(front);
+    }
+    header.crc = if shared.is_empty() {
+        crate::crc::crc32c(&buf[CRC_FROM..])
+    } else {
+        let mut crc = Crc32c::new();
+        let mut from = CRC_FROM;
+        for (at, bytes) in shared {
+            crc.update(&buf[from..*at]);
+            crc.update(bytes);
+            from = *at;
+        }
+        crc.update(&buf[from..]);
+        crc.finish()
+    };
+    buf[17..21].copy_from_slice(&header.crc.to_be_bytes());
+}
+
+fn splice(buf: &[u8], shared: &[(usize, Bytes)]) -> Chain {
+    splice_frozen(Bytes::copy_from_slice(buf), shared.to_vec())
+}
+
+fn splice_frozen(buf: Bytes, shared: Vec<(usize, Bytes)>) -> Chain {
+    let mut chain = Chain::new();
+    let mut from = 0;
+    for (at, bytes) in shared {
+        chain.push_bytes(buf.slice(from..at));
+        chain.push_bytes(bytes);
+        from = at;
+    }
+    chain.push_bytes(buf.slice(from..));
+    chain
+}
+
+/// Writes into a slice of exactly the right length.
+struct Cursor<'a> {
+    buf: &'a mut [u8],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        self.buf[self.at] = byte;
+        self.at += 1;
+    }
+
+    #[inline]
+    fn varint(&mut self, value: i64) {
+        let folded = zigzag(value);
+        if folded < 0x80 {
+            self.byte(folded as u8);
+        } else {
+            self.at += write_signed(&mut self.buf[self.at..], value);
+        }
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.buf[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    #[inline]
+    fn field(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => {
+                self.varint(bytes.len() as i64);
+                self.bytes(bytes);
+            }
+            None => self.byte(1), // zigzag(-1)
+        }
+    }
+
+    #[inline]
+    fn headers(&mut self, headers: &[HeaderRef<'_>]) {
+        self.varint(headers.len() as i64);
+        for (name, value) in headers {
+            self.field(Some(name.as_bytes()));
+            self.field(*value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reader::Records;
+
+    fn values(bytes: &Bytes) -> Vec<Option<Vec<u8>>> {
+        Records::of_batch(bytes, 1 << 26)
+            .expect("a batch we sealed")
+            .iter()
+            .map(|record| record.expect("a record we wrote").value.map(<[u8]>::to_vec))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_pushed_comes_back_with_every_codec() {
+        for codec in Compression::ALL {
+            let mut batch = BatchBuilder::new();
+            let mut expected = Vec::new();
+            for i in 0..5_000_u32 {
+                let value = format!("value {i} {}", "x".repeat(i as usize % 300)).into_bytes();
+                let key = i.to_be_bytes();
+                batch.push(
+                    1000 + i64::from(i) - 7,
+                    (i % 3 == 0).then_some(&key[..]),
+                    Some(&value),
+                    &[("h", None)],
+                );
+                expected.push(Some(value));
+            }
+            let sealed = batch.seal(&Seal { compression: codec, ..Seal::default() }).expect("sealed");
+            let bytes = sealed.to_bytes();
+            assert_eq!(sealed.len(), bytes.len());
+            let header = BatchHeader::parse(&bytes).expect("a header");
+            assert_eq!(header, sealed.header);
+            header.verify_crc(&bytes).expect("the checksum fits");
+            assert_eq!(header.compression(), Ok(codec));
+            assert_eq!((header.base_timestamp, header.max_timestamp), (993, 5992));
+            assert_eq!(values(&bytes), expected, "{codec:?}");
+        }
+    }
+
+    #[test]
+    fn a_payload_handed_over_is_linked_not_copied() {
+        let payload = Bytes::from(vec![7_u8; 100_000]);
+        let mut batch = BatchBuilder::new();
+        batch.push(1, None, Some(b"before"), &[]);
+        batch.push_shared(1, Some(b"k"), payload.clone(), &[("a", Some(b"b"))]);
+        batch.push(1, None, None, &[]);
+        let sealed = batch.seal(&Seal::default()).expect("sealed");
+        let linked = sealed.chain().pieces().iter().any(
+            |piece| matches!(piece, crate::chain::Piece::Memory(bytes) if bytes.as_ptr() == payload.as_ptr()),
+        );
+        assert!(linked, "the payload itself is a piece of the chain");
+        let bytes = sealed.to_bytes();
+        sealed.header.verify_crc(&bytes).expect("the checksum spans the pieces");
+        assert_eq!(values(&bytes), [Some(b"before".to_vec()), Some(payload.to_vec()), None]);
+    }
+
+    #[test]
+    fn a_resealed_batch_differs_only_in_its_producer() {
+        let mut batch = BatchBuilder::new();
+        batch.push(1, None, Some(b"v"), &[]);
+        let sealed =
+            batch.seal(&Seal { producer_id: 9, producer_epoch: 1, base_sequence: 40, ..Seal::default() });
+        let again = sealed.expect("sealed").reseal(9, 2, 0);
+        let bytes = again.to_bytes();
+        let header = BatchHeader::parse(&bytes).expect("a header");
+        assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence), (9, 2, 0));
+        header.verify_crc(&bytes).expect("the checksum was computed anew");
+        assert_eq!(values(&bytes), [Some(b"v".to_vec())]);
+    }
+
+    #[test]
+    fn a_buffer_serves_batch_after_batch() {
+        let mut batch = BatchBuilder::new();
+        batch.push(1, None, Some(&[1; 5000]), &[]);
+        let sealed = batch.seal(&Seal::default()).expect("sealed");
+        let kept = sealed.clone();
+        assert!(sealed.reclaim().is_none(), "somebody still holds the bytes");
+        let buf = kept.reclaim().expect("nobody else holds the bytes");
+        let capacity = buf.capacity();
+        let mut batch = BatchBuilder::reusing(buf);
+        assert_eq!(batch.memory(), capacity);
+        batch.push(2, None, Some(b"second"), &[]);
+        assert_eq!(
+            values(&batch.seal(&Seal::default()).expect("sealed").to_bytes()),
+            [Some(b"second".to_vec())]
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! lz4 frames with independent blocks of 64 KiB, the only kind Java's reader takes.
+
+use std::io::Write;
+
+use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+
+use super::{CompressError, corrupt, read_capped, too_large};
+use crate::batch::Compression;
+
+const FRAME_MAGIC: u32 = 0x184d_2204;
+/// The largest block a frame can announce.
+const BLOCK_BYTES_MAX: usize = 4 << 20;
+
+pub(super) fn compress(input: &[u8], _level: i32, out: &mut Vec<u8>) -> Result<(), CompressError> {
+    let info = FrameInfo::new().block_mode(BlockMode::Independent).block_size(BlockSize::Max64KB);
+    let mut encoder = FrameEncoder::with_frame_info(info, out);
+    encoder.write_all(input).map_err(|error| corrupt(Compression::Lz4, error))?;
+    encoder.finish().map_err(|error| corrupt(Compression::Lz4, error))?;
+    Ok(())
+}
+
+pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
+    if input.is_empty() {
+        return Err(corrupt(Compression::Lz4, "no frame"));
+    }
+    read_capped(Compression::Lz4, input, cap, FrameDecoder::new(input))
+}
+
+/// Decompresses a frame of message format v0, whose header checksum Java computed wrongly (KAFKA-3160), by walking
+/// its blocks and ignoring every checksum; the message's own CRC covers the bytes.
+pub fn decompress_ignoring_checksums(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
+    let bad = |reason: &str| corrupt(Compression::Lz4, reason);
+    let (magic, rest) = input.split_first_chunk::<4>().ok_or_else(|| bad("the frame is cut off"))?;
+    if u32::from_le_bytes(*magic) != FRAME_MAGIC {
+        return Err(bad("no frame magic"));
+    }
+    let flags = *rest.first().ok_or_else(|| bad("the frame is cut off"))?;
+    let block_checksums = flags & 0x10 != 0;
+    let content_size = flags & 0x08 != 0;
+    let header = 3 + if content_size { 8 } else { 0 };
+    let mut rest = rest.get(header..).ok_or_else(|| bad("the frame is cut off"))?;
+    let mut out = Vec::new();
+    loop {
+        let (word, after) =
+            rest.split_first_chunk::<4>().ok_or_else(|| bad("a block's length is cut off"))?;
+        let word = u32::from_le_bytes(*word);
+        if word == 0 {
+            return Ok(out);
+        }
+        let length = (word & 0x7fff_ffff) as usize;
+        let (block, after) = after.split_at_checked(length).ok_or_else(|| bad("a block is cut off"))?;
+        if word & 0x8000_0000 == 0 {
+            let room = cap.saturating_sub(out.len());
+            let mut block_out = vec![0; room.min(BLOCK_BYTES_MAX).min(length.saturating_mul(255))];
+            let written = lz4_flex::block::decompress_into(block, &mut block_out).map_err(|error| {
+                if room < BLOCK_BYTES_MAX {
+                    too_large(Compression::Lz4, input, cap)
+                } else {
+                    corrupt(Compression::Lz4, error)
+                }
+            })?;
+            out.extend_from_slice(&block_out[..written]);
+        } else {
+            out.extend_from_slice(block);
+        }
+        if out.len() > cap {
+            return Err(too_large(Compression::Lz4, input, cap));
+        }
+        rest = if block_checksums { after.get(4..).unwrap_or_default() } else { after };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_with_a_wrong_header_checksum_is_read_by_the_lenient_reader_only() {
+        let input = b"0123456789".repeat(20_000);
+        let mut frame = Vec::new();
+        compress(&input, 1, &mut frame).expect("compressed");
+        frame[6] ^= 0xff;
+        assert!(decompress(&frame, 1 << 20).is_err());
+        assert_eq!(decompress_ignoring_checksums(&frame, 1 << 20), Ok(input));
+        assert!(decompress_ignoring_checksums(&frame, 1000).is_err());
+        for cut in 0..40 {
+            assert!(decompress_ignoring_checksums(&frame[..cut], 1 << 20).is_err());
+        }
+    }
+}

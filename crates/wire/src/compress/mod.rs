@@ -1,0 +1,188 @@
+//! The four codecs of record batches, each with a cap on what it inflates.
+
+mod gzip;
+mod lz4;
+mod snappy;
+mod zstd;
+
+pub use lz4::decompress_ignoring_checksums as decompress_lz4_v0;
+
+use crate::batch::Compression;
+
+/// The most a batch may inflate to unless configured otherwise (FAULTS C16): 64 MiB.
+pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Why bytes could not be compressed or decompressed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CompressError {
+    /// The bytes are not what the codec expects.
+    #[error("{codec}: {reason}", codec = codec.name())]
+    Corrupt {
+        /// The codec.
+        codec: Compression,
+        /// What it said.
+        reason: String,
+    },
+    /// The bytes inflate beyond the cap; nothing beyond the cap was allocated.
+    #[error("{codec}: {compressed} bytes inflate to more than the cap of {cap}", codec = codec.name())]
+    TooLarge {
+        /// The codec.
+        codec: Compression,
+        /// Bytes that came in.
+        compressed: usize,
+        /// The cap in force.
+        cap: usize,
+    },
+    /// A level the codec does not have.
+    #[error("{codec}: level {level} is outside {min}..={max}", codec = codec.name())]
+    Level {
+        /// The codec.
+        codec: Compression,
+        /// The level asked for.
+        level: i32,
+        /// The lowest there is.
+        min: i32,
+        /// The highest there is.
+        max: i32,
+    },
+}
+
+/// The levels of a codec: lowest, default, highest. Snappy has none, and lz4 frames are written at one speed.
+pub const fn levels(codec: Compression) -> Option<(i32, i32, i32)> {
+    match codec {
+        Compression::Gzip => Some((1, 6, 9)),
+        Compression::Lz4 => Some((1, 1, 12)),
+        Compression::Zstd => Some((1, 3, 22)),
+        Compression::None | Compression::Snappy => None,
+    }
+}
+
+/// Appends `input`, compressed, to `out`.
+///
+/// A `level` of `None` or -1 is the codec's default; one that the codec does not have is an error, except for codecs
+/// without levels, which ignore it.
+pub fn compress(
+    codec: Compression,
+    level: Option<i32>,
+    input: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), CompressError> {
+    let level = match (levels(codec), level) {
+        (None, _) => 0,
+        (Some((_, default, _)), None | Some(-1)) => default,
+        (Some((min, _, max)), Some(level)) if (min..=max).contains(&level) => level,
+        (Some((min, _, max)), Some(level)) => return Err(CompressError::Level { codec, level, min, max }),
+    };
+    match codec {
+        Compression::None => {
+            out.extend_from_slice(input);
+            Ok(())
+        }
+        Compression::Gzip => gzip::compress(input, level, out),
+        Compression::Snappy => snappy::compress(input, out),
+        Compression::Lz4 => lz4::compress(input, level, out),
+        Compression::Zstd => zstd::compress(input, level, out),
+    }
+}
+
+/// Decompresses `input`; more than `cap` bytes is an error, found before they are allocated.
+pub fn decompress(codec: Compression, input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
+    match codec {
+        Compression::None if input.len() > cap => Err(too_large(codec, input, cap)),
+        Compression::None => Ok(input.to_vec()),
+        Compression::Gzip => gzip::decompress(input, cap),
+        Compression::Snappy => snappy::decompress(input, cap),
+        Compression::Lz4 => lz4::decompress(input, cap),
+        Compression::Zstd => zstd::decompress(input, cap),
+    }
+}
+
+fn corrupt(codec: Compression, reason: impl ToString) -> CompressError {
+    CompressError::Corrupt { codec, reason: reason.to_string() }
+}
+
+fn too_large(codec: Compression, input: &[u8], cap: usize) -> CompressError {
+    CompressError::TooLarge { codec, compressed: input.len(), cap }
+}
+
+/// Reads a decoder to its end, growing with what really comes out and never beyond the cap.
+fn read_capped(
+    codec: Compression,
+    input: &[u8],
+    cap: usize,
+    decoder: impl std::io::Read,
+) -> Result<Vec<u8>, CompressError> {
+    use std::io::Read;
+    // Records compress three to eight times: one allocation for most batches, and little for a small bomb.
+    let mut out = Vec::with_capacity(input.len().saturating_mul(4).min(cap));
+    decoder.take(cap as u64 + 1).read_to_end(&mut out).map_err(|error| corrupt(codec, error))?;
+    if out.len() > cap { Err(too_large(codec, input, cap)) } else { Ok(out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text() -> Vec<u8> {
+        (0..20_000_u32)
+            .flat_map(|i| format!("{{\"id\":{},\"name\":\"n{}\"}}\n", i, i % 97).into_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn every_codec_and_level_gives_the_bytes_back() {
+        for codec in Compression::ALL {
+            let (min, _, max) = levels(codec).unwrap_or((0, 0, 0));
+            for level in [min, max] {
+                for input in [text(), b"x".to_vec(), Vec::new()] {
+                    let mut out = b"in front".to_vec();
+                    compress(codec, Some(level), &input, &mut out).expect("compressed");
+                    assert_eq!(&out[..8], b"in front");
+                    assert_eq!(
+                        decompress(codec, &out[8..], 1 << 20).as_deref(),
+                        Ok(&input[..]),
+                        "{codec:?} {level}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_stopped_at_the_cap() {
+        let zeros = vec![0_u8; 32 << 20];
+        for codec in &Compression::ALL[1..] {
+            let mut bomb = Vec::new();
+            compress(*codec, None, &zeros, &mut bomb).expect("compressed");
+            let error = decompress(*codec, &bomb, 1 << 20).expect_err("above the cap");
+            assert!(matches!(error, CompressError::TooLarge { cap: 1_048_576, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn damaged_and_cut_input_is_an_error_or_other_bytes_never_a_panic() {
+        let input = text();
+        for codec in &Compression::ALL[1..] {
+            let mut good = Vec::new();
+            compress(*codec, None, &input, &mut good).expect("compressed");
+            for cut in (0..good.len()).step_by(good.len() / 40) {
+                assert_ne!(
+                    decompress(*codec, &good[..cut], 1 << 20),
+                    Ok(input.clone()),
+                    "{codec:?} cut at {cut}"
+                );
+            }
+            for at in 0..good.len().min(300) {
+                let mut bad = good.clone();
+                bad[at] ^= 0x41;
+                let _ = decompress(*codec, &bad, 1 << 20);
+            }
+        }
+    }
+
+    #[test]
+    fn a_level_that_does_not_exist_is_named_with_the_range() {
+        let error = compress(Compression::Gzip, Some(10), b"", &mut Vec::new()).expect_err("1 to 9");
+        assert_eq!(error.to_string(), "gzip: level 10 is outside 1..=9");
+    }
+}

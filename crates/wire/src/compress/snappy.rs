@@ -1,0 +1,76 @@
+//! Snappy, in the framing of Java's snappy library (xerial) or as one raw block.
+//!
+//! ```text
+//! 82 'SNAPPY' 00 | version i32 | compatible version i32 | (block length i32 | raw block)*
+//! ```
+//! Java clients write and read this; librdkafka and others read both forms, so the framed one is what we write.
+
+use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
+
+use super::{CompressError, corrupt, too_large};
+use crate::batch::Compression;
+
+const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
+const HEADER_BYTES: usize = 16;
+/// Input bytes a block takes: what Java's writer uses.
+const BLOCK_BYTES: usize = 32 << 10;
+
+pub(super) fn compress(input: &[u8], out: &mut Vec<u8>) -> Result<(), CompressError> {
+    out.extend(MAGIC);
+    out.extend(1_i32.to_be_bytes());
+    out.extend(1_i32.to_be_bytes());
+    let mut encoder = Encoder::new();
+    for block in input.chunks(BLOCK_BYTES) {
+        let front = out.len();
+        out.resize(front + 4 + max_compress_len(block.len()), 0);
+        let written = encoder
+            .compress(block, &mut out[front + 4..])
+            .map_err(|error| corrupt(Compression::Snappy, error))?;
+        out[front..front + 4].copy_from_slice(&(written as i32).to_be_bytes());
+        out.truncate(front + 4 + written);
+    }
+    Ok(())
+}
+
+pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
+    let mut out = Vec::new();
+    let Some(mut rest) = input.strip_prefix(&MAGIC).and_then(|_| input.get(HEADER_BYTES..)) else {
+        inflate(input, input, cap, &mut out)?;
+        return Ok(out);
+    };
+    while !rest.is_empty() {
+        let Some((length, after)) = rest.split_first_chunk::<4>() else {
+            return Err(corrupt(Compression::Snappy, "a block's length is cut off"));
+        };
+        let length = i32::from_be_bytes(*length);
+        let Some((block, after)) =
+            usize::try_from(length).ok().and_then(|length| after.split_at_checked(length))
+        else {
+            let reason = format!("a block claims {length} bytes, {} are left", after.len());
+            return Err(corrupt(Compression::Snappy, reason));
+        };
+        inflate(input, block, cap, &mut out)?;
+        rest = after;
+    }
+    Ok(out)
+}
+
+/// Appends one raw block, whose claimed length is checked against the cap and against what its bytes could hold.
+fn inflate(input: &[u8], block: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), CompressError> {
+    let length = decompress_len(block).map_err(|error| corrupt(Compression::Snappy, error))?;
+    if length > cap.saturating_sub(out.len()) {
+        return Err(too_large(Compression::Snappy, input, cap));
+    }
+    // A copy element of 3 bytes yields 64 at most: a block cannot hold more than 22 times its own length.
+    if length > block.len().saturating_mul(22) + 64 {
+        let reason = format!("a block of {} bytes claims {length}", block.len());
+        return Err(corrupt(Compression::Snappy, reason));
+    }
+    let front = out.len();
+    out.resize(front + length, 0);
+    let written = Decoder::new()
+        .decompress(block, &mut out[front..])
+        .map_err(|error| corrupt(Compression::Snappy, error))?;
+    out.truncate(front + written);
+    Ok(())
+}
