@@ -529,11 +529,6 @@ impl Cluster {
             }
         }
     }
-
-    /// A member id or session id: random, but from the cluster's seed.
-    pub(crate) fn random_uuid(&self) -> Uuid {
-        random_uuid(&mut lock(&self.rng))
-    }
 }
 
 impl Node {

@@ -253,7 +253,8 @@ async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()
         socket.writable().await?;
         let sent = socket.try_io(Interest::WRITABLE, || {
             let fd = slice.file.fd().ok_or(io::ErrorKind::Unsupported)?;
-            Ok(rustix::fs::sendfile(socket, fd, Some(&mut offset), (end - offset) as usize)?)
+            let left = (end - offset) as usize;
+            Ok(rustix::fs::sendfile(socket, fd, Some(&mut offset), left)?)
         });
         match sent {
             // The file was cut while it was sent.
