@@ -1,5 +1,7 @@
 //! Kafka's schemas, as the client's jar carries them, compared with ours.
 
+#![allow(clippy::needless_pass_by_value, reason = "the facts to compare are mostly made on the spot")]
+
 use ottla_protocol::schema::{FieldSchema, FieldType, Schema, Versions};
 use serde_json::Value;
 
@@ -28,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Value {
 /// All facts in which `schema` and Kafka's `json` differ.
 pub(crate) fn differences(schema: &Schema, json: &Value) -> Vec<String> {
     let mut found = Differences(Vec::new());
-    let name = json["name"].as_str().unwrap();
+    let name = json["name"].as_str().expect("a text");
     found.compare(name, "name", schema.name, name);
     found.compare(name, "versions", schema.versions, versions(&json["validVersions"]));
     let flexible = versions(&json["flexibleVersions"]);
@@ -41,7 +43,7 @@ pub(crate) fn differences(schema: &Schema, json: &Value) -> Vec<String> {
 struct Differences(Vec<String>);
 
 impl Differences {
-    fn compare<A: ToString, B: ToString>(&mut self, path: &str, fact: &str, ours: A, kafkas: B) {
+    fn compare(&mut self, path: &str, fact: &str, ours: impl ToString, kafkas: impl ToString) {
         let (ours, kafkas) = (ours.to_string(), kafkas.to_string());
         if ours != kafkas {
             self.0.push(format!("{path}: {fact} is `{ours}` here and `{kafkas}` in Kafka"));
@@ -51,15 +53,15 @@ impl Differences {
     /// Compares the fields of a struct that stands in `around` versions. Only those count: `3+` and `0+` are the
     /// same in a message that begins with version 3.
     fn fields(&mut self, path: &str, ours: &[FieldSchema], kafkas: &Value, common: &Value, around: Versions) {
-        let kafkas = kafkas.as_array().unwrap();
+        let kafkas = kafkas.as_array().expect("an array");
         self.compare(path, "number of fields", ours.len(), kafkas.len());
         for (field, json) in ours.iter().zip(kafkas) {
-            let name = json["name"].as_str().unwrap();
+            let name = json["name"].as_str().expect("a text");
             let path = format!("{path}.{name}");
             let mut camel = name.to_owned();
             camel[..1].make_ascii_lowercase();
             self.compare(&path, "name", field.wire_name(), camel);
-            let ty = json["type"].as_str().unwrap();
+            let ty = json["type"].as_str().expect("a text");
             self.compare(&path, "type", field.ty, ty);
             let present = meet(versions(&json["versions"]), around);
             self.compare(&path, "versions", meet(field.versions, around), present);
