@@ -3,6 +3,8 @@
 //! Rust writes random messages in every version and Java reads and writes them again; Java makes random messages and
 //! Rust does the same; then every fact of every schema is compared with the schemas in the client's jar.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! Bytes that are not what they should be: an error, never a panic, and never memory for what is not there.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
+
 mod support;
 
 use bytes::Bytes;
@@ -92,9 +94,10 @@ fn ten_thousand_damaged_messages_are_refused_or_understood() {
     for round in 0..10_000 {
         let api = &REQUESTS[rng.usize(..REQUESTS.len())];
         let version = rng.i16(api.versions.min..=api.versions.max);
-        let (schema, recode) = match rng.bool() {
-            true => (&api.request, api.recode_request),
-            false => (&api.response, api.recode_response),
+        let (schema, recode) = if rng.bool() {
+            (&api.request, api.recode_request)
+        } else {
+            (&api.response, api.recode_response)
         };
         let mut bytes = support::random_message(schema, version, &mut rng).to_vec();
         for _ in 0..rng.usize(1..5) {

@@ -1,5 +1,7 @@
 //! What versions do to values: fields that come and go, nulls, tags, frames.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
+
 use bytes::{BufMut, Bytes};
 use ottla_protocol::messages::fetch::{FetchableTopicResponse, PartitionData};
 use ottla_protocol::messages::produce::{PartitionProduceData, TopicProduceData};
