@@ -258,12 +258,14 @@ impl BrokerBuilder {
 
     /// Opens the data and listens. Runs on the caller's tokio runtime.
     pub async fn start(self) -> Result<Broker, StartError> {
-        let Self { data_dir, storage, nodes, listen, advertise, mut config, topics, clock, syncer, seed } = self;
+        let Self { data_dir, storage, nodes, listen, advertise, mut config, topics, clock, syncer, seed } =
+            self;
         let mut dir_lock = None;
         let storage: Arc<dyn Storage> = match (storage, data_dir) {
             (Some(storage), _) => storage,
             (None, Some(dir)) if config.durability != Durability::Memory => {
-                let opened = FsStorage::new(&dir).map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
+                let opened = FsStorage::new(&dir)
+                    .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
                 dir_lock = Some(lock(&dir)?);
                 Arc::new(opened)
             }
@@ -282,7 +284,12 @@ impl BrokerBuilder {
                     .map_err(|(_, reason)| StartError::Topic { name, reason })?;
             }
         }
-        let mut broker = Broker { cluster: cluster.clone(), addresses: Vec::new(), tasks: JoinSet::new(), _lock: dir_lock };
+        let mut broker = Broker {
+            cluster: cluster.clone(),
+            addresses: Vec::new(),
+            tasks: JoinSet::new(),
+            _lock: dir_lock,
+        };
         for node in cluster.node_ids() {
             match listen {
                 Some(first) => broker.listen(node, nth_address(first, node), advertise.as_deref()).await?,
@@ -299,7 +306,8 @@ impl BrokerBuilder {
 
     /// Starts the broker in a thread with a runtime of its own.
     pub fn spawn(self) -> Result<BrokerThread, StartError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let (started, starting) = std::sync::mpsc::channel();
         let (stop, mut stopping) = watch::channel(false);
         let run = move || {
@@ -315,9 +323,12 @@ impl BrokerBuilder {
                 }
             });
         };
-        let thread = std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
+        let thread =
+            std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
         match starting.recv() {
-            Ok(Ok((cluster, addresses))) => Ok(BrokerThread { cluster, addresses, stop, thread: Some(thread) }),
+            Ok(Ok((cluster, addresses))) => {
+                Ok(BrokerThread { cluster, addresses, stop, thread: Some(thread) })
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
         }
@@ -325,7 +336,12 @@ impl BrokerBuilder {
 }
 
 impl Broker {
-    async fn listen(&mut self, node: i32, address: SocketAddr, advertise: Option<&str>) -> Result<(), StartError> {
+    async fn listen(
+        &mut self,
+        node: i32,
+        address: SocketAddr,
+        advertise: Option<&str>,
+    ) -> Result<(), StartError> {
         let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
         let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
         let failed = |source| StartError::Listen { address, source };

@@ -170,7 +170,11 @@ impl Cluster {
                 match serde_json::from_slice::<TopicRecord>(value) {
                     Ok(record) if record.version <= TOPIC_RECORD_VERSION => Some((name.to_owned(), record)),
                     Ok(record) => {
-                        tracing::error!(name, version = record.version, "topic of a later version of this program left alone");
+                        tracing::error!(
+                            name,
+                            version = record.version,
+                            "topic of a later version of this program left alone"
+                        );
                         None
                     }
                     Err(error) => {
@@ -190,10 +194,17 @@ impl Cluster {
     }
 
     /// Opens a topic's logs and makes it known.
-    fn open_topic(&self, name: &str, id: Uuid, count: i32, config: TopicConfig) -> Result<Arc<Topic>, LogError> {
+    fn open_topic(
+        &self,
+        name: &str,
+        id: Uuid,
+        count: i32,
+        config: TopicConfig,
+    ) -> Result<Arc<Topic>, LogError> {
         let name: Arc<str> = name.into();
-        let partitions =
-            (0..count).map(|index| self.open_partition(&name, index, &config)).collect::<Result<Vec<_>, _>>()?;
+        let partitions = (0..count)
+            .map(|index| self.open_partition(&name, index, &config))
+            .collect::<Result<Vec<_>, _>>()?;
         let topic = Arc::new(Topic { name: name.clone(), id, config, partitions });
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.by_id.insert(id, name.clone());
@@ -201,7 +212,12 @@ impl Cluster {
         Ok(topic)
     }
 
-    fn open_partition(&self, topic: &Arc<str>, index: i32, config: &TopicConfig) -> Result<Arc<Partition>, LogError> {
+    fn open_partition(
+        &self,
+        topic: &Arc<str>,
+        index: i32,
+        config: &TopicConfig,
+    ) -> Result<Arc<Partition>, LogError> {
         let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
         let dir = partition_dir(topic, index);
         let (log, report) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
@@ -252,7 +268,8 @@ impl Cluster {
         }
         let folded = name.replace('.', "_");
         if let Some(other) = state.topics.keys().find(|other| other.replace('.', "_") == folded) {
-            let reason = format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
+            let reason =
+                format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
             return Err((ErrorCode::InvalidTopicException, reason));
         }
         Ok(())
@@ -272,7 +289,8 @@ impl Cluster {
             partitions,
             configs: config.values().clone(),
         };
-        let value = serde_json::to_vec(&record).map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
+        let value = serde_json::to_vec(&record)
+            .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
         let put = journal.put(self.clock.now_ms(), topic_key(name), Some(value.into()));
         put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
     }
@@ -328,7 +346,8 @@ impl Cluster {
         let have = topic.partitions.len() as i32;
         let max = self.config.topic_partitions_max;
         if count <= have || count > max {
-            let reason = format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
+            let reason =
+                format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
         if dry_run {
@@ -345,7 +364,12 @@ impl Cluster {
     }
 
     /// Takes new settings for a topic; they hold for its logs at once.
-    pub(crate) fn configure_topic(&self, name: &str, config: TopicConfig, dry_run: bool) -> Result<(), Refusal> {
+    pub(crate) fn configure_topic(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
         let mut journal = lock(&self.journal);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         if dry_run {
@@ -353,7 +377,9 @@ impl Cluster {
         }
         self.put_topic(&mut journal, name, topic.id, topic.partitions.len() as i32, &config)?;
         for partition in &topic.partitions {
-            partition.log().update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
+            partition
+                .log()
+                .update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())
@@ -459,7 +485,8 @@ impl Cluster {
             return node;
         }
         // Any fixed spread will do; this one is Java's string hash without its sign, as Kafka spreads groups.
-        let hash = group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        let hash =
+            group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
         self.preferred_leader(hash & 0x7fff_ffff)
     }
 
@@ -486,7 +513,8 @@ impl Cluster {
         for topic in self.topics() {
             for partition in &topic.partitions {
                 let leader = partition.leader();
-                if (!up && leader == id) || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
+                if (!up && leader == id)
+                    || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
                 {
                     partition.lead(self.preferred_leader(partition.index));
                 }

@@ -49,7 +49,11 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     let Some(state) = cluster.node(node) else { return };
     let open = state.connections.fetch_add(1, Ordering::Relaxed);
     if open >= cluster.config.connections_max {
-        tracing::warn!(node, max = cluster.config.connections_max, "connection refused: max.connections is reached");
+        tracing::warn!(
+            node,
+            max = cluster.config.connections_max,
+            "connection refused: max.connections is reached"
+        );
     } else {
         let result = Connection::new(io, cluster.clone(), node).run().await;
         if let Err(reason) = result {
@@ -268,7 +272,10 @@ async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()
 }
 
 async fn load_elsewhere(slice: FileSlice) -> io::Result<Bytes> {
-    #[expect(clippy::disallowed_methods, reason = "a read from a disk blocks; simulated files are always cached")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a read from a disk blocks; simulated files are always cached"
+    )]
     let loaded = tokio::task::spawn_blocking(move || slice.load()).await;
     loaded.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

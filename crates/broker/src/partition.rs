@@ -106,7 +106,10 @@ impl Partition {
         let partition = self.clone();
         match syncer {
             Syncer::Thread => {
-                #[expect(clippy::disallowed_methods, reason = "a sync blocks; only production uses this one")]
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a sync blocks; only production uses this one"
+                )]
                 tokio::task::spawn_blocking(move || while partition.sync_once() {});
             }
             Syncer::Inline(delay) => {

@@ -55,7 +55,8 @@ async fn what_is_sent_comes_back_with_every_codec_in_order() {
         let mut consumer = Consumer::of(&client);
         let both = [0, 1].map(|partition| (TopicPartition::new("orders", partition), StartAt::Beginning));
         consumer.assign(&both).await.expect("assigned");
-        let seen = tokio::task::spawn_blocking(move || consume(&mut consumer, 20_000)).await.expect("no panic");
+        let seen =
+            tokio::task::spawn_blocking(move || consume(&mut consumer, 20_000)).await.expect("no panic");
         let mut next = [0, 0];
         for (partition, offset, value) in seen {
             assert_eq!(offset, next[partition as usize]);
@@ -82,12 +83,15 @@ fn keys_keep_their_partition_and_keyless_records_use_them_all() {
     let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
     let settle = |delivery: Delivery| delivery.wait(PATIENCE).expect("in time").expect("written");
     let of_key: Vec<i32> = (0..10)
-        .map(|_| settle(producer.try_send(Record::to("orders").key("abc").value("v")).expect("taken")).partition)
+        .map(|_| {
+            settle(producer.try_send(Record::to("orders").key("abc").value("v")).expect("taken")).partition
+        })
         .collect();
     // murmur2("abc") & 0x7fffffff = 479470107, as Java has it; modulo 4.
     assert_eq!(of_key, [479_470_107 % 4; 10]);
-    let mut used: Vec<i32> =
-        (0..40).map(|_| settle(producer.try_send(Record::to("orders").value("v")).expect("taken")).partition).collect();
+    let mut used: Vec<i32> = (0..40)
+        .map(|_| settle(producer.try_send(Record::to("orders").value("v")).expect("taken")).partition)
+        .collect();
     used.sort_unstable();
     used.dedup();
     assert_eq!(used, [0, 1, 2, 3]);
@@ -97,13 +101,23 @@ fn keys_keep_their_partition_and_keyless_records_use_them_all() {
 fn a_group_shares_partitions_commits_and_goes_on_where_it_was() {
     let broker = broker("orders", 4);
     let mut config = Config::new(broker.bootstrap_servers());
-    config.set_all([("group.id", "billing"), ("auto.offset.reset", "earliest"), ("heartbeat.interval.ms", "50")])
+    config
+        .set_all([
+            ("group.id", "billing"),
+            ("auto.offset.reset", "earliest"),
+            ("heartbeat.interval.ms", "50"),
+        ])
         .expect("known properties");
     let producer = Producer::new(config.clone()).expect("a producer");
     let send = |from: i32, to: i32| {
         for i in from..to {
             let record = Record::to("orders").partition(i % 4).value("v");
-            producer.enqueue_blocking(record).expect("taken").wait(PATIENCE).expect("in time").expect("written");
+            producer
+                .enqueue_blocking(record)
+                .expect("taken")
+                .wait(PATIENCE)
+                .expect("in time")
+                .expect("written");
         }
     };
     send(0, 40);
@@ -134,5 +148,8 @@ fn a_group_shares_partitions_commits_and_goes_on_where_it_was() {
     runtime.block_on(third.subscribe(&["orders"])).expect("subscribed");
     let mut seen = consume(&mut third, 4);
     seen.sort_unstable();
-    assert_eq!(seen.iter().map(|(at, offset, _)| (*at, *offset)).collect::<Vec<_>>(), [(0, 10), (1, 10), (2, 10), (3, 10)]);
+    assert_eq!(
+        seen.iter().map(|(at, offset, _)| (*at, *offset)).collect::<Vec<_>>(),
+        [(0, 10), (1, 10), (2, 10), (3, 10)]
+    );
 }

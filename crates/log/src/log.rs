@@ -348,7 +348,8 @@ impl Log {
 
     /// Leaves word for the next opening that bytes read from the files may not be on the disk.
     pub(crate) fn note_sync_failed(&self) {
-        if let Err(error) = checkpoint::store_loosely(&*self.storage, &self.dir, checkpoint::SYNC_FAILED, &[]) {
+        if let Err(error) = checkpoint::store_loosely(&*self.storage, &self.dir, checkpoint::SYNC_FAILED, &[])
+        {
             tracing::error!(dir = &*self.dir, %error, "cannot note that a sync failed");
         }
     }

@@ -24,10 +24,11 @@ impl Api for DescribeConfigsRequest {
         let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message, configs) = match describe(&asked, &resource, synonyms, documentation) {
-                Ok(configs) => (ErrorCode::None, None, configs),
-                Err((code, reason)) => (code, Some(reason), Vec::new()),
-            };
+            let (error_code, error_message, configs) =
+                match describe(&asked, &resource, synonyms, documentation) {
+                    Ok(configs) => (ErrorCode::None, None, configs),
+                    Err((code, reason)) => (code, Some(reason), Vec::new()),
+                };
             DescribeConfigsResult { error_code, error_message, resource_type, resource_name, configs }
         });
         DescribeConfigsResponse { results: results.collect(), ..Default::default() }
@@ -63,8 +64,11 @@ fn describe(
     };
     let described = TOPIC_SETTINGS.iter().filter(|setting| wanted(setting.name)).map(|setting| {
         let (value, source) = config.effective(setting.name, &cluster.config.topic_defaults);
-        let synonym =
-            DescribeConfigsSynonym { name: setting.name.into(), value: Some(value.clone()), source: source.code() };
+        let synonym = DescribeConfigsSynonym {
+            name: setting.name.into(),
+            value: Some(value.clone()),
+            source: source.code(),
+        };
         DescribeConfigsResourceResult {
             name: setting.name.into(),
             value: Some(value),

@@ -41,11 +41,16 @@ fn respond(
 ) -> DeleteRecordsResponse {
     let topics = request.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
-            let (low_watermark, error_code) = match delete(&topic.name, partition.partition_index, partition.offset) {
-                Ok(low_watermark) => (low_watermark, ErrorCode::None),
-                Err(code) => (-1, code),
-            };
-            DeleteRecordsPartitionResult { partition_index: partition.partition_index, low_watermark, error_code }
+            let (low_watermark, error_code) =
+                match delete(&topic.name, partition.partition_index, partition.offset) {
+                    Ok(low_watermark) => (low_watermark, ErrorCode::None),
+                    Err(code) => (-1, code),
+                };
+            DeleteRecordsPartitionResult {
+                partition_index: partition.partition_index,
+                low_watermark,
+                error_code,
+            }
         });
         DeleteRecordsTopicResult { partitions: partitions.collect(), name: topic.name }
     });

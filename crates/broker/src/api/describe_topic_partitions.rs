@@ -35,8 +35,11 @@ impl Api for DescribeTopicPartitionsRequest {
                     Ok(()) => ErrorCode::UnknownTopicOrPartition,
                     Err((code, _)) => code,
                 };
-                let topic =
-                    DescribeTopicPartitionsResponseTopic { error_code, name: Some(name), ..Default::default() };
+                let topic = DescribeTopicPartitionsResponseTopic {
+                    error_code,
+                    name: Some(name),
+                    ..Default::default()
+                };
                 response.topics.push(topic);
                 continue;
             };

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
+use ottla_protocol::messages::delete_groups::{
+    DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse,
+};
 use ottla_protocol::messages::describe_groups::{
     DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup, DescribedGroupMember,
 };
@@ -35,7 +37,8 @@ impl Api for JoinGroupRequest {
         if let Err(code) = check_coordinator(&asked, &self.group_id) {
             return self.refuse(&asked, code);
         }
-        let Self { group_id, session_timeout_ms, rebalance_timeout_ms, member_id, group_instance_id, .. } = self;
+        let Self { group_id, session_timeout_ms, rebalance_timeout_ms, member_id, group_instance_id, .. } =
+            self;
         let ms = |ms: i32| Duration::from_millis(ms.max(0) as u64);
         let session_timeout = ms(session_timeout_ms);
         let join = Join {
@@ -51,10 +54,16 @@ impl Api for JoinGroupRequest {
                 .collect(),
             session_timeout,
             // Version 0 has none: the session's stands for it.
-            rebalance_timeout: if rebalance_timeout_ms < 0 { session_timeout } else { ms(rebalance_timeout_ms) },
+            rebalance_timeout: if rebalance_timeout_ms < 0 {
+                session_timeout
+            } else {
+                ms(rebalance_timeout_ms)
+            },
         };
         match asked.cluster().groups.join(&group_id, join, asked.version >= 4) {
-            Joining::ComeBackAs(member_id) => refused_join(member_id, ErrorCode::MemberIdRequired, asked.version),
+            Joining::ComeBackAs(member_id) => {
+                refused_join(member_id, ErrorCode::MemberIdRequired, asked.version)
+            }
             Joining::Refused(code) => refused_join(member_id, code, asked.version),
             Joining::Wait(answer) => match answer.await {
                 Ok(Ok(joined)) => joined_response(joined, asked.version),
@@ -72,11 +81,12 @@ impl Api for JoinGroupRequest {
 
 fn joined_response(joined: Joined, version: i16) -> JoinGroupResponse {
     let Joined { generation, protocol_type, protocol, leader, member_id, members } = joined;
-    let members = members.into_iter().map(|(member_id, group_instance_id, metadata)| JoinGroupResponseMember {
-        member_id,
-        group_instance_id: group_instance_id.filter(|_| version >= 5),
-        metadata,
-    });
+    let members =
+        members.into_iter().map(|(member_id, group_instance_id, metadata)| JoinGroupResponseMember {
+            member_id,
+            group_instance_id: group_instance_id.filter(|_| version >= 5),
+            metadata,
+        });
     JoinGroupResponse {
         generation_id: generation,
         protocol_type: (version >= 7).then_some(protocol_type),
@@ -106,7 +116,8 @@ impl Api for SyncGroupRequest {
         let Self { group_id, generation_id, member_id, group_instance_id, assignments, .. } = self;
         let assignments = assignments.into_iter().map(|entry| (entry.member_id, entry.assignment)).collect();
         let groups = &asked.cluster().groups;
-        let waiting = groups.sync(&group_id, &member_id, group_instance_id.as_deref(), generation_id, assignments);
+        let waiting =
+            groups.sync(&group_id, &member_id, group_instance_id.as_deref(), generation_id, assignments);
         let answer = match waiting {
             Ok(waiting) => waiting.await.unwrap_or(Err(ErrorCode::NotCoordinator)),
             Err(code) => Err(code),
@@ -150,12 +161,20 @@ impl Api for LeaveGroupRequest {
         let groups = &asked.cluster().groups;
         if asked.version < 3 {
             let left = groups.leave(&self.group_id, &self.member_id, None);
-            return LeaveGroupResponse { error_code: left.err().unwrap_or(ErrorCode::None), ..Default::default() };
+            return LeaveGroupResponse {
+                error_code: left.err().unwrap_or(ErrorCode::None),
+                ..Default::default()
+            };
         }
-        let members = self.members.into_iter().map(|MemberIdentity { member_id, group_instance_id, .. }| {
-            let left = groups.leave(&self.group_id, &member_id, group_instance_id.as_deref());
-            MemberResponse { member_id, group_instance_id, error_code: left.err().unwrap_or(ErrorCode::None) }
-        });
+        let members =
+            self.members.into_iter().map(|MemberIdentity { member_id, group_instance_id, .. }| {
+                let left = groups.leave(&self.group_id, &member_id, group_instance_id.as_deref());
+                MemberResponse {
+                    member_id,
+                    group_instance_id,
+                    error_code: left.err().unwrap_or(ErrorCode::None),
+                }
+            });
         LeaveGroupResponse { members: members.collect(), ..Default::default() }
     }
 
@@ -172,7 +191,12 @@ fn describe(asked: &Asked, group: &str) -> Option<Description> {
 }
 
 fn empty() -> Description {
-    Description { state: EMPTY, protocol_type: "consumer".into(), protocol: String::new(), members: Vec::new() }
+    Description {
+        state: EMPTY,
+        protocol_type: "consumer".into(),
+        protocol: String::new(),
+        members: Vec::new(),
+    }
 }
 
 impl Api for DescribeGroupsRequest {
@@ -198,7 +222,8 @@ impl Api for DescribeGroupsRequest {
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeGroupsResponse {
         let groups = self.groups.into_iter();
-        let groups = groups.map(|group_id| DescribedGroup { error_code: code, group_id, ..Default::default() });
+        let groups =
+            groups.map(|group_id| DescribedGroup { error_code: code, group_id, ..Default::default() });
         DescribeGroupsResponse { groups: groups.collect(), ..Default::default() }
     }
 }
@@ -234,7 +259,9 @@ impl Api for ListGroupsRequest {
             .into_iter()
             .filter(|id| check_coordinator(&asked, id).is_ok())
             .filter_map(|id| describe(&asked, &id).map(|description| (id, description)))
-            .filter(|(_, description)| fits(&self.states_filter, description.state) && fits(&self.types_filter, CLASSIC))
+            .filter(|(_, description)| {
+                fits(&self.states_filter, description.state) && fits(&self.types_filter, CLASSIC)
+            })
             .map(|(group_id, description)| ListedGroup {
                 group_id,
                 protocol_type: description.protocol_type,

@@ -12,8 +12,8 @@ use ottla_protocol::messages::offset_delete::{
 };
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
-    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 
 use super::groups::check_coordinator;
@@ -43,8 +43,12 @@ impl Api for OffsetCommitRequest {
             for partition in &topic.partitions {
                 if check(&asked, &topic.name, partition) == ErrorCode::None {
                     let metadata = partition.committed_metadata.clone().unwrap_or_default();
-                    let committed =
-                        Committed::new(partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms);
+                    let committed = Committed::new(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        now_ms,
+                    );
                     stored.push((topic.name.clone(), partition.partition_index, committed));
                 }
             }
@@ -99,7 +103,11 @@ fn respond(
             partition_index: partition.partition_index,
             error_code: code(&topic.name, partition),
         });
-        OffsetCommitResponseTopic { partitions: partitions.collect(), name: topic.name, topic_id: topic.topic_id }
+        OffsetCommitResponseTopic {
+            partitions: partitions.collect(),
+            name: topic.name,
+            topic_id: topic.topic_id,
+        }
     });
     OffsetCommitResponse { topics: topics.collect(), ..Default::default() }
 }
@@ -164,7 +172,8 @@ fn fetch_group(asked: &Asked, group: OffsetFetchRequestGroup) -> OffsetFetchResp
     match topics {
         Some(topics) => {
             for OffsetFetchRequestTopics { name, partition_indexes, .. } in topics {
-                let found = partition_indexes.into_iter().map(|at| committed(at, offsets.get(&group_id, &name, at)));
+                let found =
+                    partition_indexes.into_iter().map(|at| committed(at, offsets.get(&group_id, &name, at)));
                 let found: Vec<_> = found.collect();
                 answer.entry(name).or_default().extend(found);
             }
@@ -210,7 +219,9 @@ impl Api for OffsetDeleteRequest {
         let which: Vec<(String, i32)> = self
             .topics
             .iter()
-            .flat_map(|topic| topic.partitions.iter().map(|partition| (topic.name.clone(), partition.partition_index)))
+            .flat_map(|topic| {
+                topic.partitions.iter().map(|partition| (topic.name.clone(), partition.partition_index))
+            })
             .collect();
         if let Err(error) = cluster.offsets.forget(cluster.clock.now_ms(), &self.group_id, &which) {
             tracing::error!(%error, "offsets");

@@ -94,7 +94,11 @@ pub(crate) struct Member {
 impl Member {
     /// The subscription under a protocol.
     pub(crate) fn metadata(&self, protocol: &str) -> Bytes {
-        self.protocols.iter().find(|(name, _)| name == protocol).map(|(_, bytes)| bytes.clone()).unwrap_or_default()
+        self.protocols
+            .iter()
+            .find(|(name, _)| name == protocol)
+            .map(|(_, bytes)| bytes.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -152,8 +156,15 @@ impl Group {
         initial_delay: Duration,
         members_max: usize,
     ) {
-        let Join { member_id, instance_id, client_id, protocol_type, protocols, session_timeout, rebalance_timeout } =
-            join;
+        let Join {
+            member_id,
+            instance_id,
+            client_id,
+            protocol_type,
+            protocols,
+            session_timeout,
+            rebalance_timeout,
+        } = join;
         if let Err(code) = self.may_join(&member_id, &protocol_type, &protocols, members_max) {
             let _ = answer.send(Err(code));
             return;
@@ -249,7 +260,8 @@ impl Group {
 
     /// Forms the group when everybody has joined.
     fn form_if_complete(&mut self, now: Instant, wait_for_more: bool) {
-        let complete = self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
+        let complete =
+            self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
         if matches!(self.state, State::Joining { .. }) && complete && !wait_for_more {
             self.form(now);
         }
@@ -329,7 +341,12 @@ impl Group {
     }
 
     /// What speaks against a request of a member under a generation.
-    pub(crate) fn check(&self, member_id: &str, instance_id: Option<&str>, generation: i32) -> Result<(), ErrorCode> {
+    pub(crate) fn check(
+        &self,
+        member_id: &str,
+        instance_id: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
         if let Some(instance_id) = instance_id
             && let Some(current) = self.member_of_instance(instance_id)
             && current != member_id
@@ -396,7 +413,11 @@ impl Group {
         Synced {
             protocol_type: self.protocol_type.clone(),
             protocol: self.protocol.clone(),
-            assignment: self.members.get(member_id).map(|member| member.assignment.clone()).unwrap_or_default(),
+            assignment: self
+                .members
+                .get(member_id)
+                .map(|member| member.assignment.clone())
+                .unwrap_or_default(),
         }
     }
 

@@ -157,7 +157,12 @@ impl Groups {
     }
 
     /// A member leaves, by id or by instance id.
-    pub(crate) fn leave(&self, group_id: &str, member_id: &str, instance_id: Option<&str>) -> Result<(), ErrorCode> {
+    pub(crate) fn leave(
+        &self,
+        group_id: &str,
+        member_id: &str,
+        instance_id: Option<&str>,
+    ) -> Result<(), ErrorCode> {
         let result = self.with(group_id, |group| {
             let member_id = match instance_id {
                 Some(instance_id) => {

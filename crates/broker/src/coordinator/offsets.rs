@@ -104,8 +104,14 @@ impl Offsets {
     }
 
     /// Forgets some of a group's offsets.
-    pub(crate) fn forget(&self, now_ms: i64, group: &str, which: &[(String, i32)]) -> Result<(), JournalError> {
-        let entries: Vec<_> = which.iter().map(|(topic, partition)| (key(group, topic, *partition), None)).collect();
+    pub(crate) fn forget(
+        &self,
+        now_ms: i64,
+        group: &str,
+        which: &[(String, i32)],
+    ) -> Result<(), JournalError> {
+        let entries: Vec<_> =
+            which.iter().map(|(topic, partition)| (key(group, topic, *partition), None)).collect();
         self.lock().put_all(now_ms, &entries).map(drop)
     }
 
