@@ -16,7 +16,10 @@ pub enum Clock {
 
 impl Clock {
     /// Milliseconds since 1970.
-    #[expect(clippy::disallowed_methods, reason = "the one place where the broker asks the system for the time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the broker asks the system for the time"
+    )]
     pub fn now_ms(&self) -> i64 {
         match self {
             Self::System => {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
-use ottla_log::{Journal, JournalConfig, Log, LogError};
+use ottla_log::{Journal, JournalConfig, JournalError, Log, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
@@ -90,21 +90,33 @@ struct ProducerIds {
     block_end: i64,
 }
 
+/// Why the data of a cluster cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A partition's log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The journal of topics or of offsets.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
 /// Why a topic could not be created or changed.
 pub(crate) type Refusal = (ErrorCode, String);
 
 impl Cluster {
     /// Opens the data in `seams.storage`, or begins a new cluster there. Blocks while logs are recovered.
-    pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, LogError> {
+    pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, OpenError> {
         let Seams { storage, clock, syncer, seed } = seams;
         let mut rng = fastrand::Rng::with_seed(seed);
         let now_ms = clock.now_ms();
-        let mut journal = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
+        let (mut journal, _) = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
         let id = match journal.get(CLUSTER_ID_KEY) {
             Some(id) => String::from_utf8_lossy(id).into_owned(),
             None => {
                 let id = random_uuid(&mut rng).to_string();
-                journal.put(now_ms, &[(Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))])?;
+                journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
                 id
             }
         };
@@ -153,12 +165,16 @@ impl Cluster {
         let records: Vec<(String, TopicRecord)> = {
             let journal = lock(&self.journal);
             let prefix = TOPIC_KEY.as_bytes();
-            let entries = journal.iter().filter_map(|(key, value)| {
+            let entries = journal.iter_prefix(prefix).filter_map(|(key, value)| {
                 let name = std::str::from_utf8(key.strip_prefix(prefix)?).ok()?;
                 match serde_json::from_slice::<TopicRecord>(value) {
                     Ok(record) if record.version <= TOPIC_RECORD_VERSION => Some((name.to_owned(), record)),
                     Ok(record) => {
-                        tracing::error!(name, version = record.version, "topic of a later version of this program left alone");
+                        tracing::error!(
+                            name,
+                            version = record.version,
+                            "topic of a later version of this program left alone"
+                        );
                         None
                     }
                     Err(error) => {
@@ -178,10 +194,17 @@ impl Cluster {
     }
 
     /// Opens a topic's logs and makes it known.
-    fn open_topic(&self, name: &str, id: Uuid, count: i32, config: TopicConfig) -> Result<Arc<Topic>, LogError> {
+    fn open_topic(
+        &self,
+        name: &str,
+        id: Uuid,
+        count: i32,
+        config: TopicConfig,
+    ) -> Result<Arc<Topic>, LogError> {
         let name: Arc<str> = name.into();
-        let partitions =
-            (0..count).map(|index| self.open_partition(&name, index, &config)).collect::<Result<Vec<_>, _>>()?;
+        let partitions = (0..count)
+            .map(|index| self.open_partition(&name, index, &config))
+            .collect::<Result<Vec<_>, _>>()?;
         let topic = Arc::new(Topic { name: name.clone(), id, config, partitions });
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.by_id.insert(id, name.clone());
@@ -189,7 +212,12 @@ impl Cluster {
         Ok(topic)
     }
 
-    fn open_partition(&self, topic: &Arc<str>, index: i32, config: &TopicConfig) -> Result<Arc<Partition>, LogError> {
+    fn open_partition(
+        &self,
+        topic: &Arc<str>,
+        index: i32,
+        config: &TopicConfig,
+    ) -> Result<Arc<Partition>, LogError> {
         let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
         let dir = partition_dir(topic, index);
         let (log, report) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
@@ -226,7 +254,7 @@ impl Cluster {
         match self.open_topic(name, id, count, config) {
             Ok(topic) => Ok(topic),
             Err(error) => {
-                let _ = journal.put(self.clock.now_ms(), &[(topic_key(name), None)]);
+                let _ = journal.put(self.clock.now_ms(), topic_key(name), None);
                 Err(storage_refusal(&error))
             }
         }
@@ -240,7 +268,8 @@ impl Cluster {
         }
         let folded = name.replace('.', "_");
         if let Some(other) = state.topics.keys().find(|other| other.replace('.', "_") == folded) {
-            let reason = format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
+            let reason =
+                format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
             return Err((ErrorCode::InvalidTopicException, reason));
         }
         Ok(())
@@ -260,9 +289,10 @@ impl Cluster {
             partitions,
             configs: config.values().clone(),
         };
-        let value = serde_json::to_vec(&record).map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
-        let put = journal.put(self.clock.now_ms(), &[(topic_key(name), Some(value.into()))]);
-        put.and_then(|()| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
+        let value = serde_json::to_vec(&record)
+            .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
+        let put = journal.put(self.clock.now_ms(), topic_key(name), Some(value.into()));
+        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
     }
 
     /// Removes files of a topic of this name that was deleted while the process ended.
@@ -277,8 +307,8 @@ impl Cluster {
     pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
         let mut journal = lock(&self.journal);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
-        let gone = journal.put(self.clock.now_ms(), &[(topic_key(name), None)]);
-        gone.and_then(|()| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
+        let gone = journal.put(self.clock.now_ms(), topic_key(name), None);
+        gone.and_then(|_| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
         {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             state.topics.remove(name);
@@ -316,7 +346,8 @@ impl Cluster {
         let have = topic.partitions.len() as i32;
         let max = self.config.topic_partitions_max;
         if count <= have || count > max {
-            let reason = format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
+            let reason =
+                format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
         if dry_run {
@@ -333,7 +364,12 @@ impl Cluster {
     }
 
     /// Takes new settings for a topic; they hold for its logs at once.
-    pub(crate) fn configure_topic(&self, name: &str, config: TopicConfig, dry_run: bool) -> Result<(), Refusal> {
+    pub(crate) fn configure_topic(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
         let mut journal = lock(&self.journal);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         if dry_run {
@@ -341,7 +377,9 @@ impl Cluster {
         }
         self.put_topic(&mut journal, name, topic.id, topic.partitions.len() as i32, &config)?;
         for partition in &topic.partitions {
-            partition.log().update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
+            partition
+                .log()
+                .update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())
@@ -375,13 +413,13 @@ impl Cluster {
     }
 
     /// A producer id that nobody had before.
-    pub(crate) fn next_producer_id(&self) -> Result<i64, LogError> {
+    pub(crate) fn next_producer_id(&self) -> Result<i64, JournalError> {
         let mut ids = lock(&self.producer_ids);
         if ids.next >= ids.block_end {
             let block_end = ids.next + PRODUCER_ID_BLOCK;
             let mut journal = lock(&self.journal);
             let value = Bytes::copy_from_slice(&block_end.to_be_bytes());
-            journal.put(self.clock.now_ms(), &[(Bytes::from_static(PRODUCER_IDS_KEY), Some(value))])?;
+            journal.put(self.clock.now_ms(), Bytes::from_static(PRODUCER_IDS_KEY), Some(value))?;
             self.make_durable(&mut journal)?;
             ids.block_end = block_end;
         }
@@ -390,11 +428,14 @@ impl Cluster {
         Ok(id)
     }
 
-    fn make_durable(&self, journal: &mut Journal) -> Result<(), LogError> {
-        if self.config.durability == Durability::Disk { journal.sync_now() } else { Ok(()) }
+    fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
+        if self.config.durability == Durability::Disk || journal.wants_sync() {
+            journal.sync_now()?;
+        }
+        Ok(())
     }
 
-    fn sync_journal(&self) -> Result<(), LogError> {
+    fn sync_journal(&self) -> Result<(), JournalError> {
         self.make_durable(&mut lock(&self.journal))
     }
 
@@ -444,7 +485,8 @@ impl Cluster {
             return node;
         }
         // Any fixed spread will do; this one is Java's string hash without its sign, as Kafka spreads groups.
-        let hash = group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        let hash =
+            group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
         self.preferred_leader(hash & 0x7fff_ffff)
     }
 
@@ -471,7 +513,8 @@ impl Cluster {
         for topic in self.topics() {
             for partition in &topic.partitions {
                 let leader = partition.leader();
-                if (!up && leader == id) || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
+                if (!up && leader == id)
+                    || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
                 {
                     partition.lead(self.preferred_leader(partition.index));
                 }
@@ -514,11 +557,6 @@ impl Cluster {
             }
         }
     }
-
-    /// A member id or session id: random, but from the cluster's seed.
-    pub(crate) fn random_uuid(&self) -> Uuid {
-        random_uuid(&mut lock(&self.rng))
-    }
 }
 
 impl Node {
@@ -554,14 +592,14 @@ fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     // Version 4, variant 1: as Java's random UUIDs, and never 0 or 1.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    Uuid::from_bytes(bytes)
+    Uuid(bytes)
 }
 
 fn unknown_topic(name: &str) -> Refusal {
     (ErrorCode::UnknownTopicOrPartition, format!("topic `{name}` does not exist"))
 }
 
-fn storage_refusal(error: &LogError) -> Refusal {
+fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
     tracing::error!(%error, "storage");
     (ErrorCode::KafkaStorageError, error.to_string())
 }

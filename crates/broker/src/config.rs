@@ -109,7 +109,9 @@ impl BrokerConfig {
             "group.min.session.timeout.ms" => self.session_timeout_min = ms(value)?,
             "group.max.session.timeout.ms" => self.session_timeout_max = ms(value)?,
             "group.max.size" => self.group_members_max = number(name, value, 1, 1_000_000)? as usize,
-            "log.retention.check.interval.ms" => self.retention_check = ms(value)?.max(Duration::from_millis(1)),
+            "log.retention.check.interval.ms" => {
+                self.retention_check = ms(value)?.max(Duration::from_millis(1))
+            }
             "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
             "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
             "log.segment.bytes" => self.topic_defaults.set("segment.bytes", value)?,
@@ -136,7 +138,11 @@ pub struct TopicSetting {
 /// Every setting a topic has here. Others are refused: a setting that has no effect would be a lie.
 pub const TOPIC_SETTINGS: &[TopicSetting] = &[
     TopicSetting { name: "cleanup.policy", kind: 7, text: "How old records go: only `delete` exists here." },
-    TopicSetting { name: "compression.type", kind: 2, text: "Only `producer`: batches are kept as they come." },
+    TopicSetting {
+        name: "compression.type",
+        kind: 2,
+        text: "Only `producer`: batches are kept as they come.",
+    },
     TopicSetting { name: "index.interval.bytes", kind: 3, text: "Bytes of log per index entry." },
     TopicSetting { name: "max.message.bytes", kind: 3, text: "The largest batch." },
     TopicSetting {
@@ -262,7 +268,9 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
         }
         "max.message.bytes" => config.message_bytes_max = number(name, value, 0, i64::from(i32::MAX))? as u32,
         "message.timestamp.after.max.ms" => config.timestamp_after_max_ms = number(name, value, 0, i64::MAX)?,
-        "message.timestamp.before.max.ms" => config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?,
+        "message.timestamp.before.max.ms" => {
+            config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?
+        }
         "message.timestamp.type" => {
             config.timestamp_type = match value {
                 "CreateTime" => TimestampType::CreateTime,

@@ -49,7 +49,11 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     let Some(state) = cluster.node(node) else { return };
     let open = state.connections.fetch_add(1, Ordering::Relaxed);
     if open >= cluster.config.connections_max {
-        tracing::warn!(node, max = cluster.config.connections_max, "connection refused: max.connections is reached");
+        tracing::warn!(
+            node,
+            max = cluster.config.connections_max,
+            "connection refused: max.connections is reached"
+        );
     } else {
         let result = Connection::new(io, cluster.clone(), node).run().await;
         if let Err(reason) = result {
@@ -253,7 +257,8 @@ async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()
         socket.writable().await?;
         let sent = socket.try_io(Interest::WRITABLE, || {
             let fd = slice.file.fd().ok_or(io::ErrorKind::Unsupported)?;
-            Ok(rustix::fs::sendfile(socket, fd, Some(&mut offset), (end - offset) as usize)?)
+            let left = (end - offset) as usize;
+            Ok(rustix::fs::sendfile(socket, fd, Some(&mut offset), left)?)
         });
         match sent {
             // The file was cut while it was sent.
@@ -267,7 +272,10 @@ async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()
 }
 
 async fn load_elsewhere(slice: FileSlice) -> io::Result<Bytes> {
-    #[expect(clippy::disallowed_methods, reason = "a read from a disk blocks; simulated files are always cached")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a read from a disk blocks; simulated files are always cached"
+    )]
     let loaded = tokio::task::spawn_blocking(move || slice.load()).await;
     loaded.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

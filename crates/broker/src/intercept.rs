@@ -36,17 +36,20 @@ impl Intercepts {
     /// Adds a fault for the next `count` requests of `api`, at one node or at any.
     pub(crate) fn add(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {
         if count > 0 {
-            self.rules
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(Rule { api, node, left: count, fault });
+            self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(Rule {
+                api,
+                node,
+                left: count,
+                fault,
+            });
         }
     }
 
     /// The fault for a request, if one waits for it; the oldest first.
     pub(crate) fn take(&self, api: ApiKey, node: i32) -> Option<Fault> {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = rules.iter().position(|rule| rule.api == api && rule.node.is_none_or(|wanted| wanted == node))?;
+        let at =
+            rules.iter().position(|rule| rule.api == api && rule.node.is_none_or(|wanted| wanted == node))?;
         let rule = &mut rules[at];
         rule.left -= 1;
         let fault = rule.fault;

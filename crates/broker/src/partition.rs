@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ottla_log::{Log, Tail};
+use ottla_log::{Log, PendingSync, Synced, Tail};
 use ottla_protocol::ErrorCode;
 
 use crate::config::Durability;
@@ -106,7 +106,10 @@ impl Partition {
         let partition = self.clone();
         match syncer {
             Syncer::Thread => {
-                #[expect(clippy::disallowed_methods, reason = "a sync blocks; only production uses this one")]
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a sync blocks; only production uses this one"
+                )]
                 tokio::task::spawn_blocking(move || while partition.sync_once() {});
             }
             Syncer::Inline(delay) => {
@@ -145,4 +148,25 @@ pub enum Syncer {
     Thread,
     /// In the caller's thread after a virtual delay: for simulations.
     Inline(Duration),
+}
+
+impl Syncer {
+    /// Runs one sync and waits for it.
+    pub(crate) async fn run(self, pending: PendingSync) -> Synced {
+        match self {
+            Self::Thread => {
+                #[expect(clippy::disallowed_methods, reason = "a sync blocks; only production uses this one")]
+                let running = tokio::task::spawn_blocking(move || pending.run());
+                match running.await {
+                    Ok(synced) => synced,
+                    // The runtime is shutting down: nobody is left to be answered.
+                    Err(_) => std::future::pending().await,
+                }
+            }
+            Self::Inline(delay) => {
+                tokio::time::sleep(delay).await;
+                pending.run()
+            }
+        }
+    }
 }

@@ -185,14 +185,13 @@ fn own(record: &RecordRef<'_>, block: &Bytes) -> OwnedRecord {
 /// Reads records, alone or in a group.
 ///
 /// ```
-/// # use ottla_client::doc::broker;
 /// use std::time::Duration;
 /// use ottla_client::{Config, Consumer, Polled, Producer, Record};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ottla_client::Error> {
-/// # let broker = broker();
-/// let mut config = Config::new(broker.address());
+/// # let broker = ottla_broker::Broker::builder().memory().spawn().expect("a broker in memory");
+/// let mut config = Config::new(broker.bootstrap_servers());
 /// config.set("group.id", "billing")?;
 /// config.set("auto.offset.reset", "earliest")?;
 /// let producer = Producer::new(config.clone())?;

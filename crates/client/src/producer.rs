@@ -21,13 +21,12 @@ use crate::record::{Record, RecordMetadata};
 /// Cheap to clone and usable from any thread.
 ///
 /// ```
-/// # use ottla_client::doc::broker;
 /// use ottla_client::{Config, Producer, Record};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ottla_client::Error> {
-/// # let broker = broker();
-/// let producer = Producer::new(Config::new(broker.address()))?;
+/// # let broker = ottla_broker::Broker::builder().memory().spawn().expect("a broker in memory");
+/// let producer = Producer::new(Config::new(broker.bootstrap_servers()))?;
 /// let written = producer.send(Record::to("orders").key("17").value("paid")).await?;
 /// assert_eq!(written.offset, 0);
 /// # Ok(())

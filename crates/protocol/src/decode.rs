@@ -14,6 +14,7 @@ use crate::error::{DecodeError, DecodeFault};
 pub struct Decoder {
     frame: Bytes,
     at: usize,
+    memory_left: usize,
 }
 
 macro_rules! fixed {
@@ -31,7 +32,15 @@ macro_rules! fixed {
 impl Decoder {
     /// A cursor at the start of `frame`.
     pub fn new(frame: Bytes) -> Self {
-        Self { frame, at: 0 }
+        Self::with_memory_max(frame, usize::MAX)
+    }
+
+    /// A cursor that takes at most `memory_max` bytes for the elements of arrays.
+    ///
+    /// Some structs are thirty times larger in memory than the fewest bytes that say them. Whoever reads large frames
+    /// from strangers sets a limit; strings and payloads are never larger than the frame and do not count.
+    pub fn with_memory_max(frame: Bytes, memory_max: usize) -> Self {
+        Self { frame, at: 0, memory_left: memory_max }
     }
 
     /// How far the cursor has come.
@@ -163,6 +172,18 @@ impl Decoder {
                 Err(DecodeFault::ArrayTooLong { at: self.at, count, remaining: self.remaining() }.into())
             }
             count => Ok(count),
+        }
+    }
+
+    /// Takes `bytes` of memory from what is left of the limit.
+    #[inline]
+    pub fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        match self.memory_left.checked_sub(bytes) {
+            Some(left) => {
+                self.memory_left = left;
+                Ok(())
+            }
+            None => Err(DecodeFault::Memory { at: self.at, bytes, left: self.memory_left }.into()),
         }
     }
 

@@ -188,7 +188,7 @@ impl Encoder {
         }
     }
 
-    /// Overwrites the four inline bytes at `at`, which must have been written.
+    /// Overwrites the first four inline bytes, which must have been written.
     pub(crate) fn set_i32_at_front(&mut self, value: i32) {
         self.inline[..4].copy_from_slice(&value.to_be_bytes());
     }

@@ -73,6 +73,16 @@ pub enum DecodeFault {
         /// How many bytes there are.
         remaining: usize,
     },
+    /// An array takes more memory than the decoder was given.
+    #[error("takes {bytes} bytes of memory for the elements at byte {at}, but {left} are left of the limit")]
+    Memory {
+        /// Where the elements start.
+        at: usize,
+        /// The memory they take.
+        bytes: usize,
+        /// What was left of the limit.
+        left: usize,
+    },
     /// A length below zero that does not mean null.
     #[error("has length {length} before byte {at}")]
     NegativeLength {

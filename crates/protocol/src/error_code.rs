@@ -238,6 +238,7 @@ impl ErrorCode {
     }
 }
 
+#[allow(clippy::derivable_impls, reason = "the macro that writes the enum treats all variants alike")]
 impl Default for ErrorCode {
     fn default() -> Self {
         Self::None

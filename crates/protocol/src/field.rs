@@ -52,16 +52,8 @@ pub trait Nullable: Field {
     /// Writes the value or its absence.
     #[inline]
     fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
-        match value {
-            Some(value) => {
-                out.put_i8(1);
-                value.write(out, form)
-            }
-            None => {
-                out.put_i8(-1);
-                Ok(())
-            }
-        }
+        out.put_i8(if value.is_some() { 1 } else { -1 });
+        value.map_or(Ok(()), |value| value.write(out, form))
     }
 
     /// Reads a value or its absence.
@@ -249,6 +241,7 @@ impl<T: Field> Nullable for Vec<T> {
         let Some(count) = input.array_length(form.length(), T::BYTES_MIN)? else {
             return Ok(None);
         };
+        input.charge(count.saturating_mul(size_of::<T>()))?;
         let mut elements = Self::with_capacity(count.min(ARRAY_BYTES_UNSEEN_MAX / size_of::<T>().max(1)));
         for _ in 0..count {
             elements.push(T::read(input, form)?);

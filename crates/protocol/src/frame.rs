@@ -70,7 +70,7 @@ pub fn encode_response<R: Request>(
 ) -> Result<Chain, EncodeError> {
     framed(|out| {
         out.put_i32(correlation_id);
-        if is_response_header_flexible::<R>(version) {
+        if is_response_header_flexible(R::KEY, R::is_flexible(version)) {
             out.put_unsigned_varint(0);
         }
         response.encode(out, version)
@@ -99,7 +99,7 @@ pub fn decode_request<R: Request>(mut input: Decoder, version: i16) -> Result<R,
 pub fn decode_response<R: Request>(frame: Bytes, version: i16) -> Result<(i32, R::Response), DecodeError> {
     let mut input = Decoder::new(frame);
     let correlation_id = input.i32()?;
-    if is_response_header_flexible::<R>(version) {
+    if is_response_header_flexible(R::KEY, R::is_flexible(version)) {
         input.skip_tags()?;
     }
     let response = R::Response::decode(&mut input, version)?;

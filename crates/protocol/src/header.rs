@@ -7,7 +7,6 @@ use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::{DecodeError, EncodeError};
 use crate::field::{Field, Form};
-use crate::message::Request;
 
 /// The head of every request.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -81,12 +80,12 @@ pub(crate) fn put_request_header(
     Ok(())
 }
 
-/// Whether the head of an answer to `R` has tagged fields.
+/// Whether the head of the answer to a request has tagged fields.
 ///
 /// The answer to ApiVersions never has: whoever asks does not know yet what the broker can write.
 #[inline]
-pub fn is_response_header_flexible<R: Request>(version: i16) -> bool {
-    R::KEY != ApiKey::ApiVersions && R::is_flexible(version)
+pub fn is_response_header_flexible(api_key: ApiKey, is_flexible: bool) -> bool {
+    is_flexible && api_key != ApiKey::ApiVersions
 }
 
 /// Reads the correlation id with which every response frame begins, and leaves the frame as it is.

@@ -1,5 +1,7 @@
 //! Every message in every version: random bytes in, the same bytes out.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
+
 mod support;
 
 use fastrand::Rng;

@@ -178,6 +178,11 @@ impl BatchBuilder {
         if need <= self.buf.len() { 0 } else { self.grown_len(need) - self.buf.len() }
     }
 
+    /// Grows the buffer by what [`BatchBuilder::growth_for`] says: records up to that size then add no memory.
+    pub fn make_room(&mut self, record_bytes: usize) {
+        self.reserve(record_bytes);
+    }
+
     /// Timestamp of the first record, or -1.
     pub const fn base_timestamp(&self) -> i64 {
         self.base_timestamp

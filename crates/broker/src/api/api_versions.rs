@@ -1,8 +1,6 @@
 //! ApiVersions: what this broker can be asked. A promise: what is listed is answered.
 
-use ottla_protocol::messages::api_versions::{
-    ApiVersion, ApiVersionsRequest, ApiVersionsResponse,
-};
+use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
 use super::{Api, Asked, Reply};
@@ -35,8 +33,10 @@ fn listed() -> Vec<ApiVersion> {
 
 /// The answer to a version that is not known: in version 0, with the one entry the client needs to ask again (KIP-511).
 pub(super) fn unsupported(correlation_id: i32) -> Reply {
-    let mut response = ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
-    response.api_keys = listed().into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
+    let mut response =
+        ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
+    response.api_keys =
+        listed().into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
     match frame::encode_response::<ApiVersionsRequest>(correlation_id, 0, &response) {
         Ok(chain) => Reply::Answer(chain),
         Err(error) => Reply::Close(error.to_string()),
@@ -45,7 +45,8 @@ pub(super) fn unsupported(correlation_id: i32) -> Reply {
 
 /// KIP-511: letters and digits at both ends, `.` and `-` in between.
 fn is_name(name: &str) -> bool {
-    let ends = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    let ends = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.ends_with(|c: char| c.is_ascii_alphanumeric());
     ends && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
 }
 
@@ -60,6 +61,12 @@ mod tests {
             let (known_min, known_max) = (api.versions.min, api.versions.max);
             assert!(max <= known_max && (min >= known_min || key == ApiKey::Produce), "{key} {min} {max}");
         }
-        assert!(is_name("apache-kafka-java") && is_name("4.1.0") && !is_name("") && !is_name("a b") && !is_name("-a"));
+        assert!(
+            is_name("apache-kafka-java")
+                && is_name("4.1.0")
+                && !is_name("")
+                && !is_name("a b")
+                && !is_name("-a")
+        );
     }
 }

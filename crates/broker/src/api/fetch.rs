@@ -36,11 +36,16 @@ impl Api for FetchRequest {
             Err(code) => return FetchResponse { error_code: code, ..Default::default() },
         };
         let Selected { session_id, incremental, partitions } = selected;
-        let targets: Vec<Target> = partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted)).collect();
+        let targets: Vec<Target> =
+            partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted)).collect();
         let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
         let answers = loop {
             let (answers, bytes, urgent) = read_all(&asked, &targets, self.max_bytes.max(0) as usize);
-            if urgent || bytes >= self.min_bytes.max(0) as usize || Instant::now() >= deadline || targets.is_empty() {
+            if urgent
+                || bytes >= self.min_bytes.max(0) as usize
+                || Instant::now() >= deadline
+                || targets.is_empty()
+            {
                 break answers;
             }
             if tokio::time::timeout_at(deadline, any_grown(&targets, &answers)).await.is_err() {
@@ -88,7 +93,9 @@ fn read_all(asked: &Asked, targets: &[Target], bytes_max: usize) -> (Vec<Partiti
         .iter()
         .map(|target| {
             let data = match &target.partition {
-                Ok(partition) => read_one(asked, partition, &target.wanted, bytes_max.saturating_sub(bytes), bytes == 0),
+                Ok(partition) => {
+                    read_one(asked, partition, &target.wanted, bytes_max.saturating_sub(bytes), bytes == 0)
+                }
                 Err(code) => failed(target.name.partition, *code),
             };
             bytes += data.records.as_ref().map_or(0, Chain::len);
@@ -168,7 +175,11 @@ async fn any_grown(targets: &[Target], answers: &[PartitionData]) {
 
 fn add(response: &mut FetchResponse, name: &Name, data: PartitionData) {
     // A session's partitions come in order of name, so the topic, if it is there, is the last one.
-    match response.responses.last_mut().filter(|topic| topic.topic == name.topic && topic.topic_id == name.topic_id()) {
+    match response
+        .responses
+        .last_mut()
+        .filter(|topic| topic.topic == name.topic && topic.topic_id == name.topic_id())
+    {
         Some(topic) => topic.partitions.push(data),
         None => response.responses.push(FetchableTopicResponse {
             topic: name.topic.clone(),
@@ -191,6 +202,8 @@ fn failed(partition_index: i32, error_code: ErrorCode) -> PartitionData {
 fn code_of(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-        ReadError::Corrupt { .. } | ReadError::Io { .. } | ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
+        ReadError::Corrupt { .. } | ReadError::Io { .. } | ReadError::Offline { .. } => {
+            ErrorCode::KafkaStorageError
+        }
     }
 }

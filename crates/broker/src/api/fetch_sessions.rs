@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest};
 use ottla_protocol::{ErrorCode, Uuid};
-use ottla_protocol::messages::fetch::{FetchRequest, FetchPartition};
 use rustc_hash::FxHashMap;
 
 /// A request of epoch -1 wants no session, one of 0 a new one.
@@ -75,11 +75,12 @@ impl FetchSessions {
         if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
             state.sessions.remove(&request.session_id);
             let partitions: Vec<_> = wanted(request).collect();
-            let session_id = if version >= 7 && request.session_epoch == INITIAL_EPOCH && !partitions.is_empty() {
-                state.begin(self.max, by_id, &partitions)
-            } else {
-                0
-            };
+            let session_id =
+                if version >= 7 && request.session_epoch == INITIAL_EPOCH && !partitions.is_empty() {
+                    state.begin(self.max, by_id, &partitions)
+                } else {
+                    0
+                };
             return Ok(Selected { session_id, incremental: false, partitions });
         }
         state.clock += 1;
@@ -121,7 +122,9 @@ impl FetchSessions {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wanted) = state.sessions.get_mut(&session_id).and_then(|session| session.partitions.get_mut(name)) {
+        if let Some(wanted) =
+            state.sessions.get_mut(&session_id).and_then(|session| session.partitions.get_mut(name))
+        {
             wanted.high_watermark = high_watermark;
             wanted.log_start_offset = log_start_offset;
         }
@@ -135,7 +138,8 @@ impl State {
             return 0;
         }
         if self.sessions.len() >= max
-            && let Some(oldest) = self.sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| *id)
+            && let Some(oldest) =
+                self.sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| *id)
         {
             self.sessions.remove(&oldest);
         }
@@ -191,7 +195,10 @@ mod tests {
         let id = full.session_id;
         let more = sessions.select(&request(id, 1, &[2]), 12).expect("continued");
         assert!(more.incremental && more.partitions.len() == 3);
-        assert_eq!(sessions.select(&request(id, 1, &[]), 12).expect_err("again"), ErrorCode::InvalidFetchSessionEpoch);
+        assert_eq!(
+            sessions.select(&request(id, 1, &[]), 12).expect_err("again"),
+            ErrorCode::InvalidFetchSessionEpoch
+        );
         let mut less = request(id, 2, &[]);
         less.forgotten_topics_data =
             vec![ForgottenTopic { topic: "t".into(), partitions: vec![0, 1], ..Default::default() }];
@@ -201,7 +208,10 @@ mod tests {
         // Two more sessions push the oldest out.
         let _ = sessions.select(&request(0, 0, &[0]), 12);
         let _ = sessions.select(&request(0, 0, &[0]), 12);
-        assert_eq!(sessions.select(&request(id, 3, &[]), 12).expect_err("gone"), ErrorCode::FetchSessionIdNotFound);
+        assert_eq!(
+            sessions.select(&request(id, 3, &[]), 12).expect_err("gone"),
+            ErrorCode::FetchSessionIdNotFound
+        );
     }
 
     #[test]

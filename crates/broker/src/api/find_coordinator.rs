@@ -1,7 +1,9 @@
 //! FindCoordinator: which node answers for a group.
 
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
+use ottla_protocol::messages::find_coordinator::{
+    Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
+};
 
 use super::{Api, Asked};
 use crate::partition::NO_LEADER;
@@ -29,7 +31,12 @@ fn find(asked: &Asked, kind: i8, key: &str) -> Found {
             let reason = format!("transactional.id `{key}`: this broker has no transactions");
             return Err((ErrorCode::TransactionalIdAuthorizationFailed, reason));
         }
-        other => return Err((ErrorCode::InvalidRequest, format!("coordinators of kind {other} do not exist here"))),
+        other => {
+            return Err((
+                ErrorCode::InvalidRequest,
+                format!("coordinators of kind {other} do not exist here"),
+            ));
+        }
     }
     let cluster = asked.cluster();
     let id = cluster.coordinator(key);
@@ -42,7 +49,11 @@ fn find(asked: &Asked, kind: i8, key: &str) -> Found {
     }
 }
 
-fn respond(request: FindCoordinatorRequest, version: i16, find: impl Fn(&str) -> Found) -> FindCoordinatorResponse {
+fn respond(
+    request: FindCoordinatorRequest,
+    version: i16,
+    find: impl Fn(&str) -> Found,
+) -> FindCoordinatorResponse {
     if version < 4 {
         return match find(&request.key) {
             Ok((node_id, host, port)) => {
@@ -58,7 +69,9 @@ fn respond(request: FindCoordinatorRequest, version: i16, find: impl Fn(&str) ->
         };
     }
     let coordinators = request.coordinator_keys.into_iter().map(|key| match find(&key) {
-        Ok((node_id, host, port)) => Coordinator { key, node_id, host, port: i32::from(port), ..Default::default() },
+        Ok((node_id, host, port)) => {
+            Coordinator { key, node_id, host, port: i32::from(port), ..Default::default() }
+        }
         Err((error_code, reason)) => Coordinator {
             key,
             node_id: -1,

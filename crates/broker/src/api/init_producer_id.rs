@@ -12,7 +12,9 @@ impl Api for InitProducerIdRequest {
             return self.refuse(&asked, ErrorCode::TransactionalIdAuthorizationFailed);
         }
         match asked.cluster().next_producer_id() {
-            Ok(producer_id) => InitProducerIdResponse { producer_id, producer_epoch: 0, ..Default::default() },
+            Ok(producer_id) => {
+                InitProducerIdResponse { producer_id, producer_epoch: 0, ..Default::default() }
+            }
             Err(error) => {
                 tracing::error!(%error, "producer id");
                 self.refuse(&asked, ErrorCode::CoordinatorNotAvailable)

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ottla_protocol::messages::metadata::{
-    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
+    MetadataResponseTopic,
 };
 use ottla_protocol::{ErrorCode, Uuid};
 

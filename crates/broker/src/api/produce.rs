@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use ottla_log::{AppendError, AppendOptions, Appended};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{
-    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
+    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
+    TopicProduceResponse,
 };
 use tokio::time::Instant;
 
@@ -129,7 +130,8 @@ fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceRe
             Part { index: data.index, partition, range }
         });
         let parts: Vec<Part> = parts.collect();
-        let answer = TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, ..Default::default() };
+        let answer =
+            TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, ..Default::default() };
         topics.push((answer, parts));
     }
     // The frame is ours alone unless it shared its read buffer with others; then its small batches are copied.
@@ -220,9 +222,13 @@ fn answer(
                 error_message,
                 ..Default::default()
             };
-            if let (ErrorCode::NotLeaderOrFollower, Some(partition), true) = (error_code, partition, version >= 10) {
-                answer.current_leader =
-                    LeaderIdAndEpoch { leader_id: partition.leader(), leader_epoch: partition.leader_epoch() };
+            if let (ErrorCode::NotLeaderOrFollower, Some(partition), true) =
+                (error_code, partition, version >= 10)
+            {
+                answer.current_leader = LeaderIdAndEpoch {
+                    leader_id: partition.leader(),
+                    leader_epoch: partition.leader_epoch(),
+                };
             }
             answer
         }

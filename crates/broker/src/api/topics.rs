@@ -46,7 +46,8 @@ impl Api for CreateTopicsRequest {
 fn create(cluster: &Cluster, topic: CreatableTopic, dry_run: bool) -> Result<CreatableTopicResult, Refusal> {
     let CreatableTopic { name, num_partitions, replication_factor, assignments, configs } = topic;
     if !matches!(replication_factor, -1 | 1) {
-        let reason = format!("topic `{name}`: replication factor {replication_factor}; this broker keeps 1 copy");
+        let reason =
+            format!("topic `{name}`: replication factor {replication_factor}; this broker keeps 1 copy");
         return Err((ErrorCode::InvalidReplicationFactor, reason));
     }
     if assignments.iter().any(|assignment| assignment.broker_ids.len() != 1) {
@@ -94,10 +95,10 @@ impl Api for DeleteTopicsRequest {
         let responses = named(self).into_iter().map(|topic| {
             let name = match &topic.name {
                 Some(name) => Ok(name.clone()),
-                None => cluster.topic_by_id(topic.topic_id).map(|topic| topic.name.to_string()).ok_or((
-                    ErrorCode::UnknownTopicId,
-                    format!("no topic has the id {}", topic.topic_id),
-                )),
+                None => cluster
+                    .topic_by_id(topic.topic_id)
+                    .map(|topic| topic.name.to_string())
+                    .ok_or((ErrorCode::UnknownTopicId, format!("no topic has the id {}", topic.topic_id))),
             };
             match name.and_then(|name| cluster.delete_topic(&name)) {
                 Ok(gone) => DeletableTopicResult {

@@ -11,11 +11,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use ottla_wire::{HeaderRef, Records, Seal};
-
 use self::delivery::Outcome;
-use self::queue::{OpenBatch, Push, Queues};
-use self::topics::{NotTaken, Parts, Topic, Topics};
+use self::queue::Queues;
+use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
 
@@ -40,41 +38,6 @@ impl Produce {
 
     pub(crate) fn random(&self) -> f64 {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner).f64()
-    }
-
-    /// Moves the records of a batch that had no partition to the partitions they belong to.
-    fn forward(&self, topic: &Topic, open: OpenBatch) {
-        let OpenBatch { builder, completion, .. } = open;
-        let memory = builder.memory();
-        let mut forwarded = Vec::with_capacity(builder.count() as usize);
-        let block = builder
-            .seal(&Seal::default())
-            .ok()
-            .and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
-        for record in block.iter().flatten().flatten() {
-            let mut names = record.headers.iter();
-            // The first header is ours: the partition that was asked for.
-            let asked =
-                names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
-            let headers: Vec<HeaderRef<'_>> =
-                names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
-            let parts = Parts {
-                partition: asked.filter(|partition| *partition >= 0),
-                timestamp_ms: record.timestamp,
-                key: record.key,
-                value: record.value,
-                headers: &headers,
-            };
-            let delivery = topic.push(&self.queues, &self.config.partitioner, &parts, Push::Forced);
-            forwarded.push(delivery.unwrap_or_else(|refused| {
-                // A partition that does not exist: the record fails alone.
-                let failed = delivery::Completion::new(topic.name.clone(), -1);
-                failed.complete(Outcome::Failed(Arc::new(self.refusal(&topic.name, refused))));
-                delivery::Delivery::new(failed, 0)
-            }));
-        }
-        completion.complete(Outcome::Forwarded(forwarded));
-        self.queues.settle(memory, None);
     }
 
     /// The error for a record that was not taken.

@@ -211,13 +211,16 @@ impl Queue {
         }
         let State { open: Some(open), .. } = &mut *state else { return Err(Refused::Closed) };
         let growth = open.builder.growth_for(bytes_max);
-        if growth > 0 && !queues.budget.try_reserve(growth, how) {
-            return Err(Refused::Full);
+        if growth > 0 {
+            if !queues.budget.try_reserve(growth, how) {
+                return Err(Refused::Full);
+            }
+            open.builder.make_room(bytes_max);
         }
         let memory = open.builder.memory();
         let index = open.builder.count();
         open.builder.push(timestamp_ms, key, value, headers);
-        debug_assert_eq!(open.builder.memory(), memory + growth, "the budget counts every byte");
+        debug_assert_eq!(open.builder.memory(), memory, "the budget counts every byte");
         let delivery = Delivery::new(open.completion.clone(), index);
         if !state.listed {
             state.listed = true;

@@ -561,12 +561,13 @@ impl Sender {
     fn on_layout(&mut self) {
         for topic in self.produce.topics.all() {
             if let Some(layout) = self.cluster.topic(&topic.name) {
-                topic.grow(layout.partitions.len());
+                topic.grow(layout.partitions.len(), &self.produce);
             }
         }
     }
 
-    /// Gives records that were pushed before their topic was known to the partitions they belong to.
+    /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
+    /// that may not be used fail.
     fn forward_unassigned(&mut self) {
         for at in 0..self.partitions.len() {
             let partition = &mut self.partitions[at];
@@ -575,15 +576,9 @@ impl Sender {
             }
             let queue = partition.queue.clone();
             let Some(topic) = self.produce.topics.known(&queue.topic) else { continue };
-            if topic.partition_count() == 0 {
-                if let Some(layout) = self.cluster.topic(&queue.topic) {
-                    topic.grow(layout.partitions.len());
-                    self.fail_forbidden(&queue, layout.error);
-                }
-                continue;
-            }
-            while let Some(open) = queue.take(true) {
-                self.produce.forward(&topic, open);
+            if let Some(layout) = self.cluster.topic(&queue.topic) {
+                topic.grow(layout.partitions.len(), &self.produce);
+                self.fail_forbidden(&queue, layout.error);
             }
             self.partitions[at].active = !queue.unlist_if_empty();
         }

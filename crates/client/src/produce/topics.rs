@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ottla_wire::HeaderRef;
+use ottla_wire::{HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
-use super::delivery::Delivery;
+use super::Produce;
+use super::delivery::{Completion, Delivery, Outcome};
 use super::partitioner::{Partitioner, murmur2_partition};
-use super::queue::{Push, Queue, Queues, Refused};
+use super::queue::{OpenBatch, Push, Queue, Queues, Refused};
 
 /// A topic that is produced to.
 #[derive(Debug)]
@@ -59,13 +60,26 @@ impl Topic {
         parts: &Parts<'_>,
         how: Push,
     ) -> Result<Delivery, NotTaken> {
-        let Parts { timestamp_ms, key, value, headers, .. } = *parts;
+        // Held while the record is pushed: when partitions appear, everything unassigned moves there first.
         let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
-        let count = partitions.len() as u32;
-        if count == 0 {
-            drop(partitions);
+        if partitions.is_empty() {
             return self.push_unassigned(queues, parts, how);
         }
+        self.push_among(&partitions, queues, partitioner, parts, how)
+    }
+
+    /// Encodes a record into the queue of one of these partitions.
+    #[inline]
+    fn push_among(
+        &self,
+        partitions: &[Arc<Queue>],
+        queues: &Queues,
+        partitioner: &Partitioner,
+        parts: &Parts<'_>,
+        how: Push,
+    ) -> Result<Delivery, NotTaken> {
+        let Parts { timestamp_ms, key, value, headers, .. } = *parts;
+        let count = partitions.len() as u32;
         let chosen = match (parts.partition, partitioner, key) {
             (Some(partition), _, _) => partition,
             (None, Partitioner::Murmur2Sticky, Some(key)) => murmur2_partition(key, count) as i32,
@@ -119,19 +133,55 @@ impl Topic {
         next
     }
 
-    /// Makes queues for partitions that are new.
-    pub(crate) fn grow(&self, count: usize) {
+    /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
+    /// other thread can push behind them.
+    pub(crate) fn grow(&self, count: usize, produce: &Produce) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         if count > partitions.len() {
-            *partitions = partitions
-                .iter()
-                .cloned()
-                .chain(
-                    (partitions.len()..count)
-                        .map(|partition| Queue::new(self.name.clone(), partition as i32)),
-                )
-                .collect();
+            let new =
+                (partitions.len()..count).map(|partition| Queue::new(self.name.clone(), partition as i32));
+            let grown: Arc<[Arc<Queue>]> = partitions.iter().cloned().chain(new).collect();
+            while let Some(open) = self.unassigned.take(true) {
+                self.forward(&grown, open, produce);
+            }
+            *partitions = grown;
         }
+    }
+
+    /// Moves the records of a batch that had no partition to the partitions they belong to.
+    fn forward(&self, partitions: &[Arc<Queue>], open: OpenBatch, produce: &Produce) {
+        let OpenBatch { builder, completion, .. } = open;
+        let memory = builder.memory();
+        let mut forwarded = Vec::with_capacity(builder.count() as usize);
+        let block = builder
+            .seal(&Seal::default())
+            .ok()
+            .and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
+        for record in block.iter().flatten().flatten() {
+            let mut names = record.headers.iter();
+            // The first header is ours: the partition that was asked for.
+            let asked =
+                names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
+            let headers: Vec<HeaderRef<'_>> =
+                names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
+            let parts = Parts {
+                partition: asked.filter(|partition| *partition >= 0),
+                timestamp_ms: record.timestamp,
+                key: record.key,
+                value: record.value,
+                headers: &headers,
+            };
+            let partitioner = &produce.config.partitioner;
+            let delivery = self.push_among(partitions, &produce.queues, partitioner, &parts, Push::Forced);
+            forwarded.push(delivery.unwrap_or_else(|refused| {
+                // A partition that does not exist: the record fails alone.
+                let failed = Completion::new(self.name.clone(), -1);
+                failed.complete(Outcome::Failed(Arc::new(produce.refusal(&self.name, refused))));
+                Delivery::new(failed, 0)
+            }));
+        }
+        completion.complete(Outcome::Forwarded(forwarded));
+        produce.queues.settle(memory, None);
     }
 
     /// Every queue, the unassigned one included.

@@ -257,10 +257,10 @@ fn message_impl(container: &Container) -> Option<TokenStream> {
 
 fn field_schema(field: &Field) -> TokenStream {
     let (name, ty, ignorable) = (field.name.to_string(), &field.ty, field.ignorable);
-    let tag = match field.tag {
-        Some(tag) => quote! { ::core::option::Option::Some(#tag) },
-        None => quote! { ::core::option::Option::None },
-    };
+    let tag = field.tag.map_or_else(
+        || quote! { ::core::option::Option::None },
+        |tag| quote! { ::core::option::Option::Some(#tag) },
+    );
     let (versions, nullable) = (versions_value(field.versions), versions_value(field.nullable));
     let default = match &field.default {
         None => String::new(),

@@ -22,7 +22,6 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn derive_message(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     attributes::Container::parse(&input)
-        .map(|container| expand::expand(&container))
-        .unwrap_or_else(syn::Error::into_compile_error)
+        .map_or_else(syn::Error::into_compile_error, |container| expand::expand(&container))
         .into()
 }

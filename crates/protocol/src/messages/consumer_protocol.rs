@@ -107,6 +107,9 @@ mod tests {
         let subscription = ConsumerProtocolSubscription { generation_id: 7, ..Default::default() };
         let bytes = subscription.to_bytes(0).unwrap();
         assert_eq!(bytes[..], [0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(ConsumerProtocolSubscription::from_bytes(bytes), Ok(Default::default()));
+        assert_eq!(
+            ConsumerProtocolSubscription::from_bytes(bytes),
+            Ok(ConsumerProtocolSubscription::default())
+        );
     }
 }

@@ -5,6 +5,9 @@
 
 #![allow(dead_code, reason = "every test file uses a part")]
 
+pub(crate) mod java;
+pub(crate) mod schema_json;
+
 use bytes::Bytes;
 use fastrand::Rng;
 use ottla_protocol::schema::{FieldSchema, FieldType, Schema};
