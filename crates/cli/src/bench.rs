@@ -2,7 +2,7 @@
 
 mod consume;
 mod latency;
-mod measure;
+pub(crate) mod measure;
 mod minikafka;
 mod payload;
 mod produce;

@@ -1,7 +1,9 @@
 //! One file for each subcommand.
 
+pub(crate) mod broker;
 pub(crate) mod completions;
 pub(crate) mod consume;
+pub(crate) mod demo;
 pub(crate) mod groups;
 pub(crate) mod log;
 pub(crate) mod produce;

@@ -8,7 +8,7 @@ use crate::failure::{Failure, sentence};
 
 /// Reads lines one after the other into one buffer.
 pub(crate) struct Lines {
-    from: Box<dyn BufRead>,
+    from: Box<dyn BufRead + Send>,
     name: String,
     line: Vec<u8>,
     number: u64,
@@ -18,11 +18,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// Of standard input. A line of more than `bytes_max` bytes is an error.
     pub(crate) fn of_stdin(bytes_max: usize) -> Self {
-        Self::new(
-            Box::new(BufReader::with_capacity(256 << 10, io::stdin().lock())),
-            "standard input",
-            bytes_max,
-        )
+        Self::new(Box::new(BufReader::with_capacity(256 << 10, io::stdin())), "standard input", bytes_max)
     }
 
     /// Of a file; `-` is standard input.
@@ -35,8 +31,15 @@ impl Lines {
         Ok(Self::new(Box::new(from), &path.display().to_string(), bytes_max))
     }
 
-    fn new(from: Box<dyn BufRead>, name: &str, bytes_max: usize) -> Self {
+    fn new(from: Box<dyn BufRead + Send>, name: &str, bytes_max: usize) -> Self {
         Self { from, name: name.to_owned(), line: Vec::new(), number: 0, bytes_max }
+    }
+
+    /// Whether there is a line to come.
+    pub(crate) fn has_next(&mut self) -> Result<bool, Failure> {
+        let bytes = self.from.fill_buf();
+        let bytes = bytes.map_err(|error| Failure::failed(format!("{}: {}", self.name, sentence(&error))))?;
+        Ok(!bytes.is_empty())
     }
 
     /// The next line, without its end.

@@ -38,6 +38,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(commands::demo::Args),
+    Broker(commands::broker::Args),
     Produce(commands::produce::Args),
     Consume(commands::consume::Args),
     #[command(subcommand)]
@@ -65,6 +67,8 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Broker(args) => commands::broker::run(&args),
         Command::Produce(args) => commands::produce::run(&args),
         Command::Consume(args) => commands::consume::run(&args),
         Command::Topics(topics) => commands::topics::run(&topics),

@@ -85,7 +85,7 @@ pub(super) fn report(title: &str, fields: Map<String, Value>, json: bool) -> Res
 }
 
 /// Latencies in nanoseconds.
-pub(super) fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
         .expect("bounds and digits are within what the crate allows")
 }
