@@ -2,6 +2,7 @@
 
 mod append;
 mod cache;
+mod check;
 mod checkpoint;
 mod config;
 mod epochs;
@@ -21,6 +22,7 @@ mod sync;
 mod tail;
 
 pub use append::{AppendOptions, Appended, Check, Origin};
+pub use check::check_batches;
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, ReadError};
 pub use journal::{Journal, JournalConfig, JournalError};

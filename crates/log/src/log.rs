@@ -217,6 +217,7 @@ impl Log {
             self.sync.older.retain(|older| older.segment != segment.base_offset);
             remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
         }
+        let known = self.bad.len();
         self.bad.retain(|bad| bad.next_offset <= offset && bad.offset < offset);
         self.open_segment(number).map_err(|(error, _)| error)?;
         let Ok(position) = self.segments[number].view(&self.bad).locate(offset) else {
@@ -232,6 +233,11 @@ impl Log {
                 self.config.index_interval_bytes,
                 &self.bad,
             )?;
+        }
+        if self.bad.len() < known {
+            // The positions will hold other batches: these must not be taken for damaged.
+            let body = checkpoint::encode_bad(&self.bad);
+            checkpoint::store(&*self.storage, &self.dir, checkpoint::QUARANTINE, &body)?;
         }
         self.segments[number].log().sync_data()?;
         self.segments[number].created_ms = now_ms;
@@ -342,7 +348,8 @@ impl Log {
 
     /// Leaves word for the next opening that bytes read from the files may not be on the disk.
     pub(crate) fn note_sync_failed(&self) {
-        if let Err(error) = checkpoint::store_loosely(&*self.storage, &self.dir, checkpoint::SYNC_FAILED, &[]) {
+        if let Err(error) = checkpoint::store_loosely(&*self.storage, &self.dir, checkpoint::SYNC_FAILED, &[])
+        {
             tracing::error!(dir = &*self.dir, %error, "cannot note that a sync failed");
         }
     }
@@ -379,6 +386,7 @@ impl Log {
     pub(crate) fn roll_now(&mut self, now_ms: i64) -> io::Result<()> {
         let storage = self.storage.clone();
         let end = self.end_offset();
+        self.drop_clean_mark(false)?;
         let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
         self.sync.dir_changes += 1;
         let uses = self.uses;

@@ -214,10 +214,8 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
     let storage = log.storage.clone();
     let first = log.segment_of(log.sync.recovery_point);
     let interval = log.config.index_interval_bytes;
-    let write_again = !matches!(
-        checkpoint::load(&*storage, &log.dir, checkpoint::SYNC_FAILED)?,
-        Checkpoint::Unknown
-    );
+    let write_again =
+        !matches!(checkpoint::load(&*storage, &log.dir, checkpoint::SYNC_FAILED)?, Checkpoint::Unknown);
     let mut scans = Vec::new();
     for segment in &mut log.segments[first..] {
         segment.open_log(&*storage, &log.dir)?;

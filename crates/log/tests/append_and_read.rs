@@ -248,9 +248,7 @@ fn offsets_are_found_by_time() {
 
 #[test]
 fn segments_roll_by_size_by_time_and_when_an_index_is_full() {
-    let starts = |disk: &MemStorage| -> Vec<String> {
-        common::log_files(disk)
-    };
+    let starts = |disk: &MemStorage| -> Vec<String> { common::log_files(disk) };
     let (disk, config) = (MemStorage::new(), LogConfig { segment_bytes: 200, ..LogConfig::default() });
     let (mut log, _) = open(&disk, &config);
     for n in 0..6 {

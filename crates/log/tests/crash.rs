@@ -189,8 +189,7 @@ fn a_power_cut_at_any_call_loses_nothing_that_was_synced() {
                     let context = format!("{context}, and at {second} of recovery");
                     assert!(Log::open(Arc::new(image.clone()), DIR, config(), NOW).is_err(), "{context}");
                     image.crash(rng);
-                    let (mut log, _) =
-                        Log::open(Arc::new(image), DIR, config(), NOW).expect(&context);
+                    let (mut log, _) = Log::open(Arc::new(image), DIR, config(), NOW).expect(&context);
                     promise.check(&mut log, &context);
                 }
             }
@@ -397,7 +396,10 @@ fn a_journal_cut_off_at_any_call_remembers_what_was_synced() {
             let found = map_of(&journal);
             assert_eq!(found.get(&b"left"[..]), found.get(&b"right"[..]), "{context}: half a change");
             if report.quarantined.is_empty() {
-                assert!(maps[durable..].contains(&found), "{context}: {found:?} is no state since the last sync");
+                assert!(
+                    maps[durable..].contains(&found),
+                    "{context}: {found:?} is no state since the last sync"
+                );
             } else {
                 // Sectors written out of order: each entry is still one of those since the last sync.
                 for key in maps.iter().flat_map(Map::keys) {

@@ -72,7 +72,8 @@ fn dump(jars: &Path, args: &[&str], files: &[PathBuf]) -> String {
         .args(["--files", &files.join(",")])
         .output()
         .expect("java was there a moment ago");
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{args:?}: {text}");
     text
 }
@@ -105,7 +106,8 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
     let mut records = 0;
     for n in 0..600_i32 {
         let time = NOW + i64::from(n) * 10 - if n % 7 == 6 { 35 } else { 0 };
-        let values: Vec<Vec<u8>> = (0..=n % 4).map(|k| format!("value {n} {k}").repeat(9).into_bytes()).collect();
+        let values: Vec<Vec<u8>> =
+            (0..=n % 4).map(|k| format!("value {n} {k}").repeat(9).into_bytes()).collect();
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let bytes = match n % 8 {
             0..4 => batch(time, &values),
@@ -132,7 +134,11 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
     let dir = tmp.path().join(DIR);
     let text = dump(&jars, &["--deep-iteration", "--print-data-log"], &files(&dir, "log"));
     assert_eq!(text.matches("| offset: ").count(), records, "{text}");
-    assert!(text.contains("value 599 3") && text.contains("partitionLeaderEpoch: 5") && !text.contains("isvalid: false"));
+    assert!(
+        text.contains("value 599 3")
+            && text.contains("partitionLeaderEpoch: 5")
+            && !text.contains("isvalid: false")
+    );
     for complaint in ["Found", "Mismatch", "mismatch", "invalid", "Exception"] {
         assert!(!text.contains(complaint), "{complaint}: {text}");
     }
@@ -147,7 +153,10 @@ fn kafkas_dump_tool_reads_our_files_without_complaint() {
             assert_eq!(text.matches("passed sanity check").count(), indexes.len(), "{text}");
         }
         if args.is_empty() {
-            assert!(text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50, "{text}");
+            assert!(
+                text.matches("position: ").count() > 50 && text.matches("timestamp: ").count() > 50,
+                "{text}"
+            );
         }
     }
     let text = dump(&jars, &[], &files(&dir, "snapshot"));

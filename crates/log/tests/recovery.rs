@@ -96,15 +96,20 @@ fn damage_in_the_middle_is_set_aside_and_the_rest_stays() {
     let one = whole.len() / 10;
     let position = one * 4;
     // One byte, one batch, and one batch with parts of its neighbours.
-    for (from, to, lost) in
-        [(position + 65, position + 66, 4..5), (position, position + one, 4..5), (position - 3, position + one + 3, 3..6)]
-    {
+    for (from, to, lost) in [
+        (position + 65, position + 66, 4..5),
+        (position, position + one, 4..5),
+        (position - 3, position + one + 3, 3..6),
+    ] {
         let mut bad = whole.clone();
         bad[from..to].iter_mut().for_each(|byte| *byte ^= 0xa5);
         disk.set_contents(ONE_SEGMENT, &bad);
         let (mut log, report) = open(&disk, &LogConfig::default());
         let [range] = report.quarantined[..] else { panic!("{report:?}") };
-        assert_eq!((range.offset..range.next_offset, range.position), (lost.clone(), lost.start as u64 * one as u64));
+        assert_eq!(
+            (range.offset..range.next_offset, range.position),
+            (lost.clone(), lost.start as u64 * one as u64)
+        );
         assert_eq!((log.end_offset(), report.truncated_bytes), (10, 0));
         for offset in lost.clone() {
             let error = log.read(offset, 1 << 20, i64::MAX, true).expect_err("damaged");
@@ -113,7 +118,8 @@ fn damage_in_the_middle_is_set_aside_and_the_rest_stays() {
             assert!(text.contains(DIR) && text.contains(&offset.to_string()), "{text}");
             assert!(text.contains(&range.position.to_string()) && text.contains("000.log"), "{text}");
         }
-        let expected: Vec<_> = (0..10).filter(|n| !lost.contains(n)).map(|n| (n, numbered(n as usize))).collect();
+        let expected: Vec<_> =
+            (0..10).filter(|n| !lost.contains(n)).map(|n| (n, numbered(n as usize))).collect();
         assert_eq!(records(&mut log), expected);
         append(&mut log, b"on").expect("appended");
         // The damage is remembered, whether or not the next time scans.
@@ -265,7 +271,10 @@ fn producers_are_known_after_a_restart_of_any_kind() {
         }
         let last = sequence(7) + 3;
         let error = log.append(NOW, produced(7, 1, sequence(2), 4), options).expect_err("too old");
-        assert!(matches!(error, AppendError::OutOfOrderSequence { last: Some(l), .. } if l == last), "{error}");
+        assert!(
+            matches!(error, AppendError::OutOfOrderSequence { last: Some(l), .. } if l == last),
+            "{error}"
+        );
         assert!(error.to_string().contains("from producer 7/1"), "{error}");
         let error = log.append(NOW, produced(7, 0, 0, 1), options).expect_err("fenced");
         assert!(matches!(error, AppendError::InvalidProducerEpoch { current: 1, found: 0, .. }), "{error}");

@@ -318,8 +318,7 @@ impl MemStorage {
     /// Replaces the bytes of a file or creates it, past all faults, durably: a test's hand on the platter.
     pub fn set_contents(&self, path: &str, bytes: &[u8]) {
         let mut names = lock(&self.disk.names);
-        let fresh =
-            Inode { live: Pages::from(bytes), durable: bytes.to_vec(), pending: Vec::new() };
+        let fresh = Inode { live: Pages::from(bytes), durable: bytes.to_vec(), pending: Vec::new() };
         if let Some(inode) = names.live.files.get(path) {
             *lock(inode) = fresh;
         } else {
