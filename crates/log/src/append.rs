@@ -8,8 +8,9 @@ use rustc_hash::FxHashMap;
 use crate::cache::Span;
 use crate::check::Checker;
 use crate::config::Visible;
+use crate::epochs;
 use crate::error::{AppendError, LogError};
-use crate::log::Log;
+use crate::log::{Log, Unsynced};
 use crate::producers::{Producer, Verdict, Written, judge};
 
 /// How batches are appended.
@@ -254,13 +255,27 @@ impl Log {
             let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
             segment.note(&*self.storage, &header, position + at as u64, interval);
             self.producers.note(&header, header.base_offset, now_ms, producers_max);
-            if self.epochs.note(header.partition_leader_epoch, header.base_offset)
-                && let Err(error) = self.epochs.store(&*self.storage, &self.dir)
-            {
-                // The batches carry their epochs: recovery reads them there.
-                tracing::warn!(dir = &*self.dir, %error, "cannot write the leader epochs");
+            if self.epochs.note(header.partition_leader_epoch, header.base_offset) {
+                self.store_epochs();
             }
             at += header.total_bytes();
+        }
+    }
+
+    /// An epoch has begun: the file that says so becomes durable with the batch, as recovery may not look that far back.
+    #[cold]
+    fn store_epochs(&mut self) {
+        match self.epochs.store(&*self.storage, &self.dir) {
+            Ok(file) => {
+                self.sync.dir_changes += 1;
+                let (segment, change) = (self.active().base_offset, self.sync.dir_changes);
+                self.sync.older.push(Unsynced { segment, change, file });
+            }
+            // The batches carry their epochs: without the file recovery reads them there.
+            Err(error) => {
+                tracing::warn!(dir = &*self.dir, %error, "cannot write the leader epochs");
+                let _ = self.storage.remove(&self.path(epochs::FILE_NAME));
+            }
         }
     }
 

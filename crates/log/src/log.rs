@@ -246,7 +246,7 @@ impl Log {
         self.segments[number].created_ms = now_ms;
         let end = self.end_offset();
         self.epochs.truncate(end);
-        self.epochs.store(&*self.storage, &self.dir)?;
+        self.epochs.store(&*self.storage, &self.dir)?.sync_data()?;
         for offset in self.snapshots()? {
             if offset > end {
                 self.storage.remove(&self.path(&file_name(offset, SNAPSHOT_SUFFIX)))?;
@@ -281,7 +281,7 @@ impl Log {
         }
         let end = self.end_offset();
         self.write_snapshot(end, true)?;
-        self.epochs.store(&*storage, &self.dir)?;
+        self.epochs.store(&*storage, &self.dir)?.sync_data()?;
         storage.sync_dir(&self.dir)?;
         self.store_recovery_point(self.active().base_offset, false)?;
         let mark = [self.active().base_offset, self.active().size as i64, end];

@@ -327,7 +327,8 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
     }
     epochs.forget_before(log.start_offset);
     if stored.as_ref() != Some(&epochs) && epochs != Epochs::default() {
-        epochs.store(&*storage, &log.dir)?;
+        epochs.store(&*storage, &log.dir)?.sync_data()?;
+        storage.sync_dir(&log.dir)?;
     }
     log.epochs = epochs;
     Ok(())

@@ -27,6 +27,8 @@ fn config() -> LogConfig {
 struct Promise {
     /// What was last tried at each offset.
     tried: BTreeMap<i64, Vec<u8>>,
+    /// The leader epoch it was tried with.
+    epochs: BTreeMap<i64, i32>,
     /// Everything below was appended, as far as the caller was told.
     appended: i64,
     /// Everything below is durable, as far as the caller was told.
@@ -46,6 +48,22 @@ impl Promise {
     /// After a kill, all that was appended is there.
     fn check_all(&self, log: &mut Log, context: &str) {
         self.check_floor(log, self.appended, context);
+    }
+
+    /// The leader epochs are those of the batches; where those are durable, since no checksum covers the epoch.
+    fn check_epochs(&self, log: &Log, context: &str) {
+        let durable = log.start_offset()..self.synced;
+        let mut ends: Vec<(i32, i64)> = Vec::new();
+        for (offset, epoch) in self.epochs.iter().filter(|(offset, _)| durable.contains(offset)) {
+            match ends.last_mut() {
+                Some(last) if last.0 == *epoch => last.1 = *offset + 1,
+                _ => ends.push((*epoch, *offset + 1)),
+            }
+        }
+        ends.pop(); // where this one ends may not be durable
+        for (epoch, end) in ends {
+            assert_eq!(log.epoch_end(epoch), Some((epoch, end)), "{context}");
+        }
     }
 
     fn check_floor(&self, log: &mut Log, floor: i64, context: &str) {
@@ -129,7 +147,8 @@ fn live(disk: &MemStorage, promise: &mut Promise) {
                 if step % 3 == 0 {
                     promise.tried.insert(offset, own);
                 }
-                let options = AppendOptions { leader_epoch: step as i32 / 20, ..AppendOptions::default() };
+                let options = AppendOptions { leader_epoch: step as i32 / 5, ..AppendOptions::default() };
+                promise.epochs.insert(offset, options.leader_epoch);
                 match open_log.append(NOW, batch, options) {
                     Ok(appended) => {
                         assert_eq!(appended.base_offset, offset);
@@ -170,6 +189,7 @@ fn a_power_cut_at_any_call_loses_nothing_that_was_synced() {
             promise.check(&mut log, &context);
             let found = records(&mut log);
             let producers = log.producers();
+            promise.check_epochs(&log, &context);
             let recovery_calls = image.ops() - before;
 
             // Nobody is shown what another power cut could take away.
