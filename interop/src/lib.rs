@@ -1,1 +1,55 @@
-//! (grows)
+//! Real peers for the interoperability tests: Apache Kafka 4.1 and its tools, kcat, and the `ottla` binary itself.
+//!
+//! A test asks for its peer first, and returns when the machine has none:
+//!
+//! ```no_run
+//! use ottla_interop::{OttlaBroker, Peer, kcat, require};
+//! # fn test() -> Result<(), ottla_interop::Failure> {
+//! require!(Peer::Kcat);
+//! let broker = OttlaBroker::start(&["--topic", "orders:2"])?;
+//! let listing = kcat(&["-b", &broker.bootstrap(), "-L"], b"")?.succeeded()?;
+//! assert!(listing.stdout_text().contains("topic \"orders\" with 2 partitions"));
+//! # Ok(())
+//! # }
+//! # test().unwrap();
+//! ```
+//!
+//! Every wait has a deadline, every port is an ephemeral one on loopback, and everything that was started is stopped by
+//! its own process id when its handle is dropped. A [`Failure`] carries the end of what the process said.
+
+#![allow(clippy::disallowed_methods, reason = "a shell around real processes: it polls real time")]
+
+mod cluster;
+mod failure;
+mod jars;
+mod kafka;
+mod ottla;
+mod peer;
+mod process;
+mod tools;
+mod workspace;
+
+pub mod probe;
+
+pub use cluster::Cluster;
+pub use failure::{Failure, wait_until};
+pub use jars::{KafkaJars, jars};
+pub use kafka::{KafkaCluster, KafkaOptions};
+pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
+pub use peer::{Missing, Peer, SKIPPED_FILE, Skipped, in_ci};
+pub use process::{Output, Process, run};
+pub use tools::{console, java_command, java_tool, kcat};
+pub use workspace::{interop_dir, target_dir, workspace_root};
+
+/// Returns from the calling test when `peer` cannot be had here, after saying so.
+///
+/// With `CI=true` a missing peer is installed, and the test fails when that does not work.
+#[macro_export]
+macro_rules! require {
+    ($peer:expr) => {
+        if let Err(missing) = $peer.require() {
+            missing.skip();
+            return $crate::Skipped::skipped();
+        }
+    };
+}

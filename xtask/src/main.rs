@@ -1,2 +1,49 @@
-//! The project commands.
-fn main() {}
+//! The project's own commands, run as `cargo xtask COMMAND`.
+
+#![allow(clippy::disallowed_methods, reason = "a shell around cargo: it measures real time")]
+
+mod shell;
+mod soak;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--quick] [FILTER]   formatting, lints, tidy, licences, every test, the interop tests
+      --quick               without what only Apache Kafka's own broker can answer; at most 5 minutes
+      FILTER                only tests whose name contains it, or the interop test file of that name
+  tidy                      the house rules alone
+  soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["test", rest @ ..] => match test::Options::parse(rest) {
+            Ok(options) => test::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["tidy"] => tidy::report(),
+        ["soak"] => soak::list(),
+        ["soak", name] => soak::run(name, None),
+        ["soak", name, count] => match count.parse() {
+            Ok(count) => soak::run(name, Some(count)),
+            Err(_) => usage_error(&format!("{count} is not a count")),
+        },
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        [] => usage_error("no command"),
+        [other, ..] => usage_error(&format!("no command {other} with these arguments")),
+    }
+}
+
+fn usage_error(wrong: &str) -> ExitCode {
+    eprintln!("cargo xtask: {wrong}\n\n{USAGE}");
+    ExitCode::from(2)
+}

@@ -1,1 +1,34 @@
-//! (grows in the commits that follow)
+//! A broker that speaks the Kafka protocol, made to be embedded.
+//!
+//! ```text
+//!   serve(io) --frames--> connection --> api/<request> --> cluster, partition --> ottla-log --> storage
+//!                                             |
+//!                                             +--> coordinator: groups, offsets
+//! ```
+//!
+//! It replicates nothing. One process can show several nodes over one set of logs, with leaders and coordinators that
+//! move, so that clients meet what they meet in a real cluster; whoever needs more machines changes
+//! `bootstrap.servers` to an Apache Kafka cluster.
+//!
+//! [`Broker::builder`] starts one; [`serve`] is the same thing without a listener, over any byte stream.
+
+mod api;
+mod broker;
+mod clock;
+mod cluster;
+mod config;
+mod connection;
+mod coordinator;
+mod intercept;
+mod partition;
+mod server;
+mod topics;
+
+pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
+pub use clock::Clock;
+pub use cluster::{Cluster, OpenError, Seams};
+pub use config::{BrokerConfig, Durability, TOPIC_SETTINGS, TopicConfig, TopicSetting};
+pub use connection::{Transport, serve};
+pub use intercept::Fault;
+pub use partition::Syncer;
+pub use server::Server;

@@ -1,1 +1,42 @@
-//! (grows in the commits that follow)
+//! A client of Kafka clusters: producer, consumer and admin on one engine thread.
+//!
+//! ```text
+//!   your threads                     the engine's thread                      the network
+//!   Producer::send --- records ----> produce::sender ----> net::connection ~~> brokers
+//!                      (queues)                                  |
+//!   Consumer::poll <-- responses --- fetch::fetcher <------------+
+//!                      (inbox)
+//!   Admin, commit ---- commands ---> group, cluster
+//! ```
+//!
+//! Records are encoded in the thread that sends them and decoded in the thread that polls them; the engine moves
+//! finished batches only. It needs no runtime from the application: every call exists for async code, which may run
+//! on any executor that polls futures, and for plain threads.
+
+mod admin;
+mod blocking;
+mod client;
+mod clock;
+mod cluster;
+mod config;
+mod consumer;
+mod engine;
+mod error;
+mod fetch;
+mod group;
+mod net;
+mod produce;
+mod producer;
+mod record;
+
+pub use client::Client;
+pub use config::properties;
+pub use config::{Acks, Config, Isolation, OffsetReset};
+pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition};
+pub use engine::Engine;
+pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
+pub use net::connector::{Connecting, Connector, Io, TcpConnector};
+pub use produce::delivery::Delivery;
+pub use produce::partitioner::Partitioner;
+pub use producer::{Producer, TopicProducer};
+pub use record::{OwnedRecord, Record, RecordMetadata};

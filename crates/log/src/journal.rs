@@ -244,8 +244,13 @@ impl Journal {
     }
 
     /// Closes the journal cleanly, so that opening it need not scan.
-    pub fn close(self) -> Result<(), JournalError> {
-        Ok(self.log.close()?)
+    pub fn close(mut self) -> Result<(), JournalError> {
+        self.shut()
+    }
+
+    /// [`Journal::close`] for a journal that others still hold.
+    pub fn shut(&mut self) -> Result<(), JournalError> {
+        Ok(self.log.shut()?)
     }
 
     fn append(&mut self, now_ms: i64, batch: BatchBuilder) -> Result<(), AppendError> {

@@ -258,15 +258,21 @@ impl Log {
 
     /// Makes everything durable and marks the log as closed cleanly, so that opening it need not scan.
     pub fn close(mut self) -> Result<(), LogError> {
+        self.shut()
+    }
+
+    /// [`Log::close`] for a log that others still hold: later calls are told that it is closed.
+    pub fn shut(&mut self) -> Result<(), LogError> {
         self.check_online()?;
         self.tail.close();
-        if self.marked_clean {
-            return Ok(());
+        if !self.marked_clean {
+            self.close_files().map_err(|source| {
+                self.note_sync_failed();
+                self.failed("close", source)
+            })?;
         }
-        self.close_files().map_err(|source| {
-            self.note_sync_failed();
-            self.failed("close", source)
-        })
+        self.offline = Some("it was closed".into());
+        Ok(())
     }
 
     fn close_files(&mut self) -> io::Result<()> {

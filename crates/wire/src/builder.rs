@@ -171,6 +171,18 @@ impl BatchBuilder {
         self.buf.len() + self.shared_bytes
     }
 
+    /// Bytes of memory that a record of at most `record_bytes` would add, 0 while the buffer has room for it.
+    #[inline]
+    pub fn growth_for(&self, record_bytes: usize) -> usize {
+        let need = self.at + record_bytes;
+        if need <= self.buf.len() { 0 } else { self.grown_len(need) - self.buf.len() }
+    }
+
+    /// Grows the buffer by what [`BatchBuilder::growth_for`] says: records up to that size then add no memory.
+    pub fn make_room(&mut self, record_bytes: usize) {
+        self.reserve(record_bytes);
+    }
+
     /// Timestamp of the first record, or -1.
     pub const fn base_timestamp(&self) -> i64 {
         self.base_timestamp
@@ -328,9 +340,13 @@ impl BatchBuilder {
         }
     }
 
+    fn grown_len(&self, need: usize) -> usize {
+        need.max(self.buf.len() * 2).max(CAPACITY_MIN)
+    }
+
     #[cold]
     fn grow(&mut self, need: usize) {
-        let len = need.max(self.buf.len() * 2).max(CAPACITY_MIN);
+        let len = self.grown_len(need);
         // A fresh zeroed buffer costs no memset (the allocator hands out zero pages), resizing would.
         let mut buf = BytesMut::zeroed(len);
         let written = self.at.min(self.buf.len());

@@ -12,6 +12,7 @@ pub mod builder;
 pub mod chain;
 pub mod compress;
 pub mod crc;
+pub mod frames;
 pub mod legacy;
 pub mod reader;
 pub mod varint;

@@ -1,0 +1,72 @@
+//! ApiVersions: what this broker can be asked. A promise: what is listed is answered.
+
+use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use ottla_protocol::{ApiKey, ErrorCode, frame};
+
+use super::{Api, Asked, Reply};
+
+impl Api for ApiVersionsRequest {
+    async fn handle(self, asked: Asked) -> ApiVersionsResponse {
+        let names = [&self.client_software_name, &self.client_software_version];
+        if asked.version >= 3 && !names.into_iter().all(|name| is_name(name)) {
+            return self.refuse(&asked, ErrorCode::InvalidRequest);
+        }
+        ApiVersionsResponse { api_keys: listed(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ApiVersionsResponse {
+        ApiVersionsResponse { error_code: code, ..Default::default() }
+    }
+}
+
+fn listed() -> Vec<ApiVersion> {
+    super::advertised()
+        .into_iter()
+        .map(|(key, (min_version, max_version))| ApiVersion {
+            api_key: key.code(),
+            min_version,
+            max_version,
+            ..Default::default()
+        })
+        .collect()
+}
+
+/// The answer to a version that is not known: in version 0, with the one entry the client needs to ask again (KIP-511).
+pub(super) fn unsupported(correlation_id: i32) -> Reply {
+    let mut response =
+        ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
+    response.api_keys =
+        listed().into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
+    match frame::encode_response::<ApiVersionsRequest>(correlation_id, 0, &response) {
+        Ok(chain) => Reply::Answer(chain),
+        Err(error) => Reply::Close(error.to_string()),
+    }
+}
+
+/// KIP-511: letters and digits at both ends, `.` and `-` in between.
+fn is_name(name: &str) -> bool {
+    let ends = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    ends && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_advertised_lies_within_what_can_be_decoded_but_for_old_produce() {
+        for (key, (min, max)) in super::super::advertised() {
+            let api = key.api().expect("a message of ours");
+            let (known_min, known_max) = (api.versions.min, api.versions.max);
+            assert!(max <= known_max && (min >= known_min || key == ApiKey::Produce), "{key} {min} {max}");
+        }
+        assert!(
+            is_name("apache-kafka-java")
+                && is_name("4.1.0")
+                && !is_name("")
+                && !is_name("a b")
+                && !is_name("-a")
+        );
+    }
+}

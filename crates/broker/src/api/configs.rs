@@ -1,0 +1,141 @@
+//! DescribeConfigs and IncrementalAlterConfigs, for topics; brokers have nothing that can be changed while they run.
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
+    DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use ottla_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterConfigsResourceResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+};
+
+use super::{Api, Asked};
+use crate::cluster::Refusal;
+use crate::config::{TOPIC_SETTINGS, TopicConfig};
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+
+impl Api for DescribeConfigsRequest {
+    async fn handle(self, asked: Asked) -> DescribeConfigsResponse {
+        let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
+        let results = self.resources.into_iter().map(|resource| {
+            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
+            let (error_code, error_message, configs) =
+                match describe(&asked, &resource, synonyms, documentation) {
+                    Ok(configs) => (ErrorCode::None, None, configs),
+                    Err((code, reason)) => (code, Some(reason), Vec::new()),
+                };
+            DescribeConfigsResult { error_code, error_message, resource_type, resource_name, configs }
+        });
+        DescribeConfigsResponse { results: results.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeConfigsResponse {
+        let results = self.resources.into_iter().map(|resource| DescribeConfigsResult {
+            error_code: code,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name,
+            ..Default::default()
+        });
+        DescribeConfigsResponse { results: results.collect(), ..Default::default() }
+    }
+}
+
+fn describe(
+    asked: &Asked,
+    resource: &DescribeConfigsResource,
+    synonyms: bool,
+    documentation: bool,
+) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
+    let name = &resource.resource_name;
+    let cluster = asked.cluster();
+    let config = match resource.resource_type {
+        TOPIC => cluster.topic(name).map(|topic| topic.config.clone()).ok_or_else(|| unknown(name))?,
+        // What a broker has is what its topics fall back to.
+        BROKER => cluster.config.topic_defaults.clone(),
+        other => return Err(no_such_kind(other)),
+    };
+    let wanted = |name: &str| {
+        resource.configuration_keys.as_ref().is_none_or(|keys| keys.iter().any(|key| key == name))
+    };
+    let described = TOPIC_SETTINGS.iter().filter(|setting| wanted(setting.name)).map(|setting| {
+        let (value, source) = config.effective(setting.name, &cluster.config.topic_defaults);
+        let synonym = DescribeConfigsSynonym {
+            name: setting.name.into(),
+            value: Some(value.clone()),
+            source: source.code(),
+        };
+        DescribeConfigsResourceResult {
+            name: setting.name.into(),
+            value: Some(value),
+            read_only: resource.resource_type == BROKER,
+            config_source: source.code(),
+            synonyms: if synonyms { vec![synonym] } else { Vec::new() },
+            config_type: setting.kind,
+            documentation: documentation.then(|| setting.text.to_owned()),
+            ..Default::default()
+        }
+    });
+    Ok(described.collect())
+}
+
+impl Api for IncrementalAlterConfigsRequest {
+    async fn handle(self, asked: Asked) -> IncrementalAlterConfigsResponse {
+        let dry_run = self.validate_only;
+        let responses = self.resources.into_iter().map(|resource| {
+            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
+            let (error_code, error_message) = match alter(&asked, resource, dry_run) {
+                Ok(()) => (ErrorCode::None, None),
+                Err((code, reason)) => (code, Some(reason)),
+            };
+            AlterConfigsResourceResponse { error_code, error_message, resource_type, resource_name }
+        });
+        IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> IncrementalAlterConfigsResponse {
+        let responses = self.resources.into_iter().map(|resource| AlterConfigsResourceResponse {
+            error_code: code,
+            error_message: None,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name,
+        });
+        IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    }
+}
+
+fn alter(asked: &Asked, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
+    let name = resource.resource_name;
+    if resource.resource_type != TOPIC {
+        return Err(no_such_kind(resource.resource_type));
+    }
+    let topic = asked.cluster().topic(&name).ok_or_else(|| unknown(&name))?;
+    let mut values = topic.config.values().clone();
+    for change in resource.configs {
+        match change.config_operation {
+            SET => drop(values.insert(change.name, change.value.unwrap_or_default())),
+            DELETE => drop(values.remove(&change.name)),
+            _ => {
+                let reason = format!("`{}` is not a list: only set and delete make sense", change.name);
+                return Err((ErrorCode::InvalidConfig, reason));
+            }
+        }
+    }
+    let mut config = TopicConfig::default();
+    for (name, value) in &values {
+        config.set(name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+    }
+    asked.cluster().configure_topic(&name, config, dry_run)
+}
+
+fn unknown(name: &str) -> Refusal {
+    (ErrorCode::UnknownTopicOrPartition, format!("topic `{name}` does not exist"))
+}
+
+fn no_such_kind(kind: i8) -> Refusal {
+    (ErrorCode::InvalidRequest, format!("resources of kind {kind} have no settings here: use topics (2)"))
+}

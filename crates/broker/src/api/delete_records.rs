@@ -1,0 +1,58 @@
+//! DeleteRecords: moves the beginning of a partition.
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::delete_records::{
+    DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopicResult,
+};
+
+use super::{Api, Asked};
+
+/// Stands for "up to the high watermark".
+const HIGH_WATERMARK: i64 = -1;
+
+impl Api for DeleteRecordsRequest {
+    async fn handle(self, asked: Asked) -> DeleteRecordsResponse {
+        respond(self, |topic, partition, offset| delete(&asked, topic, partition, offset))
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DeleteRecordsResponse {
+        respond(self, |_, _, _| Err(code))
+    }
+}
+
+fn delete(asked: &Asked, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
+    let partition = asked.cluster().partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    partition.check_leader(asked.node(), -1)?;
+    let high_watermark = partition.high_watermark();
+    let offset = if offset == HIGH_WATERMARK { high_watermark } else { offset };
+    if !(0..=high_watermark).contains(&offset) {
+        return Err(ErrorCode::OffsetOutOfRange);
+    }
+    let deleted = partition.log().delete_records_before(offset);
+    deleted.map(|gone| gone.start_offset).map_err(|error| {
+        tracing::error!(%error, "delete records");
+        ErrorCode::KafkaStorageError
+    })
+}
+
+fn respond(
+    request: DeleteRecordsRequest,
+    delete: impl Fn(&str, i32, i64) -> Result<i64, ErrorCode>,
+) -> DeleteRecordsResponse {
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| {
+            let (low_watermark, error_code) =
+                match delete(&topic.name, partition.partition_index, partition.offset) {
+                    Ok(low_watermark) => (low_watermark, ErrorCode::None),
+                    Err(code) => (-1, code),
+                };
+            DeleteRecordsPartitionResult {
+                partition_index: partition.partition_index,
+                low_watermark,
+                error_code,
+            }
+        });
+        DeleteRecordsTopicResult { partitions: partitions.collect(), name: topic.name }
+    });
+    DeleteRecordsResponse { topics: topics.collect(), ..Default::default() }
+}

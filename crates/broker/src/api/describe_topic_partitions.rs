@@ -1,0 +1,88 @@
+//! DescribeTopicPartitions: what Java's admin client asks before Metadata (KIP-966), page by page.
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::describe_topic_partitions::{
+    Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
+};
+
+use super::{Api, Asked};
+use crate::partition::{NO_LEADER, Partition};
+
+/// Partitions of one page, whatever the request asks for.
+const PAGE_PARTITIONS_MAX: usize = 2000;
+
+impl Api for DescribeTopicPartitionsRequest {
+    async fn handle(self, asked: Asked) -> DescribeTopicPartitionsResponse {
+        let cluster = asked.cluster();
+        let mut names: Vec<String> = if self.topics.is_empty() {
+            cluster.topics().iter().map(|topic| topic.name.to_string()).collect()
+        } else {
+            self.topics.into_iter().map(|topic| topic.name).collect()
+        };
+        // The cursor stands for a place in the order of names.
+        names.sort_unstable();
+        names.dedup();
+        let (from_topic, from_partition) = match self.cursor {
+            Some(Cursor { topic_name, partition_index }) => (topic_name, partition_index.max(0) as usize),
+            None => (String::new(), 0),
+        };
+        let mut room = (self.response_partition_limit.max(1) as usize).min(PAGE_PARTITIONS_MAX);
+        let mut response = DescribeTopicPartitionsResponse::default();
+        for name in names.into_iter().filter(|name| *name >= from_topic) {
+            let Some(topic) = cluster.topic(&name) else {
+                let error_code = match crate::topics::check_name(&name) {
+                    Ok(()) => ErrorCode::UnknownTopicOrPartition,
+                    Err((code, _)) => code,
+                };
+                let topic = DescribeTopicPartitionsResponseTopic {
+                    error_code,
+                    name: Some(name),
+                    ..Default::default()
+                };
+                response.topics.push(topic);
+                continue;
+            };
+            let skip = if name == from_topic { from_partition } else { 0 };
+            let page = topic.partitions.iter().skip(skip).take(room);
+            let partitions: Vec<_> = page.map(|partition| described(partition)).collect();
+            room -= partitions.len();
+            let next = skip + partitions.len();
+            let more = next < topic.partitions.len();
+            response.topics.push(DescribeTopicPartitionsResponseTopic {
+                name: Some(name.clone()),
+                topic_id: topic.id,
+                partitions,
+                ..Default::default()
+            });
+            if more {
+                response.next_cursor = Some(Cursor { topic_name: name, partition_index: next as i32 });
+                break;
+            }
+        }
+        response
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeTopicPartitionsResponse {
+        let topics = self.topics.into_iter().map(|topic| DescribeTopicPartitionsResponseTopic {
+            error_code: code,
+            name: Some(topic.name),
+            ..Default::default()
+        });
+        DescribeTopicPartitionsResponse { topics: topics.collect(), ..Default::default() }
+    }
+}
+
+fn described(partition: &Partition) -> DescribeTopicPartitionsResponsePartition {
+    let leader = partition.leader();
+    let replicas = if leader == NO_LEADER { Vec::new() } else { vec![leader] };
+    DescribeTopicPartitionsResponsePartition {
+        error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
+        partition_index: partition.index,
+        leader_id: leader,
+        leader_epoch: partition.leader_epoch(),
+        isr_nodes: replicas.clone(),
+        replica_nodes: replicas,
+        ..Default::default()
+    }
+}

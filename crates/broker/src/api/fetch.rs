@@ -1,0 +1,209 @@
+//! Fetch: record batches from an offset on, waited for if there are too few.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ottla_log::{Grown, ReadError};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::fetch::{
+    EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
+};
+use ottla_wire::Chain;
+use tokio::time::Instant;
+
+use super::fetch_sessions::{Name, Selected, Wanted};
+use super::{Api, Asked};
+use crate::partition::Partition;
+
+/// A partition of the request with what is known of it here.
+struct Target {
+    name: Name,
+    wanted: Wanted,
+    partition: Result<Arc<Partition>, ErrorCode>,
+}
+
+impl Api for FetchRequest {
+    async fn handle(self, asked: Asked) -> FetchResponse {
+        let cluster = asked.cluster().clone();
+        let Some(node) = cluster.node(asked.node()) else {
+            return self.refuse(&asked, ErrorCode::UnknownServerError);
+        };
+        let selected = match node.sessions.select(&self, asked.version) {
+            Ok(selected) => selected,
+            Err(code) => return FetchResponse { error_code: code, ..Default::default() },
+        };
+        let Selected { session_id, incremental, partitions } = selected;
+        let targets: Vec<Target> =
+            partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted)).collect();
+        let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
+        let answers = loop {
+            let (answers, bytes, urgent) = read_all(&asked, &targets, self.max_bytes.max(0) as usize);
+            if urgent
+                || bytes >= self.min_bytes.max(0) as usize
+                || Instant::now() >= deadline
+                || targets.is_empty()
+            {
+                break answers;
+            }
+            if tokio::time::timeout_at(deadline, any_grown(&targets, &answers)).await.is_err() {
+                break answers;
+            }
+        };
+        let mut response = FetchResponse { session_id, ..Default::default() };
+        for (target, data) in targets.iter().zip(answers) {
+            let news = data.error_code != ErrorCode::None
+                || data.records.as_ref().is_some_and(|records| !records.is_empty())
+                || data.high_watermark != target.wanted.high_watermark
+                || data.log_start_offset != target.wanted.log_start_offset;
+            node.sessions.note(session_id, &target.name, data.high_watermark, data.log_start_offset);
+            if news || !incremental {
+                add(&mut response, &target.name, data);
+            }
+        }
+        response
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> FetchResponse {
+        FetchResponse { error_code: code, ..Default::default() }
+    }
+}
+
+fn find(asked: &Asked, name: Name, wanted: Wanted) -> Target {
+    let cluster = asked.cluster();
+    let topic = if asked.version >= 13 {
+        cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId)
+    } else {
+        cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition)
+    };
+    let partition = topic.and_then(|topic| {
+        let at = usize::try_from(name.partition).ok();
+        at.and_then(|at| topic.partitions.get(at)).cloned().ok_or(ErrorCode::UnknownTopicOrPartition)
+    });
+    Target { name, wanted, partition }
+}
+
+/// Reads what there is now: the answers, their bytes, and whether one of them must not wait.
+fn read_all(asked: &Asked, targets: &[Target], bytes_max: usize) -> (Vec<PartitionData>, usize, bool) {
+    let mut bytes = 0;
+    let mut urgent = false;
+    let answers = targets
+        .iter()
+        .map(|target| {
+            let data = match &target.partition {
+                Ok(partition) => {
+                    read_one(asked, partition, &target.wanted, bytes_max.saturating_sub(bytes), bytes == 0)
+                }
+                Err(code) => failed(target.name.partition, *code),
+            };
+            bytes += data.records.as_ref().map_or(0, Chain::len);
+            urgent |= data.error_code != ErrorCode::None || data.diverging_epoch.end_offset >= 0;
+            data
+        })
+        .collect();
+    (answers, bytes, urgent)
+}
+
+fn read_one(
+    asked: &Asked,
+    partition: &Partition,
+    wanted: &Wanted,
+    bytes_left: usize,
+    first: bool,
+) -> PartitionData {
+    let want = &wanted.asked;
+    if let Err(code) = partition.check_leader(asked.node(), want.current_leader_epoch) {
+        let mut data = failed(want.partition, code);
+        if asked.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
+            data.current_leader =
+                LeaderIdAndEpoch { leader_id: partition.leader(), leader_epoch: partition.leader_epoch() };
+        }
+        return data;
+    }
+    let high_watermark = partition.high_watermark();
+    let mut log = partition.log();
+    let mut data = PartitionData {
+        partition_index: want.partition,
+        high_watermark,
+        last_stable_offset: high_watermark,
+        log_start_offset: log.start_offset(),
+        records: Some(Chain::new()),
+        ..Default::default()
+    };
+    // The client's last record comes from an epoch that ended earlier here: it must go back (KIP-595).
+    if want.last_fetched_epoch >= 0
+        && let Some((epoch, end_offset)) = log.epoch_end(want.last_fetched_epoch)
+        && (epoch < want.last_fetched_epoch || end_offset < want.fetch_offset)
+    {
+        data.diverging_epoch = EpochEndOffset { epoch, end_offset };
+        return data;
+    }
+    let bytes_max = (want.partition_max_bytes.max(0) as usize).min(bytes_left);
+    match log.read(want.fetch_offset, bytes_max, high_watermark, first) {
+        Ok(read) => data.records = Some(read.chain),
+        Err(error) => {
+            data.error_code = code_of(&error);
+            if data.error_code != ErrorCode::OffsetOutOfRange {
+                tracing::error!(%error, "read");
+            }
+        }
+    }
+    data
+}
+
+/// Waits until one of the partitions has more than the answers say.
+async fn any_grown(targets: &[Target], answers: &[PartitionData]) {
+    let mut waits: Vec<Grown> = targets
+        .iter()
+        .zip(answers)
+        .filter_map(|(target, data)| Some(target.partition.as_ref().ok()?.tail().grown(data.high_watermark)))
+        .collect();
+    // Looked at again when something has changed, which need not be growth: a leader that moves wakes, too.
+    let mut looked = false;
+    poll_fn(move |cx| {
+        let grown = waits.iter_mut().any(|wait| Pin::new(wait).poll(cx).is_ready());
+        if grown || looked {
+            return Poll::Ready(());
+        }
+        looked = true;
+        Poll::Pending
+    })
+    .await;
+}
+
+fn add(response: &mut FetchResponse, name: &Name, data: PartitionData) {
+    // A session's partitions come in order of name, so the topic, if it is there, is the last one.
+    match response
+        .responses
+        .last_mut()
+        .filter(|topic| topic.topic == name.topic && topic.topic_id == name.topic_id())
+    {
+        Some(topic) => topic.partitions.push(data),
+        None => response.responses.push(FetchableTopicResponse {
+            topic: name.topic.clone(),
+            topic_id: name.topic_id(),
+            partitions: vec![data],
+        }),
+    }
+}
+
+fn failed(partition_index: i32, error_code: ErrorCode) -> PartitionData {
+    PartitionData {
+        partition_index,
+        error_code,
+        high_watermark: -1,
+        records: Some(Chain::new()),
+        ..Default::default()
+    }
+}
+
+fn code_of(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        ReadError::Corrupt { .. } | ReadError::Io { .. } | ReadError::Offline { .. } => {
+            ErrorCode::KafkaStorageError
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! FindCoordinator: which node answers for a group.
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::find_coordinator::{
+    Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
+};
+
+use super::{Api, Asked};
+use crate::partition::NO_LEADER;
+
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
+
+impl Api for FindCoordinatorRequest {
+    async fn handle(self, asked: Asked) -> FindCoordinatorResponse {
+        let kind = self.key_type;
+        respond(self, asked.version, |key| find(&asked, kind, key))
+    }
+
+    fn refuse(self, asked: &Asked, code: ErrorCode) -> FindCoordinatorResponse {
+        respond(self, asked.version, |_| Err((code, String::new())))
+    }
+}
+
+type Found = Result<(i32, String, u16), (ErrorCode, String)>;
+
+fn find(asked: &Asked, kind: i8, key: &str) -> Found {
+    match kind {
+        GROUP => {}
+        TRANSACTION => {
+            let reason = format!("transactional.id `{key}`: this broker has no transactions");
+            return Err((ErrorCode::TransactionalIdAuthorizationFailed, reason));
+        }
+        other => {
+            return Err((
+                ErrorCode::InvalidRequest,
+                format!("coordinators of kind {other} do not exist here"),
+            ));
+        }
+    }
+    let cluster = asked.cluster();
+    let id = cluster.coordinator(key);
+    match cluster.node(id).filter(|_| id != NO_LEADER) {
+        Some(node) => {
+            let (host, port) = node.address();
+            Ok((id, host, port))
+        }
+        None => Err((ErrorCode::CoordinatorNotAvailable, "no node is up".into())),
+    }
+}
+
+fn respond(
+    request: FindCoordinatorRequest,
+    version: i16,
+    find: impl Fn(&str) -> Found,
+) -> FindCoordinatorResponse {
+    if version < 4 {
+        return match find(&request.key) {
+            Ok((node_id, host, port)) => {
+                FindCoordinatorResponse { node_id, host, port: i32::from(port), ..Default::default() }
+            }
+            Err((error_code, reason)) => FindCoordinatorResponse {
+                error_code,
+                error_message: Some(reason),
+                node_id: -1,
+                port: -1,
+                ..Default::default()
+            },
+        };
+    }
+    let coordinators = request.coordinator_keys.into_iter().map(|key| match find(&key) {
+        Ok((node_id, host, port)) => {
+            Coordinator { key, node_id, host, port: i32::from(port), ..Default::default() }
+        }
+        Err((error_code, reason)) => Coordinator {
+            key,
+            node_id: -1,
+            port: -1,
+            error_code,
+            error_message: Some(reason),
+            ..Default::default()
+        },
+    });
+    FindCoordinatorResponse { coordinators: coordinators.collect(), ..Default::default() }
+}

@@ -1,0 +1,307 @@
+//! JoinGroup, SyncGroup, Heartbeat, LeaveGroup; DescribeGroups, ListGroups, DeleteGroups.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::delete_groups::{
+    DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse,
+};
+use ottla_protocol::messages::describe_groups::{
+    DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroup, DescribedGroupMember,
+};
+use ottla_protocol::messages::heartbeat::{HeartbeatRequest, HeartbeatResponse};
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember};
+use ottla_protocol::messages::leave_group::{
+    LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse,
+};
+use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
+use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
+
+use super::{Api, Asked};
+use crate::coordinator::group::{Join, Joined};
+use crate::coordinator::groups::{Description, Joining};
+
+/// The state of a group that has offsets and never had members since this process started.
+const EMPTY: &str = "Empty";
+const DEAD: &str = "Dead";
+const CLASSIC: &str = "Classic";
+
+/// Refuses a request for a group that another node coordinates.
+pub(super) fn check_coordinator(asked: &Asked, group: &str) -> Result<(), ErrorCode> {
+    if asked.cluster().coordinator(group) == asked.node() { Ok(()) } else { Err(ErrorCode::NotCoordinator) }
+}
+
+impl Api for JoinGroupRequest {
+    async fn handle(self, asked: Asked) -> JoinGroupResponse {
+        if let Err(code) = check_coordinator(&asked, &self.group_id) {
+            return self.refuse(&asked, code);
+        }
+        let Self { group_id, session_timeout_ms, rebalance_timeout_ms, member_id, group_instance_id, .. } =
+            self;
+        let ms = |ms: i32| Duration::from_millis(ms.max(0) as u64);
+        let session_timeout = ms(session_timeout_ms);
+        let join = Join {
+            member_id: member_id.clone(),
+            instance_id: group_instance_id,
+            client_id: asked.client_id.to_string(),
+            protocol_type: self.protocol_type,
+            // Copied: slices would keep the request's frame in memory as long as the member lives.
+            protocols: self
+                .protocols
+                .into_iter()
+                .map(|protocol| (protocol.name, bytes::Bytes::copy_from_slice(&protocol.metadata)))
+                .collect(),
+            session_timeout,
+            // Version 0 has none: the session's stands for it.
+            rebalance_timeout: if rebalance_timeout_ms < 0 {
+                session_timeout
+            } else {
+                ms(rebalance_timeout_ms)
+            },
+        };
+        match asked.cluster().groups.join(&group_id, join, asked.version >= 4) {
+            Joining::ComeBackAs(member_id) => {
+                refused_join(member_id, ErrorCode::MemberIdRequired, asked.version)
+            }
+            Joining::Refused(code) => refused_join(member_id, code, asked.version),
+            Joining::Wait(answer) => match answer.await {
+                Ok(Ok(joined)) => joined_response(joined, asked.version),
+                Ok(Err(code)) => refused_join(member_id, code, asked.version),
+                // The group was unloaded: its coordinator is another node now.
+                Err(_) => refused_join(member_id, ErrorCode::NotCoordinator, asked.version),
+            },
+        }
+    }
+
+    fn refuse(self, asked: &Asked, code: ErrorCode) -> JoinGroupResponse {
+        refused_join(self.member_id, code, asked.version)
+    }
+}
+
+fn joined_response(joined: Joined, version: i16) -> JoinGroupResponse {
+    let Joined { generation, protocol_type, protocol, leader, member_id, members } = joined;
+    let members =
+        members.into_iter().map(|(member_id, group_instance_id, metadata)| JoinGroupResponseMember {
+            member_id,
+            group_instance_id: group_instance_id.filter(|_| version >= 5),
+            metadata,
+        });
+    JoinGroupResponse {
+        generation_id: generation,
+        protocol_type: (version >= 7).then_some(protocol_type),
+        protocol_name: Some(protocol),
+        leader,
+        member_id,
+        members: members.collect(),
+        ..Default::default()
+    }
+}
+
+fn refused_join(member_id: String, error_code: ErrorCode, version: i16) -> JoinGroupResponse {
+    JoinGroupResponse {
+        error_code,
+        generation_id: -1,
+        protocol_name: (version < 7).then(String::new),
+        member_id,
+        ..Default::default()
+    }
+}
+
+impl Api for SyncGroupRequest {
+    async fn handle(self, asked: Asked) -> SyncGroupResponse {
+        if let Err(code) = check_coordinator(&asked, &self.group_id) {
+            return self.refuse(&asked, code);
+        }
+        let Self { group_id, generation_id, member_id, group_instance_id, assignments, .. } = self;
+        let assignments = assignments.into_iter().map(|entry| (entry.member_id, entry.assignment)).collect();
+        let groups = &asked.cluster().groups;
+        let waiting =
+            groups.sync(&group_id, &member_id, group_instance_id.as_deref(), generation_id, assignments);
+        let answer = match waiting {
+            Ok(waiting) => waiting.await.unwrap_or(Err(ErrorCode::NotCoordinator)),
+            Err(code) => Err(code),
+        };
+        match answer {
+            Ok(synced) => SyncGroupResponse {
+                protocol_type: Some(synced.protocol_type).filter(|_| asked.version >= 5),
+                protocol_name: Some(synced.protocol).filter(|_| asked.version >= 5),
+                assignment: synced.assignment,
+                ..Default::default()
+            },
+            Err(error_code) => SyncGroupResponse { error_code, ..Default::default() },
+        }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> SyncGroupResponse {
+        SyncGroupResponse { error_code: code, ..Default::default() }
+    }
+}
+
+impl Api for HeartbeatRequest {
+    async fn handle(self, asked: Asked) -> HeartbeatResponse {
+        let Self { group_id, generation_id, member_id, group_instance_id } = self;
+        let result = check_coordinator(&asked, &group_id).and_then(|()| {
+            let groups = &asked.cluster().groups;
+            groups.heartbeat(&group_id, &member_id, group_instance_id.as_deref(), generation_id)
+        });
+        HeartbeatResponse { error_code: result.err().unwrap_or(ErrorCode::None), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> HeartbeatResponse {
+        HeartbeatResponse { error_code: code, ..Default::default() }
+    }
+}
+
+impl Api for LeaveGroupRequest {
+    async fn handle(self, asked: Asked) -> LeaveGroupResponse {
+        if let Err(code) = check_coordinator(&asked, &self.group_id) {
+            return self.refuse(&asked, code);
+        }
+        let groups = &asked.cluster().groups;
+        if asked.version < 3 {
+            let left = groups.leave(&self.group_id, &self.member_id, None);
+            return LeaveGroupResponse {
+                error_code: left.err().unwrap_or(ErrorCode::None),
+                ..Default::default()
+            };
+        }
+        let members =
+            self.members.into_iter().map(|MemberIdentity { member_id, group_instance_id, .. }| {
+                let left = groups.leave(&self.group_id, &member_id, group_instance_id.as_deref());
+                MemberResponse {
+                    member_id,
+                    group_instance_id,
+                    error_code: left.err().unwrap_or(ErrorCode::None),
+                }
+            });
+        LeaveGroupResponse { members: members.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> LeaveGroupResponse {
+        LeaveGroupResponse { error_code: code, ..Default::default() }
+    }
+}
+
+/// A group by its members, or by the offsets it left.
+fn describe(asked: &Asked, group: &str) -> Option<Description> {
+    let cluster = asked.cluster();
+    let known = cluster.groups.describe(group).filter(|known| known.state != EMPTY);
+    known.or_else(|| (!cluster.offsets.of_group(group).is_empty()).then(empty))
+}
+
+fn empty() -> Description {
+    Description {
+        state: EMPTY,
+        protocol_type: "consumer".into(),
+        protocol: String::new(),
+        members: Vec::new(),
+    }
+}
+
+impl Api for DescribeGroupsRequest {
+    async fn handle(self, asked: Asked) -> DescribeGroupsResponse {
+        let groups = self.groups.into_iter().map(|group_id| {
+            if let Err(error_code) = check_coordinator(&asked, &group_id) {
+                return DescribedGroup { error_code, group_id, ..Default::default() };
+            }
+            match describe(&asked, &group_id) {
+                Some(description) => described(group_id, description, asked.version),
+                None => DescribedGroup {
+                    // KIP-1043: a group that does not exist is an error from version 6 on, and a dead one before.
+                    error_code: if asked.version >= 6 { ErrorCode::GroupIdNotFound } else { ErrorCode::None },
+                    error_message: (asked.version >= 6).then(|| format!("group `{group_id}` does not exist")),
+                    group_id,
+                    group_state: DEAD.into(),
+                    ..Default::default()
+                },
+            }
+        });
+        DescribeGroupsResponse { groups: groups.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeGroupsResponse {
+        let groups = self.groups.into_iter();
+        let groups =
+            groups.map(|group_id| DescribedGroup { error_code: code, group_id, ..Default::default() });
+        DescribeGroupsResponse { groups: groups.collect(), ..Default::default() }
+    }
+}
+
+fn described(group_id: String, description: Description, version: i16) -> DescribedGroup {
+    let members = description.members.into_iter().map(|member| DescribedGroupMember {
+        member_id: member.id,
+        group_instance_id: member.instance_id.filter(|_| version >= 4),
+        client_id: member.client_id,
+        client_host: "/127.0.0.1".into(),
+        member_metadata: member.metadata,
+        member_assignment: member.assignment,
+    });
+    DescribedGroup {
+        group_id,
+        group_state: description.state.into(),
+        protocol_type: description.protocol_type,
+        protocol_data: description.protocol,
+        members: members.collect(),
+        ..Default::default()
+    }
+}
+
+impl Api for ListGroupsRequest {
+    async fn handle(self, asked: Asked) -> ListGroupsResponse {
+        let cluster = asked.cluster();
+        let names: BTreeSet<String> =
+            cluster.groups.list().into_iter().map(|(id, _)| id).chain(cluster.offsets.groups()).collect();
+        let fits = |filter: &[String], value: &str| {
+            filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
+        };
+        let groups = names
+            .into_iter()
+            .filter(|id| check_coordinator(&asked, id).is_ok())
+            .filter_map(|id| describe(&asked, &id).map(|description| (id, description)))
+            .filter(|(_, description)| {
+                fits(&self.states_filter, description.state) && fits(&self.types_filter, CLASSIC)
+            })
+            .map(|(group_id, description)| ListedGroup {
+                group_id,
+                protocol_type: description.protocol_type,
+                group_state: description.state.into(),
+                group_type: CLASSIC.into(),
+            });
+        ListGroupsResponse { groups: groups.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ListGroupsResponse {
+        ListGroupsResponse { error_code: code, ..Default::default() }
+    }
+}
+
+impl Api for DeleteGroupsRequest {
+    async fn handle(self, asked: Asked) -> DeleteGroupsResponse {
+        let results = self.groups_names.into_iter().map(|group_id| {
+            let error_code = delete(&asked, &group_id).err().unwrap_or(ErrorCode::None);
+            DeletableGroupResult { group_id, error_code }
+        });
+        DeleteGroupsResponse { results: results.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DeleteGroupsResponse {
+        let results = self.groups_names.into_iter();
+        let results = results.map(|group_id| DeletableGroupResult { group_id, error_code: code });
+        DeleteGroupsResponse { results: results.collect(), ..Default::default() }
+    }
+}
+
+fn delete(asked: &Asked, group: &str) -> Result<(), ErrorCode> {
+    check_coordinator(asked, group)?;
+    let cluster = asked.cluster();
+    let had_members = cluster.groups.delete(group)?;
+    let offsets: Vec<(String, i32)> = cluster.offsets.of_group(group).into_keys().collect();
+    if offsets.is_empty() && !had_members {
+        return Err(ErrorCode::GroupIdNotFound);
+    }
+    cluster.offsets.forget(cluster.clock.now_ms(), group, &offsets).map_err(|error| {
+        tracing::error!(%error, "offsets");
+        ErrorCode::CoordinatorNotAvailable
+    })
+}

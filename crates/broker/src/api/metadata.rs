@@ -1,0 +1,112 @@
+//! Metadata: brokers, topics, and who leads which partition.
+
+use std::sync::Arc;
+
+use ottla_protocol::messages::metadata::{
+    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
+    MetadataResponseTopic,
+};
+use ottla_protocol::{ErrorCode, Uuid};
+
+use super::{Api, Asked};
+use crate::cluster::Cluster;
+use crate::config::TopicConfig;
+use crate::partition::{NO_LEADER, Partition};
+use crate::topics::Topic;
+
+impl Api for MetadataRequest {
+    async fn handle(self, asked: Asked) -> MetadataResponse {
+        let cluster = asked.cluster();
+        let all = match &self.topics {
+            None => true,
+            // Before version 1 there was no null.
+            Some(topics) => asked.version == 0 && topics.is_empty(),
+        };
+        let topics = if all {
+            cluster.topics().iter().map(|topic| described(topic)).collect()
+        } else {
+            let create = self.allow_auto_topic_creation && cluster.config.auto_create_topics;
+            let wanted = self.topics.unwrap_or_default();
+            wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, create)).collect()
+        };
+        MetadataResponse { topics, ..about_cluster(cluster) }
+    }
+
+    fn refuse(self, asked: &Asked, code: ErrorCode) -> MetadataResponse {
+        let topics = self.topics.unwrap_or_default().into_iter();
+        let topics = topics.map(|topic| MetadataResponseTopic {
+            error_code: code,
+            name: topic.name.or_else(|| Some(String::new())),
+            topic_id: topic.topic_id,
+            ..Default::default()
+        });
+        MetadataResponse { topics: topics.collect(), ..about_cluster(asked.cluster()) }
+    }
+}
+
+fn about_cluster(cluster: &Cluster) -> MetadataResponse {
+    let brokers = cluster.nodes_up().map(|node| {
+        let (host, port) = node.address();
+        MetadataResponseBroker { node_id: node.id, host, port: i32::from(port), ..Default::default() }
+    });
+    MetadataResponse {
+        brokers: brokers.collect(),
+        cluster_id: Some(cluster.id().to_owned()),
+        controller_id: cluster.controller(),
+        ..Default::default()
+    }
+}
+
+fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> MetadataResponseTopic {
+    let Some(name) = name else {
+        return match cluster.topic_by_id(id) {
+            Some(topic) => described(&topic),
+            None => MetadataResponseTopic {
+                error_code: ErrorCode::UnknownTopicId,
+                topic_id: id,
+                ..Default::default()
+            },
+        };
+    };
+    if let Some(topic) = cluster.topic(&name) {
+        return described(&topic);
+    }
+    let created = if create {
+        cluster.create_topic(&name, -1, TopicConfig::default(), false).map_err(|(code, reason)| {
+            tracing::debug!(name, reason, "topic not created");
+            code
+        })
+    } else {
+        crate::topics::check_name(&name)
+            .map_err(|(code, _)| code)
+            .and(Err(ErrorCode::UnknownTopicOrPartition))
+    };
+    // Another request may have created it meanwhile.
+    match created.or_else(|code| cluster.topic(&name).ok_or(code)) {
+        Ok(topic) => described(&topic),
+        Err(error_code) => MetadataResponseTopic { error_code, name: Some(name), ..Default::default() },
+    }
+}
+
+fn described(topic: &Topic) -> MetadataResponseTopic {
+    MetadataResponseTopic {
+        name: Some(topic.name.to_string()),
+        topic_id: topic.id,
+        partitions: topic.partitions.iter().map(|partition| described_partition(partition)).collect(),
+        ..Default::default()
+    }
+}
+
+fn described_partition(partition: &Partition) -> MetadataResponsePartition {
+    let leader = partition.leader();
+    let replicas = if leader == NO_LEADER { Vec::new() } else { vec![leader] };
+    MetadataResponsePartition {
+        error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
+        partition_index: partition.index,
+        leader_id: leader,
+        leader_epoch: partition.leader_epoch(),
+        isr_nodes: replicas.clone(),
+        replica_nodes: replicas,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,194 @@
+//! The requests a broker answers: a table, and one file per request.
+
+mod api_versions;
+mod configs;
+mod delete_records;
+mod describe_cluster;
+mod describe_topic_partitions;
+mod fetch;
+pub(crate) mod fetch_sessions;
+mod find_coordinator;
+mod groups;
+mod init_producer_id;
+mod list_offsets;
+mod metadata;
+mod offset_for_leader_epoch;
+mod offsets;
+mod produce;
+mod topics;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ottla_protocol::messages as m;
+use ottla_protocol::{ApiKey, Decoder, ErrorCode, Request, RequestHeader, frame};
+use ottla_wire::Chain;
+
+use crate::cluster::Cluster;
+use crate::intercept::Fault;
+
+/// Where a request has arrived.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) node: i32,
+}
+
+/// What is known of a request besides its message.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) context: Arc<Context>,
+    pub(crate) version: i16,
+    pub(crate) client_id: Arc<str>,
+    /// The frame the message was read from: its records are slices of it.
+    pub(crate) frame: Bytes,
+}
+
+impl Asked {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.context.cluster
+    }
+
+    pub(crate) fn node(&self) -> i32 {
+        self.context.node
+    }
+}
+
+/// What a connection does when a request is done.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Sends this.
+    Answer(Chain),
+    /// Sends nothing (`acks=0`).
+    Nothing,
+    /// Closes.
+    Close(String),
+}
+
+/// A request under way.
+pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// A request that is answered here.
+pub(crate) trait Api: Request + Send + 'static {
+    /// The versions that are advertised.
+    const ADVERTISED: (i16, i16) = (*Self::STABLE_VERSIONS.start(), *Self::STABLE_VERSIONS.end());
+
+    /// Carries it out. What must happen in the order of arrival happens before the first suspension.
+    fn handle(self, asked: Asked) -> impl Future<Output = Self::Response> + Send;
+
+    /// An answer in which everything that was asked for carries this error.
+    fn refuse(self, asked: &Asked, code: ErrorCode) -> Self::Response;
+
+    /// Whether an answer is sent.
+    fn is_answered(&self) -> bool {
+        true
+    }
+
+    /// Why the connection is closed instead of sending this answer, if it is.
+    fn closes(_answered: bool, _response: &Self::Response) -> Option<String> {
+        None
+    }
+}
+
+macro_rules! table {
+    ($($key:ident => $request:ty),* $(,)?) => {
+        /// Key and advertised versions of every request that is answered, by key.
+        pub(crate) fn advertised() -> Vec<(ApiKey, (i16, i16))> {
+            let mut all = vec![$((ApiKey::$key, <$request as Api>::ADVERTISED)),*];
+            all.sort_by_key(|(key, _)| key.code());
+            all
+        }
+
+        /// Starts a request; an error closes the connection and says why.
+        pub(crate) fn start(
+            context: Arc<Context>,
+            header: RequestHeader,
+            input: Decoder,
+            frame: Bytes,
+        ) -> Result<Replying, String> {
+            match header.api_key {
+                $(ApiKey::$key => start_one::<$request>(context, header, input, frame),)*
+                other => Err(format!("{other} is not answered here")),
+            }
+        }
+    };
+}
+
+table! {
+    ApiVersions => m::api_versions::ApiVersionsRequest,
+    CreatePartitions => m::create_partitions::CreatePartitionsRequest,
+    CreateTopics => m::create_topics::CreateTopicsRequest,
+    DeleteGroups => m::delete_groups::DeleteGroupsRequest,
+    DeleteRecords => m::delete_records::DeleteRecordsRequest,
+    DeleteTopics => m::delete_topics::DeleteTopicsRequest,
+    DescribeCluster => m::describe_cluster::DescribeClusterRequest,
+    DescribeConfigs => m::describe_configs::DescribeConfigsRequest,
+    DescribeGroups => m::describe_groups::DescribeGroupsRequest,
+    DescribeTopicPartitions => m::describe_topic_partitions::DescribeTopicPartitionsRequest,
+    Fetch => m::fetch::FetchRequest,
+    FindCoordinator => m::find_coordinator::FindCoordinatorRequest,
+    Heartbeat => m::heartbeat::HeartbeatRequest,
+    IncrementalAlterConfigs => m::incremental_alter_configs::IncrementalAlterConfigsRequest,
+    InitProducerId => m::init_producer_id::InitProducerIdRequest,
+    JoinGroup => m::join_group::JoinGroupRequest,
+    LeaveGroup => m::leave_group::LeaveGroupRequest,
+    ListGroups => m::list_groups::ListGroupsRequest,
+    ListOffsets => m::list_offsets::ListOffsetsRequest,
+    Metadata => m::metadata::MetadataRequest,
+    OffsetCommit => m::offset_commit::OffsetCommitRequest,
+    OffsetDelete => m::offset_delete::OffsetDeleteRequest,
+    OffsetFetch => m::offset_fetch::OffsetFetchRequest,
+    OffsetForLeaderEpoch => m::offset_for_leader_epoch::OffsetForLeaderEpochRequest,
+    Produce => m::produce::ProduceRequest,
+    SyncGroup => m::sync_group::SyncGroupRequest,
+}
+
+fn start_one<R: Api>(
+    context: Arc<Context>,
+    header: RequestHeader,
+    input: Decoder,
+    frame: Bytes,
+) -> Result<Replying, String> {
+    let RequestHeader { api_key, api_version: version, correlation_id, client_id } = header;
+    let (min, max) = R::ADVERTISED;
+    if !(min..=max).contains(&version) || !R::VERSIONS.contains(&version) {
+        if api_key == ApiKey::ApiVersions {
+            return Ok(Box::pin(std::future::ready(api_versions::unsupported(correlation_id))));
+        }
+        return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
+    }
+    let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
+    let fault = context.cluster.intercepts.take(api_key, context.node);
+    let asked = Asked { context, version, client_id: client_id.unwrap_or_default().into(), frame };
+    Ok(Box::pin(async move {
+        let answered = request.is_answered();
+        let response = match fault {
+            Some(Fault::Cut) => return Reply::Close("cut by an intercept".into()),
+            Some(Fault::Fail(code)) => request.refuse(&asked, code),
+            Some(Fault::Delay(time)) => {
+                tokio::time::sleep(time).await;
+                request.handle(asked).await
+            }
+            Some(Fault::CutAfter) => {
+                let _ = request.handle(asked).await;
+                return Reply::Close("cut by an intercept after the fact".into());
+            }
+            None => request.handle(asked).await,
+        };
+        if let Some(reason) = R::closes(answered, &response) {
+            return Reply::Close(reason);
+        }
+        if !answered {
+            return Reply::Nothing;
+        }
+        match frame::encode_response::<R>(correlation_id, version, &response) {
+            Ok(chain) => Reply::Answer(chain),
+            Err(error) => {
+                tracing::error!(%error, api = %api_key, version, "an answer cannot be encoded: please report this");
+                Reply::Close(error.to_string())
+            }
+        }
+    }))
+}

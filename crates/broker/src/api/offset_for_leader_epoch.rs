@@ -1,0 +1,45 @@
+//! OffsetForLeaderEpoch: where a leader's epoch ended (KIP-320).
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::offset_for_leader_epoch::{
+    EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+};
+
+use super::{Api, Asked};
+
+impl Api for OffsetForLeaderEpochRequest {
+    async fn handle(self, asked: Asked) -> OffsetForLeaderEpochResponse {
+        answer(self, |topic, partition| {
+            let found = asked.cluster().partition(topic, partition.partition);
+            let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+            found.check_leader(asked.node(), partition.current_leader_epoch)?;
+            // The epoch that runs now ends where the log does.
+            if partition.leader_epoch == found.leader_epoch() {
+                return Ok((partition.leader_epoch, found.high_watermark()));
+            }
+            Ok(found.log().epoch_end(partition.leader_epoch).unwrap_or((-1, -1)))
+        })
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetForLeaderEpochResponse {
+        answer(self, |_, _| Err(code))
+    }
+}
+
+fn answer(
+    request: OffsetForLeaderEpochRequest,
+    look_up: impl Fn(&str, &OffsetForLeaderPartition) -> Result<(i32, i64), ErrorCode>,
+) -> OffsetForLeaderEpochResponse {
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|asked| {
+            let (error_code, (leader_epoch, end_offset)) = match look_up(&topic.topic, asked) {
+                Ok(found) => (ErrorCode::None, found),
+                Err(code) => (code, (-1, -1)),
+            };
+            EpochEndOffset { error_code, partition: asked.partition, leader_epoch, end_offset }
+        });
+        OffsetForLeaderTopicResult { partitions: partitions.collect(), topic: topic.topic }
+    });
+    OffsetForLeaderEpochResponse { topics: topics.collect(), ..Default::default() }
+}

@@ -1,0 +1,247 @@
+//! OffsetCommit, OffsetFetch, OffsetDelete.
+
+use std::collections::BTreeMap;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitResponse, OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+};
+use ottla_protocol::messages::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+use ottla_protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+
+use super::groups::check_coordinator;
+use super::{Api, Asked};
+use crate::config::Durability;
+use crate::coordinator::offsets::Committed;
+
+/// The longest metadata of a commit, Kafka's `offset.metadata.max.bytes`.
+const METADATA_BYTES_MAX: usize = 4096;
+
+impl Api for OffsetCommitRequest {
+    const ADVERTISED: (i16, i16) = (2, 9);
+
+    async fn handle(self, asked: Asked) -> OffsetCommitResponse {
+        let cluster = asked.cluster().clone();
+        let allowed = check_coordinator(&asked, &self.group_id).and_then(|()| {
+            let instance_id = self.group_instance_id.as_deref();
+            let generation = self.generation_id_or_member_epoch;
+            cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation)
+        });
+        if let Err(code) = allowed {
+            return self.refuse(&asked, code);
+        }
+        let now_ms = cluster.clock.now_ms();
+        let mut stored = Vec::new();
+        for topic in &self.topics {
+            for partition in &topic.partitions {
+                if check(&asked, &topic.name, partition) == ErrorCode::None {
+                    let metadata = partition.committed_metadata.clone().unwrap_or_default();
+                    let committed = Committed::new(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        now_ms,
+                    );
+                    stored.push((topic.name.clone(), partition.partition_index, committed));
+                }
+            }
+        }
+        if let Err(code) = store(&asked, &self.group_id, now_ms, &stored).await {
+            return self.refuse(&asked, code);
+        }
+        respond(self, |topic, partition| check(&asked, topic, partition))
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetCommitResponse {
+        respond(self, |_, _| code)
+    }
+}
+
+/// What speaks against one offset.
+fn check(asked: &Asked, topic: &str, partition: &OffsetCommitRequestPartition) -> ErrorCode {
+    if asked.cluster().partition(topic, partition.partition_index).is_none() {
+        ErrorCode::UnknownTopicOrPartition
+    } else if partition.committed_metadata.as_ref().is_some_and(|text| text.len() > METADATA_BYTES_MAX) {
+        ErrorCode::OffsetMetadataTooLarge
+    } else {
+        ErrorCode::None
+    }
+}
+
+/// Stores the offsets, and on a durable broker waits until they are on disk.
+async fn store(
+    asked: &Asked,
+    group: &str,
+    now_ms: i64,
+    stored: &[(String, i32, Committed)],
+) -> Result<(), ErrorCode> {
+    let cluster = asked.cluster();
+    let failed = |error: ottla_log::JournalError| {
+        tracing::error!(%error, "offsets");
+        ErrorCode::CoordinatorNotAvailable
+    };
+    let pending = cluster.offsets.commit(now_ms, group, stored).map_err(failed)?;
+    let must_sync = cluster.config.durability == Durability::Disk || cluster.offsets.wants_sync();
+    let Some(pending) = pending.filter(|_| must_sync) else { return Ok(()) };
+    let synced = cluster.syncer.run(pending).await;
+    cluster.offsets.sync_done(synced).map_err(failed)
+}
+
+fn respond(
+    request: OffsetCommitRequest,
+    code: impl Fn(&str, &OffsetCommitRequestPartition) -> ErrorCode,
+) -> OffsetCommitResponse {
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|partition| OffsetCommitResponsePartition {
+            partition_index: partition.partition_index,
+            error_code: code(&topic.name, partition),
+        });
+        OffsetCommitResponseTopic {
+            partitions: partitions.collect(),
+            name: topic.name,
+            topic_id: topic.topic_id,
+        }
+    });
+    OffsetCommitResponse { topics: topics.collect(), ..Default::default() }
+}
+
+impl Api for OffsetFetchRequest {
+    const ADVERTISED: (i16, i16) = (1, 9);
+
+    async fn handle(self, asked: Asked) -> OffsetFetchResponse {
+        if asked.version >= 8 {
+            let groups = self.groups.into_iter().map(|group| fetch_group(&asked, group));
+            return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
+        }
+        // One group, in the older form.
+        let topics = self.topics.map(|topics| {
+            let topics = topics.into_iter().map(|topic| OffsetFetchRequestTopics {
+                name: topic.name,
+                partition_indexes: topic.partition_indexes,
+                ..Default::default()
+            });
+            topics.collect()
+        });
+        let group = OffsetFetchRequestGroup { group_id: self.group_id, topics, ..Default::default() };
+        let answer = fetch_group(&asked, group);
+        let topics = answer.topics.into_iter().map(|topic| OffsetFetchResponseTopic {
+            name: topic.name,
+            partitions: topic
+                .partitions
+                .into_iter()
+                .map(|partition| OffsetFetchResponsePartition {
+                    partition_index: partition.partition_index,
+                    committed_offset: partition.committed_offset,
+                    committed_leader_epoch: partition.committed_leader_epoch,
+                    metadata: partition.metadata,
+                    error_code: partition.error_code,
+                })
+                .collect(),
+        });
+        OffsetFetchResponse { topics: topics.collect(), error_code: answer.error_code, ..Default::default() }
+    }
+
+    fn refuse(self, asked: &Asked, code: ErrorCode) -> OffsetFetchResponse {
+        if asked.version < 8 {
+            return OffsetFetchResponse { error_code: code, ..Default::default() };
+        }
+        let groups = self.groups.into_iter();
+        let groups = groups.map(|group| OffsetFetchResponseGroup {
+            group_id: group.group_id,
+            error_code: code,
+            ..Default::default()
+        });
+        OffsetFetchResponse { groups: groups.collect(), ..Default::default() }
+    }
+}
+
+fn fetch_group(asked: &Asked, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+    let OffsetFetchRequestGroup { group_id, topics, .. } = group;
+    if let Err(error_code) = check_coordinator(asked, &group_id) {
+        return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
+    }
+    let offsets = &asked.cluster().offsets;
+    let mut answer: BTreeMap<String, Vec<OffsetFetchResponsePartitions>> = BTreeMap::new();
+    match topics {
+        Some(topics) => {
+            for OffsetFetchRequestTopics { name, partition_indexes, .. } in topics {
+                let found =
+                    partition_indexes.into_iter().map(|at| committed(at, offsets.get(&group_id, &name, at)));
+                let found: Vec<_> = found.collect();
+                answer.entry(name).or_default().extend(found);
+            }
+        }
+        None => {
+            for ((topic, partition), found) in offsets.of_group(&group_id) {
+                answer.entry(topic).or_default().push(committed(partition, Some(found)));
+            }
+        }
+    }
+    let topics = answer.into_iter().map(|(name, partitions)| OffsetFetchResponseTopics {
+        name,
+        partitions,
+        ..Default::default()
+    });
+    OffsetFetchResponseGroup { group_id, topics: topics.collect(), ..Default::default() }
+}
+
+fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchResponsePartitions {
+    let (offset, epoch, metadata) = match found {
+        Some(found) => (found.offset, found.leader_epoch, found.metadata),
+        None => (-1, -1, String::new()),
+    };
+    OffsetFetchResponsePartitions {
+        partition_index,
+        committed_offset: offset,
+        committed_leader_epoch: epoch,
+        metadata: Some(metadata),
+        ..Default::default()
+    }
+}
+
+impl Api for OffsetDeleteRequest {
+    async fn handle(self, asked: Asked) -> OffsetDeleteResponse {
+        if let Err(code) = check_coordinator(&asked, &self.group_id) {
+            return self.refuse(&asked, code);
+        }
+        let cluster = asked.cluster();
+        let described = cluster.groups.describe(&self.group_id);
+        if described.is_some_and(|group| !group.members.is_empty()) {
+            return self.refuse(&asked, ErrorCode::NonEmptyGroup);
+        }
+        let which: Vec<(String, i32)> = self
+            .topics
+            .iter()
+            .flat_map(|topic| {
+                topic.partitions.iter().map(|partition| (topic.name.clone(), partition.partition_index))
+            })
+            .collect();
+        if let Err(error) = cluster.offsets.forget(cluster.clock.now_ms(), &self.group_id, &which) {
+            tracing::error!(%error, "offsets");
+            return self.refuse(&asked, ErrorCode::CoordinatorNotAvailable);
+        }
+        let topics = self.topics.into_iter().map(|topic| OffsetDeleteResponseTopic {
+            name: topic.name,
+            partitions: topic
+                .partitions
+                .into_iter()
+                .map(|partition| OffsetDeleteResponsePartition {
+                    partition_index: partition.partition_index,
+                    ..Default::default()
+                })
+                .collect(),
+        });
+        OffsetDeleteResponse { topics: topics.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetDeleteResponse {
+        OffsetDeleteResponse { error_code: code, ..Default::default() }
+    }
+}

@@ -1,0 +1,295 @@
+//! Produce: record batches into the logs.
+//!
+//! Versions 0 to 2 are advertised and refused: librdkafka before 2.11 gives up compression where the minimum is above 0
+//! (KAFKA-18659), and no client of today sends them.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use ottla_log::{AppendError, AppendOptions, Appended};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::produce::{
+    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
+    TopicProduceResponse,
+};
+use tokio::time::Instant;
+
+use super::{Api, Asked};
+use crate::config::Durability;
+use crate::partition::Partition;
+
+/// `acks` that stands for all in-sync replicas.
+const ACKS_ALL: i16 = -1;
+
+/// A partition's part of the request, with its bytes still to be cut out of the frame.
+struct Part {
+    index: i32,
+    partition: Result<Arc<Partition>, ErrorCode>,
+    /// Where its records stand in the frame; `None` for null.
+    range: Option<(usize, usize)>,
+}
+
+/// An append whose answer may have to wait.
+struct Done {
+    index: i32,
+    partition: Option<Arc<Partition>>,
+    result: Result<Appended, (ErrorCode, Option<String>)>,
+}
+
+impl Api for ProduceRequest {
+    const ADVERTISED: (i16, i16) = (0, 13);
+
+    async fn handle(self, mut asked: Asked) -> ProduceResponse {
+        let (acks, timeout_ms) = (self.acks, self.timeout_ms);
+        let cluster = asked.cluster().clone();
+        if !matches!(acks, -1..=1) {
+            return self.refuse(&asked, ErrorCode::InvalidRequiredAcks);
+        }
+        if self.transactional_id.is_some() {
+            return self.refuse(&asked, ErrorCode::TransactionalIdAuthorizationFailed);
+        }
+        let deadline = Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
+        let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk;
+        let topics = append_all(self, &mut asked);
+
+        let mut response = ProduceResponse::default();
+        for (mut topic, parts) in topics {
+            for Done { index, partition, mut result } in parts {
+                if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
+                    result = match await_durable(partition, appended.last_offset + 1, deadline).await {
+                        Ok(()) => result,
+                        Err(code) => Err((code, None)),
+                    };
+                }
+                let answer = answer(index, partition.as_deref(), result, asked.version);
+                if answer.current_leader.leader_id >= 0 {
+                    hint(&mut response, &asked, answer.current_leader.leader_id);
+                }
+                topic.partition_responses.push(answer);
+            }
+            response.responses.push(topic);
+        }
+        response
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ProduceResponse {
+        let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses: topic
+                .partition_data
+                .into_iter()
+                .map(|partition| PartitionProduceResponse {
+                    index: partition.index,
+                    error_code: code,
+                    base_offset: -1,
+                    error_message: (code == ErrorCode::TransactionalIdAuthorizationFailed)
+                        .then(|| "this broker has no transactions: leave transactional.id unset".to_owned()),
+                    ..Default::default()
+                })
+                .collect(),
+        });
+        ProduceResponse { responses: responses.collect(), ..Default::default() }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.acks != 0
+    }
+
+    fn closes(answered: bool, response: &ProduceResponse) -> Option<String> {
+        // With acks=0 nothing but the connection can tell the producer that something went wrong.
+        let mut parts = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+        let failed = parts.find(|part| part.error_code != ErrorCode::None).filter(|_| !answered)?;
+        Some(format!("acks=0 and partition {}: {}", failed.index, failed.error_code))
+    }
+}
+
+/// Appends every part, in order, without waiting for anything.
+fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceResponse, Vec<Done>)> {
+    let frame = std::mem::take(&mut asked.frame);
+    let cluster = asked.cluster();
+    let frame_at = frame.as_ptr() as usize;
+    let mut topics = Vec::with_capacity(request.topic_data.len());
+    for topic in request.topic_data {
+        let known = if asked.version >= 13 {
+            cluster.topic_by_id(topic.topic_id).ok_or(ErrorCode::UnknownTopicId)
+        } else {
+            cluster.topic(&topic.name).ok_or(ErrorCode::UnknownTopicOrPartition)
+        };
+        let parts = topic.partition_data.into_iter().map(|data| {
+            let partition = known.as_ref().map_err(|code| *code).and_then(|topic| {
+                let found = usize::try_from(data.index).ok().and_then(|at| topic.partitions.get(at));
+                let partition = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+                partition.check_leader(asked.node(), -1).map(|()| partition.clone())
+            });
+            // Only where the records stand is kept: with every slice gone, the frame may be written in.
+            let range = data.records.as_ref().map(|records| match records.as_single() {
+                Some(bytes) => (bytes.as_ptr() as usize - frame_at, bytes.len()),
+                None => (0, 0),
+            });
+            Part { index: data.index, partition, range }
+        });
+        let parts: Vec<Part> = parts.collect();
+        let answer =
+            TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, ..Default::default() };
+        topics.push((answer, parts));
+    }
+    // The frame is ours alone unless it shared its read buffer with others; then its small batches are copied.
+    let mut rest = Rest { at: 0, frame: Frame::new(frame) };
+    let now_ms = cluster.clock.now_ms();
+    let append = |part: Part, rest: &mut Rest| {
+        let Part { index, partition, range } = part;
+        let records = range.map(|(at, len)| rest.cut(at, len));
+        let result = match (&partition, records) {
+            (Err(code), _) => Err((*code, None)),
+            (Ok(_), None) => Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))),
+            (Ok(partition), Some(records)) => append_one(partition, now_ms, records),
+        };
+        let partition = partition.ok();
+        if let (Ok(_), Some(partition)) = (&result, &partition) {
+            partition.start_sync(cluster.config.durability, cluster.syncer);
+        }
+        Done { index, partition, result }
+    };
+    topics
+        .into_iter()
+        .map(|(answer, parts)| {
+            let done: Vec<Done> = parts.into_iter().map(|part| append(part, &mut rest)).collect();
+            (answer, done)
+        })
+        .collect()
+}
+
+fn append_one(
+    partition: &Partition,
+    now_ms: i64,
+    records: BytesMut,
+) -> Result<Appended, (ErrorCode, Option<String>)> {
+    let options = AppendOptions { leader_epoch: partition.leader_epoch(), ..AppendOptions::default() };
+    let result = partition.log().append(now_ms, records, options);
+    result.map_err(|error| {
+        let code = code_of(&error);
+        if error.is_retriable() {
+            tracing::error!(%error, "append");
+        } else {
+            tracing::debug!(%error, "append refused");
+        }
+        (code, Some(error.to_string()))
+    })
+}
+
+/// Waits until everything below `end` is on disk.
+async fn await_durable(partition: &Arc<Partition>, end: i64, deadline: Instant) -> Result<(), ErrorCode> {
+    loop {
+        if partition.high_watermark() >= end {
+            return Ok(());
+        }
+        if partition.is_deleted() {
+            return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        if partition.log().offline_reason().is_some() {
+            return Err(ErrorCode::KafkaStorageError);
+        }
+        let grown = partition.tail().grown(partition.high_watermark().max(0));
+        if tokio::time::timeout_at(deadline, grown).await.is_err() {
+            return Err(ErrorCode::RequestTimedOut);
+        }
+        if partition.tail().is_closed() && partition.high_watermark() < end {
+            return Err(ErrorCode::NotLeaderOrFollower);
+        }
+    }
+}
+
+fn answer(
+    index: i32,
+    partition: Option<&Partition>,
+    result: Result<Appended, (ErrorCode, Option<String>)>,
+    version: i16,
+) -> PartitionProduceResponse {
+    match result {
+        Ok(appended) => PartitionProduceResponse {
+            index,
+            base_offset: appended.base_offset,
+            log_append_time_ms: appended.log_append_time.unwrap_or(-1),
+            log_start_offset: appended.log_start_offset,
+            ..Default::default()
+        },
+        Err((error_code, error_message)) => {
+            let mut answer = PartitionProduceResponse {
+                index,
+                error_code,
+                base_offset: -1,
+                error_message,
+                ..Default::default()
+            };
+            if let (ErrorCode::NotLeaderOrFollower, Some(partition), true) =
+                (error_code, partition, version >= 10)
+            {
+                answer.current_leader = LeaderIdAndEpoch {
+                    leader_id: partition.leader(),
+                    leader_epoch: partition.leader_epoch(),
+                };
+            }
+            answer
+        }
+    }
+}
+
+/// Tells where the leader is (KIP-951).
+fn hint(response: &mut ProduceResponse, asked: &Asked, leader: i32) {
+    let Some(node) = asked.cluster().node(leader) else { return };
+    if response.node_endpoints.iter().all(|endpoint| endpoint.node_id != leader) {
+        let (host, port) = node.address();
+        let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
+        response.node_endpoints.push(endpoint);
+    }
+}
+
+/// The code that tells a producer what to do.
+fn code_of(error: &AppendError) -> ErrorCode {
+    match error {
+        AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
+        AppendError::InvalidRecords { .. } | AppendError::NotAllowed { .. } => ErrorCode::InvalidRecord,
+        AppendError::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        AppendError::InvalidTimestamp { .. } => ErrorCode::InvalidTimestamp,
+        AppendError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
+        AppendError::InvalidProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+        AppendError::Storage { .. } | AppendError::Offline { .. } => ErrorCode::KafkaStorageError,
+    }
+}
+
+/// The request's bytes.
+enum Frame {
+    Ours(BytesMut),
+    Shared(Bytes),
+}
+
+impl Frame {
+    fn new(frame: Bytes) -> Self {
+        match frame.try_into_mut() {
+            Ok(frame) => Self::Ours(frame),
+            Err(frame) => Self::Shared(frame),
+        }
+    }
+}
+
+/// What is left of the frame behind the parts that were cut off.
+struct Rest {
+    at: usize,
+    frame: Frame,
+}
+
+impl Rest {
+    /// The bytes at `at`, to be written in. Parts come in the order in which they stand in the frame.
+    fn cut(&mut self, at: usize, len: usize) -> BytesMut {
+        match &mut self.frame {
+            Frame::Ours(rest) if at >= self.at && at - self.at + len <= rest.len() => {
+                let _ = rest.split_to(at - self.at);
+                self.at = at + len;
+                rest.split_to(len)
+            }
+            Frame::Ours(_) => BytesMut::new(),
+            Frame::Shared(frame) => frame.get(at..at + len).map(BytesMut::from).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! A broker to embed: builder, start, stop, and the hands that make it misbehave.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ottla_log::storage::Storage;
+use ottla_log::storage::fs::{DirLock, FsStorage, LockError, lock};
+use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::ApiKey;
+use tokio::io::DuplexStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::cluster::{Cluster, OpenError, Seams};
+use crate::config::{BrokerConfig, Durability, TopicConfig};
+use crate::connection::serve;
+use crate::intercept::Fault;
+use crate::partition::Syncer;
+use crate::server::Server;
+
+/// Bytes each direction of an in-memory connection holds.
+const MEMORY_PIPE_BYTES: usize = 1 << 20;
+
+/// Why a broker does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The data directory cannot be used.
+    #[error("data directory {dir}: {source}")]
+    DataDir {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process uses the data directory.
+    #[error(transparent)]
+    Locked(#[from] LockError),
+    /// The data cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A topic that was asked for cannot be created.
+    #[error("topic `{name}`: {reason}")]
+    Topic {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// `advertise` is not `host` or `host:port`.
+    #[error("advertise `{0}`: expected host or host:port")]
+    Advertise(String),
+    /// No thread or runtime can be made.
+    #[error("no thread for the broker: {0}")]
+    Thread(io::Error),
+}
+
+/// What a broker is made from; see [`Broker::builder`].
+#[derive(Debug)]
+pub struct BrokerBuilder {
+    data_dir: Option<PathBuf>,
+    storage: Option<Arc<dyn Storage>>,
+    nodes: i32,
+    listen: Option<SocketAddr>,
+    advertise: Option<String>,
+    config: BrokerConfig,
+    topics: Vec<(String, i32)>,
+    clock: Clock,
+    syncer: Syncer,
+    seed: Option<u64>,
+}
+
+/// A running broker: one or several nodes in this process.
+///
+/// ```
+/// use ottla_broker::Broker;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let broker = Broker::builder().memory().topic("orders", 3).start().await?;
+/// println!("bootstrap.servers={}", broker.bootstrap_servers());
+/// broker.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Broker {
+    cluster: Arc<Cluster>,
+    addresses: Vec<SocketAddr>,
+    tasks: JoinSet<()>,
+    _lock: Option<DirLock>,
+}
+
+/// A broker with a thread and a runtime of its own, for programs and tests that have none. Stops when dropped.
+#[derive(Debug)]
+pub struct BrokerThread {
+    cluster: Arc<Cluster>,
+    addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Broker {
+    /// A broker in memory with one node on an ephemeral loopback port, unless told otherwise.
+    pub fn builder() -> BrokerBuilder {
+        BrokerBuilder {
+            data_dir: None,
+            storage: None,
+            nodes: 1,
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            advertise: None,
+            config: BrokerConfig::default(),
+            topics: Vec::new(),
+            clock: Clock::System,
+            syncer: Syncer::Thread,
+            seed: None,
+        }
+    }
+
+    /// What clients put into `bootstrap.servers`: every node's advertised address.
+    pub fn bootstrap_servers(&self) -> String {
+        bootstrap_servers(&self.cluster)
+    }
+
+    /// The addresses listened on, by node.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The shared state of the nodes.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// A connection to node `node` (1 and up) in memory.
+    pub fn connect(&mut self, node: i32) -> DuplexStream {
+        let (client, server) = tokio::io::duplex(MEMORY_PIPE_BYTES);
+        self.tasks.spawn(serve(server, self.cluster.clone(), node));
+        client
+    }
+
+    /// Cuts every connection and closes the logs, so that the next start need not recover anything.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+        self.cluster.close();
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+impl BrokerBuilder {
+    /// Keeps the data in this directory, which one process may use at a time.
+    #[must_use]
+    pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(dir.into());
+        self
+    }
+
+    /// Keeps the data in memory: gone with the broker. The default.
+    #[must_use]
+    pub fn memory(mut self) -> Self {
+        self.data_dir = None;
+        self.config.durability = Durability::Memory;
+        self
+    }
+
+    /// Keeps the data in this storage: the seam of simulations.
+    #[must_use]
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// How many brokers clients see. 1 by default.
+    #[must_use]
+    pub fn nodes(mut self, nodes: i32) -> Self {
+        self.nodes = nodes.max(1);
+        self
+    }
+
+    /// The first node's address; each further node listens on the next port, or on one of its own if this one is 0.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(address);
+        self
+    }
+
+    /// Listens nowhere: connections come from [`Broker::connect`] or [`serve`](crate::serve).
+    #[must_use]
+    pub fn no_listener(mut self) -> Self {
+        self.listen = None;
+        self
+    }
+
+    /// What clients are told instead of the listener's address: `host` or `host:port`.
+    #[must_use]
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.advertise = Some(address.into());
+        self
+    }
+
+    /// Other settings than the defaults.
+    #[must_use]
+    pub fn config(mut self, config: BrokerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes one of the settings.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Creates a topic at the start if there is none of that name; -1 partitions are the default number.
+    #[must_use]
+    pub fn topic(mut self, name: impl Into<String>, partitions: i32) -> Self {
+        self.topics.push((name.into(), partitions));
+        self
+    }
+
+    /// Another wall clock: the seam of simulations.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where syncs run: the seam of simulations.
+    #[must_use]
+    pub fn syncer(mut self, syncer: Syncer) -> Self {
+        self.syncer = syncer;
+        self
+    }
+
+    /// The seed of every random choice.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the data and listens. Runs on the caller's tokio runtime.
+    pub async fn start(self) -> Result<Broker, StartError> {
+        let Self { data_dir, storage, nodes, listen, advertise, mut config, topics, clock, syncer, seed } =
+            self;
+        let mut dir_lock = None;
+        let storage: Arc<dyn Storage> = match (storage, data_dir) {
+            (Some(storage), _) => storage,
+            (None, Some(dir)) if config.durability != Durability::Memory => {
+                let opened = FsStorage::new(&dir)
+                    .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
+                dir_lock = Some(lock(&dir)?);
+                Arc::new(opened)
+            }
+            (None, _) => {
+                config.durability = Durability::Memory;
+                Arc::new(MemStorage::forgetful())
+            }
+        };
+        #[expect(clippy::disallowed_methods, reason = "without a seed, chance decides: production")]
+        let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+        let cluster = Cluster::open(config, nodes, Seams { storage, clock, syncer, seed })?;
+        for (name, partitions) in topics {
+            if cluster.topic(&name).is_none() {
+                cluster
+                    .create_topic(&name, partitions, TopicConfig::default(), false)
+                    .map_err(|(_, reason)| StartError::Topic { name, reason })?;
+            }
+        }
+        let mut broker = Broker {
+            cluster: cluster.clone(),
+            addresses: Vec::new(),
+            tasks: JoinSet::new(),
+            _lock: dir_lock,
+        };
+        for node in cluster.node_ids() {
+            match listen {
+                Some(first) => broker.listen(node, nth_address(first, node), advertise.as_deref()).await?,
+                None => {
+                    if let Some(node) = cluster.node(node) {
+                        node.advertise(&format!("node-{}", node.id), 9092);
+                    }
+                }
+            }
+        }
+        broker.tasks.spawn(keep(cluster));
+        Ok(broker)
+    }
+
+    /// Starts the broker in a thread with a runtime of its own.
+    pub fn spawn(self) -> Result<BrokerThread, StartError> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let (started, starting) = std::sync::mpsc::channel();
+        let (stop, mut stopping) = watch::channel(false);
+        let run = move || {
+            runtime.block_on(async move {
+                match self.start().await {
+                    Ok(broker) => {
+                        let _ = started.send(Ok((broker.cluster.clone(), broker.addresses.clone())));
+                        // An error means that the handle is gone, which is as good as a word.
+                        let _ = stopping.wait_for(|stop| *stop).await;
+                        broker.stop().await;
+                    }
+                    Err(error) => drop(started.send(Err(error))),
+                }
+            });
+        };
+        let thread =
+            std::thread::Builder::new().name("ottla-broker".into()).spawn(run).map_err(StartError::Thread)?;
+        match starting.recv() {
+            Ok(Ok((cluster, addresses))) => {
+                Ok(BrokerThread { cluster, addresses, stop, thread: Some(thread) })
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(StartError::Thread(io::Error::other("it ended at once"))),
+        }
+    }
+}
+
+impl Broker {
+    async fn listen(
+        &mut self,
+        node: i32,
+        address: SocketAddr,
+        advertise: Option<&str>,
+    ) -> Result<(), StartError> {
+        let advertise = advertise.map(|text| parse_advertise(text, node)).transpose()?;
+        let advertise = advertise.as_ref().map(|(host, port)| (host.as_str(), *port));
+        let failed = |source| StartError::Listen { address, source };
+        let server = Server::bind(self.cluster.clone(), node, address, advertise).await.map_err(failed)?;
+        self.addresses.push(server.local_addr().map_err(failed)?);
+        self.tasks.spawn(server.run());
+        Ok(())
+    }
+}
+
+impl BrokerThread {
+    /// See [`Broker::bootstrap_servers`].
+    pub fn bootstrap_servers(&self) -> String {
+        bootstrap_servers(&self.cluster)
+    }
+
+    /// See [`Broker::addresses`].
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// See [`Broker::cluster`].
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// Stops the broker and waits until its logs are closed.
+    pub fn stop(mut self) {
+        self.shut();
+    }
+
+    fn shut(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for BrokerThread {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+/// The hands that make a broker misbehave, for tests. Nodes count from 1.
+impl Cluster {
+    /// The next `count` requests of `api`, at `node` or at any node, meet this fault.
+    pub fn intercept(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {
+        self.intercepts.add(api, node, count, fault);
+    }
+
+    /// No request meets a fault any more.
+    pub fn clear_intercepts(&self) {
+        self.intercepts.clear();
+    }
+
+    /// Makes `node` the leader of a partition; `false` if there is no such partition, or the node is down.
+    pub fn set_leader(&self, topic: &str, partition: i32, node: i32) -> bool {
+        self.move_leader(topic, partition, node)
+    }
+
+    /// Makes `node` the coordinator of a group, whose members have to join again; `false` if the node is down.
+    pub fn set_coordinator(&self, group: &str, node: i32) -> bool {
+        self.move_coordinator(group, node)
+    }
+
+    /// Cuts a node's connections and refuses new ones; what it led moves to the next node that is up.
+    pub fn take_down(&self, node: i32) -> bool {
+        self.set_node_up(node, false)
+    }
+
+    /// Takes a node up again, and gives it back what it usually leads.
+    pub fn take_up(&self, node: i32) -> bool {
+        self.set_node_up(node, true)
+    }
+
+    /// First and next offset of a partition, as on disk and not only as visible.
+    pub fn offsets_of(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
+        let partition = self.partition(topic, partition)?;
+        let log = partition.log();
+        Some((log.start_offset(), log.end_offset()))
+    }
+}
+
+/// What must be done now and then: sessions, rebalances, retention.
+async fn keep(cluster: Arc<Cluster>) {
+    let retention = async {
+        loop {
+            tokio::time::sleep(cluster.config.retention_check).await;
+            cluster.enforce_retention();
+        }
+    };
+    tokio::join!(retention, cluster.groups.keep_time());
+}
+
+fn bootstrap_servers(cluster: &Cluster) -> String {
+    let servers = cluster.nodes_up().map(|node| {
+        let (host, port) = node.address();
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    });
+    servers.collect::<Vec<_>>().join(",")
+}
+
+/// Each node its port: the first node's and those after it, or any.
+fn nth_address(first: SocketAddr, node: i32) -> SocketAddr {
+    let mut address = first;
+    if first.port() != 0 {
+        address.set_port(first.port().saturating_add((node - 1) as u16));
+    }
+    address
+}
+
+/// `host` (the listener's port), or `host:port` for the first node and the ports after it for the others.
+fn parse_advertise(text: &str, node: i32) -> Result<(String, u16), StartError> {
+    let bad = || StartError::Advertise(text.to_owned());
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            let port: u16 = port.parse().map_err(|_| bad())?;
+            (host, port.saturating_add((node - 1) as u16))
+        }
+        _ => (text, 0),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}

@@ -1,0 +1,609 @@
+//! What the nodes of one process share: topics, partitions, groups, and who leads what.
+//!
+//! Nothing is replicated. Several nodes over one set of logs exist so that clients meet what they meet in a real
+//! cluster: leaders on several brokers, leaders that move, coordinators that move, brokers that are down.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bytes::Bytes;
+use ottla_log::storage::Storage;
+use ottla_log::{Journal, JournalConfig, JournalError, Log, LogError};
+use ottla_protocol::{ErrorCode, Uuid};
+use rustc_hash::FxHashMap;
+use tokio::sync::watch;
+
+use crate::api::fetch_sessions::FetchSessions;
+use crate::clock::Clock;
+use crate::config::{BrokerConfig, Durability, TopicConfig};
+use crate::coordinator::groups::Groups;
+use crate::coordinator::offsets::Offsets;
+use crate::intercept::Intercepts;
+use crate::partition::{NO_LEADER, Partition, Syncer};
+use crate::topics::{TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
+
+/// Directory of the journal of topics, producer ids and the cluster's own id. No topic can have this name: the double
+/// underscore is ours, and names are checked before they become paths.
+const META_DIR: &str = "__ottla-meta";
+const OFFSETS_DIR: &str = "__ottla-offsets";
+const CLUSTER_ID_KEY: &[u8] = b"cluster";
+const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
+const TOPIC_KEY: &str = "topic/";
+/// Producer ids taken from the journal at a time: a crash wastes at most so many.
+const PRODUCER_ID_BLOCK: i64 = 1000;
+
+/// The seams a cluster stands on.
+#[derive(Clone, Debug)]
+pub struct Seams {
+    /// Where everything durable goes.
+    pub storage: Arc<dyn Storage>,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Where syncs run.
+    pub syncer: Syncer,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+/// The shared state of all nodes of one process.
+#[derive(Debug)]
+pub struct Cluster {
+    pub(crate) config: BrokerConfig,
+    pub(crate) clock: Clock,
+    pub(crate) syncer: Syncer,
+    pub(crate) intercepts: Intercepts,
+    pub(crate) groups: Groups,
+    pub(crate) offsets: Offsets,
+    id: String,
+    storage: Arc<dyn Storage>,
+    rng: Mutex<fastrand::Rng>,
+    nodes: Vec<Node>,
+    state: RwLock<State>,
+    journal: Mutex<Journal>,
+    producer_ids: Mutex<ProducerIds>,
+    /// Coordinators that were moved by hand, by group.
+    coordinators: Mutex<BTreeMap<String, i32>>,
+}
+
+/// One broker of the cluster.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: i32,
+    /// What clients are told.
+    address: Mutex<(String, u16)>,
+    up: watch::Sender<bool>,
+    pub(crate) sessions: FetchSessions,
+    pub(crate) connections: AtomicUsize,
+    has_address: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    topics: BTreeMap<Arc<str>, Arc<Topic>>,
+    by_id: FxHashMap<Uuid, Arc<str>>,
+}
+
+#[derive(Debug)]
+struct ProducerIds {
+    next: i64,
+    block_end: i64,
+}
+
+/// Why the data of a cluster cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A partition's log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The journal of topics or of offsets.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// Why a topic could not be created or changed.
+pub(crate) type Refusal = (ErrorCode, String);
+
+impl Cluster {
+    /// Opens the data in `seams.storage`, or begins a new cluster there. Blocks while logs are recovered.
+    pub fn open(config: BrokerConfig, nodes: i32, seams: Seams) -> Result<Arc<Self>, OpenError> {
+        let Seams { storage, clock, syncer, seed } = seams;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let now_ms = clock.now_ms();
+        let (mut journal, _) = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
+        let id = match journal.get(CLUSTER_ID_KEY) {
+            Some(id) => String::from_utf8_lossy(id).into_owned(),
+            None => {
+                let id = random_uuid(&mut rng).to_string();
+                journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
+                id
+            }
+        };
+        let next = journal
+            .get(PRODUCER_IDS_KEY)
+            .and_then(|value| Some(i64::from_be_bytes(*value.first_chunk::<8>()?)))
+            .unwrap_or(0);
+        let offsets = Offsets::open(storage.clone(), OFFSETS_DIR, now_ms)?;
+        let nodes = (1..=nodes.max(1))
+            .map(|id| Node {
+                id,
+                address: Mutex::new(("127.0.0.1".into(), 0)),
+                up: watch::Sender::new(true),
+                sessions: FetchSessions::new(config.fetch_sessions_max),
+                connections: AtomicUsize::new(0),
+                has_address: AtomicBool::new(false),
+            })
+            .collect();
+        let cluster = Self {
+            groups: Groups::new(&config, rng.fork()),
+            offsets,
+            config,
+            clock,
+            syncer,
+            intercepts: Intercepts::default(),
+            id,
+            storage,
+            rng: Mutex::new(rng),
+            nodes,
+            state: RwLock::default(),
+            journal: Mutex::new(journal),
+            producer_ids: Mutex::new(ProducerIds { next, block_end: next }),
+            coordinators: Mutex::default(),
+        };
+        cluster.load_topics()?;
+        cluster.sync_journal()?;
+        Ok(Arc::new(cluster))
+    }
+
+    /// The cluster's id, the same for as long as its data lives.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn load_topics(&self) -> Result<(), LogError> {
+        let records: Vec<(String, TopicRecord)> = {
+            let journal = lock(&self.journal);
+            let prefix = TOPIC_KEY.as_bytes();
+            let entries = journal.iter_prefix(prefix).filter_map(|(key, value)| {
+                let name = std::str::from_utf8(key.strip_prefix(prefix)?).ok()?;
+                match serde_json::from_slice::<TopicRecord>(value) {
+                    Ok(record) if record.version <= TOPIC_RECORD_VERSION => Some((name.to_owned(), record)),
+                    Ok(record) => {
+                        tracing::error!(
+                            name,
+                            version = record.version,
+                            "topic of a later version of this program left alone"
+                        );
+                        None
+                    }
+                    Err(error) => {
+                        tracing::error!(name, %error, "topic record cannot be read");
+                        None
+                    }
+                }
+            });
+            entries.collect()
+        };
+        for (name, record) in records {
+            let config = TopicConfig::from_values(record.configs);
+            let id = record.id.parse().unwrap_or(Uuid::ZERO);
+            self.open_topic(&name, id, record.partitions, config)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a topic's logs and makes it known.
+    fn open_topic(
+        &self,
+        name: &str,
+        id: Uuid,
+        count: i32,
+        config: TopicConfig,
+    ) -> Result<Arc<Topic>, LogError> {
+        let name: Arc<str> = name.into();
+        let partitions = (0..count)
+            .map(|index| self.open_partition(&name, index, &config))
+            .collect::<Result<Vec<_>, _>>()?;
+        let topic = Arc::new(Topic { name: name.clone(), id, config, partitions });
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.by_id.insert(id, name.clone());
+        state.topics.insert(name, topic.clone());
+        Ok(topic)
+    }
+
+    fn open_partition(
+        &self,
+        topic: &Arc<str>,
+        index: i32,
+        config: &TopicConfig,
+    ) -> Result<Arc<Partition>, LogError> {
+        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let dir = partition_dir(topic, index);
+        let (log, report) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
+        if report.truncated_bytes > 0 {
+            tracing::warn!(%topic, index, bytes = report.truncated_bytes, "a torn tail was cut off");
+        }
+        Ok(Partition::new(topic.clone(), index, log, self.preferred_leader(index)))
+    }
+
+    /// Creates a topic; it is durable when this returns.
+    pub(crate) fn create_topic(
+        &self,
+        name: &str,
+        partitions: i32,
+        config: TopicConfig,
+        dry_run: bool,
+    ) -> Result<Arc<Topic>, Refusal> {
+        check_name(name)?;
+        let count = if partitions == -1 { self.config.partitions_default } else { partitions };
+        let max = self.config.topic_partitions_max;
+        if !(1..=max).contains(&count) {
+            let reason = format!("topic `{name}`: {count} partitions, allowed are 1 to {max}");
+            return Err((ErrorCode::InvalidPartitions, reason));
+        }
+        // The journal's lock is held throughout: two creations of one name cannot both succeed.
+        let mut journal = lock(&self.journal);
+        self.check_free(name)?;
+        let id = random_uuid(&mut lock(&self.rng));
+        if dry_run {
+            return Ok(Arc::new(Topic { name: name.into(), id, config, partitions: Vec::new() }));
+        }
+        self.clear_leftovers(name, count).map_err(|error| storage_refusal(&error))?;
+        self.put_topic(&mut journal, name, id, count, &config)?;
+        match self.open_topic(name, id, count, config) {
+            Ok(topic) => Ok(topic),
+            Err(error) => {
+                let _ = journal.put(self.clock.now_ms(), topic_key(name), None);
+                Err(storage_refusal(&error))
+            }
+        }
+    }
+
+    /// Whether a name is taken, or too close to one that is: `a.b` and `a_b` collide in Kafka's metrics.
+    fn check_free(&self, name: &str) -> Result<(), Refusal> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        if state.topics.contains_key(name) {
+            return Err((ErrorCode::TopicAlreadyExists, format!("topic `{name}` already exists")));
+        }
+        let folded = name.replace('.', "_");
+        if let Some(other) = state.topics.keys().find(|other| other.replace('.', "_") == folded) {
+            let reason =
+                format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
+            return Err((ErrorCode::InvalidTopicException, reason));
+        }
+        Ok(())
+    }
+
+    fn put_topic(
+        &self,
+        journal: &mut Journal,
+        name: &str,
+        id: Uuid,
+        partitions: i32,
+        config: &TopicConfig,
+    ) -> Result<(), Refusal> {
+        let record = TopicRecord {
+            version: TOPIC_RECORD_VERSION,
+            id: id.to_string(),
+            partitions,
+            configs: config.values().clone(),
+        };
+        let value = serde_json::to_vec(&record)
+            .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
+        let put = journal.put(self.clock.now_ms(), topic_key(name), Some(value.into()));
+        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
+    }
+
+    /// Removes files of a topic of this name that was deleted while the process ended.
+    fn clear_leftovers(&self, name: &str, count: i32) -> Result<(), LogError> {
+        for index in 0..count {
+            self.remove_dir(&partition_dir(name, index))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a topic with its data.
+    pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
+        let mut journal = lock(&self.journal);
+        let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        let gone = journal.put(self.clock.now_ms(), topic_key(name), None);
+        gone.and_then(|_| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
+        {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            state.topics.remove(name);
+            state.by_id.remove(&topic.id);
+        }
+        for partition in &topic.partitions {
+            partition.delete();
+            if let Err(error) = self.remove_dir(&partition_dir(name, partition.index)) {
+                tracing::warn!(%error, "files of a deleted topic are left");
+            }
+        }
+        if let Err(error) = self.offsets.forget_topic(self.clock.now_ms(), name) {
+            tracing::warn!(%error, "offsets of a deleted topic are left");
+        }
+        Ok(topic)
+    }
+
+    fn remove_dir(&self, dir: &str) -> Result<(), LogError> {
+        let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "remove its files".into(), source };
+        let entries = match self.storage.list(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            self.storage.remove(&format!("{dir}/{}", entry.name)).map_err(failed)?;
+        }
+        self.storage.remove_dir(dir).map_err(failed)
+    }
+
+    /// Adds partitions up to `count`.
+    pub(crate) fn grow_topic(&self, name: &str, count: i32, dry_run: bool) -> Result<(), Refusal> {
+        let mut journal = lock(&self.journal);
+        let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        let have = topic.partitions.len() as i32;
+        let max = self.config.topic_partitions_max;
+        if count <= have || count > max {
+            let reason =
+                format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
+            return Err((ErrorCode::InvalidPartitions, reason));
+        }
+        if dry_run {
+            return Ok(());
+        }
+        self.put_topic(&mut journal, name, topic.id, count, &topic.config)?;
+        let mut partitions = topic.partitions.clone();
+        for index in have..count {
+            let opened = self.open_partition(&topic.name, index, &topic.config);
+            partitions.push(opened.map_err(|error| storage_refusal(&error))?);
+        }
+        self.replace(Topic { partitions, ..(*topic).clone() });
+        Ok(())
+    }
+
+    /// Takes new settings for a topic; they hold for its logs at once.
+    pub(crate) fn configure_topic(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
+        let mut journal = lock(&self.journal);
+        let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        if dry_run {
+            return Ok(());
+        }
+        self.put_topic(&mut journal, name, topic.id, topic.partitions.len() as i32, &config)?;
+        for partition in &topic.partitions {
+            partition
+                .log()
+                .update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
+        }
+        self.replace(Topic { config, ..(*topic).clone() });
+        Ok(())
+    }
+
+    fn replace(&self, topic: Topic) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.topics.insert(topic.name.clone(), Arc::new(topic));
+    }
+
+    /// The topic of that name.
+    pub(crate) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).topics.get(name).cloned()
+    }
+
+    /// The topic with that id.
+    pub(crate) fn topic_by_id(&self, id: Uuid) -> Option<Arc<Topic>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.topics.get(state.by_id.get(&id)?).cloned()
+    }
+
+    /// Every topic, in order of name.
+    pub(crate) fn topics(&self) -> Vec<Arc<Topic>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).topics.values().cloned().collect()
+    }
+
+    /// One partition.
+    pub(crate) fn partition(&self, topic: &str, index: i32) -> Option<Arc<Partition>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.topics.get(topic)?.partitions.get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// A producer id that nobody had before.
+    pub(crate) fn next_producer_id(&self) -> Result<i64, JournalError> {
+        let mut ids = lock(&self.producer_ids);
+        if ids.next >= ids.block_end {
+            let block_end = ids.next + PRODUCER_ID_BLOCK;
+            let mut journal = lock(&self.journal);
+            let value = Bytes::copy_from_slice(&block_end.to_be_bytes());
+            journal.put(self.clock.now_ms(), Bytes::from_static(PRODUCER_IDS_KEY), Some(value))?;
+            self.make_durable(&mut journal)?;
+            ids.block_end = block_end;
+        }
+        let id = ids.next;
+        ids.next += 1;
+        Ok(id)
+    }
+
+    fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
+        if self.config.durability == Durability::Disk || journal.wants_sync() {
+            journal.sync_now()?;
+        }
+        Ok(())
+    }
+
+    fn sync_journal(&self) -> Result<(), JournalError> {
+        self.make_durable(&mut lock(&self.journal))
+    }
+
+    /// The node with that id.
+    pub(crate) fn node(&self, id: i32) -> Option<&Node> {
+        self.nodes.get(usize::try_from(id).ok()?.checked_sub(1)?)
+    }
+
+    /// The nodes that clients may be told of: up, and with an address.
+    pub(crate) fn nodes_up(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.is_up() && node.has_address.load(Ordering::Acquire))
+    }
+
+    /// Ids of all nodes, 1 and up.
+    pub(crate) fn node_ids(&self) -> impl Iterator<Item = i32> + use<> {
+        1..=self.nodes.len() as i32
+    }
+
+    /// The node that answers for the cluster's metadata.
+    pub(crate) fn controller(&self) -> i32 {
+        self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id)
+    }
+
+    /// Where a partition is led when all nodes are up; otherwise the next node that is.
+    fn preferred_leader(&self, index: i32) -> i32 {
+        let count = self.nodes.len();
+        (0..count)
+            .map(|step| &self.nodes[(index as usize + step) % count])
+            .find(|node| node.is_up())
+            .map_or(NO_LEADER, |node| node.id)
+    }
+
+    /// Moves a partition's leadership to another node of this process.
+    pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
+        match (self.partition(topic, index), self.node(node)) {
+            (Some(partition), Some(node)) if node.is_up() => {
+                partition.lead(node.id);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The node that coordinates a group.
+    pub(crate) fn coordinator(&self, group: &str) -> i32 {
+        if let Some(node) = lock(&self.coordinators).get(group).copied().filter(|id| self.is_node_up(*id)) {
+            return node;
+        }
+        // Any fixed spread will do; this one is Java's string hash without its sign, as Kafka spreads groups.
+        let hash =
+            group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        self.preferred_leader(hash & 0x7fff_ffff)
+    }
+
+    /// Moves a group's coordinator.
+    pub(crate) fn move_coordinator(&self, group: &str, node: i32) -> bool {
+        if !self.is_node_up(node) {
+            return false;
+        }
+        lock(&self.coordinators).insert(group.to_owned(), node);
+        self.groups.unload(group);
+        true
+    }
+
+    fn is_node_up(&self, id: i32) -> bool {
+        self.node(id).is_some_and(Node::is_up)
+    }
+
+    /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.
+    pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
+        let Some(node) = self.node(id) else { return false };
+        if node.up.send_replace(up) == up {
+            return true;
+        }
+        for topic in self.topics() {
+            for partition in &topic.partitions {
+                let leader = partition.leader();
+                if (!up && leader == id)
+                    || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
+                {
+                    partition.lead(self.preferred_leader(partition.index));
+                }
+            }
+        }
+        true
+    }
+
+    /// Applies retention to every partition, and forgets idle producers.
+    pub(crate) fn enforce_retention(&self) {
+        let now_ms = self.clock.now_ms();
+        for topic in self.topics() {
+            for partition in &topic.partitions {
+                let result = partition.log().enforce_retention(now_ms);
+                match result {
+                    Ok(retention) if retention.segments > 0 => {
+                        tracing::info!(topic = %topic.name, partition = partition.index, segments = retention.segments,
+                            bytes = retention.bytes, "retention");
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(%error, "retention"),
+                }
+            }
+        }
+    }
+
+    /// Closes every log, so that the next start need not recover anything. Requests that come after it fail.
+    pub fn close(&self) {
+        for topic in self.topics() {
+            for partition in &topic.partitions {
+                if let Err(error) = partition.log().shut() {
+                    tracing::warn!(%error, "log not closed cleanly");
+                }
+                partition.tail().close();
+            }
+        }
+        for result in [lock(&self.journal).shut(), self.offsets.shut()] {
+            if let Err(error) = result {
+                tracing::warn!(%error, "journal not closed cleanly");
+            }
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn is_up(&self) -> bool {
+        *self.up.borrow()
+    }
+
+    /// Told when the node goes down or up.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.up.subscribe()
+    }
+
+    /// What clients are told to connect to.
+    pub(crate) fn address(&self) -> (String, u16) {
+        lock(&self.address).clone()
+    }
+
+    /// Sets what clients are told to connect to.
+    pub(crate) fn advertise(&self, host: &str, port: u16) {
+        *lock(&self.address) = (host.to_owned(), port);
+        self.has_address.store(true, Ordering::Release);
+    }
+}
+
+fn topic_key(name: &str) -> Bytes {
+    format!("{TOPIC_KEY}{name}").into()
+}
+
+/// A random id, not one of Kafka's reserved ones.
+fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
+    let mut bytes = [0; 16];
+    rng.fill(&mut bytes);
+    // Version 4, variant 1: as Java's random UUIDs, and never 0 or 1.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Uuid(bytes)
+}
+
+fn unknown_topic(name: &str) -> Refusal {
+    (ErrorCode::UnknownTopicOrPartition, format!("topic `{name}` does not exist"))
+}
+
+fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
+    tracing::error!(%error, "storage");
+    (ErrorCode::KafkaStorageError, error.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,307 @@
+//! What a broker and its topics can be told, by Apache Kafka's names.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ottla_log::{LogConfig, Visible};
+use ottla_wire::TimestampType;
+
+/// What an acknowledgement means.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Durability {
+    /// `acks=all` is answered when the data is on disk: it survives a power cut.
+    #[default]
+    Disk,
+    /// Answered when the data is in the page cache, as Apache Kafka does: it survives the end of the process.
+    Os,
+    /// Nothing is written to disk.
+    Memory,
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "disk" => Ok(Self::Disk),
+            "os" => Ok(Self::Os),
+            "memory" => Ok(Self::Memory),
+            _ => Err(format!("unknown durability `{text}`: use disk, os or memory")),
+        }
+    }
+}
+
+/// Settings of a broker process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BrokerConfig {
+    /// What an acknowledgement means. On disk by default.
+    pub durability: Durability,
+    /// `auto.create.topics.enable`: whether a client that asks for an unknown topic gets it. On by default.
+    pub auto_create_topics: bool,
+    /// `num.partitions` of a topic whose creator does not say. 1 by default.
+    pub partitions_default: i32,
+    /// `socket.request.max.bytes`: a larger frame closes its connection. 100 MiB by default.
+    pub request_bytes_max: usize,
+    /// `max.connections` of one listener; one more is closed at once. 10,000 by default.
+    pub connections_max: usize,
+    /// `connections.max.idle.ms`: a connection without requests is closed. 10 minutes by default.
+    pub connection_idle_max: Duration,
+    /// Time for the rest of a frame once its first byte has come. 30 seconds by default.
+    pub frame_timeout: Duration,
+    /// `group.initial.rebalance.delay.ms`: how long the first members of a group wait for others. 0 by default.
+    pub group_initial_delay: Duration,
+    /// `group.min.session.timeout.ms`. 10 ms by default, so that tests need not wait.
+    pub session_timeout_min: Duration,
+    /// `group.max.session.timeout.ms`. 30 minutes by default.
+    pub session_timeout_max: Duration,
+    /// `group.max.size`: members of one group. 10,000 by default.
+    pub group_members_max: usize,
+    /// `log.retention.check.interval.ms`. 5 minutes by default.
+    pub retention_check: Duration,
+    /// Fetch sessions of one node; beyond, fetches are answered without one. 1,000 by default.
+    pub fetch_sessions_max: usize,
+    /// `partitions.max` of one topic. 10,000 by default.
+    pub topic_partitions_max: i32,
+    /// Settings of topics that do not say otherwise.
+    pub topic_defaults: TopicConfig,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Disk,
+            auto_create_topics: true,
+            partitions_default: 1,
+            request_bytes_max: 100 << 20,
+            connections_max: 10_000,
+            connection_idle_max: Duration::from_secs(600),
+            frame_timeout: Duration::from_secs(30),
+            group_initial_delay: Duration::ZERO,
+            session_timeout_min: Duration::from_millis(10),
+            session_timeout_max: Duration::from_secs(1800),
+            group_members_max: 10_000,
+            retention_check: Duration::from_secs(300),
+            fetch_sessions_max: 1_000,
+            topic_partitions_max: 10_000,
+            topic_defaults: TopicConfig::default(),
+        }
+    }
+}
+
+impl BrokerConfig {
+    /// Sets a property by its name in Apache Kafka's `server.properties`.
+    ///
+    /// # Errors
+    /// A sentence that names the property, the value and what is allowed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
+        match name {
+            "auto.create.topics.enable" => self.auto_create_topics = boolean(name, value)?,
+            "num.partitions" => self.partitions_default = number(name, value, 1, 10_000)? as i32,
+            "socket.request.max.bytes" => {
+                self.request_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
+            }
+            "max.connections" => self.connections_max = number(name, value, 1, 1_000_000)? as usize,
+            "connections.max.idle.ms" => self.connection_idle_max = ms(value)?,
+            "group.initial.rebalance.delay.ms" => self.group_initial_delay = ms(value)?,
+            "group.min.session.timeout.ms" => self.session_timeout_min = ms(value)?,
+            "group.max.session.timeout.ms" => self.session_timeout_max = ms(value)?,
+            "group.max.size" => self.group_members_max = number(name, value, 1, 1_000_000)? as usize,
+            "log.retention.check.interval.ms" => {
+                self.retention_check = ms(value)?.max(Duration::from_millis(1))
+            }
+            "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
+            "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
+            "log.segment.bytes" => self.topic_defaults.set("segment.bytes", value)?,
+            "log.roll.ms" => self.topic_defaults.set("segment.ms", value)?,
+            "message.max.bytes" => self.topic_defaults.set("max.message.bytes", value)?,
+            "log.message.timestamp.type" => self.topic_defaults.set("message.timestamp.type", value)?,
+            _ => return Err(format!("no broker property is called `{name}`")),
+        }
+        Ok(())
+    }
+}
+
+/// One setting of a topic.
+#[derive(Clone, Copy, Debug)]
+pub struct TopicSetting {
+    /// Kafka's name.
+    pub name: &'static str,
+    /// Kafka's type number in DescribeConfigs: 1 boolean, 2 string, 3 int, 5 long, 7 list.
+    pub kind: i8,
+    /// What it does.
+    pub text: &'static str,
+}
+
+/// Every setting a topic has here. Others are refused: a setting that has no effect would be a lie.
+pub const TOPIC_SETTINGS: &[TopicSetting] = &[
+    TopicSetting { name: "cleanup.policy", kind: 7, text: "How old records go: only `delete` exists here." },
+    TopicSetting {
+        name: "compression.type",
+        kind: 2,
+        text: "Only `producer`: batches are kept as they come.",
+    },
+    TopicSetting { name: "index.interval.bytes", kind: 3, text: "Bytes of log per index entry." },
+    TopicSetting { name: "max.message.bytes", kind: 3, text: "The largest batch." },
+    TopicSetting {
+        name: "message.timestamp.after.max.ms",
+        kind: 5,
+        text: "How far in the future a producer's timestamps may be.",
+    },
+    TopicSetting {
+        name: "message.timestamp.before.max.ms",
+        kind: 5,
+        text: "How far in the past a producer's timestamps may be.",
+    },
+    TopicSetting { name: "message.timestamp.type", kind: 2, text: "CreateTime or LogAppendTime." },
+    TopicSetting { name: "min.insync.replicas", kind: 3, text: "Only 1: nothing is replicated." },
+    TopicSetting { name: "retention.bytes", kind: 5, text: "Old segments go beyond so much; -1 keeps all." },
+    TopicSetting { name: "retention.ms", kind: 5, text: "Segments go when they are so old; -1 keeps all." },
+    TopicSetting { name: "segment.bytes", kind: 3, text: "A segment is closed before it grows beyond this." },
+    TopicSetting { name: "segment.ms", kind: 5, text: "A segment is closed after this time." },
+];
+
+/// Settings of a topic, as set: those that are not fall to the broker's defaults.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TopicConfig {
+    values: BTreeMap<String, String>,
+}
+
+impl TopicConfig {
+    /// Sets one by Kafka's name.
+    ///
+    /// # Errors
+    /// A sentence that names the setting, the value and what is allowed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let mut scratch = LogConfig::default();
+        apply(&mut scratch, name, value)?;
+        self.values.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// Values that were checked when they were set.
+    pub(crate) fn from_values(values: BTreeMap<String, String>) -> Self {
+        Self { values }
+    }
+
+    /// What was set.
+    pub fn values(&self) -> &BTreeMap<String, String> {
+        &self.values
+    }
+
+    /// The log's settings, these above `defaults`.
+    pub(crate) fn log_config(&self, defaults: &Self, durability: Durability) -> LogConfig {
+        let mut config = LogConfig {
+            visible: if durability == Durability::Disk { Visible::Synced } else { Visible::End },
+            ..LogConfig::default()
+        };
+        for (name, value) in defaults.values.iter().chain(&self.values) {
+            // Checked when it was set.
+            let _ = apply(&mut config, name, value);
+        }
+        config
+    }
+
+    /// The value in force, and whether it was set on the topic, on the broker, or nowhere.
+    pub(crate) fn effective(&self, name: &str, defaults: &Self) -> (String, ConfigSource) {
+        if let Some(value) = self.values.get(name) {
+            return (value.clone(), ConfigSource::Topic);
+        }
+        if let Some(value) = defaults.values.get(name) {
+            return (value.clone(), ConfigSource::Broker);
+        }
+        (default_text(name), ConfigSource::Default)
+    }
+}
+
+/// Where a topic's setting comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ConfigSource {
+    Topic,
+    Broker,
+    Default,
+}
+
+impl ConfigSource {
+    /// The number in DescribeConfigs.
+    pub(crate) const fn code(self) -> i8 {
+        match self {
+            Self::Topic => 1,
+            Self::Broker => 4,
+            Self::Default => 5,
+        }
+    }
+}
+
+fn default_text(name: &str) -> String {
+    let config = LogConfig::default();
+    match name {
+        "cleanup.policy" => "delete".into(),
+        "compression.type" => "producer".into(),
+        "index.interval.bytes" => config.index_interval_bytes.to_string(),
+        "max.message.bytes" => config.message_bytes_max.to_string(),
+        "message.timestamp.after.max.ms" => config.timestamp_after_max_ms.to_string(),
+        "message.timestamp.before.max.ms" => config.timestamp_before_max_ms.to_string(),
+        "message.timestamp.type" => "CreateTime".into(),
+        "min.insync.replicas" => "1".into(),
+        "retention.bytes" => config.retention_bytes.map_or_else(|| "-1".into(), |bytes| bytes.to_string()),
+        "retention.ms" => config.retention_ms.map_or_else(|| "-1".into(), |ms| ms.to_string()),
+        "segment.bytes" => config.segment_bytes.to_string(),
+        "segment.ms" => config.segment_ms.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Writes one setting into a log's configuration.
+fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> {
+    let only = |allowed: &str| {
+        if value == allowed { Ok(()) } else { Err(format!("{name}=`{value}`: only `{allowed}` exists here")) }
+    };
+    match name {
+        "cleanup.policy" => only("delete")?,
+        "compression.type" => only("producer")?,
+        "min.insync.replicas" => only("1")?,
+        "index.interval.bytes" => {
+            config.index_interval_bytes = number(name, value, 0, i64::from(i32::MAX))? as u32;
+        }
+        "max.message.bytes" => config.message_bytes_max = number(name, value, 0, i64::from(i32::MAX))? as u32,
+        "message.timestamp.after.max.ms" => config.timestamp_after_max_ms = number(name, value, 0, i64::MAX)?,
+        "message.timestamp.before.max.ms" => {
+            config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?
+        }
+        "message.timestamp.type" => {
+            config.timestamp_type = match value {
+                "CreateTime" => TimestampType::CreateTime,
+                "LogAppendTime" => TimestampType::LogAppendTime,
+                _ => return Err(format!("{name}=`{value}`: use CreateTime or LogAppendTime")),
+            };
+        }
+        "retention.bytes" => {
+            config.retention_bytes = u64::try_from(number(name, value, -1, i64::MAX)?).ok();
+        }
+        "retention.ms" => {
+            config.retention_ms = Some(number(name, value, -1, i64::MAX)?).filter(|ms| *ms >= 0);
+        }
+        "segment.bytes" => config.segment_bytes = number(name, value, 1024, i64::from(i32::MAX))? as u32,
+        "segment.ms" => config.segment_ms = number(name, value, 1, i64::MAX)?,
+        _ => return Err(format!("`{name}` is not a topic setting that has an effect here")),
+    }
+    Ok(())
+}
+
+fn number(name: &str, value: &str, min: i64, max: i64) -> Result<i64, String> {
+    match value.trim().parse::<i64>() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("{name}=`{value}`: not a whole number from {min} to {max}")),
+    }
+}
+
+fn boolean(name: &str, value: &str) -> Result<bool, String> {
+    match value.trim() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("{name}=`{value}`: neither true nor false")),
+    }
+}

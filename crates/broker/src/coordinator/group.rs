@@ -1,0 +1,541 @@
+//! One consumer group by the classic protocol: a state machine without clock, lock or socket.
+//!
+//! ```text
+//!   Empty --join--> Joining --all joined, or time over--> Syncing --leader's assignment--> Stable
+//!                      ^                                     |                               |
+//!                      +------------ join, leave, a session that runs out ------------------+
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ottla_protocol::ErrorCode;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// What a member is told when the group has formed.
+pub(crate) type JoinAnswer = Result<Joined, ErrorCode>;
+/// What a member is told when the leader has assigned.
+pub(crate) type SyncAnswer = Result<Synced, ErrorCode>;
+
+/// The answer to a join.
+#[derive(Clone, Debug)]
+pub(crate) struct Joined {
+    pub(crate) generation: i32,
+    pub(crate) protocol_type: String,
+    pub(crate) protocol: String,
+    pub(crate) leader: String,
+    pub(crate) member_id: String,
+    /// Everybody's id, instance id and subscription: for the leader only.
+    pub(crate) members: Vec<(String, Option<String>, Bytes)>,
+}
+
+/// The answer to a sync.
+#[derive(Clone, Debug)]
+pub(crate) struct Synced {
+    pub(crate) protocol_type: String,
+    pub(crate) protocol: String,
+    pub(crate) assignment: Bytes,
+}
+
+/// A request to join, its id already given.
+#[derive(Debug)]
+pub(crate) struct Join {
+    pub(crate) member_id: String,
+    pub(crate) instance_id: Option<String>,
+    pub(crate) client_id: String,
+    pub(crate) protocol_type: String,
+    /// Name and subscription, in order of preference.
+    pub(crate) protocols: Vec<(String, Bytes)>,
+    pub(crate) session_timeout: Duration,
+    pub(crate) rebalance_timeout: Duration,
+}
+
+/// Where a group is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// No members.
+    Empty,
+    /// Members join; those that do not by this time are out.
+    Joining { until: Instant },
+    /// The leader's assignment is waited for.
+    Syncing { until: Instant },
+    /// Everybody has an assignment.
+    Stable,
+}
+
+impl State {
+    /// Kafka's name for it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Joining { .. } => "PreparingRebalance",
+            Self::Syncing { .. } => "CompletingRebalance",
+            Self::Stable => "Stable",
+        }
+    }
+}
+
+/// A member.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) instance_id: Option<String>,
+    pub(crate) client_id: String,
+    protocols: Vec<(String, Bytes)>,
+    session_timeout: Duration,
+    rebalance_timeout: Duration,
+    heard_at: Instant,
+    pub(crate) assignment: Bytes,
+    joining: Option<oneshot::Sender<JoinAnswer>>,
+    syncing: Option<oneshot::Sender<SyncAnswer>>,
+}
+
+impl Member {
+    /// The subscription under a protocol.
+    pub(crate) fn metadata(&self, protocol: &str) -> Bytes {
+        self.protocols
+            .iter()
+            .find(|(name, _)| name == protocol)
+            .map(|(_, bytes)| bytes.clone())
+            .unwrap_or_default()
+    }
+}
+
+/// A group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) state: State,
+    pub(crate) generation: i32,
+    pub(crate) protocol_type: String,
+    pub(crate) protocol: String,
+    leader: Option<String>,
+    pub(crate) members: BTreeMap<String, Member>,
+    /// In the order of joining: the first is the leader.
+    order: Vec<String>,
+    /// Ids given to members that have not come back with them yet, and when they are forgotten.
+    pending: BTreeMap<String, Instant>,
+}
+
+impl Group {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: State::Empty,
+            generation: 0,
+            protocol_type: String::new(),
+            protocol: String::new(),
+            leader: None,
+            members: BTreeMap::new(),
+            order: Vec::new(),
+            pending: BTreeMap::new(),
+        }
+    }
+
+    /// Gives an id to a member that must come back with it (KIP-394).
+    pub(crate) fn expect(&mut self, now: Instant, member_id: String, session_timeout: Duration) {
+        self.pending.insert(member_id, now + session_timeout);
+    }
+
+    /// Whether a member of that id may join.
+    pub(crate) fn knows(&self, member_id: &str) -> bool {
+        self.members.contains_key(member_id) || self.pending.contains_key(member_id)
+    }
+
+    /// The member that has this instance id.
+    pub(crate) fn member_of_instance(&self, instance_id: &str) -> Option<String> {
+        let same = |member: &Member| member.instance_id.as_deref() == Some(instance_id);
+        self.members.iter().find(|(_, member)| same(member)).map(|(id, _)| id.clone())
+    }
+
+    /// A member joins. The answer comes when the group has formed.
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        join: Join,
+        answer: oneshot::Sender<JoinAnswer>,
+        initial_delay: Duration,
+        members_max: usize,
+    ) {
+        let Join {
+            member_id,
+            instance_id,
+            client_id,
+            protocol_type,
+            protocols,
+            session_timeout,
+            rebalance_timeout,
+        } = join;
+        if let Err(code) = self.may_join(&member_id, &protocol_type, &protocols, members_max) {
+            let _ = answer.send(Err(code));
+            return;
+        }
+        // The same instance under a new id: the old incarnation is fenced (KIP-345).
+        if let Some(instance_id) = &instance_id
+            && let Some(old) = self.member_of_instance(instance_id).filter(|old| *old != member_id)
+        {
+            self.remove(&old, ErrorCode::FencedInstanceId);
+        }
+        self.pending.remove(&member_id);
+        self.protocol_type = protocol_type;
+        let was_empty = self.members.is_empty();
+        let known = self.members.get_mut(&member_id);
+        let unchanged = known.as_ref().is_some_and(|member| member.protocols == protocols);
+        let is_leader = self.leader.as_deref() == Some(&member_id);
+        if let Some(member) = known {
+            member.protocols = protocols;
+            member.heard_at = now;
+            member.session_timeout = session_timeout;
+            member.rebalance_timeout = rebalance_timeout;
+            if let Some(old) = member.joining.replace(answer) {
+                // The member asked again on another connection; the first question is void.
+                let _ = old.send(Err(ErrorCode::UnknownMemberId));
+            }
+        } else {
+            self.order.push(member_id.clone());
+            let member = Member {
+                instance_id,
+                client_id,
+                protocols,
+                session_timeout,
+                rebalance_timeout,
+                heard_at: now,
+                assignment: Bytes::new(),
+                joining: Some(answer),
+                syncing: None,
+            };
+            self.members.insert(member_id.clone(), member);
+        }
+        match self.state {
+            State::Joining { .. } => {}
+            // A member that asks again with the same subscription gets the current generation, except for the leader,
+            // who asks because something has changed.
+            State::Syncing { .. } | State::Stable if unchanged && !is_leader => {
+                let joined = self.joined(&member_id);
+                self.answer_join(&member_id, Ok(joined));
+                return;
+            }
+            State::Empty | State::Syncing { .. } | State::Stable => {
+                let delay = if was_empty { initial_delay } else { self.rebalance_timeout() };
+                self.begin_joining(now, delay);
+            }
+        }
+        self.form_if_complete(now, was_empty && !initial_delay.is_zero());
+    }
+
+    fn may_join(
+        &self,
+        member_id: &str,
+        protocol_type: &str,
+        protocols: &[(String, Bytes)],
+        members_max: usize,
+    ) -> Result<(), ErrorCode> {
+        if protocol_type.is_empty() || protocols.is_empty() {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
+        if !self.members.contains_key(member_id) && self.members.len() >= members_max {
+            return Err(ErrorCode::GroupMaxSizeReached);
+        }
+        let others = || self.members.iter().filter(|(id, _)| *id != member_id).map(|(_, member)| member);
+        let common = protocols
+            .iter()
+            .any(|(name, _)| others().all(|member| member.protocols.iter().any(|(other, _)| other == name)));
+        if others().next().is_some() && (self.protocol_type != protocol_type || !common) {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
+        Ok(())
+    }
+
+    fn rebalance_timeout(&self) -> Duration {
+        self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default()
+    }
+
+    fn begin_joining(&mut self, now: Instant, limit: Duration) {
+        self.state = State::Joining { until: now + limit };
+        for member in self.members.values_mut() {
+            if let Some(syncing) = member.syncing.take() {
+                let _ = syncing.send(Err(ErrorCode::RebalanceInProgress));
+            }
+        }
+    }
+
+    /// Forms the group when everybody has joined.
+    fn form_if_complete(&mut self, now: Instant, wait_for_more: bool) {
+        let complete =
+            self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
+        if matches!(self.state, State::Joining { .. }) && complete && !wait_for_more {
+            self.form(now);
+        }
+    }
+
+    /// Those who have joined are the group now.
+    fn form(&mut self, now: Instant) {
+        let absent: Vec<String> = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.joining.is_none())
+            .map(|(id, _)| id.clone())
+            .collect();
+        for member_id in absent {
+            self.remove(&member_id, ErrorCode::UnknownMemberId);
+        }
+        self.generation += 1;
+        if self.members.is_empty() {
+            self.state = State::Empty;
+            self.leader = None;
+            return;
+        }
+        self.protocol = self.choose_protocol();
+        if self.leader.as_ref().is_none_or(|leader| !self.members.contains_key(leader)) {
+            self.leader = self.order.first().cloned();
+        }
+        self.state = State::Syncing { until: now + self.rebalance_timeout() };
+        let ids: Vec<String> = self.members.keys().cloned().collect();
+        for member_id in ids {
+            let joined = self.joined(&member_id);
+            if let Some(member) = self.members.get_mut(&member_id) {
+                member.heard_at = now;
+                member.assignment = Bytes::new();
+            }
+            self.answer_join(&member_id, Ok(joined));
+        }
+    }
+
+    /// The protocol that everybody knows and most prefer.
+    fn choose_protocol(&self) -> String {
+        let known_to_all = |name: &str| {
+            self.members.values().all(|member| member.protocols.iter().any(|(other, _)| other == name))
+        };
+        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+        for member in self.members.values() {
+            if let Some((name, _)) = member.protocols.iter().find(|(name, _)| known_to_all(name)) {
+                *votes.entry(name).or_default() += 1;
+            }
+        }
+        votes.into_iter().max_by_key(|(_, count)| *count).map(|(name, _)| name.to_owned()).unwrap_or_default()
+    }
+
+    fn joined(&self, member_id: &str) -> Joined {
+        let leader = self.leader.clone().unwrap_or_default();
+        let members = if leader == member_id {
+            let of = |(id, member): (&String, &Member)| {
+                (id.clone(), member.instance_id.clone(), member.metadata(&self.protocol))
+            };
+            self.members.iter().map(of).collect()
+        } else {
+            Vec::new()
+        };
+        Joined {
+            generation: self.generation,
+            protocol_type: self.protocol_type.clone(),
+            protocol: self.protocol.clone(),
+            leader,
+            member_id: member_id.to_owned(),
+            members,
+        }
+    }
+
+    fn answer_join(&mut self, member_id: &str, answer: JoinAnswer) {
+        if let Some(joining) = self.members.get_mut(member_id).and_then(|member| member.joining.take()) {
+            let _ = joining.send(answer);
+        }
+    }
+
+    /// What speaks against a request of a member under a generation.
+    pub(crate) fn check(
+        &self,
+        member_id: &str,
+        instance_id: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
+        if let Some(instance_id) = instance_id
+            && let Some(current) = self.member_of_instance(instance_id)
+            && current != member_id
+        {
+            return Err(ErrorCode::FencedInstanceId);
+        }
+        if !self.members.contains_key(member_id) {
+            return Err(ErrorCode::UnknownMemberId);
+        }
+        if generation != self.generation {
+            return Err(ErrorCode::IllegalGeneration);
+        }
+        Ok(())
+    }
+
+    /// A member asks for its assignment; the leader brings everybody's.
+    pub(crate) fn sync(
+        &mut self,
+        now: Instant,
+        member_id: &str,
+        assignments: Vec<(String, Bytes)>,
+        answer: oneshot::Sender<SyncAnswer>,
+    ) {
+        match self.state {
+            State::Empty => drop(answer.send(Err(ErrorCode::UnknownMemberId))),
+            State::Joining { .. } => drop(answer.send(Err(ErrorCode::RebalanceInProgress))),
+            State::Stable => {
+                let synced = self.synced(member_id);
+                let _ = answer.send(Ok(synced));
+            }
+            State::Syncing { .. } => {
+                if let Some(member) = self.members.get_mut(member_id) {
+                    member.heard_at = now;
+                    member.syncing = Some(answer);
+                }
+                if self.leader.as_deref() == Some(member_id) {
+                    self.assign(now, assignments);
+                }
+            }
+        }
+    }
+
+    fn assign(&mut self, now: Instant, assignments: Vec<(String, Bytes)>) {
+        for (member_id, assignment) in assignments {
+            if let Some(member) = self.members.get_mut(&member_id) {
+                // Copied: a slice would keep the leader's whole request in memory.
+                member.assignment = Bytes::copy_from_slice(&assignment);
+            }
+        }
+        self.state = State::Stable;
+        let ids: Vec<String> = self.members.keys().cloned().collect();
+        for member_id in ids {
+            let synced = self.synced(&member_id);
+            if let Some(member) = self.members.get_mut(&member_id)
+                && let Some(syncing) = member.syncing.take()
+            {
+                member.heard_at = now;
+                let _ = syncing.send(Ok(synced));
+            }
+        }
+    }
+
+    fn synced(&self, member_id: &str) -> Synced {
+        Synced {
+            protocol_type: self.protocol_type.clone(),
+            protocol: self.protocol.clone(),
+            assignment: self
+                .members
+                .get(member_id)
+                .map(|member| member.assignment.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// A sign of life, already checked.
+    pub(crate) fn heartbeat(&mut self, now: Instant, member_id: &str) -> Result<(), ErrorCode> {
+        self.hear(now, member_id);
+        match self.state {
+            State::Joining { .. } => Err(ErrorCode::RebalanceInProgress),
+            State::Empty => Err(ErrorCode::UnknownMemberId),
+            State::Syncing { .. } | State::Stable => Ok(()),
+        }
+    }
+
+    /// Any request of a member shows that it lives.
+    pub(crate) fn hear(&mut self, now: Instant, member_id: &str) {
+        if let Some(member) = self.members.get_mut(member_id) {
+            member.heard_at = now;
+        }
+    }
+
+    /// A member leaves.
+    pub(crate) fn leave(&mut self, now: Instant, member_id: &str) -> Result<(), ErrorCode> {
+        if self.pending.remove(member_id).is_some() {
+            self.form_if_complete(now, false);
+            return Ok(());
+        }
+        if !self.members.contains_key(member_id) {
+            return Err(ErrorCode::UnknownMemberId);
+        }
+        self.remove(member_id, ErrorCode::UnknownMemberId);
+        self.rebalance(now);
+        Ok(())
+    }
+
+    /// Takes a member out; whatever it waits for is answered with `code`.
+    fn remove(&mut self, member_id: &str, code: ErrorCode) {
+        self.order.retain(|id| id != member_id);
+        if let Some(member) = self.members.remove(member_id) {
+            if let Some(joining) = member.joining {
+                let _ = joining.send(Err(code));
+            }
+            if let Some(syncing) = member.syncing {
+                let _ = syncing.send(Err(code));
+            }
+        }
+    }
+
+    /// The members have changed: those that are left join again.
+    fn rebalance(&mut self, now: Instant) {
+        match self.state {
+            State::Empty => {}
+            State::Joining { .. } => self.form_if_complete(now, false),
+            State::Syncing { .. } | State::Stable => {
+                let limit = self.rebalance_timeout();
+                self.begin_joining(now, limit);
+                if self.members.is_empty() {
+                    self.form(now);
+                }
+            }
+        }
+    }
+
+    /// Does what time asks for, and says when to look again.
+    pub(crate) fn tick(&mut self, now: Instant) -> Option<Instant> {
+        self.pending.retain(|_, until| *until > now);
+        // Who waits for an answer is not silent.
+        let silent: Vec<String> = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.joining.is_none() && member.syncing.is_none())
+            .filter(|(_, member)| member.heard_at + member.session_timeout <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for member_id in &silent {
+            tracing::debug!(member_id, "session ran out");
+            self.remove(member_id, ErrorCode::UnknownMemberId);
+        }
+        if !silent.is_empty() {
+            self.rebalance(now);
+        }
+        match self.state {
+            State::Joining { until } if until <= now => self.form(now),
+            State::Joining { .. } => self.form_if_complete(now, !self.initial_wait_over(now)),
+            State::Syncing { until } if until <= now => {
+                // The leader has not assigned in time: without it, those that waited join again.
+                if let Some(leader) = self.leader.clone() {
+                    self.remove(&leader, ErrorCode::UnknownMemberId);
+                }
+                self.rebalance(now);
+            }
+            State::Empty | State::Syncing { .. } | State::Stable => {}
+        }
+        self.next_deadline()
+    }
+
+    /// The first generation waits for its full delay (`group.initial.rebalance.delay.ms`).
+    fn initial_wait_over(&self, now: Instant) -> bool {
+        match self.state {
+            State::Joining { until } => self.generation > 0 || until <= now,
+            State::Empty | State::Syncing { .. } | State::Stable => true,
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let sessions = self
+            .members
+            .values()
+            .filter(|member| member.joining.is_none() && member.syncing.is_none())
+            .map(|member| member.heard_at + member.session_timeout);
+        let state = match self.state {
+            State::Joining { until } | State::Syncing { until } => Some(until),
+            State::Empty | State::Stable => None,
+        };
+        sessions.chain(self.pending.values().copied()).chain(state).min()
+    }
+
+    /// Whether nothing would be lost by forgetting it.
+    pub(crate) fn is_forgettable(&self) -> bool {
+        self.members.is_empty() && self.pending.is_empty()
+    }
+}

@@ -1,0 +1,263 @@
+//! Every group of the cluster, and the task that watches their time.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::group::{Group, Join, JoinAnswer, Member, State, SyncAnswer};
+use crate::config::BrokerConfig;
+
+/// The groups.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    by_id: Mutex<BTreeMap<String, Group>>,
+    rng: Mutex<fastrand::Rng>,
+    /// Told when a deadline may have come nearer.
+    changed: Notify,
+    initial_delay: Duration,
+    session_timeouts: (Duration, Duration),
+    members_max: usize,
+}
+
+/// A group as ListGroups and DescribeGroups tell it.
+#[derive(Clone, Debug)]
+pub(crate) struct Description {
+    pub(crate) state: &'static str,
+    pub(crate) protocol_type: String,
+    pub(crate) protocol: String,
+    pub(crate) members: Vec<MemberDescription>,
+}
+
+/// A member as DescribeGroups tells it.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberDescription {
+    pub(crate) id: String,
+    pub(crate) instance_id: Option<String>,
+    pub(crate) client_id: String,
+    pub(crate) metadata: bytes::Bytes,
+    pub(crate) assignment: bytes::Bytes,
+}
+
+/// What JoinGroup does at once.
+pub(crate) enum Joining {
+    /// The answer comes.
+    Wait(oneshot::Receiver<JoinAnswer>),
+    /// The member must come back with this id.
+    ComeBackAs(String),
+    /// No.
+    Refused(ErrorCode),
+}
+
+impl Groups {
+    pub(crate) fn new(config: &BrokerConfig, rng: fastrand::Rng) -> Self {
+        Self {
+            by_id: Mutex::default(),
+            rng: Mutex::new(rng),
+            changed: Notify::new(),
+            initial_delay: config.group_initial_delay,
+            session_timeouts: (config.session_timeout_min, config.session_timeout_max),
+            members_max: config.group_members_max,
+        }
+    }
+
+    /// Watches sessions and rebalances. Runs until dropped.
+    pub(crate) async fn keep_time(&self) {
+        loop {
+            let next = self.tick(Instant::now());
+            let timer = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => {}
+                () = timer => {}
+            }
+        }
+    }
+
+    fn tick(&self, now: Instant) -> Option<Instant> {
+        let mut groups = self.lock();
+        let next = groups.values_mut().filter_map(|group| group.tick(now)).min();
+        groups.retain(|_, group| !group.is_forgettable() || group.generation > 0);
+        next
+    }
+
+    /// A member wants to join. `must_come_back`: it is new enough to be given an id first (version 4 on).
+    pub(crate) fn join(&self, group_id: &str, mut join: Join, must_come_back: bool) -> Joining {
+        if group_id.is_empty() {
+            return Joining::Refused(ErrorCode::InvalidGroupId);
+        }
+        let (min, max) = self.session_timeouts;
+        if !(min..=max).contains(&join.session_timeout) {
+            return Joining::Refused(ErrorCode::InvalidSessionTimeout);
+        }
+        let now = Instant::now();
+        let mut groups = self.lock();
+        let group = groups.entry(group_id.to_owned()).or_insert_with(Group::new);
+        if join.member_id.is_empty() {
+            join.member_id = self.new_member_id(&join);
+            if must_come_back && join.instance_id.is_none() {
+                group.expect(now, join.member_id.clone(), join.session_timeout);
+                self.changed.notify_one();
+                return Joining::ComeBackAs(join.member_id);
+            }
+        } else if !group.knows(&join.member_id) {
+            return Joining::Refused(ErrorCode::UnknownMemberId);
+        }
+        let (answer, receiver) = oneshot::channel();
+        group.join(now, join, answer, self.initial_delay, self.members_max);
+        self.changed.notify_one();
+        Joining::Wait(receiver)
+    }
+
+    fn new_member_id(&self, join: &Join) -> String {
+        let name = join.instance_id.as_deref().unwrap_or(&join.client_id);
+        let random = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u128(..);
+        format!("{name}-{random:032x}")
+    }
+
+    /// A member asks for its assignment.
+    pub(crate) fn sync(
+        &self,
+        group_id: &str,
+        member_id: &str,
+        instance_id: Option<&str>,
+        generation: i32,
+        assignments: Vec<(String, bytes::Bytes)>,
+    ) -> Result<oneshot::Receiver<SyncAnswer>, ErrorCode> {
+        let receiver = self.with(group_id, |group| {
+            group.check(member_id, instance_id, generation)?;
+            let (answer, receiver) = oneshot::channel();
+            group.sync(Instant::now(), member_id, assignments, answer);
+            Ok(receiver)
+        })?;
+        self.changed.notify_one();
+        Ok(receiver)
+    }
+
+    /// A sign of life.
+    pub(crate) fn heartbeat(
+        &self,
+        group_id: &str,
+        member_id: &str,
+        instance_id: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
+        self.with(group_id, |group| {
+            group.check(member_id, instance_id, generation)?;
+            group.heartbeat(Instant::now(), member_id)
+        })
+    }
+
+    /// A member leaves, by id or by instance id.
+    pub(crate) fn leave(
+        &self,
+        group_id: &str,
+        member_id: &str,
+        instance_id: Option<&str>,
+    ) -> Result<(), ErrorCode> {
+        let result = self.with(group_id, |group| {
+            let member_id = match instance_id {
+                Some(instance_id) => {
+                    let current = group.member_of_instance(instance_id).ok_or(ErrorCode::UnknownMemberId)?;
+                    if !member_id.is_empty() && member_id != current {
+                        return Err(ErrorCode::FencedInstanceId);
+                    }
+                    current
+                }
+                None => member_id.to_owned(),
+            };
+            group.leave(Instant::now(), &member_id)
+        });
+        self.changed.notify_one();
+        result
+    }
+
+    /// Whether offsets may be committed by this member under this generation; below 0, by anybody while the group is
+    /// empty.
+    pub(crate) fn check_commit(
+        &self,
+        group_id: &str,
+        member_id: &str,
+        instance_id: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
+        let mut groups = self.lock();
+        let Some(group) = groups.get_mut(group_id).filter(|group| !group.members.is_empty()) else {
+            return if generation < 0 { Ok(()) } else { Err(ErrorCode::IllegalGeneration) };
+        };
+        if generation < 0 && member_id.is_empty() {
+            return Err(ErrorCode::UnknownMemberId);
+        }
+        group.check(member_id, instance_id, generation)?;
+        group.hear(Instant::now(), member_id);
+        match group.state {
+            State::Syncing { .. } => Err(ErrorCode::RebalanceInProgress),
+            State::Empty | State::Joining { .. } | State::Stable => Ok(()),
+        }
+    }
+
+    /// What is known of a group that has, or had, members.
+    pub(crate) fn describe(&self, group_id: &str) -> Option<Description> {
+        self.lock().get(group_id).map(describe)
+    }
+
+    /// Every group that has, or had, members.
+    pub(crate) fn list(&self) -> Vec<(String, Description)> {
+        self.lock().iter().map(|(id, group)| (id.clone(), describe(group))).collect()
+    }
+
+    /// Forgets a group without members.
+    pub(crate) fn delete(&self, group_id: &str) -> Result<bool, ErrorCode> {
+        let mut groups = self.lock();
+        match groups.get(group_id) {
+            Some(group) if !group.members.is_empty() => Err(ErrorCode::NonEmptyGroup),
+            Some(_) => {
+                groups.remove(group_id);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Forgets a group's members, as when its coordinator moves: they find the new one and join again.
+    pub(crate) fn unload(&self, group_id: &str) {
+        self.lock().remove(group_id);
+    }
+
+    fn with<T>(
+        &self,
+        group_id: &str,
+        act: impl FnOnce(&mut Group) -> Result<T, ErrorCode>,
+    ) -> Result<T, ErrorCode> {
+        act(self.lock().get_mut(group_id).ok_or(ErrorCode::UnknownMemberId)?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Group>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn describe(group: &Group) -> Description {
+    let stable = group.state == State::Stable;
+    let member = |(id, member): (&String, &Member)| MemberDescription {
+        id: id.clone(),
+        instance_id: member.instance_id.clone(),
+        client_id: member.client_id.clone(),
+        metadata: if stable { member.metadata(&group.protocol) } else { bytes::Bytes::new() },
+        assignment: if stable { member.assignment.clone() } else { bytes::Bytes::new() },
+    };
+    Description {
+        state: group.state.name(),
+        protocol_type: group.protocol_type.clone(),
+        protocol: if stable { group.protocol.clone() } else { String::new() },
+        members: group.members.iter().map(member).collect(),
+    }
+}

@@ -1,0 +1,5 @@
+//! Coordination: consumer groups and their offsets.
+
+pub(crate) mod group;
+pub(crate) mod groups;
+pub(crate) mod offsets;

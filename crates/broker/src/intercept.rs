@@ -1,0 +1,66 @@
+//! Faults on request: fail, delay or cut the next requests of an API.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ottla_protocol::{ApiKey, ErrorCode};
+
+/// What happens to an intercepted request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// It is not carried out; every part of the answer carries this error.
+    Fail(ErrorCode),
+    /// It is carried out after this time.
+    Delay(Duration),
+    /// It is not carried out and its connection is closed.
+    Cut,
+    /// It is carried out and its connection is closed instead of an answer.
+    CutAfter,
+}
+
+#[derive(Debug)]
+struct Rule {
+    api: ApiKey,
+    node: Option<i32>,
+    left: u32,
+    fault: Fault,
+}
+
+/// The faults that wait for their requests.
+#[derive(Debug, Default)]
+pub(crate) struct Intercepts {
+    rules: Mutex<Vec<Rule>>,
+}
+
+impl Intercepts {
+    /// Adds a fault for the next `count` requests of `api`, at one node or at any.
+    pub(crate) fn add(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {
+        if count > 0 {
+            self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(Rule {
+                api,
+                node,
+                left: count,
+                fault,
+            });
+        }
+    }
+
+    /// The fault for a request, if one waits for it; the oldest first.
+    pub(crate) fn take(&self, api: ApiKey, node: i32) -> Option<Fault> {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let at =
+            rules.iter().position(|rule| rule.api == api && rule.node.is_none_or(|wanted| wanted == node))?;
+        let rule = &mut rules[at];
+        rule.left -= 1;
+        let fault = rule.fault;
+        if rule.left == 0 {
+            rules.remove(at);
+        }
+        Some(fault)
+    }
+
+    /// Forgets every fault.
+    pub(crate) fn clear(&self) {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

@@ -1,0 +1,172 @@
+//! One partition: a lock around its log, who leads it, and the sync that makes appends durable.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_log::{Log, PendingSync, Synced, Tail};
+use ottla_protocol::ErrorCode;
+
+use crate::config::Durability;
+
+/// No node leads the partition.
+pub(crate) const NO_LEADER: i32 = -1;
+
+/// A partition of a topic.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) topic: Arc<str>,
+    pub(crate) index: i32,
+    log: Mutex<Log>,
+    tail: Tail,
+    leader: AtomicI32,
+    leader_epoch: AtomicI32,
+    /// Whether a sync is under way or about to be.
+    syncing: AtomicBool,
+    /// Whether it was deleted; requests that still hold it are told.
+    deleted: AtomicBool,
+}
+
+impl Partition {
+    pub(crate) fn new(topic: Arc<str>, index: i32, log: Log, leader: i32) -> Arc<Self> {
+        let epoch = log.latest_epoch().map_or(0, |epoch| epoch + 1);
+        Arc::new(Self {
+            topic,
+            index,
+            tail: log.tail().clone(),
+            log: Mutex::new(log),
+            leader: AtomicI32::new(leader),
+            leader_epoch: AtomicI32::new(epoch),
+            syncing: AtomicBool::new(false),
+            deleted: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Grows with what consumers may see.
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// The offset up to which consumers may read.
+    pub(crate) fn high_watermark(&self) -> i64 {
+        self.tail.visible()
+    }
+
+    pub(crate) fn leader(&self) -> i32 {
+        self.leader.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn leader_epoch(&self) -> i32 {
+        self.leader_epoch.load(Ordering::Acquire)
+    }
+
+    /// Makes `node` the leader, in a new epoch; whoever waits for records here looks around.
+    pub(crate) fn lead(&self, node: i32) {
+        if self.leader.swap(node, Ordering::AcqRel) != node {
+            self.leader_epoch.fetch_add(1, Ordering::AcqRel);
+            self.tail.wake_all();
+        }
+    }
+
+    /// What a request for this partition at `node` under the client's `epoch` (-1: unknown) is told, if not answered.
+    pub(crate) fn check_leader(&self, node: i32, epoch: i32) -> Result<(), ErrorCode> {
+        if self.deleted.load(Ordering::Acquire) {
+            return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        if self.leader() != node {
+            return Err(ErrorCode::NotLeaderOrFollower);
+        }
+        match epoch.cmp(&self.leader_epoch()) {
+            _ if epoch < 0 => Ok(()),
+            std::cmp::Ordering::Less => Err(ErrorCode::FencedLeaderEpoch),
+            std::cmp::Ordering::Greater => Err(ErrorCode::UnknownLeaderEpoch),
+            std::cmp::Ordering::Equal => Ok(()),
+        }
+    }
+
+    pub(crate) fn delete(&self) {
+        self.deleted.store(true, Ordering::Release);
+        self.tail.close();
+        self.tail.wake_all();
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Starts making what was appended durable, unless that is under way. Many appends share one sync.
+    pub(crate) fn start_sync(self: &Arc<Self>, durability: Durability, syncer: Syncer) {
+        if durability != Durability::Disk || self.syncing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let partition = self.clone();
+        match syncer {
+            Syncer::Thread => {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a sync blocks; only production uses this one"
+                )]
+                tokio::task::spawn_blocking(move || while partition.sync_once() {});
+            }
+            Syncer::Inline(delay) => {
+                tokio::spawn(async move {
+                    loop {
+                        tokio::time::sleep(delay).await;
+                        if !partition.sync_once() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// One sync; `true` if something came in meanwhile.
+    fn sync_once(&self) -> bool {
+        let pending = self.log().pending_sync();
+        if let Some(pending) = pending {
+            let synced = pending.run();
+            if let Err(error) = self.log().sync_done(synced) {
+                tracing::error!(%error, topic = %self.topic, partition = self.index, "sync failed");
+                self.tail.wake_all();
+            }
+        }
+        self.syncing.store(false, Ordering::Release);
+        // An append between the sync and the store above found `syncing` set and left the work to us.
+        self.log().pending_sync().is_some() && !self.syncing.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// Where syncs run.
+#[derive(Clone, Copy, Debug)]
+pub enum Syncer {
+    /// On the runtime's threads for blocking work.
+    Thread,
+    /// In the caller's thread after a virtual delay: for simulations.
+    Inline(Duration),
+}
+
+impl Syncer {
+    /// Runs one sync and waits for it.
+    pub(crate) async fn run(self, pending: PendingSync) -> Synced {
+        match self {
+            Self::Thread => {
+                #[expect(clippy::disallowed_methods, reason = "a sync blocks; only production uses this one")]
+                let running = tokio::task::spawn_blocking(move || pending.run());
+                match running.await {
+                    Ok(synced) => synced,
+                    // The runtime is shutting down: nobody is left to be answered.
+                    Err(_) => std::future::pending().await,
+                }
+            }
+            Self::Inline(delay) => {
+                tokio::time::sleep(delay).await;
+                pending.run()
+            }
+        }
+    }
+}

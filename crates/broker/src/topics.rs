@@ -1,0 +1,72 @@
+//! Topics: their names, ids, partitions and settings, kept in a journal of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ottla_protocol::{ErrorCode, Uuid};
+use serde::{Deserialize, Serialize};
+
+use crate::config::TopicConfig;
+use crate::partition::Partition;
+
+/// A topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: Uuid,
+    pub(crate) config: TopicConfig,
+    pub(crate) partitions: Vec<Arc<Partition>>,
+}
+
+/// What the journal keeps of a topic, as JSON: the file can be read by people too.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct TopicRecord {
+    /// Of this record's form; a larger one was written by a later version of this program.
+    pub(crate) version: u32,
+    pub(crate) id: String,
+    pub(crate) partitions: i32,
+    pub(crate) configs: BTreeMap<String, String>,
+}
+
+/// The form written now.
+pub(crate) const TOPIC_RECORD_VERSION: u32 = 1;
+
+/// Longest topic name, Kafka's.
+const NAME_BYTES_MAX: usize = 249;
+
+/// Whether a name may be a topic's, and so part of a path: letters, digits, `.`, `_`, `-`, and not `.` or `..`.
+pub(crate) fn check_name(name: &str) -> Result<(), (ErrorCode, String)> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let reason = if name.is_empty() {
+        "a topic name must not be empty".to_owned()
+    } else if name.len() > NAME_BYTES_MAX {
+        format!("a topic name has at most {NAME_BYTES_MAX} characters, this one {}", name.len())
+    } else if name == "." || name == ".." {
+        format!("`{name}` cannot be a topic name")
+    } else if let Some(bad) = name.chars().find(|c| !u8::try_from(*c).is_ok_and(fits)) {
+        format!("a topic name has letters, digits, `.`, `_` and `-`; this one has {bad:?}")
+    } else {
+        return Ok(());
+    };
+    Err((ErrorCode::InvalidTopicException, reason))
+}
+
+/// The directory of a partition. The name was checked; no number or dash in it makes two partitions share one.
+pub(crate) fn partition_dir(topic: &str, partition: i32) -> String {
+    format!("{topic}-{partition}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_be_paths_or_surprise_are_refused() {
+        for bad in ["", ".", "..", "../../etc", "a/b", "a\\b", "a\0b", "a b", "ä", "a\n", &"x".repeat(250)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+        for good in ["a", "orders.eu-1_x", "...", "CON", &"x".repeat(249)] {
+            check_name(good).unwrap_or_else(|(_, reason)| panic!("{reason}"));
+        }
+    }
+}

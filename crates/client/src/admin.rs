@@ -1,0 +1,1 @@
+//! Topics, groups and offsets, seen from above.

@@ -1,0 +1,60 @@
+//! Waiting in threads that have no runtime.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Parks the thread until `done` says so, looking again after each notification; `false` when `timeout` has passed.
+pub(crate) fn wait_until(timeout: Duration, notify: &Notify, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        // Registered before looking: a notification between the look and the wait is not lost.
+        let mut notified = pin!(notify.notified());
+        notified.as_mut().enable();
+        if done() {
+            return true;
+        }
+        loop {
+            if notified.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(()) {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return done();
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+}
+
+/// Runs a future to its end on the calling thread, at most until `timeout`. The future must not need a runtime.
+pub(crate) fn block_on<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(value);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
+    }
+}

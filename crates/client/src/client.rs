@@ -1,0 +1,133 @@
+//! The handle that producers, consumers and admins of one cluster share.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::engine::{Command, Engine};
+use crate::error::Error;
+use crate::net::connector::{Connector, TcpConnector};
+use crate::produce::Produce;
+
+/// A client of one cluster: one engine thread, shared by every producer, consumer and admin made from it.
+///
+/// Cheap to clone. The engine stops when the last handle is gone; what is then still queued is reported as failed,
+/// so [`Producer::flush`](crate::Producer::flush) first.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Arc<Config>,
+    produce: Arc<Produce>,
+    commands: Mutex<Option<mpsc::UnboundedSender<Command>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Client {
+    /// A client with a thread of its own, over TCP.
+    ///
+    /// Connects when there is something to do: an unreachable broker shows in the first call, not here.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for contradictions and bad addresses, or when the system gives no thread.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let connector = TcpConnector {
+            send_buffer_bytes: config.send_buffer_bytes,
+            receive_buffer_bytes: config.receive_buffer_bytes,
+        };
+        Self::with_connector(config, Arc::new(connector))
+    }
+
+    /// A client with a thread of its own, over connections of the caller's making.
+    pub fn with_connector(config: Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
+        let (client, engine) = Self::with_engine(config, connector, fastrand::Rng::new().u64(..))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Config(format!("no runtime for the engine: {error}")))?;
+        let run = move || {
+            if let Err(error) = runtime.block_on(engine.run()) {
+                tracing::error!(%error, "the engine stopped");
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("ottla-engine".into())
+            .spawn(run)
+            .map_err(|error| Error::Config(format!("no thread for the engine: {error}")))?;
+        *client.shared.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(client)
+    }
+
+    /// A client whose engine the caller runs: the seam of tests and simulation. `seed` decides every random choice.
+    pub fn with_engine(
+        config: Config,
+        connector: Arc<dyn Connector>,
+        seed: u64,
+    ) -> Result<(Self, Engine), Error> {
+        config.validate()?;
+        let config = Arc::new(config);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let produce = Produce::new(config.clone(), rng.fork());
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let engine = Engine::new(config.clone(), connector, produce.clone(), receiver, rng);
+        // Addresses are checked now, not in a thread that nobody listens to.
+        crate::cluster::brokers::check_addresses(&config.bootstrap_servers)?;
+        let shared =
+            Shared { config, produce, commands: Mutex::new(Some(commands)), thread: Mutex::new(None) };
+        Ok((Self { shared: Arc::new(shared) }, engine))
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.shared.config
+    }
+
+    pub(crate) fn produce(&self) -> &Arc<Produce> {
+        &self.shared.produce
+    }
+
+    /// Runs `work` in the engine and waits for its result. Dropping the future lets the work run on.
+    pub(crate) async fn run<T, F, W>(&self, work: W) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+        W: FnOnce(Rc<Cluster>) -> F + Send + 'static,
+    {
+        let (answer, received) = oneshot::channel();
+        self.start(|cluster| async move {
+            let _ = answer.send(work(cluster).await);
+        });
+        received.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Starts `work` in the engine and does not wait; it is dropped unrun when the engine has stopped.
+    pub(crate) fn start<F, W>(&self, work: W)
+    where
+        F: Future<Output = ()> + 'static,
+        W: FnOnce(Rc<Cluster>) -> F + Send + 'static,
+    {
+        let commands = self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(commands) = &*commands {
+            let _ = commands.send(Box::new(|cluster| Box::pin(work(cluster))));
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closing the channel ends the engine; its thread ends soon after, without being waited for by itself.
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Connections to brokers: one per broker and lane, opened when first needed, reopened with backoff.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::messages::metadata::MetadataResponse;
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::net::connection::Connection;
+use crate::net::connector::Connector;
+
+/// The port of a bootstrap server that names none.
+const DEFAULT_PORT: u16 = 9092;
+
+/// What a connection is used for: a long poll in one lane delays nothing in another.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lane {
+    Control,
+    Fetch,
+    Group,
+    Produce,
+}
+
+const LANES: usize = 4;
+
+/// Every broker that is known, by node id, and the bootstrap servers.
+#[derive(Debug)]
+pub(crate) struct Brokers {
+    config: Arc<Config>,
+    connector: ConnectorRef,
+    bootstrap: Vec<Rc<Peer>>,
+    nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
+    rng: RefCell<fastrand::Rng>,
+    last_failure: RefCell<String>,
+}
+
+struct ConnectorRef(Arc<dyn Connector>);
+
+impl std::fmt::Debug for ConnectorRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connector")
+    }
+}
+
+#[derive(Debug)]
+struct Peer {
+    host: String,
+    port: u16,
+    lanes: [tokio::sync::Mutex<Slot>; LANES],
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    connection: Option<Rc<Connection>>,
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+impl Peer {
+    fn new(host: String, port: u16) -> Rc<Self> {
+        Rc::new(Self { host, port, lanes: std::array::from_fn(|_| tokio::sync::Mutex::default()) })
+    }
+}
+
+impl Brokers {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        connector: Arc<dyn Connector>,
+        rng: fastrand::Rng,
+    ) -> Result<Self, Error> {
+        let bootstrap = parse_addresses(&config.bootstrap_servers)?;
+        let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect();
+        Ok(Self {
+            config,
+            connector: ConnectorRef(connector),
+            bootstrap,
+            nodes: RefCell::default(),
+            rng: RefCell::new(rng),
+            last_failure: RefCell::new("not tried yet".into()),
+        })
+    }
+
+    /// Takes over the brokers of a metadata response; one that has moved gets fresh connections.
+    pub(crate) fn merge(&self, response: &MetadataResponse) {
+        let mut nodes = self.nodes.borrow_mut();
+        for broker in &response.brokers {
+            let port = broker.port as u16;
+            let moved =
+                nodes.get(&broker.node_id).is_none_or(|peer| peer.host != broker.host || peer.port != port);
+            if moved {
+                nodes.insert(broker.node_id, Peer::new(broker.host.clone(), port));
+            }
+        }
+        if !response.brokers.is_empty() {
+            nodes.retain(|id, _| response.brokers.iter().any(|broker| broker.node_id == *id));
+        }
+    }
+
+    pub(crate) fn knows(&self, node: i32) -> bool {
+        self.nodes.borrow().contains_key(&node)
+    }
+
+    /// Takes over where one broker is, as a coordinator's lookup says it.
+    pub(crate) fn learn(&self, node: i32, host: &str, port: u16) {
+        let mut nodes = self.nodes.borrow_mut();
+        if nodes.get(&node).is_none_or(|peer| peer.host != host || peer.port != port) {
+            nodes.insert(node, Peer::new(host.to_owned(), port));
+        }
+    }
+
+    /// The connection to a broker in a lane, opened if there is none. Waits out the backoff after a failure.
+    pub(crate) async fn connection(&self, node: i32, lane: Lane) -> Result<Rc<Connection>, Error> {
+        let peer = self.nodes.borrow().get(&node).cloned();
+        let peer = peer.ok_or_else(|| Error::Transport {
+            address: format!("node {node}"),
+            reason: "not in the cluster's metadata".into(),
+        })?;
+        self.connect(&peer, lane, true).await
+    }
+
+    /// A connection to any broker: an open one if there is, else each known broker in random order, then the
+    /// bootstrap servers.
+    pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
+        let started = Instant::now();
+        let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
+        self.rng.borrow_mut().shuffle(&mut known);
+        let mut bootstrap = self.bootstrap.clone();
+        self.rng.borrow_mut().shuffle(&mut bootstrap);
+        known.extend(bootstrap);
+        for peer in &known {
+            let open =
+                peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.connection.clone());
+            if let Some(connection) = open.filter(|connection| connection.is_open()) {
+                return Ok(connection);
+            }
+        }
+        for peer in &known {
+            if let Ok(connection) = self.connect(peer, Lane::Control, false).await {
+                return Ok(connection);
+            }
+        }
+        Err(self.unreachable(started.elapsed()))
+    }
+
+    /// The error for when nobody answers.
+    pub(crate) fn unreachable(&self, waited: Duration) -> Error {
+        Error::Unreachable {
+            brokers: self.config.bootstrap_servers.clone(),
+            waited_ms: waited.as_millis(),
+            reason: self.last_failure.borrow().clone(),
+        }
+    }
+
+    async fn connect(&self, peer: &Peer, lane: Lane, patient: bool) -> Result<Rc<Connection>, Error> {
+        let mut slot = peer.lanes[lane as usize].lock().await;
+        if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_open()) {
+            return Ok(connection.clone());
+        }
+        if let Some(retry_at) = slot.retry_at.filter(|_| patient) {
+            tokio::time::sleep_until(retry_at).await;
+        }
+        match Connection::open(&*self.connector.0, &peer.host, peer.port, &self.config).await {
+            Ok(connection) => {
+                let connection = Rc::new(connection);
+                *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
+                // A connection that fails at once is not retried at once.
+                slot.retry_at = Some(Instant::now() + self.jittered(self.config.reconnect_backoff));
+                Ok(connection)
+            }
+            Err(error) => {
+                *self.last_failure.borrow_mut() = error.to_string();
+                slot.connection = None;
+                let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));
+                slot.failures += 1;
+                slot.retry_at =
+                    Some(Instant::now() + self.jittered(doubled.min(self.config.reconnect_backoff_max)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Within 20 % of `backoff`, so that many clients do not come back at the same moment.
+    fn jittered(&self, backoff: Duration) -> Duration {
+        backoff.mul_f64(0.8 + 0.4 * self.rng.borrow_mut().f64())
+    }
+}
+
+/// Whether every bootstrap server is well-formed.
+pub(crate) fn check_addresses(servers: &str) -> Result<(), Error> {
+    parse_addresses(servers).map(|_| ())
+}
+
+fn parse_addresses(servers: &str) -> Result<Vec<(String, u16)>, Error> {
+    servers.split(',').map(str::trim).filter(|server| !server.is_empty()).map(parse_address).collect()
+}
+
+/// Splits `host[:port]`; IPv6 addresses stand in brackets when a port follows.
+fn parse_address(text: &str) -> Result<(String, u16), Error> {
+    let bad =
+        |reason: &str| Error::Config(format!("bootstrap.servers: `{text}`: {reason}; expected host[:port]"));
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or_else(|| bad("`[` without `]`"))?;
+        match after.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None if after.is_empty() => (host, None),
+            None => return Err(bad("text after `]`")),
+        }
+    } else {
+        match text.split_once(':') {
+            // More than one colon and no brackets: an IPv6 address without a port.
+            Some((_, rest)) if rest.contains(':') => (text, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(bad("the host is missing"));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| bad("the port is not a number from 1 to 65535"))?,
+    };
+    Ok((host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_with_and_without_ports_of_both_families_are_understood() {
+        for (text, host, port) in [
+            ("localhost", "localhost", 9092),
+            ("localhost:1", "localhost", 1),
+            ("[::1]:9093", "::1", 9093),
+            ("[::1]", "::1", 9092),
+            ("fe80::1", "fe80::1", 9092),
+        ] {
+            assert_eq!(parse_address(text).expect("valid"), (host.to_owned(), port));
+        }
+        for text in ["", ":9092", "host:", "host:0", "host:70000", "[::1", "[::1]x"] {
+            assert!(parse_address(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The cluster's layout: which partitions a topic has and who leads them. Plain values, merged from responses.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::metadata::MetadataResponse;
+use rustc_hash::FxHashMap;
+
+/// What the last responses said, taken together.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    pub(crate) topics: FxHashMap<Arc<str>, TopicLayout>,
+    pub(crate) controller: Option<i32>,
+}
+
+/// One topic's partitions, or the error that stands in their place.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicLayout {
+    pub(crate) error: ErrorCode,
+    /// By partition number.
+    pub(crate) partitions: Arc<Vec<PartitionLayout>>,
+}
+
+/// One partition's leader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartitionLayout {
+    pub(crate) leader: Option<i32>,
+    pub(crate) leader_epoch: i32,
+}
+
+impl Layout {
+    pub(crate) fn merge(&mut self, response: MetadataResponse) {
+        self.controller = (response.controller_id >= 0).then_some(response.controller_id);
+        for topic in response.topics {
+            let Some(name) = topic.name else { continue };
+            let old = self.topics.get(name.as_str());
+            let count =
+                topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
+            let mut partitions = vec![PartitionLayout { leader: None, leader_epoch: -1 }; count];
+            for partition in &topic.partitions {
+                let Some(slot) = partitions.get_mut(partition.partition_index as usize) else { continue };
+                *slot = PartitionLayout {
+                    leader: (partition.leader_id >= 0).then_some(partition.leader_id),
+                    leader_epoch: partition.leader_epoch,
+                };
+                // An answer from a broker that lags behind must not bring an older leader back (KIP-320).
+                let known = old.and_then(|old| old.partitions.get(partition.partition_index as usize));
+                if let Some(known) = known
+                    && partition.leader_epoch >= 0
+                    && known.leader_epoch > partition.leader_epoch
+                {
+                    *slot = *known;
+                }
+            }
+            // A topic that vanishes for a moment keeps its partitions; producers go on where they were (KAFKA C7).
+            if topic.error_code != ErrorCode::None
+                && partitions.is_empty()
+                && let Some(old) = old
+            {
+                partitions.clone_from(&old.partitions);
+                partitions.iter_mut().for_each(|partition| partition.leader = None);
+            }
+            let layout = TopicLayout { error: topic.error_code, partitions: Arc::new(partitions) };
+            self.topics.insert(name.into(), layout);
+        }
+    }
+
+    /// Whether a wanted topic is unknown, in error, or has partitions without a leader.
+    pub(crate) fn is_unsettled(&self, wanted: &BTreeSet<Arc<str>>) -> bool {
+        wanted.iter().any(|topic| {
+            self.topics.get(topic).is_none_or(|layout| {
+                layout.error != ErrorCode::None
+                    || layout.partitions.iter().any(|partition| partition.leader.is_none())
+            })
+        })
+    }
+}
+
+impl TopicLayout {
+    pub(crate) fn leader(&self, partition: i32) -> Option<i32> {
+        self.partitions.get(usize::try_from(partition).ok()?)?.leader
+    }
+
+    pub(crate) fn leader_and_epoch(&self, partition: i32) -> Option<(i32, i32)> {
+        let layout = self.partitions.get(usize::try_from(partition).ok()?)?;
+        Some((layout.leader?, layout.leader_epoch))
+    }
+
+    pub(crate) fn forget_leader(&mut self, partition: i32) {
+        let slot =
+            usize::try_from(partition).ok().and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
+        if let Some(slot) = slot {
+            slot.leader = None;
+        }
+    }
+}

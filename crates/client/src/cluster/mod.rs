@@ -1,0 +1,236 @@
+//! What the client knows of the cluster, and its connections to it.
+
+pub(crate) mod brokers;
+pub(crate) mod metadata;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use ottla_protocol::{ErrorCode, Request};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use self::brokers::{Brokers, Lane};
+use self::metadata::{Layout, TopicLayout};
+use crate::config::Config;
+use crate::error::Error;
+use crate::net::connector::Connector;
+
+/// The cluster as seen by one engine. Tasks of the engine share it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) config: Arc<Config>,
+    pub(crate) brokers: Brokers,
+    layout: RefCell<Layout>,
+    /// Topics that somebody produces to or consumes from.
+    wanted: RefCell<BTreeSet<Arc<str>>>,
+    refresh: Notify,
+    urgent: Cell<bool>,
+    changed: watch::Sender<u64>,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        connector: Arc<dyn Connector>,
+        rng: fastrand::Rng,
+    ) -> Result<Rc<Self>, Error> {
+        Ok(Rc::new(Self {
+            brokers: Brokers::new(config.clone(), connector, rng)?,
+            config,
+            layout: RefCell::default(),
+            wanted: RefCell::default(),
+            refresh: Notify::new(),
+            urgent: Cell::new(false),
+            changed: watch::Sender::new(0),
+        }))
+    }
+
+    /// Keeps the layout fresh: on request, when it is too old, and with a pause between two attempts.
+    pub(crate) async fn keep_fresh(self: Rc<Self>) {
+        let mut failures = 0;
+        // Nothing is asked for before somebody wants to know something.
+        self.refresh.notified().await;
+        loop {
+            let asked_at = Instant::now();
+            self.urgent.set(false);
+            match self.fetch_layout().await {
+                Ok(()) => {
+                    failures = 0;
+                    self.changed.send_modify(|version| *version += 1);
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::debug!(%error, failures, "metadata not refreshed");
+                }
+            }
+            // Wanted topics without leaders are asked for again after the backoff, others when they are too old.
+            let unsettled = failures > 0 || self.layout.borrow().is_unsettled(&self.wanted.borrow());
+            let age_max = if unsettled { self.backoff(failures) } else { self.config.metadata_max_age };
+            tokio::select! {
+                biased;
+                () = self.refresh.notified() => {
+                    // A topic that nobody wanted before is no repetition.
+                    if !self.urgent.get() {
+                        tokio::time::sleep_until(asked_at + self.backoff(failures)).await;
+                    }
+                }
+                () = tokio::time::sleep_until(asked_at + age_max) => {}
+            }
+        }
+    }
+
+    /// Asks for fresh metadata soon; many askers cause one request.
+    pub(crate) fn refresh(&self) {
+        self.refresh.notify_one();
+    }
+
+    /// Told after each refresh.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Adds a topic to those that are kept fresh.
+    pub(crate) fn want(&self, topic: &Arc<str>) {
+        if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().topics.contains_key(topic)
+        {
+            self.urgent.set(true);
+            self.refresh();
+        }
+    }
+
+    /// What is known of a topic, error included.
+    pub(crate) fn topic(&self, topic: &str) -> Option<TopicLayout> {
+        self.layout.borrow().topics.get(topic).cloned()
+    }
+
+    /// The leader of a partition, if there is one.
+    pub(crate) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+        self.layout.borrow().topics.get(topic)?.leader(partition)
+    }
+
+    /// The leader and its epoch.
+    pub(crate) fn leader_and_epoch(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
+        self.layout.borrow().topics.get(topic)?.leader_and_epoch(partition)
+    }
+
+    /// Forgets a partition's leader, after the broker said that it is another one, and asks for the new one.
+    pub(crate) fn forget_leader(&self, topic: &str, partition: i32) {
+        if let Some(layout) = self.layout.borrow_mut().topics.get_mut(topic) {
+            layout.forget_leader(partition);
+        }
+        self.refresh();
+    }
+
+    /// Waits until `topic` is known, or until `deadline`: then the error says what is missing.
+    pub(crate) async fn await_topic(
+        &self,
+        topic: &Arc<str>,
+        deadline: Instant,
+    ) -> Result<TopicLayout, Error> {
+        let started = Instant::now();
+        let mut changes = self.changes();
+        self.want(topic);
+        loop {
+            let known = self.topic(topic);
+            if let Some(layout) = &known
+                && layout.error == ErrorCode::None
+                && !layout.partitions.is_empty()
+            {
+                return Ok(layout.clone());
+            }
+            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+                return Err(match known {
+                    Some(layout) if layout.error != ErrorCode::None => {
+                        Error::Broker { what: format!("topic `{topic}`"), code: layout.error }
+                    }
+                    _ => self.brokers.unreachable(started.elapsed()),
+                });
+            }
+        }
+    }
+
+    /// Metadata of these topics, or of all (`None`), straight from a broker; the cache is not touched.
+    pub(crate) async fn describe(&self, topics: Option<&[&str]>) -> Result<MetadataResponse, Error> {
+        let request = |version: i16| MetadataRequest {
+            topics: match topics {
+                // In version 0 an empty list means all; from 1 on, null does.
+                None if version == 0 => Some(Vec::new()),
+                None => None,
+                Some(names) => Some(
+                    names
+                        .iter()
+                        .map(|name| MetadataRequestTopic {
+                            name: Some((*name).to_owned()),
+                            ..Default::default()
+                        })
+                        .collect(),
+                ),
+            },
+            allow_auto_topic_creation: false,
+            ..Default::default()
+        };
+        self.call_any(METADATA_VERSION_MAX, request).await
+    }
+
+    /// Sends a request to any broker that answers, trying each that is known and then the bootstrap servers.
+    pub(crate) async fn call_any<R: Request>(
+        &self,
+        version_max: i16,
+        make: impl Fn(i16) -> R,
+    ) -> Result<R::Response, Error> {
+        let connection = self.brokers.any().await?;
+        connection.call(version_max, self.config.request_timeout, make).await
+    }
+
+    /// Sends a request to the controller, or to any broker when none is known: since KRaft any forwards it.
+    pub(crate) async fn call_controller<R: Request>(
+        &self,
+        version_max: i16,
+        make: impl Fn(i16) -> R,
+    ) -> Result<R::Response, Error> {
+        let controller = self.layout.borrow().controller;
+        match controller {
+            Some(node) if self.brokers.knows(node) => {
+                let connection = self.brokers.connection(node, Lane::Control).await?;
+                connection.call(version_max, self.config.request_timeout, make).await
+            }
+            _ => self.call_any(version_max, make).await,
+        }
+    }
+
+    async fn fetch_layout(&self) -> Result<(), Error> {
+        let wanted = self.wanted.borrow().clone();
+        let make = |_version: i16| MetadataRequest {
+            topics: Some(
+                wanted
+                    .iter()
+                    .map(|name| MetadataRequestTopic { name: Some(name.to_string()), ..Default::default() })
+                    .collect(),
+            ),
+            allow_auto_topic_creation: self.config.auto_create_topics,
+            ..Default::default()
+        };
+        let response = self.call_any(METADATA_VERSION_MAX, make).await?;
+        self.merge(response);
+        Ok(())
+    }
+
+    /// Takes over what a response says; what it says nothing about stays.
+    pub(crate) fn merge(&self, response: MetadataResponse) {
+        self.brokers.merge(&response);
+        self.layout.borrow_mut().merge(response);
+    }
+
+    fn backoff(&self, failures: u32) -> Duration {
+        let doubled = self.config.retry_backoff.saturating_mul(1 << failures.min(10));
+        if failures == 0 { self.config.retry_backoff } else { doubled.min(self.config.retry_backoff_max) }
+    }
+}
+
+/// Version 13 adds an error at the top that only rebootstrapping clients need.
+const METADATA_VERSION_MAX: i16 = 12;

@@ -1,0 +1,249 @@
+//! Configuration: a struct of typed values, and the table of properties that fills it from strings.
+
+pub mod properties;
+
+use std::time::Duration;
+
+use ottla_wire::Compression;
+
+use crate::error::Error;
+use crate::produce::partitioner::Partitioner;
+
+/// What a broker must have done before it acknowledges a record.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Acks {
+    /// Nothing: the record counts as delivered when it is written to the socket.
+    None,
+    /// The leader has it.
+    Leader,
+    /// All in-sync replicas have it; on an Ottla broker, it is on disk.
+    #[default]
+    All,
+}
+
+impl Acks {
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Leader => 1,
+            Self::All => -1,
+        }
+    }
+}
+
+/// Where to start when a group has no committed offset, or the position does not exist any more.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OffsetReset {
+    /// The oldest record there is.
+    Earliest,
+    /// The next record to be written.
+    #[default]
+    Latest,
+    /// Nowhere: the poll returns an error.
+    Error,
+}
+
+/// Which records a consumer sees of transactions.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Isolation {
+    /// All.
+    ReadUncommitted,
+    /// Those of committed transactions only.
+    #[default]
+    ReadCommitted,
+}
+
+/// Everything a client can be told. Made with [`Config::new`], changed field by field or by property name.
+///
+/// ```
+/// use ottla_client::Config;
+///
+/// let mut config = Config::new("127.0.0.1:9092");
+/// config.set("linger.ms", "5")?;
+/// config.set("compression.codec", "lz4")?;
+/// assert!(config.set("linger.ms", "often").is_err());
+/// # Ok::<(), ottla_client::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// `bootstrap.servers`: comma-separated `host[:port]`, tried in turn. Port 9092 when none is given.
+    pub bootstrap_servers: String,
+    /// `client.id`, sent with each request.
+    pub client_id: String,
+    /// `acks`. All in-sync replicas by default.
+    pub acks: Acks,
+    /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
+    pub idempotence: bool,
+    /// `linger.ms`. Unset by default: batching adapts to what is in flight. Set, every batch waits this long to fill.
+    pub linger: Option<Duration>,
+    /// `batch.size`: the most bytes a batch grows to, before compression.
+    pub batch_bytes_max: usize,
+    /// `buffer.memory`: the most bytes that records waiting for their acknowledgement may take.
+    pub buffer_bytes_max: usize,
+    /// `max.request.size`: the most bytes of records in one produce request.
+    pub request_bytes_max: usize,
+    /// `compression.codec`. None by default.
+    pub compression: Compression,
+    /// `compression.level`; `None` is the codec's default.
+    pub compression_level: Option<i32>,
+    /// `max.in.flight.requests.per.connection`, 1 to 5 with idempotence.
+    pub in_flight_max: usize,
+    /// `delivery.timeout.ms`: from handing a record over to its acknowledgement, retries included.
+    pub delivery_timeout: Duration,
+    /// `request.timeout.ms`: from sending a request to its answer.
+    pub request_timeout: Duration,
+    /// `retry.backoff.ms`: before the first retry; doubles with each one after it.
+    pub retry_backoff: Duration,
+    /// `retry.backoff.max.ms`: where doubling ends.
+    pub retry_backoff_max: Duration,
+    /// `partitioner`.
+    pub partitioner: Partitioner,
+    /// `metadata.max.age.ms`: after this time the cluster's layout is asked for again.
+    pub metadata_max_age: Duration,
+    /// `allow.auto.create.topics`: whether asking for an unknown topic may create it, if the broker agrees.
+    pub auto_create_topics: bool,
+    /// `reconnect.backoff.ms`: before the second attempt to connect; doubles with each one after it.
+    pub reconnect_backoff: Duration,
+    /// `reconnect.backoff.max.ms`: where doubling ends.
+    pub reconnect_backoff_max: Duration,
+    /// `socket.connection.setup.timeout.ms`: for connecting and greeting.
+    pub connect_timeout: Duration,
+    /// `socket.send.buffer.bytes`; 0 leaves it to the system.
+    pub send_buffer_bytes: usize,
+    /// `socket.receive.buffer.bytes`; 0 leaves it to the system.
+    pub receive_buffer_bytes: usize,
+    /// `receive.message.max.bytes`: a response that claims more closes the connection.
+    pub response_bytes_max: usize,
+    /// `group.id`. Needed for `subscribe` and `commit`.
+    pub group_id: Option<String>,
+    /// `session.timeout.ms`: a member that is not heard of for so long is out of its group.
+    pub session_timeout: Duration,
+    /// `heartbeat.interval.ms`.
+    pub heartbeat_interval: Duration,
+    /// `max.poll.interval.ms`: how long the group waits for a member in a rebalance.
+    pub poll_interval_max: Duration,
+    /// `enable.auto.commit`: commit what has been processed, in the background. On by default.
+    pub auto_commit: bool,
+    /// `auto.commit.interval.ms`.
+    pub auto_commit_interval: Duration,
+    /// `auto.offset.reset`.
+    pub offset_reset: OffsetReset,
+    /// `isolation.level`.
+    pub isolation: Isolation,
+    /// `fetch.min.bytes`: the broker waits until it has so much, or until `fetch.wait.max.ms`.
+    pub fetch_bytes_min: usize,
+    /// `fetch.wait.max.ms`.
+    pub fetch_wait_max: Duration,
+    /// `fetch.max.bytes` of one response.
+    pub fetch_bytes_max: usize,
+    /// `max.partition.fetch.bytes` of one partition in one response.
+    pub partition_fetch_bytes_max: usize,
+    /// `queued.max.messages.kbytes`, in bytes: the most that is prefetched and not yet polled.
+    pub queued_bytes_max: usize,
+    /// `check.crcs`. On by default.
+    pub check_crcs: bool,
+    /// `decompressed.max.bytes`: the most one batch may inflate to.
+    pub decompressed_bytes_max: usize,
+}
+
+impl Config {
+    /// The defaults, for these bootstrap servers.
+    pub fn new(bootstrap_servers: impl Into<String>) -> Self {
+        Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }
+    }
+
+    /// Sets the property `name` from a string, by the names of [`properties::PROPERTIES`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the property, the value and what is allowed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        properties::set(self, name, value)
+    }
+
+    /// Sets many properties, as from a file or the command line.
+    pub fn set_all<'a>(&mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(), Error> {
+        pairs.into_iter().try_for_each(|(name, value)| self.set(name, value))
+    }
+
+    /// Checks what no single property can: contradictions and what is missing.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Config(text));
+        if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
+            return refuse("bootstrap.servers is empty: name at least one host[:port]".into());
+        }
+        if self.idempotence && self.acks != Acks::All {
+            return refuse(format!(
+                "enable.idempotence=true needs acks=all, and acks is {}: set one of the two",
+                self.acks.code()
+            ));
+        }
+        if self.idempotence && self.in_flight_max > 5 {
+            return refuse(format!(
+                "enable.idempotence=true allows 1 to 5 requests in flight, max.in.flight is {}",
+                self.in_flight_max
+            ));
+        }
+        if self.heartbeat_interval >= self.session_timeout {
+            return refuse(format!(
+                "heartbeat.interval.ms ({}) must be below session.timeout.ms ({})",
+                self.heartbeat_interval.as_millis(),
+                self.session_timeout.as_millis()
+            ));
+        }
+        if self.batch_bytes_max > self.request_bytes_max {
+            return refuse(format!(
+                "batch.size ({}) must not be above max.request.size ({})",
+                self.batch_bytes_max, self.request_bytes_max
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            bootstrap_servers: String::new(),
+            client_id: "ottla".into(),
+            acks: Acks::All,
+            idempotence: true,
+            linger: None,
+            batch_bytes_max: 1_000_000,
+            buffer_bytes_max: 64 << 20,
+            request_bytes_max: 1_000_000,
+            compression: Compression::None,
+            compression_level: None,
+            in_flight_max: 5,
+            delivery_timeout: ms(120_000),
+            request_timeout: ms(30_000),
+            retry_backoff: ms(100),
+            retry_backoff_max: ms(1_000),
+            partitioner: Partitioner::default(),
+            metadata_max_age: ms(300_000),
+            auto_create_topics: true,
+            reconnect_backoff: ms(50),
+            reconnect_backoff_max: ms(1_000),
+            connect_timeout: ms(10_000),
+            send_buffer_bytes: 0,
+            receive_buffer_bytes: 0,
+            response_bytes_max: 256 << 20,
+            group_id: None,
+            session_timeout: ms(45_000),
+            heartbeat_interval: ms(3_000),
+            poll_interval_max: ms(300_000),
+            auto_commit: true,
+            auto_commit_interval: ms(5_000),
+            offset_reset: OffsetReset::Latest,
+            isolation: Isolation::ReadCommitted,
+            fetch_bytes_min: 1,
+            fetch_wait_max: ms(500),
+            fetch_bytes_max: 50 << 20,
+            partition_fetch_bytes_max: 1 << 20,
+            queued_bytes_max: 64 << 20,
+            check_crcs: true,
+            decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
+        }
+    }
+}

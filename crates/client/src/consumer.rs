@@ -1,0 +1,445 @@
+//! The consumer.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ottla_wire::{BatchHeader, RecordIter, RecordRef, Records};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::blocking;
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::config::{Config, Isolation};
+use crate::error::Error;
+pub use crate::fetch::cursor::StartAt;
+use crate::fetch::inbox::{Chunk, Inbox, Item};
+use crate::group::commit::Progress;
+use crate::record::OwnedRecord;
+
+/// A topic and one of its partitions.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TopicPartition {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+}
+
+impl TopicPartition {
+    /// Partition `partition` of `topic`.
+    pub fn new(topic: &str, partition: i32) -> Self {
+        Self { topic: topic.into(), partition }
+    }
+}
+
+impl std::fmt::Display for TopicPartition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.topic, self.partition)
+    }
+}
+
+/// What happened to the assignment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The group gave these partitions to this member.
+    Assigned(Vec<TopicPartition>),
+    /// The group takes these partitions back; what was processed of them is committed first.
+    Revoked(Vec<TopicPartition>),
+    /// The partitions are already somebody else's: this member was out of the group for too long.
+    Lost(Vec<TopicPartition>),
+}
+
+/// What a poll returns.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Polled {
+    /// Records of one partition, in order.
+    Records(Batch),
+    /// A change of the assignment.
+    Event(Event),
+}
+
+/// Records of one partition, fetched together. Owns its bytes: it can go to another thread and outlive the consumer.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    topic: Arc<str>,
+    partition: i32,
+    from: i64,
+    next: i64,
+    high_watermark: i64,
+    sets: Vec<Records>,
+}
+
+impl Batch {
+    /// The topic.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// The partition.
+    pub fn partition(&self) -> i32 {
+        self.partition
+    }
+
+    /// The offset after the last record: what to commit when all of them are done.
+    pub fn next_offset(&self) -> i64 {
+        self.next
+    }
+
+    /// The partition's high watermark when this was fetched; minus [`Batch::next_offset`], the lag.
+    pub fn high_watermark(&self) -> i64 {
+        self.high_watermark
+    }
+
+    /// The records, borrowed: nothing is copied.
+    ///
+    /// # Errors
+    /// Records that contradict their batch; those before stand.
+    #[inline]
+    pub fn iter(&self) -> BatchIter<'_> {
+        BatchIter { batch: self, sets: self.sets.iter(), current: None }
+    }
+
+    /// The records, each owning slices of the response they came in.
+    pub fn to_owned_records(&self) -> Result<Vec<OwnedRecord>, Error> {
+        let mut out = Vec::new();
+        for set in &self.sets {
+            for record in set {
+                let record = record.map_err(|error| self.corrupt(set.header(), &error))?;
+                if record.offset >= self.from {
+                    out.push(own(&record, set.block()));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn corrupt(&self, header: &BatchHeader, error: &impl ToString) -> Error {
+        Error::Corrupt {
+            topic: self.topic.to_string(),
+            partition: self.partition,
+            offset: header.base_offset,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Batch {
+    type Item = Result<RecordRef<'a>, Error>;
+    type IntoIter = BatchIter<'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Walks the records of a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct BatchIter<'a> {
+    batch: &'a Batch,
+    sets: std::slice::Iter<'a, Records>,
+    current: Option<(RecordIter<'a>, &'a BatchHeader)>,
+}
+
+impl<'a> Iterator for BatchIter<'a> {
+    type Item = Result<RecordRef<'a>, Error>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((records, header)) = &mut self.current {
+                match records.next() {
+                    // A fetch from the middle of a batch brings the whole batch.
+                    Some(Ok(record)) if record.offset < self.batch.from => continue,
+                    Some(Ok(record)) => return Some(Ok(record)),
+                    Some(Err(error)) => return Some(Err(self.batch.corrupt(header, &error))),
+                    None => {}
+                }
+            }
+            let set = self.sets.next()?;
+            self.current = Some((set.iter(), set.header()));
+        }
+    }
+}
+
+fn own(record: &RecordRef<'_>, block: &Bytes) -> OwnedRecord {
+    let slice = |part: &[u8]| if part.is_empty() { Bytes::new() } else { block.slice_ref(part) };
+    OwnedRecord {
+        offset: record.offset,
+        timestamp_ms: record.timestamp,
+        key: record.key.map(slice),
+        value: record.value.map(slice),
+        headers: record
+            .headers
+            .iter()
+            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.map(slice)))
+            .collect(),
+    }
+}
+
+/// Reads records, alone or in a group.
+///
+/// ```
+/// use std::time::Duration;
+/// use ottla_client::{Config, Consumer, Polled, Producer, Record};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ottla_client::Error> {
+/// # let broker = ottla_broker::Broker::builder().memory().spawn().expect("a broker in memory");
+/// let mut config = Config::new(broker.bootstrap_servers());
+/// config.set("group.id", "billing")?;
+/// config.set("auto.offset.reset", "earliest")?;
+/// let producer = Producer::new(config.clone())?;
+/// producer.send(Record::to("orders").value("paid")).await?;
+///
+/// let mut consumer = Consumer::new(config)?;
+/// consumer.subscribe(&["orders"]).await?;
+/// let value = loop {
+///     if let Some(Polled::Records(batch)) = consumer.poll(Duration::from_secs(10)).await? {
+///         break batch.to_owned_records()?[0].value.clone();
+///     }
+/// };
+/// assert_eq!(value.as_deref(), Some(&b"paid"[..]));
+/// consumer.commit().await?;
+/// consumer.close(Duration::from_secs(5)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Consumer {
+    client: Client,
+    config: Arc<Config>,
+    inbox: Arc<Inbox>,
+    progress: Arc<Mutex<Progress>>,
+    control: mpsc::UnboundedSender<Control>,
+    /// What the last poll returned: done when the next poll is made.
+    handed_out: Option<(TopicPartition, i64)>,
+}
+
+/// What the application asks of the consumer's tasks in the engine.
+pub(crate) enum Control {
+    Assign(Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
+    Subscribe(Vec<Arc<str>>, oneshot::Sender<Result<(), Error>>),
+    Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
+    Pause(Vec<TopicPartition>, bool),
+    Commit(oneshot::Sender<Result<(), Error>>),
+    Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
+    /// The application has seen the revocation: what it had in hand is done.
+    RevokeSeen,
+    Close(oneshot::Sender<Result<(), Error>>),
+}
+
+impl Consumer {
+    /// A consumer with a client, and so an engine thread, of its own.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        Ok(Self::of(&Client::new(config)?))
+    }
+
+    /// A consumer on a client that exists.
+    pub fn of(client: &Client) -> Self {
+        let inbox = Inbox::new();
+        let progress = Arc::<Mutex<Progress>>::default();
+        let (control, receiver) = mpsc::unbounded_channel();
+        let (at_engine, of_engine) = (inbox.clone(), progress.clone());
+        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
+        let config = client.config().clone();
+        Self { client: client.clone(), config, inbox, progress, control, handed_out: None }
+    }
+
+    /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
+    /// part, but with a `group.id` positions can be committed.
+    pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
+        self.handed_out = None;
+        self.ask(|answer| Control::Assign(partitions.to_vec(), answer)).await
+    }
+
+    /// Joins the group `group.id` for these topics; the assignment comes as [`Event::Assigned`] from a later poll.
+    ///
+    /// # Errors
+    /// [`Error::Config`] without a `group.id`. What goes wrong with the group later comes from [`Consumer::poll`].
+    pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
+        if self.config.group_id.is_none() {
+            return Err(Error::Config("subscribe needs group.id".into()));
+        }
+        self.handed_out = None;
+        let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
+        self.ask(|answer| Control::Subscribe(topics, answer)).await
+    }
+
+    /// The next records or the next change of the assignment; `None` when `timeout` passes first.
+    ///
+    /// Asking for more says that what was returned before is done: it may be committed from now on.
+    ///
+    /// # Errors
+    /// What stops a partition (its cursor stays where it is) or the group. Cancel safe: nothing is lost when the
+    /// future is dropped.
+    pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        self.finish_handed_out();
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(polled) = self.take()? {
+                return Ok(Some(polled));
+            }
+            if tokio::time::timeout_at(deadline, self.inbox.filled.notified()).await.is_err() {
+                return self.take();
+            }
+        }
+    }
+
+    /// [`Consumer::poll`] for threads without a runtime.
+    pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        self.finish_handed_out();
+        let inbox = self.inbox.clone();
+        let mut found = Ok(None);
+        blocking::wait_until(timeout, &inbox.filled, || {
+            found = self.take();
+            !matches!(found, Ok(None))
+        });
+        found
+    }
+
+    /// Commits the offsets of everything that is done: all that polls returned before the last one, and that one too.
+    ///
+    /// # Errors
+    /// The broker's refusal, for one when the partitions are no longer this member's.
+    pub async fn commit(&mut self) -> Result<(), Error> {
+        self.finish_handed_out();
+        self.ask(Control::Commit).await
+    }
+
+    /// The group's committed offsets of these partitions; those without one are missing in the answer.
+    pub async fn committed(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        self.ask(|answer| Control::Committed(partitions.to_vec(), answer)).await
+    }
+
+    /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
+    pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
+        if self.handed_out.as_ref().is_some_and(|(handed_out, _)| handed_out == partition) {
+            self.handed_out = None;
+        }
+        self.ask(|answer| Control::Seek(partition.clone(), to, answer)).await
+    }
+
+    /// Stops fetching these partitions; what was fetched before still comes.
+    pub fn pause(&self, partitions: &[TopicPartition]) {
+        let _ = self.control.send(Control::Pause(partitions.to_vec(), true));
+    }
+
+    /// Fetches these partitions again.
+    pub fn resume(&self, partitions: &[TopicPartition]) {
+        let _ = self.control.send(Control::Pause(partitions.to_vec(), false));
+    }
+
+    /// The offset after the last record that is done, by partition.
+    pub fn positions(&self) -> BTreeMap<TopicPartition, i64> {
+        self.progress().done.clone()
+    }
+
+    /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
+    pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
+        self.finish_handed_out();
+        let closing = self.ask(Control::Close);
+        tokio::time::timeout(timeout, closing).await.unwrap_or_else(|_| {
+            Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
+        })
+    }
+
+    /// [`Consumer::close`] for threads without a runtime.
+    pub fn close_blocking(mut self, timeout: Duration) -> Result<(), Error> {
+        self.finish_handed_out();
+        let closing = self.ask(Control::Close);
+        blocking::block_on(timeout, closing).unwrap_or_else(|| {
+            Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
+        })
+    }
+
+    /// The client this consumer runs on.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn ask<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Control,
+    ) -> Result<T, Error> {
+        let (answer, received) = oneshot::channel();
+        self.control.send(make(answer)).map_err(|_| Error::Closed)?;
+        received.await.unwrap_or(Err(Error::Closed))
+    }
+
+    fn finish_handed_out(&mut self) {
+        if let Some((partition, next)) = self.handed_out.take() {
+            self.progress().finish(partition, next);
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Polled>, Error> {
+        while let Some(item) = self.inbox.pop() {
+            match item {
+                Item::Chunk(chunk) => {
+                    let batch = self.decode(chunk)?;
+                    let partition = TopicPartition { topic: batch.topic.clone(), partition: batch.partition };
+                    if batch.sets.is_empty() {
+                        // Nothing but markers and aborted records: done as soon as it is seen.
+                        self.progress().finish(partition, batch.next);
+                        continue;
+                    }
+                    self.handed_out = Some((partition, batch.next));
+                    return Ok(Some(Polled::Records(batch)));
+                }
+                Item::Event(event) => {
+                    if matches!(event, Event::Revoked(_)) {
+                        let _ = self.control.send(Control::RevokeSeen);
+                    }
+                    return Ok(Some(Polled::Event(event)));
+                }
+                Item::Error(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Verifies and decompresses a chunk, here and not in the engine's thread.
+    fn decode(&self, chunk: Chunk) -> Result<Batch, Error> {
+        let Chunk { topic, partition, from, next, high_watermark, records, aborted, .. } = chunk;
+        let mut batch = Batch { topic, partition, from, next, high_watermark, sets: Vec::new() };
+        let mut aborted = crate::fetch::aborted::Aborted::new(aborted);
+        let mut rest = records;
+        while !rest.is_empty() {
+            let header = BatchHeader::parse(&rest).map_err(|error| corrupt_at(&batch, from, &error))?;
+            if self.config.check_crcs {
+                header.verify_crc(&rest).map_err(|error| batch.corrupt(&header, &error))?;
+            }
+            let bytes = rest.split_to(header.total_bytes().min(rest.len()));
+            let skip = self.config.isolation == Isolation::ReadCommitted && aborted.covers(&header, &bytes);
+            if skip || header.is_control() || header.record_count == 0 || header.last_offset() < from {
+                continue;
+            }
+            let set = Records::of_batch(&bytes, self.config.decompressed_bytes_max)
+                .map_err(|error| batch.corrupt(&header, &error))?;
+            batch.sets.push(set);
+        }
+        Ok(batch)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn corrupt_at(batch: &Batch, offset: i64, error: &impl ToString) -> Error {
+    Error::Corrupt {
+        topic: batch.topic.to_string(),
+        partition: batch.partition,
+        offset,
+        reason: error.to_string(),
+    }
+}

@@ -1,0 +1,85 @@
+//! The engine: the one thread behind a client, owner of every task.
+//!
+//! Three doors lead to the application and no fourth: commands come in through a channel, records through
+//! [`produce::queue`](crate::produce::queue), fetched data goes out through each consumer's own queue.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::error::Error;
+use crate::net::connector::Connector;
+use crate::produce::Produce;
+use crate::produce::sender::Sender;
+
+/// Work for the engine: run with the cluster at hand, as a task of its own.
+pub(crate) type Command = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// Drives a client: connections, metadata, sending, fetching, groups.
+///
+/// `Send` until it runs. [`Client::new`](crate::Client::new) gives it a thread of its own; tests and simulations
+/// take it from [`Client::with_engine`](crate::Client::with_engine) and run it where they like.
+#[must_use = "nothing happens until the engine runs"]
+pub struct Engine {
+    config: Arc<Config>,
+    connector: Arc<dyn Connector>,
+    produce: Arc<Produce>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    rng: fastrand::Rng,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("client_id", &self.config.client_id).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        connector: Arc<dyn Connector>,
+        produce: Arc<Produce>,
+        commands: mpsc::UnboundedReceiver<Command>,
+        rng: fastrand::Rng,
+    ) -> Self {
+        Self { config, connector, produce, commands, rng }
+    }
+
+    /// Runs until every handle of the client is gone. Dropping the future is a crash: connections are cut and what is
+    /// queued is lost.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the bootstrap servers cannot be parsed; nothing else ends it early.
+    pub async fn run(self) -> Result<(), Error> {
+        let Self { config, connector, produce, mut commands, rng } = self;
+        let cluster = Cluster::new(config, connector, rng)?;
+        let local = LocalSet::new();
+        local
+            .run_until(async move {
+                let mut tasks = JoinSet::new();
+                tasks.spawn_local(cluster.clone().keep_fresh());
+                tasks.spawn_local(Sender::run(cluster.clone(), produce.clone()));
+                loop {
+                    tokio::select! {
+                        biased;
+                        command = commands.recv() => match command {
+                            Some(command) => {
+                                tasks.spawn_local(command(cluster.clone()));
+                            }
+                            None => break,
+                        },
+                        Some(_) = tasks.join_next() => {}
+                    }
+                }
+                produce.close();
+            })
+            .await;
+        Ok(())
+    }
+}

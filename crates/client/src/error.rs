@@ -1,0 +1,203 @@
+//! What can go wrong, sorted by who is at fault and by what the caller can still do.
+
+use std::io;
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
+
+/// An operation of the client failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A property has a bad value or an unknown name: the caller's to mend.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// No broker could be reached within the time the operation had.
+    #[error("no broker could be reached at {brokers} within {waited_ms} ms: {reason}")]
+    Unreachable {
+        /// The addresses tried.
+        brokers: String,
+        /// How long.
+        waited_ms: u128,
+        /// What the last attempt said.
+        reason: String,
+    },
+    /// A connection failed or was closed by the peer.
+    #[error("connection to {address}: {reason}")]
+    Transport {
+        /// The peer.
+        address: String,
+        /// What happened.
+        reason: Arc<str>,
+    },
+    /// The broker answered with an error.
+    #[error("{what}: {code}: {}", code.message())]
+    Broker {
+        /// What was asked for, of which thing.
+        what: String,
+        /// The code in the answer.
+        code: ErrorCode,
+    },
+    /// The broker's bytes make no sense, or it does not speak a version that we do.
+    #[error("broker {address}: {reason}")]
+    Protocol {
+        /// The peer.
+        address: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Fetched data cannot be decoded: checksum, codec, cap or format.
+    #[error("topic `{topic}` partition {partition} offset {offset}: {reason}")]
+    Corrupt {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// Offset of the batch.
+        offset: i64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The position does not exist (any more) and `auto.offset.reset` is `error`.
+    #[error(
+        "topic `{topic}` partition {partition}: offset {offset} is out of range and auto.offset.reset is `error`"
+    )]
+    OffsetOutOfRange {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// The offset asked for.
+        offset: i64,
+    },
+    /// The operation did not finish in its time.
+    #[error("{what}: no result after {waited_ms} ms")]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited_ms: u128,
+    },
+    /// A record could not be produced.
+    #[error(transparent)]
+    Produce(#[from] ProduceError),
+    /// The client was closed while the operation ran, or before.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A record was not acknowledged.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("topic `{topic}` partition {partition}: {kind}")]
+pub struct ProduceError {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition; -1 if none was chosen yet.
+    pub partition: i32,
+    /// What went wrong.
+    pub kind: ProduceErrorKind,
+    /// Whether the broker may have it all the same.
+    pub persisted: Persisted,
+}
+
+/// Whether a record that was reported as failed may be in the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Persisted {
+    /// It never left this process, or the broker said that it did not write it.
+    NotWritten,
+    /// It was sent and no answer came.
+    PossiblyWritten,
+}
+
+/// Why a record was not acknowledged.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProduceErrorKind {
+    /// `delivery.timeout.ms` passed first.
+    #[error("not delivered within {timeout_ms} ms; last problem: {last}")]
+    TimedOut {
+        /// The time it had.
+        timeout_ms: u64,
+        /// The last thing that went wrong.
+        last: String,
+    },
+    /// The broker refused it.
+    #[error("{code}: {}{detail}", code.message())]
+    Broker {
+        /// The code in the answer.
+        code: ErrorCode,
+        /// The broker's own words, after a colon.
+        detail: String,
+    },
+    /// It is larger than `max.request.size` allows.
+    #[error("the record takes {bytes} bytes, max.request.size is {max}")]
+    TooLarge {
+        /// Bytes it takes.
+        bytes: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// `buffer.memory` is used up by records that are not acknowledged yet; the record was not taken.
+    #[error("the send buffer is full: {used} of {max} bytes")]
+    QueueFull {
+        /// Bytes in use.
+        used: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// The partition does not exist, or the partitioner declined.
+    #[error("no such partition: the topic has {count}")]
+    NoSuchPartition {
+        /// Partitions there are.
+        count: usize,
+    },
+    /// The topic's partitions are not known yet; `enqueue` and `send` wait for them, `try_send` does not.
+    #[error("the topic's metadata has not arrived yet")]
+    NoMetadata,
+    /// The batch could not be compressed.
+    #[error("{0}")]
+    Compress(String),
+    /// The producer's state on the broker is lost or fenced, and going on could double or lose records.
+    #[error("fatal: {0}")]
+    Fatal(String),
+    /// The client was closed first.
+    #[error("the client is closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Transport { .. } | Self::TimedOut { .. } => true,
+            Self::Broker { code, .. } => code.is_retriable(),
+            Self::Produce(error) => error.is_retriable(),
+            Self::Config(_)
+            | Self::Protocol { .. }
+            | Self::Corrupt { .. }
+            | Self::OffsetOutOfRange { .. }
+            | Self::Closed => false,
+        }
+    }
+
+    pub(crate) fn transport(address: &str, error: &io::Error) -> Self {
+        Self::Transport { address: address.to_owned(), reason: error.to_string().into() }
+    }
+}
+
+impl ProduceError {
+    /// Whether the same record may succeed later without anybody changing anything.
+    pub fn is_retriable(&self) -> bool {
+        match &self.kind {
+            ProduceErrorKind::TimedOut { .. }
+            | ProduceErrorKind::QueueFull { .. }
+            | ProduceErrorKind::NoMetadata => true,
+            ProduceErrorKind::Broker { code, .. } => code.is_retriable(),
+            ProduceErrorKind::TooLarge { .. }
+            | ProduceErrorKind::NoSuchPartition { .. }
+            | ProduceErrorKind::Compress(_)
+            | ProduceErrorKind::Fatal(_)
+            | ProduceErrorKind::Closed => false,
+        }
+    }
+}

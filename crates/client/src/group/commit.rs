@@ -1,0 +1,163 @@
+//! Committed offsets: what is done, what of it the coordinator knows.
+
+use std::collections::BTreeMap;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use ottla_protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+};
+
+use super::coordinator::Coordinator;
+use crate::consumer::TopicPartition;
+use crate::error::Error;
+
+/// Version 10 names topics by id.
+const OFFSET_COMMIT_VERSION_MAX: i16 = 9;
+const OFFSET_FETCH_VERSION_MAX: i16 = 9;
+
+/// How far the application is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The offset after the last record that is done.
+    pub(crate) done: BTreeMap<TopicPartition, i64>,
+    committed: BTreeMap<TopicPartition, i64>,
+}
+
+impl Progress {
+    /// Everything before `next` is done.
+    pub(crate) fn finish(&mut self, partition: TopicPartition, next: i64) {
+        self.done.insert(partition, next);
+    }
+
+    /// What is done and not committed.
+    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, i64> {
+        let differs = |(at, next): &(&TopicPartition, &i64)| self.committed.get(at) != Some(next);
+        self.done.iter().filter(differs).map(|(at, next)| (at.clone(), *next)).collect()
+    }
+
+    pub(crate) fn committed(&mut self, offsets: &BTreeMap<TopicPartition, i64>) {
+        self.committed.extend(offsets.iter().map(|(at, next)| (at.clone(), *next)));
+    }
+}
+
+/// Commits offsets under a generation and member id, or outside any membership.
+///
+/// Errors that pass (a coordinator that moves or loads) are retried within the request's time; a refusal because the
+/// member is out of the group is final.
+pub(crate) async fn commit_offsets(
+    coordinator: &Coordinator,
+    offsets: &BTreeMap<TopicPartition, i64>,
+    generation: Option<(i32, String)>,
+) -> Result<(), Error> {
+    let (generation, member) = generation.unwrap_or((-1, String::new()));
+    let make = |_version: i16| {
+        let mut request = OffsetCommitRequest {
+            group_id: coordinator.group().to_owned(),
+            generation_id_or_member_epoch: generation,
+            member_id: member.clone(),
+            ..Default::default()
+        };
+        for (at, offset) in offsets {
+            let partition = OffsetCommitRequestPartition {
+                partition_index: at.partition,
+                committed_offset: *offset,
+                committed_leader_epoch: -1,
+                committed_metadata: Some(String::new()),
+                ..Default::default()
+            };
+            match request.topics.iter_mut().find(|topic| topic.name == *at.topic) {
+                Some(topic) => topic.partitions.push(partition),
+                None => request.topics.push(OffsetCommitRequestTopic {
+                    name: at.topic.to_string(),
+                    partitions: vec![partition],
+                    ..Default::default()
+                }),
+            }
+        }
+        request
+    };
+    coordinator
+        .call("OffsetCommit", OFFSET_COMMIT_VERSION_MAX, make, |response| {
+            let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+            partitions.map(|partition| partition.error_code).find(|code| *code != ErrorCode::None)
+        })
+        .await?;
+    Ok(())
+}
+
+/// The committed offsets of these partitions; those without one are left out.
+pub(crate) async fn fetch_committed(
+    coordinator: &Coordinator,
+    partitions: &[TopicPartition],
+) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    let group = coordinator.group().to_owned();
+    let mut by_topic: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    for at in partitions {
+        by_topic.entry(at.topic.to_string()).or_default().push(at.partition);
+    }
+    let make = |version: i16| {
+        // From version 8 on one request can ask for several groups.
+        if version >= 8 {
+            let topics = by_topic.iter().map(|(name, indexes)| OffsetFetchRequestTopics {
+                name: name.clone(),
+                partition_indexes: indexes.clone(),
+                ..Default::default()
+            });
+            let group = OffsetFetchRequestGroup {
+                group_id: group.clone(),
+                topics: Some(topics.collect()),
+                ..Default::default()
+            };
+            OffsetFetchRequest { groups: vec![group], ..Default::default() }
+        } else {
+            let topics = by_topic.iter().map(|(name, indexes)| OffsetFetchRequestTopic {
+                name: name.clone(),
+                partition_indexes: indexes.clone(),
+            });
+            OffsetFetchRequest {
+                group_id: group.clone(),
+                topics: Some(topics.collect()),
+                ..Default::default()
+            }
+        }
+    };
+    let response = coordinator
+        .call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, |response| {
+            let of_groups = response.groups.iter().map(|group| group.error_code);
+            let of_partitions = response
+                .topics
+                .iter()
+                .flat_map(|topic| &topic.partitions)
+                .map(|partition| partition.error_code);
+            let of_group_partitions = response
+                .groups
+                .iter()
+                .flat_map(|group| &group.topics)
+                .flat_map(|topic| &topic.partitions)
+                .map(|partition| partition.error_code);
+            std::iter::once(response.error_code)
+                .chain(of_groups)
+                .chain(of_partitions)
+                .chain(of_group_partitions)
+                .find(|code| *code != ErrorCode::None)
+        })
+        .await?;
+    let mut committed = BTreeMap::new();
+    for topic in &response.topics {
+        for partition in &topic.partitions {
+            let at = TopicPartition::new(&topic.name, partition.partition_index);
+            committed.insert(at, partition.committed_offset);
+        }
+    }
+    for topic in response.groups.iter().flat_map(|group| &group.topics) {
+        for partition in &topic.partitions {
+            let at = TopicPartition::new(&topic.name, partition.partition_index);
+            committed.insert(at, partition.committed_offset);
+        }
+    }
+    committed.retain(|_, offset| *offset >= 0);
+    Ok(committed)
+}

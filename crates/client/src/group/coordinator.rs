@@ -1,0 +1,126 @@
+//! The broker that coordinates a group: found, remembered, and found again when it moves.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
+use ottla_protocol::{ErrorCode, Request};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::cluster::brokers::Lane;
+use crate::error::Error;
+
+const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
+const GROUP: i8 = 0;
+
+/// A group's coordinator.
+pub(crate) struct Coordinator {
+    cluster: Rc<Cluster>,
+    group: String,
+    node: Cell<Option<i32>>,
+    finding: tokio::sync::Mutex<()>,
+    last_problem: RefCell<Option<Error>>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(cluster: Rc<Cluster>, group: String) -> Self {
+        Self {
+            cluster,
+            group,
+            node: Cell::new(None),
+            finding: tokio::sync::Mutex::default(),
+            last_problem: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The coordinator's node, asked for if it is not known.
+    pub(crate) async fn find(&self) -> Result<i32, Error> {
+        let _one_asks = self.finding.lock().await;
+        if let Some(node) = self.node.get() {
+            return Ok(node);
+        }
+        let request = |version: i16| {
+            let mut request = FindCoordinatorRequest { key_type: GROUP, ..Default::default() };
+            if version >= 4 {
+                request.coordinator_keys = vec![self.group.clone()];
+            } else {
+                request.key.clone_from(&self.group);
+            }
+            request
+        };
+        let response = self.cluster.call_any(FIND_COORDINATOR_VERSION_MAX, request).await?;
+        // The batched form names its answers, the single form does not.
+        let (code, node, host, port) = match response.coordinators.first() {
+            Some(found) => (found.error_code, found.node_id, &found.host, found.port),
+            None => (response.error_code, response.node_id, &response.host, response.port),
+        };
+        if code != ErrorCode::None {
+            return Err(Error::Broker { what: format!("coordinator of group `{}`", self.group), code });
+        }
+        self.cluster.brokers.learn(node, host, port as u16);
+        self.node.set(Some(node));
+        Ok(node)
+    }
+
+    /// Forgets where it is: the next call asks again.
+    pub(crate) fn forget(&self) {
+        self.node.set(None);
+    }
+
+    /// Sends a request to the coordinator once. A transport problem or a word of its moving makes it forgotten.
+    pub(crate) async fn call_once<R: Request>(
+        &self,
+        version_max: i16,
+        timeout: std::time::Duration,
+        make: impl Fn(i16) -> R,
+    ) -> Result<R::Response, Error> {
+        let result = async {
+            let node = self.find().await?;
+            let connection = self.cluster.brokers.connection(node, Lane::Group).await?;
+            connection.call(version_max, timeout, make).await
+        }
+        .await;
+        if result.is_err() {
+            self.forget();
+        }
+        result
+    }
+
+    /// Sends a request until it is answered without an error that passes, for `request.timeout.ms` at most.
+    pub(crate) async fn call<R: Request>(
+        &self,
+        what: &str,
+        version_max: i16,
+        make: impl Fn(i16) -> R,
+        error_of: impl Fn(&R::Response) -> Option<ErrorCode>,
+    ) -> Result<R::Response, Error> {
+        let timeout = self.cluster.config.request_timeout;
+        let deadline = Instant::now() + timeout;
+        loop {
+            let problem = match self.call_once(version_max, timeout, &make).await {
+                Ok(response) => match error_of(&response) {
+                    None => return Ok(response),
+                    Some(code) => {
+                        if matches!(code, ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable) {
+                            self.forget();
+                        }
+                        Error::Broker { what: format!("{what} of group `{}`", self.group), code }
+                    }
+                },
+                Err(error) => error,
+            };
+            let pause = self.cluster.config.retry_backoff;
+            if !problem.is_retriable() || Instant::now() + pause >= deadline {
+                return Err(problem);
+            }
+            tracing::debug!(%problem, what, "asking the coordinator again");
+            *self.last_problem.borrow_mut() = Some(problem);
+            tokio::time::sleep(pause).await;
+        }
+    }
+}

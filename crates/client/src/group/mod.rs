@@ -1,0 +1,216 @@
+//! A consumer's tasks in the engine: what to fetch, the group's membership, and commits.
+
+pub(crate) mod assignor;
+pub(crate) mod classic;
+pub(crate) mod commit;
+pub(crate) mod coordinator;
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::classic::{Membership, Told};
+use self::commit::{Progress, commit_offsets, fetch_committed};
+use self::coordinator::Coordinator;
+use crate::cluster::Cluster;
+use crate::consumer::{Control, TopicPartition};
+use crate::error::Error;
+use crate::fetch::cursor::{Cursor, Position, StartAt};
+use crate::fetch::fetcher::{Cursors, Fetcher, reset_to};
+use crate::fetch::inbox::Inbox;
+
+/// What the tasks of one consumer share.
+pub(crate) struct Shared {
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) cursors: Rc<Cursors>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) progress: Arc<Mutex<Progress>>,
+    /// None without a `group.id`.
+    pub(crate) coordinator: Option<Coordinator>,
+}
+
+impl Shared {
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces what is fetched.
+    pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
+        let _ = self.inbox.begin_generation();
+        *self.progress() = Progress::default();
+        let cursor =
+            |(at, start): &(TopicPartition, StartAt)| Cursor::new(at.topic.clone(), at.partition, *start);
+        *self.cursors.list.borrow_mut() = partitions.iter().map(cursor).collect();
+        for (at, _) in partitions {
+            self.cluster.want(&at.topic);
+        }
+        self.cursors.changed.notify_one();
+    }
+
+    /// Turns `StartAt::Committed` into the committed offset, or into what `auto.offset.reset` says.
+    pub(crate) async fn start_at_committed(
+        &self,
+        partitions: Vec<TopicPartition>,
+    ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
+        let Some(coordinator) = &self.coordinator else {
+            return Err(Error::Config("committed offsets need group.id".into()));
+        };
+        let committed = fetch_committed(coordinator, &partitions).await?;
+        let reset = self.cluster.config.offset_reset;
+        Ok(partitions
+            .into_iter()
+            .map(|at| {
+                let start =
+                    committed.get(&at).map_or_else(|| reset_to(reset), |offset| StartAt::Offset(*offset));
+                (at, start)
+            })
+            .collect())
+    }
+}
+
+/// Serves one consumer until it is closed or dropped.
+pub(crate) async fn run(
+    cluster: Rc<Cluster>,
+    inbox: Arc<Inbox>,
+    progress: Arc<Mutex<Progress>>,
+    mut control: mpsc::UnboundedReceiver<Control>,
+) {
+    let cursors = Rc::new(Cursors::default());
+    let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
+    let shared =
+        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, progress, coordinator });
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
+    let mut membership: Option<Membership> = None;
+    let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
+
+    loop {
+        tokio::select! {
+            biased;
+            command = control.recv() => match command {
+                Some(Control::Close(done)) => {
+                    let _ = done.send(close(&shared, membership.take()).await);
+                    return;
+                }
+                Some(command) => on_control(&shared, &mut membership, &mut tasks, command).await,
+                // The consumer was dropped without close: the session runs out by itself.
+                None => return,
+            },
+            Some(_) = tasks.join_next() => {}
+            () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.coordinator.is_some() => {
+                commit_at = Instant::now() + cluster.config.auto_commit_interval;
+                let shared = shared.clone();
+                let generation = membership.as_ref().and_then(Membership::generation);
+                tasks.spawn_local(async move {
+                    if let Err(error) = commit_done(&shared, generation).await {
+                        tracing::debug!(%error, "auto commit");
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn on_control(
+    shared: &Rc<Shared>,
+    membership: &mut Option<Membership>,
+    tasks: &mut JoinSet<()>,
+    command: Control,
+) {
+    match command {
+        Control::Assign(partitions, done) => {
+            if let Some(membership) = membership.take() {
+                membership.leave(&shared.cluster.config).await;
+            }
+            let _ = done.send(assign(shared, partitions).await);
+        }
+        Control::Subscribe(topics, done) => {
+            if let Some(membership) = membership.take() {
+                membership.leave(&shared.cluster.config).await;
+            }
+            shared.replace_assignment(&[]);
+            *membership = Some(Membership::start(shared.clone(), topics));
+            let _ = done.send(Ok(()));
+        }
+        Control::Seek(at, to, done) => {
+            let found = shared.cursors.update(&at.topic, at.partition, |cursor| {
+                cursor.seeks += 1;
+                cursor.blocked_until = None;
+                cursor.position = match to {
+                    StartAt::Offset(offset) => Position::At(offset),
+                    other => Position::Unresolved(other),
+                };
+            });
+            shared.inbox.discard(&at.topic, at.partition);
+            let result = found.ok_or_else(|| Error::Config(format!("seek: {at} is not assigned")));
+            let _ = done.send(result);
+        }
+        Control::Pause(partitions, paused) => {
+            for at in partitions {
+                shared.cursors.update(&at.topic, at.partition, |cursor| cursor.paused = paused);
+            }
+        }
+        Control::Commit(done) => {
+            let shared = shared.clone();
+            let generation = membership.as_ref().and_then(Membership::generation);
+            tasks.spawn_local(async move {
+                let _ = done.send(commit_done(&shared, generation).await);
+            });
+        }
+        Control::Committed(partitions, done) => {
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let result = match &shared.coordinator {
+                    Some(coordinator) => fetch_committed(coordinator, &partitions).await,
+                    None => Err(Error::Config("committed offsets need group.id".into())),
+                };
+                let _ = done.send(result);
+            });
+        }
+        Control::RevokeSeen => {
+            if let Some(membership) = membership {
+                membership.tell(Told::RevokeSeen);
+            }
+        }
+        Control::Close(done) => drop(done),
+    }
+}
+
+async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), Error> {
+    let (committed, mut fixed): (Vec<_>, Vec<_>) =
+        partitions.into_iter().partition(|(_, start)| *start == StartAt::Committed);
+    if !committed.is_empty() {
+        fixed.extend(shared.start_at_committed(committed.into_iter().map(|(at, _)| at).collect()).await?);
+    }
+    shared.replace_assignment(&fixed);
+    Ok(())
+}
+
+/// Commits what is done and was not committed yet.
+async fn commit_done(shared: &Shared, generation: Option<(i32, String)>) -> Result<(), Error> {
+    let Some(coordinator) = &shared.coordinator else {
+        return Err(Error::Config("commit needs group.id".into()));
+    };
+    let offsets = shared.progress().uncommitted();
+    if offsets.is_empty() {
+        return Ok(());
+    }
+    commit_offsets(coordinator, &offsets, generation).await?;
+    shared.progress().committed(&offsets);
+    Ok(())
+}
+
+async fn close(shared: &Shared, membership: Option<Membership>) -> Result<(), Error> {
+    let mut result = Ok(());
+    if shared.cluster.config.auto_commit && shared.coordinator.is_some() {
+        let generation = membership.as_ref().and_then(Membership::generation);
+        result = commit_done(shared, generation).await;
+    }
+    if let Some(membership) = membership {
+        membership.leave(&shared.cluster.config).await;
+    }
+    result
+}

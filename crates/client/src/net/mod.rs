@@ -1,0 +1,4 @@
+//! Connections to brokers.
+
+pub(crate) mod connection;
+pub(crate) mod connector;

@@ -1,0 +1,69 @@
+//! Sequence numbers (KIP-98): how a broker recognises a batch it has already written.
+
+/// What the broker gave this client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ProducerId {
+    pub(crate) id: i64,
+    pub(crate) epoch: i16,
+}
+
+/// One partition's place in the sequence. Epochs count per partition: a broker knows a producer per partition only.
+#[derive(Debug, Default)]
+pub(crate) struct Numbering {
+    id: Option<ProducerId>,
+    next_sequence: i32,
+}
+
+/// The epoch has reached its end.
+#[derive(Debug)]
+pub(crate) struct Exhausted;
+
+impl Numbering {
+    /// Starts at 0 when the producer id is another one than before.
+    pub(crate) fn adopt(&mut self, id: ProducerId) {
+        if self.id.is_none_or(|known| known.id != id.id) {
+            *self = Self { id: Some(id), next_sequence: 0 };
+        }
+    }
+
+    /// The numbers for a batch of `count` records: producer id, epoch, first sequence.
+    pub(crate) fn take(&mut self, count: i32) -> (i64, i16, i32) {
+        let Some(ProducerId { id, epoch }) = self.id else { return (-1, -1, -1) };
+        let first = self.next_sequence;
+        self.next_sequence = advance(first, count);
+        (id, epoch, first)
+    }
+
+    /// Starts at 0 again under the next epoch (KIP-360).
+    pub(crate) fn bump(&mut self) -> Result<(), Exhausted> {
+        if let Some(id) = &mut self.id {
+            id.epoch = id.epoch.checked_add(1).ok_or(Exhausted)?;
+            self.next_sequence = 0;
+        }
+        Ok(())
+    }
+}
+
+/// After `i32::MAX` comes 0.
+fn advance(sequence: i32, count: i32) -> i32 {
+    ((i64::from(sequence) + i64::from(count)) % (i64::from(i32::MAX) + 1)) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_follow_one_another_and_wrap_to_zero() {
+        let mut numbering = Numbering::default();
+        numbering.adopt(ProducerId { id: 7, epoch: 0 });
+        assert_eq!(numbering.take(10), (7, 0, 0));
+        numbering.adopt(ProducerId { id: 7, epoch: 0 });
+        assert_eq!(numbering.take(1), (7, 0, 10));
+        numbering.next_sequence = i32::MAX;
+        assert_eq!(numbering.take(2), (7, 0, i32::MAX));
+        assert_eq!(numbering.take(1), (7, 0, 1));
+        numbering.bump().expect("epochs are left");
+        assert_eq!(numbering.take(1), (7, 1, 0));
+    }
+}

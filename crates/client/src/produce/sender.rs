@@ -1,0 +1,689 @@
+//! The engine's half of producing: takes batches out of the queues, seals them, sends them to their leaders, and
+//! decides what each answer means.
+//!
+//! Batching adapts (DESIGN §3.4): while nothing is in flight to a leader, what is queued goes at once; while something
+//! is, records collect until the answer comes, a batch is full, or `linger.ms` has passed.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
+use ottla_protocol::messages::produce::{
+    PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData,
+};
+use ottla_wire::{Compression, Seal, Sealed};
+use rustc_hash::FxHashMap;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Produce;
+use super::delivery::{Completion, Outcome};
+use super::idempotence::{Numbering, ProducerId};
+use super::queue::{OpenBatch, Queue};
+use crate::cluster::Cluster;
+use crate::cluster::brokers::Lane;
+use crate::config::Acks;
+use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
+use crate::net::connection::Connection;
+
+/// Version 13 names topics by id; names work with every broker.
+const PRODUCE_VERSION_MAX: i16 = 12;
+/// With adaptive batching a batch that waits for an answer waits no longer than this.
+const ADAPTIVE_LINGER: Duration = Duration::from_millis(5);
+/// How often overdue batches are looked for.
+const EXPIRY_EVERY: Duration = Duration::from_millis(100);
+
+/// A sealed batch until it is settled.
+#[derive(Debug)]
+struct Batch {
+    sealed: Sealed,
+    completion: Arc<Completion>,
+    created: Instant,
+    memory: usize,
+    /// Its place among the partition's batches.
+    order: u64,
+    attempts: u32,
+    /// Whether it may be in the log although nothing says so.
+    possibly_written: bool,
+    last_problem: String,
+}
+
+/// A partition that has, or had, something to send.
+#[derive(Debug)]
+struct Partition {
+    queue: Arc<Queue>,
+    /// Sealed batches that must go again, in order, before anything new.
+    retry: VecDeque<Batch>,
+    in_flight: usize,
+    next_order: u64,
+    numbering: Numbering,
+    blocked_until: Option<Instant>,
+    active: bool,
+}
+
+/// What a leader's connection carries.
+#[derive(Debug, Default)]
+struct Leader {
+    connection: Option<Rc<Connection>>,
+    in_flight: usize,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    node: i32,
+    batches: Vec<(usize, Batch)>,
+}
+
+enum Event {
+    Answer { request: u64, result: Result<ProduceResponse, Error>, connection: Option<Rc<Connection>> },
+    ProducerId(Result<ProducerId, Error>),
+}
+
+/// The task that sends.
+pub(crate) struct Sender {
+    cluster: Rc<Cluster>,
+    produce: Arc<Produce>,
+    partitions: Vec<Partition>,
+    /// Where each queue's partition stands in `partitions`.
+    index: FxHashMap<(Arc<str>, i32), usize>,
+    leaders: FxHashMap<i32, Leader>,
+    requests: FxHashMap<u64, InFlight>,
+    next_request: u64,
+    producer_id: Option<ProducerId>,
+    asking_producer_id: bool,
+    producer_id_at: Option<Instant>,
+    events_in: mpsc::UnboundedSender<Event>,
+    tasks: JoinSet<()>,
+    ready: Vec<Arc<Queue>>,
+    expire_at: Instant,
+}
+
+impl Sender {
+    /// Runs until the engine drops it.
+    pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
+        let (events_in, mut events) = mpsc::unbounded_channel();
+        let mut changes = cluster.changes();
+        let mut sender = Self {
+            cluster,
+            produce,
+            partitions: Vec::new(),
+            index: FxHashMap::default(),
+            leaders: FxHashMap::default(),
+            requests: FxHashMap::default(),
+            next_request: 0,
+            producer_id: None,
+            asking_producer_id: false,
+            producer_id_at: None,
+            events_in,
+            tasks: JoinSet::new(),
+            ready: Vec::new(),
+            expire_at: Instant::now(),
+        };
+        let produce = sender.produce.clone();
+        loop {
+            let wake_at = sender.pump(Instant::now());
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => {
+                    sender.on_event(event);
+                    while let Ok(event) = events.try_recv() {
+                        sender.on_event(event);
+                    }
+                }
+                () = produce.queues.wake.notified() => {}
+                Ok(()) = changes.changed() => sender.on_layout(),
+                Some(_) = sender.tasks.join_next() => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// Takes in what is new, sends what may go, and says when to look again.
+    fn pump(&mut self, now: Instant) -> Option<Instant> {
+        self.list_ready();
+        let mut wake_at = None;
+        if now >= self.expire_at {
+            self.expire(now);
+            self.expire_at = now + EXPIRY_EVERY;
+        }
+        self.forward_unassigned();
+        if self.produce.config.idempotence && self.producer_id.is_none() {
+            self.ask_producer_id(now, &mut wake_at);
+        } else {
+            self.drain(now, &mut wake_at);
+        }
+        if self.partitions.iter().any(|partition| partition.active) {
+            earliest(&mut wake_at, self.expire_at);
+        }
+        wake_at
+    }
+
+    fn list_ready(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.produce.queues.take_ready(&mut ready);
+        for queue in ready.drain(..) {
+            let at = *self.index.entry((queue.topic.clone(), queue.partition)).or_insert_with(|| {
+                self.partitions.push(Partition {
+                    queue: queue.clone(),
+                    retry: VecDeque::new(),
+                    in_flight: 0,
+                    next_order: 0,
+                    numbering: Numbering::default(),
+                    blocked_until: None,
+                    active: false,
+                });
+                self.partitions.len() - 1
+            });
+            self.cluster.want(&queue.topic);
+            self.partitions[at].active = true;
+        }
+        self.ready = ready;
+    }
+
+    /// Sends to every leader what may go to it.
+    fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
+        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+        for at in 0..self.partitions.len() {
+            let partition = &mut self.partitions[at];
+            if !partition.active || partition.queue.partition < 0 {
+                continue;
+            }
+            if partition.retry.is_empty() && partition.in_flight == 0 && partition.queue.unlist_if_empty() {
+                partition.active = false;
+                continue;
+            }
+            if let Some(until) = partition.blocked_until {
+                if until > now {
+                    earliest(wake_at, until);
+                    continue;
+                }
+                partition.blocked_until = None;
+            }
+            // The retried batches of a partition go one at a time: nothing may overtake them.
+            if !partition.retry.is_empty() && partition.in_flight > 0 {
+                continue;
+            }
+            let Some(leader) = self.cluster.leader(&partition.queue.topic, partition.queue.partition) else {
+                self.cluster.refresh();
+                continue;
+            };
+            match by_leader.iter_mut().find(|(node, _)| *node == leader) {
+                Some((_, partitions)) => partitions.push(at),
+                None => by_leader.push((leader, vec![at])),
+            }
+        }
+        for (node, mut partitions) in by_leader {
+            // Whoever came last in one request comes first in the next.
+            let turn = self.next_request as usize % partitions.len();
+            partitions.rotate_left(turn);
+            while self.send_to(node, &partitions, now, wake_at) {}
+        }
+    }
+
+    /// Sends one request to `node` if there is reason to; `true` if another may follow.
+    fn send_to(
+        &mut self,
+        node: i32,
+        partitions: &[usize],
+        now: Instant,
+        wake_at: &mut Option<Instant>,
+    ) -> bool {
+        let config = self.produce.config.clone();
+        let in_flight = self.leaders.entry(node).or_default().in_flight;
+        if in_flight >= config.in_flight_max {
+            return false;
+        }
+        let flushing = self.produce.queues.flushing.load(Ordering::Relaxed) > 0;
+        let mut batches: Vec<(usize, Batch)> = Vec::new();
+        let mut bytes = 0;
+        for &at in partitions {
+            let partition = &mut self.partitions[at];
+            let batch = if let Some(batch) = partition.retry.front() {
+                if partition.in_flight > 0
+                    || (bytes > 0 && bytes + batch.sealed.len() > config.request_bytes_max)
+                {
+                    continue;
+                }
+                partition.retry.pop_front()
+            } else {
+                let Some(waiting) = partition.queue.waiting() else { continue };
+                let age = waiting.age(now);
+                let (linger, idle_goes) = match config.linger {
+                    Some(linger) => (linger, false),
+                    None => (ADAPTIVE_LINGER, in_flight == 0),
+                };
+                let open_too = flushing || idle_goes || age >= linger;
+                if !open_too && !waiting.full {
+                    earliest(wake_at, waiting.since + linger);
+                    continue;
+                }
+                if bytes > 0 && bytes + waiting.bytes > config.request_bytes_max {
+                    continue;
+                }
+                match partition.queue.take(open_too) {
+                    Some(open) => seal(partition, open, &config, self.producer_id, &self.produce),
+                    None => continue,
+                }
+            };
+            let Some(batch) = batch else { continue };
+            bytes += batch.sealed.len();
+            partition.in_flight += 1;
+            batches.push((at, batch));
+        }
+        if batches.is_empty() {
+            return false;
+        }
+        self.send(node, batches);
+        true
+    }
+
+    fn send(&mut self, node: i32, mut batches: Vec<(usize, Batch)>) {
+        let config = &self.produce.config;
+        let mut request = ProduceRequest {
+            acks: config.acks.code(),
+            timeout_ms: config.request_timeout.as_millis() as i32,
+            ..Default::default()
+        };
+        for (at, batch) in &mut batches {
+            batch.attempts += 1;
+            let Queue { topic, partition, .. } = &*self.partitions[*at].queue;
+            let data = PartitionProduceData {
+                index: *partition,
+                records: Some(batch.sealed.chain().clone()),
+                ..Default::default()
+            };
+            match request.topic_data.iter_mut().find(|entry| *entry.name == **topic) {
+                Some(entry) => entry.partition_data.push(data),
+                None => request.topic_data.push(TopicProduceData {
+                    name: topic.to_string(),
+                    partition_data: vec![data],
+                    ..Default::default()
+                }),
+            }
+        }
+        let id = self.next_request;
+        self.next_request += 1;
+        self.requests.insert(id, InFlight { node, batches });
+        let leader = self.leaders.entry(node).or_default();
+        leader.in_flight += 1;
+
+        let answered = config.acks != Acks::None;
+        let timeout = config.request_timeout;
+        let events = self.events_in.clone();
+        let open = leader.connection.clone().filter(|connection| connection.is_open());
+        let report = move |result, connection| {
+            let _ = events.send(Event::Answer { request: id, result, connection });
+        };
+        match open {
+            Some(connection) if answered => {
+                // Into the outbox now: requests to a leader leave in the order in which they were made.
+                let begun = connection.begin(PRODUCE_VERSION_MAX, |_| request);
+                self.tasks.spawn_local(async move {
+                    let result = match begun {
+                        Ok(pending) => pending.answer(timeout).await,
+                        Err(error) => Err(error),
+                    };
+                    report(result, None);
+                });
+            }
+            _ => {
+                let cluster = self.cluster.clone();
+                self.tasks.spawn_local(async move {
+                    match cluster.brokers.connection(node, Lane::Produce).await {
+                        Ok(connection) => {
+                            let result = if answered {
+                                connection.call(PRODUCE_VERSION_MAX, timeout, |_| request).await
+                            } else {
+                                let told = connection.tell(PRODUCE_VERSION_MAX, timeout, |_| request).await;
+                                told.map(|()| ProduceResponse::default())
+                            };
+                            report(result, Some(connection));
+                        }
+                        Err(error) => report(Err(error), None),
+                    }
+                });
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Answer { request, result, connection } => self.on_answer(request, result, connection),
+            Event::ProducerId(result) => {
+                self.asking_producer_id = false;
+                match result {
+                    Ok(id) => self.producer_id = Some(id),
+                    Err(error) => tracing::debug!(%error, "no producer id yet"),
+                }
+            }
+        }
+    }
+
+    fn on_answer(
+        &mut self,
+        request: u64,
+        result: Result<ProduceResponse, Error>,
+        connection: Option<Rc<Connection>>,
+    ) {
+        let Some(InFlight { node, batches }) = self.requests.remove(&request) else { return };
+        let leader = self.leaders.entry(node).or_default();
+        leader.in_flight -= 1;
+        if connection.is_some() {
+            leader.connection = connection;
+        }
+        let now = Instant::now();
+        let mut answers: FxHashMap<(&str, i32), &PartitionProduceResponse> = FxHashMap::default();
+        if let Ok(response) = &result {
+            for topic in &response.responses {
+                for partition in &topic.partition_responses {
+                    answers.insert((topic.name.as_str(), partition.index), partition);
+                }
+            }
+        }
+        for (at, batch) in batches {
+            self.partitions[at].in_flight -= 1;
+            let queue = self.partitions[at].queue.clone();
+            match (&result, answers.get(&(&*queue.topic, queue.partition))) {
+                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, answer, now),
+                (Ok(_), None) if self.produce.config.acks == Acks::None => {
+                    self.settle(batch, Outcome::Written { base_offset: -1 });
+                }
+                (Ok(_), None) => {
+                    self.on_trouble(
+                        at,
+                        batch,
+                        "the broker's answer leaves this partition out".into(),
+                        true,
+                        now,
+                    );
+                }
+                (Err(error), _) => {
+                    // Whatever was sent and not answered may have been written.
+                    let sent = !matches!(error, Error::Unreachable { .. });
+                    self.cluster.refresh();
+                    self.on_trouble(at, batch, error.to_string(), sent, now);
+                }
+            }
+        }
+    }
+
+    /// The table of what each error means (the introduction's "temporary", "stale metadata" and "permanent").
+    fn on_partition_answer(
+        &mut self,
+        at: usize,
+        batch: Batch,
+        answer: &PartitionProduceResponse,
+        now: Instant,
+    ) {
+        let code = answer.error_code;
+        match code {
+            ErrorCode::None => self.settle(batch, Outcome::Written { base_offset: answer.base_offset }),
+            // Written by an earlier attempt whose answer was lost.
+            ErrorCode::DuplicateSequenceNumber => {
+                self.settle(batch, Outcome::Written { base_offset: answer.base_offset });
+            }
+            ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
+                let behind_another =
+                    self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
+                if !behind_another && self.partitions[at].in_flight == 0 {
+                    // The first in line is out of order: the broker has lost what it knew of us (KIP-360).
+                    self.renumber(at);
+                }
+                self.on_trouble(at, batch, code.to_string(), false, now);
+            }
+            code if code.is_retriable() => {
+                if code.needs_metadata_refresh() {
+                    let queue = &self.partitions[at].queue;
+                    self.cluster.forget_leader(&queue.topic, queue.partition);
+                }
+                let written =
+                    matches!(code, ErrorCode::RequestTimedOut | ErrorCode::NotEnoughReplicasAfterAppend);
+                self.on_trouble(at, batch, code.to_string(), written, now);
+            }
+            code => {
+                let detail =
+                    answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+                let persisted = Persisted::NotWritten;
+                self.fail(at, batch, ProduceErrorKind::Broker { code, detail }, persisted);
+            }
+        }
+    }
+
+    /// The batch goes again, unless its time is over.
+    fn on_trouble(
+        &mut self,
+        at: usize,
+        mut batch: Batch,
+        problem: String,
+        possibly_written: bool,
+        now: Instant,
+    ) {
+        tracing::debug!(topic = %self.partitions[at].queue.topic, partition = self.partitions[at].queue.partition,
+            problem, attempts = batch.attempts, "batch goes again");
+        batch.possibly_written |= possibly_written;
+        batch.last_problem = problem;
+        if now >= batch.created + self.produce.config.delivery_timeout {
+            self.time_out(at, batch);
+            return;
+        }
+        let config = &self.produce.config;
+        let doubled = config.retry_backoff.saturating_mul(1 << (batch.attempts - 1).min(16));
+        let pause = doubled.min(config.retry_backoff_max).mul_f64(0.8 + 0.4 * self.produce.random());
+        let partition = &mut self.partitions[at];
+        partition.blocked_until = Some(now + pause);
+        partition.active = true;
+        let place = partition.retry.partition_point(|other| other.order < batch.order);
+        partition.retry.insert(place, batch);
+    }
+
+    fn time_out(&mut self, at: usize, batch: Batch) {
+        let kind = ProduceErrorKind::TimedOut {
+            timeout_ms: self.produce.config.delivery_timeout.as_millis() as u64,
+            last: batch.last_problem.clone(),
+        };
+        let persisted =
+            if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
+        self.fail(at, batch, kind, persisted);
+    }
+
+    /// Reports a batch as failed. What follows it must not look to the broker like its continuation.
+    fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind, persisted: Persisted) {
+        let queue = &self.partitions[at].queue;
+        let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
+        tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
+        self.settle(batch, Outcome::Failed(Arc::new(error)));
+        self.renumber(at);
+    }
+
+    /// Starts the partition's sequence anew under a higher epoch, the batches that wait included.
+    fn renumber(&mut self, at: usize) {
+        if self.producer_id.is_none() {
+            return;
+        }
+        let partition = &mut self.partitions[at];
+        if partition.numbering.bump().is_err() {
+            // 32767 epochs are used up: a fresh producer id starts at 0 again.
+            self.producer_id = None;
+            return;
+        }
+        for batch in &mut partition.retry {
+            let count = batch.sealed.header.record_count;
+            let (id, epoch, sequence) = partition.numbering.take(count);
+            batch.sealed = batch.sealed.reseal(id, epoch, sequence);
+        }
+    }
+
+    fn settle(&mut self, batch: Batch, outcome: Outcome) {
+        batch.completion.complete(outcome);
+        self.produce.queues.settle(batch.memory, batch.sealed.reclaim());
+    }
+
+    /// Fails what has waited too long, sent or not. Batches in flight are left to their answer or its timeout.
+    fn expire(&mut self, now: Instant) {
+        let timeout = self.produce.config.delivery_timeout;
+        for at in 0..self.partitions.len() {
+            if !self.partitions[at].active {
+                continue;
+            }
+            while let Some(batch) =
+                self.partitions[at].retry.pop_front_if(|batch| now >= batch.created + timeout)
+            {
+                self.time_out(at, batch);
+            }
+            let queue = self.partitions[at].queue.clone();
+            while queue.waiting().is_some_and(|waiting| waiting.age(now) >= timeout) {
+                let Some(open) = queue.take(true) else { break };
+                let known = self.cluster.topic(&queue.topic);
+                let last = match known.map(|layout| layout.error) {
+                    Some(code) if code != ErrorCode::None => code.to_string(),
+                    Some(_) => "the partition has no leader that can be reached".to_owned(),
+                    None => self.cluster.brokers.unreachable(timeout).to_string(),
+                };
+                let kind = ProduceErrorKind::TimedOut { timeout_ms: timeout.as_millis() as u64, last };
+                self.fail_unsent(&queue, open, kind);
+            }
+        }
+    }
+
+    fn fail_unsent(&self, queue: &Queue, open: OpenBatch, kind: ProduceErrorKind) {
+        let persisted = Persisted::NotWritten;
+        let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
+        open.completion.complete(Outcome::Failed(Arc::new(error)));
+        self.produce.queues.settle(open.builder.memory(), None);
+    }
+
+    /// Metadata has come: topics may have grown, partitions may have found a leader.
+    fn on_layout(&mut self) {
+        for topic in self.produce.topics.all() {
+            if let Some(layout) = self.cluster.topic(&topic.name) {
+                topic.grow(layout.partitions.len(), &self.produce);
+            }
+        }
+    }
+
+    /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
+    /// that may not be used fail.
+    fn forward_unassigned(&mut self) {
+        for at in 0..self.partitions.len() {
+            let partition = &mut self.partitions[at];
+            if partition.queue.partition >= 0 || !partition.active {
+                continue;
+            }
+            let queue = partition.queue.clone();
+            let Some(topic) = self.produce.topics.known(&queue.topic) else { continue };
+            if let Some(layout) = self.cluster.topic(&queue.topic) {
+                topic.grow(layout.partitions.len(), &self.produce);
+                self.fail_forbidden(&queue, layout.error);
+            }
+            self.partitions[at].active = !queue.unlist_if_empty();
+        }
+        // Forwarding may have filled queues that were empty.
+        self.list_ready();
+    }
+
+    /// Errors of a topic that waiting does not mend.
+    fn fail_forbidden(&self, queue: &Queue, code: ErrorCode) {
+        if matches!(code, ErrorCode::TopicAuthorizationFailed | ErrorCode::InvalidTopicException) {
+            while let Some(open) = queue.take(true) {
+                self.fail_unsent(queue, open, ProduceErrorKind::Broker { code, detail: String::new() });
+            }
+        }
+    }
+
+    fn ask_producer_id(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
+        if self.asking_producer_id || !self.partitions.iter().any(|partition| partition.active) {
+            return;
+        }
+        if let Some(at) = self.producer_id_at.filter(|at| *at > now) {
+            earliest(wake_at, at);
+            return;
+        }
+        self.asking_producer_id = true;
+        self.producer_id_at = Some(now + self.produce.config.retry_backoff);
+        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
+        self.tasks.spawn_local(async move {
+            let request = |_| InitProducerIdRequest {
+                transactional_id: None,
+                transaction_timeout_ms: i32::MAX,
+                producer_id: -1,
+                producer_epoch: -1,
+                ..Default::default()
+            };
+            let result = cluster.call_any(INIT_PRODUCER_ID_VERSION_MAX, request).await.and_then(|response| {
+                match response.error_code {
+                    ErrorCode::None => {
+                        Ok(ProducerId { id: response.producer_id, epoch: response.producer_epoch })
+                    }
+                    code => Err(Error::Broker { what: "InitProducerId".into(), code }),
+                }
+            });
+            let _ = events.send(Event::ProducerId(result));
+        });
+    }
+}
+
+const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
+
+/// Closes a batch: its number in the partition's sequence, codec, checksum.
+fn seal(
+    partition: &mut Partition,
+    open: OpenBatch,
+    config: &crate::config::Config,
+    producer_id: Option<ProducerId>,
+    produce: &Produce,
+) -> Option<Batch> {
+    let OpenBatch { builder, completion, created } = open;
+    let memory = builder.memory();
+    let mut seal =
+        Seal { compression: config.compression, level: config.compression_level, ..Seal::default() };
+    if let Some(id) = producer_id {
+        partition.numbering.adopt(id);
+        (seal.producer_id, seal.producer_epoch, seal.base_sequence) =
+            partition.numbering.take(builder.count() as i32);
+    }
+    let sealed = match builder.seal(&seal) {
+        Ok(sealed) => sealed,
+        Err(error) => {
+            // Only a level outside the codec's range comes here, and the configuration was checked.
+            let queue = &partition.queue;
+            let kind = ProduceErrorKind::Compress(error.to_string());
+            let persisted = Persisted::NotWritten;
+            let error =
+                ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
+            completion.complete(Outcome::Failed(Arc::new(error)));
+            produce.queues.settle(memory, None);
+            return None;
+        }
+    };
+    debug_assert!(
+        sealed.header.compression() == Ok(config.compression) || config.compression != Compression::None
+    );
+    let order = partition.next_order;
+    partition.next_order += 1;
+    Some(Batch {
+        sealed,
+        completion,
+        created,
+        memory,
+        order,
+        attempts: 0,
+        possibly_written: false,
+        last_problem: "it was never sent".into(),
+    })
+}
+
+fn earliest(wake_at: &mut Option<Instant>, at: Instant) {
+    *wake_at = Some(wake_at.map_or(at, |other| other.min(at)));
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

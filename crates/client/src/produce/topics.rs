@@ -1,0 +1,237 @@
+//! The producer's topics: partition queues by number, and the choice among them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ottla_wire::{HeaderRef, Records, Seal};
+use rustc_hash::FxHashMap;
+
+use super::Produce;
+use super::delivery::{Completion, Delivery, Outcome};
+use super::partitioner::{Partitioner, murmur2_partition};
+use super::queue::{OpenBatch, Push, Queue, Queues, Refused};
+
+/// A topic that is produced to.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    /// Records whose partition is not known yet, because the topic's layout is not.
+    pub(crate) unassigned: Arc<Queue>,
+    /// By partition number; empty until the layout is known. Grows, never shrinks.
+    partitions: RwLock<Arc<[Arc<Queue>]>>,
+    /// The sticky partition in the lower half, a generator's state in the upper.
+    sticky: AtomicU64,
+}
+
+/// Where a record goes and when it was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) partition: Option<i32>,
+    pub(crate) timestamp_ms: i64,
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) headers: &'a [HeaderRef<'a>],
+}
+
+/// Why a record was not taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NotTaken {
+    /// The queue refused it.
+    Refused(i32, Refused),
+    /// There is no such partition among so many.
+    NoSuchPartition(i32, usize),
+}
+
+impl Topic {
+    fn new(name: Arc<str>, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            unassigned: Queue::new(name.clone(), -1),
+            name,
+            partitions: RwLock::new(Arc::from([])),
+            sticky: AtomicU64::new(seed | 1),
+        })
+    }
+
+    /// Encodes a record into the queue of its partition.
+    pub(crate) fn push(
+        &self,
+        queues: &Queues,
+        partitioner: &Partitioner,
+        parts: &Parts<'_>,
+        how: Push,
+    ) -> Result<Delivery, NotTaken> {
+        // Held while the record is pushed: when partitions appear, everything unassigned moves there first.
+        let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
+        if partitions.is_empty() {
+            return self.push_unassigned(queues, parts, how);
+        }
+        self.push_among(&partitions, queues, partitioner, parts, how)
+    }
+
+    /// Encodes a record into the queue of one of these partitions.
+    #[inline]
+    fn push_among(
+        &self,
+        partitions: &[Arc<Queue>],
+        queues: &Queues,
+        partitioner: &Partitioner,
+        parts: &Parts<'_>,
+        how: Push,
+    ) -> Result<Delivery, NotTaken> {
+        let Parts { timestamp_ms, key, value, headers, .. } = *parts;
+        let count = partitions.len() as u32;
+        let chosen = match (parts.partition, partitioner, key) {
+            (Some(partition), _, _) => partition,
+            (None, Partitioner::Murmur2Sticky, Some(key)) => murmur2_partition(key, count) as i32,
+            (None, Partitioner::Murmur2Sticky, None) => {
+                let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % count;
+                let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
+                match partitions[sticky as usize].push(queues, into_open, timestamp_ms, key, value, headers) {
+                    Err(Refused::NewBatch) => self.next_sticky(count) as i32,
+                    other => return other.map_err(|refused| NotTaken::Refused(sticky as i32, refused)),
+                }
+            }
+            (None, Partitioner::Random, _) => self.next_sticky(count) as i32,
+            (None, Partitioner::Custom(choose), key) => match choose(key, count) {
+                Some(partition) => partition as i32,
+                None => return Err(NotTaken::NoSuchPartition(-1, count as usize)),
+            },
+        };
+        let Some(queue) = usize::try_from(chosen).ok().and_then(|at| partitions.get(at)) else {
+            return Err(NotTaken::NoSuchPartition(chosen, count as usize));
+        };
+        queue
+            .push(queues, how, timestamp_ms, key, value, headers)
+            .map_err(|refused| NotTaken::Refused(chosen, refused))
+    }
+
+    /// Before the layout is known: the partition that was asked for travels as the record's first header.
+    fn push_unassigned(&self, queues: &Queues, parts: &Parts<'_>, how: Push) -> Result<Delivery, NotTaken> {
+        let partition = parts.partition.unwrap_or(-1).to_be_bytes();
+        let mut headers = Vec::with_capacity(parts.headers.len() + 1);
+        headers.push(("", Some(&partition[..])));
+        headers.extend_from_slice(parts.headers);
+        self.unassigned
+            .push(queues, how, parts.timestamp_ms, parts.key, parts.value, &headers)
+            .map_err(|refused| NotTaken::Refused(-1, refused))
+    }
+
+    /// Another partition than the last, at random when there are several (xorshift on the topic's own state).
+    fn next_sticky(&self, count: u32) -> u32 {
+        let old = self.sticky.load(Ordering::Relaxed);
+        let mut state = old;
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let last = old as u32 % count;
+        let mut next = (state >> 32) as u32 % count;
+        if next == last && count > 1 {
+            next = (next + 1) % count;
+        }
+        // Losing a race only means that two threads share a partition for a batch.
+        self.sticky.store((state >> 32 << 32) | u64::from(next), Ordering::Relaxed);
+        next
+    }
+
+    /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
+    /// other thread can push behind them.
+    pub(crate) fn grow(&self, count: usize, produce: &Produce) {
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        if count > partitions.len() {
+            let new =
+                (partitions.len()..count).map(|partition| Queue::new(self.name.clone(), partition as i32));
+            let grown: Arc<[Arc<Queue>]> = partitions.iter().cloned().chain(new).collect();
+            while let Some(open) = self.unassigned.take(true) {
+                self.forward(&grown, open, produce);
+            }
+            *partitions = grown;
+        }
+    }
+
+    /// Moves the records of a batch that had no partition to the partitions they belong to.
+    fn forward(&self, partitions: &[Arc<Queue>], open: OpenBatch, produce: &Produce) {
+        let OpenBatch { builder, completion, .. } = open;
+        let memory = builder.memory();
+        let mut forwarded = Vec::with_capacity(builder.count() as usize);
+        let block = builder
+            .seal(&Seal::default())
+            .ok()
+            .and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
+        for record in block.iter().flatten().flatten() {
+            let mut names = record.headers.iter();
+            // The first header is ours: the partition that was asked for.
+            let asked =
+                names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
+            let headers: Vec<HeaderRef<'_>> =
+                names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
+            let parts = Parts {
+                partition: asked.filter(|partition| *partition >= 0),
+                timestamp_ms: record.timestamp,
+                key: record.key,
+                value: record.value,
+                headers: &headers,
+            };
+            let partitioner = &produce.config.partitioner;
+            let delivery = self.push_among(partitions, &produce.queues, partitioner, &parts, Push::Forced);
+            forwarded.push(delivery.unwrap_or_else(|refused| {
+                // A partition that does not exist: the record fails alone.
+                let failed = Completion::new(self.name.clone(), -1);
+                failed.complete(Outcome::Failed(Arc::new(produce.refusal(&self.name, refused))));
+                Delivery::new(failed, 0)
+            }));
+        }
+        completion.complete(Outcome::Forwarded(forwarded));
+        produce.queues.settle(memory, None);
+    }
+
+    /// Every queue, the unassigned one included.
+    pub(crate) fn queues(&self) -> Vec<Arc<Queue>> {
+        let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
+        partitions.iter().chain([&self.unassigned]).cloned().collect()
+    }
+
+    pub(crate) fn partition_count(&self) -> usize {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// All topics that one client produces to.
+#[derive(Debug, Default)]
+pub(crate) struct Topics {
+    by_name: RwLock<FxHashMap<Arc<str>, Arc<Topic>>>,
+    seed: AtomicU64,
+}
+
+impl Topics {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { by_name: RwLock::default(), seed: AtomicU64::new(seed) }
+    }
+
+    /// The topic of that name, made when it is first asked for; `true` says that it is new.
+    pub(crate) fn get(&self, name: &str) -> (Arc<Topic>, bool) {
+        if let Some(topic) = self.known(name) {
+            return (topic, false);
+        }
+        let mut by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(topic) = by_name.get(name) {
+            return (topic.clone(), false);
+        }
+        let name: Arc<str> = name.into();
+        let seed = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let topic = Topic::new(name.clone(), seed);
+        by_name.insert(name, topic.clone());
+        (topic, true)
+    }
+
+    pub(crate) fn known(&self, name: &str) -> Option<Arc<Topic>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Every topic, in order of name: the order must not depend on chance.
+    pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
+        let mut all: Vec<_> =
+            self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}

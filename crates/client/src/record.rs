@@ -1,0 +1,98 @@
+//! Records on their way out, and what is known of them once they are written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ottla_wire::HeaderRef;
+
+/// A record to produce, borrowing what the application already has: nothing is copied before it is encoded.
+///
+/// ```
+/// use ottla_client::Record;
+///
+/// let record = Record::to("orders").key("order-17").value("{\"amount\":3}").header("trace", "a1");
+/// assert_eq!(record.topic, "orders");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Record<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Partition, or `None` to let the partitioner choose.
+    pub partition: Option<i32>,
+    /// Key; `None` is null.
+    pub key: Option<&'a [u8]>,
+    /// Value; `None` is null (a tombstone in a compacted topic).
+    pub value: Option<&'a [u8]>,
+    /// Headers in order; names may repeat.
+    pub headers: Vec<HeaderRef<'a>>,
+    /// Milliseconds since 1970, or `None` for the time of the call.
+    pub timestamp_ms: Option<i64>,
+}
+
+impl<'a> Record<'a> {
+    /// A record for `topic` with neither key nor value.
+    pub fn to(topic: &'a str) -> Self {
+        Self { topic, ..Self::default() }
+    }
+
+    /// Sets the key.
+    #[must_use]
+    pub fn key<K: AsRef<[u8]> + ?Sized>(mut self, key: &'a K) -> Self {
+        self.key = Some(key.as_ref());
+        self
+    }
+
+    /// Sets the value.
+    #[must_use]
+    pub fn value<V: AsRef<[u8]> + ?Sized>(mut self, value: &'a V) -> Self {
+        self.value = Some(value.as_ref());
+        self
+    }
+
+    /// Appends a header.
+    #[must_use]
+    pub fn header<V: AsRef<[u8]> + ?Sized>(mut self, name: &'a str, value: &'a V) -> Self {
+        self.headers.push((name, Some(value.as_ref())));
+        self
+    }
+
+    /// Sends it to this partition instead of asking the partitioner.
+    #[must_use]
+    pub fn partition(mut self, partition: i32) -> Self {
+        self.partition = Some(partition);
+        self
+    }
+
+    /// Sets the timestamp, milliseconds since 1970.
+    #[must_use]
+    pub fn timestamp_ms(mut self, timestamp_ms: i64) -> Self {
+        self.timestamp_ms = Some(timestamp_ms);
+        self
+    }
+}
+
+/// Where a record was written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RecordMetadata {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// Offset; -1 with `acks=0`, or when a retry was recognised as a duplicate whose offset the broker had forgotten.
+    pub offset: i64,
+}
+
+/// A record that owns its bytes, for keeping or for handing to another thread.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct OwnedRecord {
+    /// Offset in its partition.
+    pub offset: i64,
+    /// Milliseconds since 1970; -1 if it has none.
+    pub timestamp_ms: i64,
+    /// Key; `None` is null.
+    pub key: Option<Bytes>,
+    /// Value; `None` is null.
+    pub value: Option<Bytes>,
+    /// Headers in order.
+    pub headers: Vec<(String, Option<Bytes>)>,
+}

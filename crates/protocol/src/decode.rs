@@ -1,0 +1,259 @@
+//! Where messages are read from: a cursor over one frame.
+
+use bytes::Bytes;
+use ottla_wire::varint::read_u32;
+
+use crate::encode::{LengthKind, STRING_BYTES_MAX};
+use crate::error::{DecodeError, DecodeFault};
+
+/// A cursor over the bytes of one frame.
+///
+/// Lengths are checked against the bytes that are there before anything is allocated for them, and what is taken out
+/// as [`Bytes`] shares the frame's memory.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    frame: Bytes,
+    at: usize,
+    memory_left: usize,
+}
+
+macro_rules! fixed {
+    ($(#[$doc:meta] $name:ident -> $type:ty;)*) => {
+        $(
+            #[$doc]
+            #[inline]
+            pub fn $name(&mut self) -> Result<$type, DecodeError> {
+                self.array().map(<$type>::from_be_bytes)
+            }
+        )*
+    };
+}
+
+impl Decoder {
+    /// A cursor at the start of `frame`.
+    pub fn new(frame: Bytes) -> Self {
+        Self::with_memory_max(frame, usize::MAX)
+    }
+
+    /// A cursor that takes at most `memory_max` bytes for the elements of arrays.
+    ///
+    /// Some structs are thirty times larger in memory than the fewest bytes that say them. Whoever reads large frames
+    /// from strangers sets a limit; strings and payloads are never larger than the frame and do not count.
+    pub fn with_memory_max(frame: Bytes, memory_max: usize) -> Self {
+        Self { frame, at: 0, memory_left: memory_max }
+    }
+
+    /// How far the cursor has come.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// How many bytes are left.
+    #[inline]
+    pub fn remaining(&self) -> usize {
+        self.frame.len() - self.at
+    }
+
+    /// Ends the reading; bytes that are left are an error.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        match self.remaining() {
+            0 => Ok(()),
+            remaining => Err(DecodeFault::TrailingBytes { at: self.at, remaining }.into()),
+        }
+    }
+
+    fixed! {
+        /// Reads one byte.
+        i8 -> i8;
+        /// Reads two bytes.
+        i16 -> i16;
+        /// Reads two bytes.
+        u16 -> u16;
+        /// Reads four bytes.
+        i32 -> i32;
+        /// Reads four bytes.
+        u32 -> u32;
+        /// Reads eight bytes.
+        i64 -> i64;
+        /// Reads eight bytes.
+        f64 -> f64;
+    }
+
+    /// Reads one byte: anything but 0 is true.
+    #[inline]
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
+        Ok(self.i8()? != 0)
+    }
+
+    /// Reads `N` bytes.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        match self.frame[self.at..].first_chunk() {
+            Some(bytes) => {
+                self.at += N;
+                Ok(*bytes)
+            }
+            None => Err(self.truncated(N)),
+        }
+    }
+
+    /// Reads an unsigned varint.
+    #[inline]
+    pub fn unsigned_varint(&mut self) -> Result<u32, DecodeError> {
+        match read_u32(&self.frame[self.at..]) {
+            Ok((value, n)) => {
+                self.at += n;
+                Ok(value)
+            }
+            Err(source) => Err(DecodeFault::Varint { at: self.at, source }.into()),
+        }
+    }
+
+    /// Takes the next `n` bytes without copying them.
+    #[inline]
+    pub fn take(&mut self, n: usize) -> Result<Bytes, DecodeError> {
+        self.need(n)?;
+        let bytes = self.frame.slice(self.at..self.at + n);
+        self.at += n;
+        Ok(bytes)
+    }
+
+    /// Passes over the next `n` bytes.
+    #[inline]
+    pub fn skip(&mut self, n: usize) -> Result<(), DecodeError> {
+        self.need(n)?;
+        self.at += n;
+        Ok(())
+    }
+
+    /// Copies the next `n` bytes into a string.
+    pub fn string(&mut self, n: usize) -> Result<String, DecodeError> {
+        if n > STRING_BYTES_MAX {
+            return Err(DecodeFault::StringTooLong { len: n, max: STRING_BYTES_MAX }.into());
+        }
+        self.need(n)?;
+        let bytes = &self.frame[self.at..self.at + n];
+        match std::str::from_utf8(bytes) {
+            Ok(text) => {
+                let text = text.to_owned();
+                self.at += n;
+                Ok(text)
+            }
+            Err(error) => Err(DecodeFault::NotUtf8 { at: self.at + error.valid_up_to() }.into()),
+        }
+    }
+
+    /// Reads the length of a string, bytes or array; `None` is null.
+    #[inline]
+    pub fn length(&mut self, kind: LengthKind) -> Result<Option<usize>, DecodeError> {
+        let length = match kind {
+            LengthKind::Compact | LengthKind::CompactString => i64::from(self.unsigned_varint()?) - 1,
+            LengthKind::Int16 => i64::from(self.i16()?),
+            LengthKind::Int32 => i64::from(self.i32()?),
+        };
+        match length {
+            -1 => Ok(None),
+            0.. => Ok(Some(length as usize)),
+            _ => Err(DecodeFault::NegativeLength { at: self.at, length }.into()),
+        }
+    }
+
+    /// Reads the length of an array whose elements take at least `element_bytes_min` bytes each.
+    #[inline]
+    pub fn array_length(
+        &mut self,
+        kind: LengthKind,
+        element_bytes_min: usize,
+    ) -> Result<Option<usize>, DecodeError> {
+        let count = self.length(kind)?;
+        match count {
+            Some(count) if count > self.remaining() / element_bytes_min.max(1) => {
+                Err(DecodeFault::ArrayTooLong { at: self.at, count, remaining: self.remaining() }.into())
+            }
+            count => Ok(count),
+        }
+    }
+
+    /// Takes `bytes` of memory from what is left of the limit.
+    #[inline]
+    pub fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
+        match self.memory_left.checked_sub(bytes) {
+            Some(left) => {
+                self.memory_left = left;
+                Ok(())
+            }
+            None => Err(DecodeFault::Memory { at: self.at, bytes, left: self.memory_left }.into()),
+        }
+    }
+
+    /// Reads the head of a tagged field: its tag and its size, which the remaining bytes hold.
+    pub fn tag(&mut self) -> Result<(u32, usize), DecodeError> {
+        let tag = self.unsigned_varint()?;
+        let size = self.unsigned_varint()? as usize;
+        self.need(size)?;
+        Ok((tag, size))
+    }
+
+    /// Checks that a tagged field that started at `start` took as many bytes as it claimed.
+    #[inline]
+    pub fn end_tag(&self, tag: u32, start: usize, size: usize) -> Result<(), DecodeError> {
+        match self.at - start {
+            read if read == size => Ok(()),
+            read => Err(DecodeFault::TagSize { tag, size, read }.into()),
+        }
+    }
+
+    /// Passes over all tagged fields of a struct that knows none.
+    #[inline]
+    pub fn skip_tags(&mut self) -> Result<(), DecodeError> {
+        for _ in 0..self.unsigned_varint()? {
+            let (_, size) = self.tag()?;
+            self.skip(size)?;
+        }
+        Ok(())
+    }
+
+    /// The error for a null that was just read.
+    #[cold]
+    pub fn null(&self) -> DecodeError {
+        DecodeFault::Null { at: self.at }.into()
+    }
+
+    #[inline]
+    fn need(&self, n: usize) -> Result<(), DecodeError> {
+        if n <= self.remaining() { Ok(()) } else { Err(self.truncated(n)) }
+    }
+
+    #[cold]
+    fn truncated(&self, needed: usize) -> DecodeError {
+        DecodeFault::Truncated { at: self.at, needed, remaining: self.remaining() }.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_checked_against_the_bytes_that_are_there() {
+        let mut input = Decoder::new(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 1, 2, 3]));
+        let error = input.array_length(LengthKind::Int32, 1).unwrap_err();
+        assert_eq!(*error.fault(), DecodeFault::ArrayTooLong { at: 4, count: 0x7fff_ffff, remaining: 3 });
+
+        let mut input = Decoder::new(Bytes::from_static(&[3, 1, 2, 3]));
+        let error = input.array_length(LengthKind::Compact, 2).unwrap_err();
+        assert_eq!(*error.fault(), DecodeFault::ArrayTooLong { at: 1, count: 2, remaining: 3 });
+        assert_eq!(input.take(4).unwrap_err().to_string(), "needs 4 bytes at byte 1, but 3 remain");
+    }
+
+    #[test]
+    fn what_is_taken_shares_the_frame() {
+        let frame = Bytes::from(vec![1, 2, 3, 4]);
+        let mut input = Decoder::new(frame.clone());
+        input.skip(1).unwrap();
+        assert_eq!(input.take(2).unwrap().as_ptr(), frame[1..].as_ptr());
+        let error = input.finish().unwrap_err();
+        assert_eq!(*error.fault(), DecodeFault::TrailingBytes { at: 3, remaining: 1 });
+    }
+}

@@ -1,0 +1,256 @@
+//! How a value of each type stands in a message.
+
+use bytes::Bytes;
+use ottla_wire::Chain;
+
+use crate::decode::Decoder;
+use crate::encode::{Encoder, LengthKind};
+use crate::error::{DecodeError, EncodeError, EncodeFault};
+use crate::error_code::ErrorCode;
+use crate::schema::FieldType;
+use crate::uuid::Uuid;
+
+/// What the bytes of a value depend on, apart from the value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Form {
+    /// The version of the message around the value.
+    pub version: i16,
+    /// Whether that version has compact lengths and tagged fields.
+    pub flexible: bool,
+}
+
+impl Form {
+    /// How arrays and bytes say their length.
+    #[inline]
+    pub const fn length(self) -> LengthKind {
+        if self.flexible { LengthKind::Compact } else { LengthKind::Int32 }
+    }
+
+    /// How strings say their length.
+    #[inline]
+    pub const fn string_length(self) -> LengthKind {
+        if self.flexible { LengthKind::CompactString } else { LengthKind::Int16 }
+    }
+}
+
+/// A type that can stand in a message.
+pub trait Field: Sized {
+    /// Its name in the schema.
+    const TYPE: FieldType;
+    /// The fewest bytes a value takes, in any version.
+    const BYTES_MIN: usize;
+
+    /// Writes the value.
+    fn write(&self, out: &mut Encoder, form: Form) -> Result<(), EncodeError>;
+
+    /// Reads a value.
+    fn read(input: &mut Decoder, form: Form) -> Result<Self, DecodeError>;
+}
+
+/// A type whose absence can be written. The provided methods are those of structs: a byte says which it is.
+pub trait Nullable: Field {
+    /// Writes the value or its absence.
+    #[inline]
+    fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+        out.put_i8(if value.is_some() { 1 } else { -1 });
+        value.map_or(Ok(()), |value| value.write(out, form))
+    }
+
+    /// Reads a value or its absence.
+    #[inline]
+    fn read_nullable(input: &mut Decoder, form: Form) -> Result<Option<Self>, DecodeError> {
+        if input.i8()? < 0 { Ok(None) } else { Self::read(input, form).map(Some) }
+    }
+}
+
+impl<T: Nullable> Field for Option<T> {
+    const TYPE: FieldType = T::TYPE;
+    const BYTES_MIN: usize = 1;
+
+    #[inline]
+    fn write(&self, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+        T::write_nullable(self.as_ref(), out, form)
+    }
+
+    #[inline]
+    fn read(input: &mut Decoder, form: Form) -> Result<Self, DecodeError> {
+        T::read_nullable(input, form)
+    }
+}
+
+macro_rules! fixed {
+    ($($type:ident $put:ident $kind:ident;)*) => {
+        $(
+            impl Field for $type {
+                const TYPE: FieldType = FieldType::$kind;
+                const BYTES_MIN: usize = size_of::<$type>();
+
+                #[inline]
+                fn write(&self, out: &mut Encoder, _: Form) -> Result<(), EncodeError> {
+                    out.$put(*self);
+                    Ok(())
+                }
+
+                #[inline]
+                fn read(input: &mut Decoder, _: Form) -> Result<Self, DecodeError> {
+                    input.$type()
+                }
+            }
+        )*
+    };
+}
+
+fixed! {
+    bool put_bool Bool;
+    i8 put_i8 Int8;
+    i16 put_i16 Int16;
+    u16 put_u16 Uint16;
+    i32 put_i32 Int32;
+    u32 put_u32 Uint32;
+    i64 put_i64 Int64;
+    f64 put_f64 Float64;
+}
+
+impl Field for ErrorCode {
+    const TYPE: FieldType = FieldType::Int16;
+    const BYTES_MIN: usize = 2;
+
+    #[inline]
+    fn write(&self, out: &mut Encoder, _: Form) -> Result<(), EncodeError> {
+        out.put_i16(self.code());
+        Ok(())
+    }
+
+    #[inline]
+    fn read(input: &mut Decoder, _: Form) -> Result<Self, DecodeError> {
+        input.i16().map(Self::from_i16)
+    }
+}
+
+impl Field for Uuid {
+    const TYPE: FieldType = FieldType::Uuid;
+    const BYTES_MIN: usize = 16;
+
+    #[inline]
+    fn write(&self, out: &mut Encoder, _: Form) -> Result<(), EncodeError> {
+        out.put_slice(&self.0);
+        Ok(())
+    }
+
+    #[inline]
+    fn read(input: &mut Decoder, _: Form) -> Result<Self, DecodeError> {
+        input.array().map(Self)
+    }
+}
+
+/// `Field` for types that have a null of their own: the value form is the nullable form without null.
+macro_rules! field_through_nullable {
+    ($type:ty, $kind:expr $(, $param:ident)?) => {
+        impl $(<$param: Field>)? Field for $type {
+            const TYPE: FieldType = $kind;
+            const BYTES_MIN: usize = 1;
+
+            #[inline]
+            fn write(&self, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+                Self::write_nullable(Some(self), out, form)
+            }
+
+            #[inline]
+            fn read(input: &mut Decoder, form: Form) -> Result<Self, DecodeError> {
+                Self::read_nullable(input, form)?.ok_or_else(|| input.null())
+            }
+        }
+    };
+}
+
+field_through_nullable!(String, FieldType::String);
+field_through_nullable!(Bytes, FieldType::Bytes);
+field_through_nullable!(Chain, FieldType::Records);
+field_through_nullable!(Vec<T>, FieldType::Array(&T::TYPE), T);
+
+impl Nullable for String {
+    #[inline]
+    fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+        out.put_length(value.map(String::len), form.string_length())?;
+        if let Some(text) = value {
+            out.put_slice(text.as_bytes());
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_nullable(input: &mut Decoder, form: Form) -> Result<Option<Self>, DecodeError> {
+        match input.length(form.string_length())? {
+            Some(len) => input.string(len).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Nullable for Bytes {
+    #[inline]
+    fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+        out.put_length(value.map(Bytes::len), form.length())?;
+        if let Some(bytes) = value {
+            out.put_bytes(bytes);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_nullable(input: &mut Decoder, form: Form) -> Result<Option<Self>, DecodeError> {
+        match input.length(form.length())? {
+            Some(len) => input.take(len).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Nullable for Chain {
+    #[inline]
+    fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+        out.put_length(value.map(Chain::len), form.length())?;
+        if let Some(chain) = value {
+            out.put_chain(chain);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_nullable(input: &mut Decoder, form: Form) -> Result<Option<Self>, DecodeError> {
+        Ok(Bytes::read_nullable(input, form)?.map(Self::from))
+    }
+}
+
+/// Room made for an array before its elements are read. A struct can be much larger in memory than on the wire, so
+/// longer arrays grow as their elements turn out to be there.
+const ARRAY_BYTES_UNSEEN_MAX: usize = 64 * 1024;
+
+impl<T: Field> Nullable for Vec<T> {
+    #[inline]
+    fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
+        out.put_length(value.map(Self::len), form.length())?;
+        for element in value.into_iter().flatten() {
+            element.write(out, form)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_nullable(input: &mut Decoder, form: Form) -> Result<Option<Self>, DecodeError> {
+        let Some(count) = input.array_length(form.length(), T::BYTES_MIN)? else {
+            return Ok(None);
+        };
+        input.charge(count.saturating_mul(size_of::<T>()))?;
+        let mut elements = Self::with_capacity(count.min(ARRAY_BYTES_UNSEEN_MAX / size_of::<T>().max(1)));
+        for _ in 0..count {
+            elements.push(T::read(input, form)?);
+        }
+        Ok(Some(elements))
+    }
+}
+
+/// A message larger than a frame's length can say.
+pub(crate) fn frame_too_long(len: usize) -> EncodeError {
+    EncodeFault::TooLong { len, max: i32::MAX as usize }.into()
+}

@@ -1,0 +1,41 @@
+//! IncrementalAlterConfigs: set, delete, append to or subtract from configuration.
+
+use ottla_protocol_derive::Message;
+
+use crate::error_code::ErrorCode;
+
+#[derive(Clone, Debug, PartialEq, Message)]
+#[message(api = IncrementalAlterConfigs, versions = "0-1", flexible = "1+", response = IncrementalAlterConfigsResponse)]
+pub struct IncrementalAlterConfigsRequest {
+    pub resources: Vec<AlterConfigsResource>,
+    pub validate_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct AlterConfigsResource {
+    pub resource_type: i8,
+    pub resource_name: String,
+    pub configs: Vec<AlterableConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct AlterableConfig {
+    pub name: String,
+    pub config_operation: i8,
+    pub value: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+#[message(versions = "0-1", flexible = "1+")]
+pub struct IncrementalAlterConfigsResponse {
+    pub throttle_time_ms: i32,
+    pub responses: Vec<AlterConfigsResourceResponse>,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct AlterConfigsResourceResponse {
+    pub error_code: ErrorCode,
+    pub error_message: Option<String>,
+    pub resource_type: i8,
+    pub resource_name: String,
+}

@@ -1,0 +1,120 @@
+//! The messages, one file per request: the request, its answer, and the structs inside them.
+//!
+//! Names are Kafka's, in snake case; what the fields mean stands in Kafka's protocol guide. Structs inside messages stay in
+//! the module of their request, since Kafka uses some names twice.
+#![allow(missing_docs, reason = "the fields are Kafka's, and Kafka's protocol guide documents them")]
+
+pub mod add_offsets_to_txn;
+pub mod add_partitions_to_txn;
+pub mod alter_configs;
+pub mod api_versions;
+pub mod consumer_group_describe;
+pub mod consumer_group_heartbeat;
+pub mod consumer_protocol;
+pub mod create_partitions;
+pub mod create_topics;
+pub mod delete_groups;
+pub mod delete_records;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
+pub mod describe_groups;
+pub mod describe_topic_partitions;
+pub mod end_txn;
+pub mod fetch;
+pub mod find_coordinator;
+pub mod heartbeat;
+pub mod incremental_alter_configs;
+pub mod init_producer_id;
+pub mod join_group;
+pub mod leave_group;
+pub mod list_groups;
+pub mod list_offsets;
+pub mod metadata;
+pub mod offset_commit;
+pub mod offset_delete;
+pub mod offset_fetch;
+pub mod offset_for_leader_epoch;
+pub mod produce;
+pub mod sasl_authenticate;
+pub mod sasl_handshake;
+pub mod sync_group;
+pub mod txn_offset_commit;
+
+pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
+pub use add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnResponse};
+pub use alter_configs::{AlterConfigsRequest, AlterConfigsResponse};
+pub use api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+pub use consumer_group_describe::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse};
+pub use consumer_group_heartbeat::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
+pub use consumer_protocol::{ConsumerProtocolAssignment, ConsumerProtocolSubscription};
+pub use create_partitions::{CreatePartitionsRequest, CreatePartitionsResponse};
+pub use create_topics::{CreateTopicsRequest, CreateTopicsResponse};
+pub use delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
+pub use delete_records::{DeleteRecordsRequest, DeleteRecordsResponse};
+pub use delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
+pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
+pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
+pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
+pub use describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
+pub use end_txn::{EndTxnRequest, EndTxnResponse};
+pub use fetch::{FetchRequest, FetchResponse};
+pub use find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
+pub use heartbeat::{HeartbeatRequest, HeartbeatResponse};
+pub use incremental_alter_configs::{IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
+pub use init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+pub use join_group::{JoinGroupRequest, JoinGroupResponse};
+pub use leave_group::{LeaveGroupRequest, LeaveGroupResponse};
+pub use list_groups::{ListGroupsRequest, ListGroupsResponse};
+pub use list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
+pub use metadata::{MetadataRequest, MetadataResponse};
+pub use offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
+pub use offset_delete::{OffsetDeleteRequest, OffsetDeleteResponse};
+pub use offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
+pub use offset_for_leader_epoch::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
+pub use produce::{ProduceRequest, ProduceResponse};
+pub use sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+pub use sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+pub use sync_group::{SyncGroupRequest, SyncGroupResponse};
+pub use txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
+
+use crate::api::Api;
+
+/// Every request of this crate, by key.
+pub static REQUESTS: &[Api] = &[
+    Api::of::<ProduceRequest>(),
+    Api::of::<FetchRequest>(),
+    Api::of::<ListOffsetsRequest>(),
+    Api::of::<MetadataRequest>(),
+    Api::of::<OffsetCommitRequest>(),
+    Api::of::<OffsetFetchRequest>(),
+    Api::of::<FindCoordinatorRequest>(),
+    Api::of::<JoinGroupRequest>(),
+    Api::of::<HeartbeatRequest>(),
+    Api::of::<LeaveGroupRequest>(),
+    Api::of::<SyncGroupRequest>(),
+    Api::of::<DescribeGroupsRequest>(),
+    Api::of::<ListGroupsRequest>(),
+    Api::of::<SaslHandshakeRequest>(),
+    Api::of::<ApiVersionsRequest>(),
+    Api::of::<CreateTopicsRequest>(),
+    Api::of::<DeleteTopicsRequest>(),
+    Api::of::<DeleteRecordsRequest>(),
+    Api::of::<InitProducerIdRequest>(),
+    Api::of::<OffsetForLeaderEpochRequest>(),
+    Api::of::<AddPartitionsToTxnRequest>(),
+    Api::of::<AddOffsetsToTxnRequest>(),
+    Api::of::<EndTxnRequest>(),
+    Api::of::<TxnOffsetCommitRequest>(),
+    Api::of::<DescribeConfigsRequest>(),
+    Api::of::<AlterConfigsRequest>(),
+    Api::of::<SaslAuthenticateRequest>(),
+    Api::of::<CreatePartitionsRequest>(),
+    Api::of::<DeleteGroupsRequest>(),
+    Api::of::<IncrementalAlterConfigsRequest>(),
+    Api::of::<OffsetDeleteRequest>(),
+    Api::of::<DescribeClusterRequest>(),
+    Api::of::<ConsumerGroupHeartbeatRequest>(),
+    Api::of::<ConsumerGroupDescribeRequest>(),
+    Api::of::<DescribeTopicPartitionsRequest>(),
+];

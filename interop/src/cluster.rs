@@ -1,0 +1,65 @@
+//! What a story needs of a cluster, so that the same story runs against Ottla's broker and against Apache Kafka.
+
+use crate::failure::Failure;
+use crate::kafka::KafkaCluster;
+use crate::ottla::{OttlaBroker, ottla};
+use crate::tools::{console, java_tool};
+
+/// A running cluster, whoever built it.
+pub trait Cluster {
+    /// What clients take as `bootstrap.servers`.
+    fn bootstrap(&self) -> String;
+
+    /// Creates a topic with this cluster's own command-line tool.
+    fn create_topic(&self, name: &str, partitions: u32) -> Result<(), Failure>;
+}
+
+impl Cluster for KafkaCluster {
+    fn bootstrap(&self) -> String {
+        self.bootstrap()
+    }
+
+    fn create_topic(&self, name: &str, partitions: u32) -> Result<(), Failure> {
+        let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
+        let create =
+            ["--bootstrap-server", &bootstrap, "--create", "--topic", name, "--partitions", &partitions];
+        java_tool(console::TOPICS, &create, b"")?.succeeded().map(|_| ())
+    }
+}
+
+impl Cluster for OttlaBroker {
+    fn bootstrap(&self) -> String {
+        self.bootstrap()
+    }
+
+    fn create_topic(&self, name: &str, partitions: u32) -> Result<(), Failure> {
+        let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
+        let create = ["topics", "create", name, "--partitions", &partitions, "--brokers", &bootstrap];
+        ottla(&create, b"")?.succeeded().map(|_| ())
+    }
+}
+
+/// Makes two test modules from a list of story functions `fn(&dyn Cluster) -> Result<(), Failure>`: `ottla` runs each
+/// against an Ottla broker of its own, `kafka` against the shared Apache Kafka. What Kafka itself does not pass is no
+/// demand on Ottla.
+#[macro_export]
+macro_rules! against_ottla_and_kafka {
+    ($peer:ident; $($story:ident)+) => {
+        mod ottla {
+            $(#[test]
+            fn $story() -> Result<(), $crate::Failure> {
+                $crate::require!($crate::Peer::$peer);
+                super::$story(&$crate::OttlaBroker::start(&[])?)
+            })+
+        }
+
+        mod kafka {
+            $(#[test]
+            fn $story() -> Result<(), $crate::Failure> {
+                $crate::require!($crate::Peer::$peer);
+                $crate::require!($crate::Peer::Java);
+                super::$story(&*$crate::KafkaCluster::shared()?)
+            })+
+        }
+    };
+}

@@ -1,0 +1,242 @@
+//! Apache Kafka 4.1 in KRaft mode, one or two nodes, on ephemeral loopback ports.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+use crate::jars::jars;
+use crate::probe::{free_ports, wait_for_brokers};
+use crate::process::{Process, run};
+use crate::tools::console;
+
+/// About 4 s on an idle machine; a loaded one with two nodes needs several times that.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+const FORMAT_WITHIN: Duration = Duration::from_secs(60);
+
+/// Any 16 bytes in base64; the same for every node of a cluster.
+const CLUSTER_ID: &str = "b3R0bGEtaW50ZXJvcC0wMA";
+
+/// How often a start is tried anew when another process took one of the ports in between.
+const STARTS_MAX: usize = 3;
+
+/// How a cluster deviates from the default of one quickly starting node.
+#[derive(Clone, Debug, Default)]
+pub struct KafkaOptions<'a> {
+    /// Lines for every `server.properties`, after ours, so that they win.
+    pub properties: &'a [(&'a str, &'a str)],
+    /// Full JIT and a larger heap: slower to start, the right peer for a benchmark.
+    pub warm: bool,
+}
+
+/// A running cluster. Dropping it stops every node by its own process id.
+pub struct KafkaCluster {
+    nodes: Vec<Node>,
+    // After the nodes, so that they are stopped before their data goes.
+    _data: TempDir,
+}
+
+struct Node {
+    id: usize,
+    port: u16,
+    controller_port: u16,
+    dir: PathBuf,
+    warm: bool,
+    process: Option<Process>,
+}
+
+impl KafkaCluster {
+    /// Starts `nodes` nodes and waits until each of them knows all of them. The first is broker and controller in one.
+    pub fn start(nodes: usize) -> Result<Self, Failure> {
+        Self::start_with(nodes, &KafkaOptions::default())
+    }
+
+    /// [`start`](Self::start) with other properties or a warm JVM.
+    pub fn start_with(nodes: usize, options: &KafkaOptions) -> Result<Self, Failure> {
+        let mut tries = 1;
+        loop {
+            match Self::try_start(nodes, options) {
+                Err(failure)
+                    if tries < STARTS_MAX && failure.to_string().contains("Address already in use") =>
+                {
+                    tries += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// A one-node cluster that all running tests of this process share; the last one to drop it stops it.
+    pub fn shared() -> Result<Arc<Self>, Failure> {
+        static SHARED: Mutex<Weak<KafkaCluster>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = shared.upgrade() {
+            return Ok(cluster);
+        }
+        let cluster = Arc::new(Self::start(1)?);
+        *shared = Arc::downgrade(&cluster);
+        Ok(cluster)
+    }
+
+    /// What clients take as `bootstrap.servers`.
+    pub fn bootstrap(&self) -> String {
+        let addresses: Vec<String> = self.nodes.iter().map(|node| node.address().to_string()).collect();
+        addresses.join(",")
+    }
+
+    /// The address of each node's client listener, node 1 first.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(Node::address).collect()
+    }
+
+    /// The directory with the partitions of node `id` (from 1).
+    pub fn log_dir(&self, id: usize) -> PathBuf {
+        self.nodes[id - 1].dir.join("data")
+    }
+
+    /// The process id of node `id` (from 1), while it runs.
+    pub fn process_id(&self, id: usize) -> Option<u32> {
+        self.nodes[id - 1].process.as_ref().map(Process::id)
+    }
+
+    /// Stops node `id` (from 1) with SIGTERM.
+    pub fn stop_node(&mut self, id: usize) -> Result<(), Failure> {
+        match self.nodes[id - 1].process.take() {
+            Some(mut process) => process.stop().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends node `id` (from 1) with SIGKILL.
+    pub fn kill_node(&mut self, id: usize) -> Result<(), Failure> {
+        match self.nodes[id - 1].process.take() {
+            Some(mut process) => process.kill().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a stopped node `id` (from 1) on its data and its ports, and waits until it answers.
+    pub fn start_node(&mut self, id: usize) -> Result<(), Failure> {
+        let node = &mut self.nodes[id - 1];
+        node.spawn()?;
+        node.wait_until_ready(1)
+    }
+
+    fn try_start(nodes: usize, options: &KafkaOptions) -> Result<Self, Failure> {
+        let data = tempfile::Builder::new()
+            .prefix("ottla-kafka-")
+            .tempdir()
+            .map_err(|error| Failure::new(format!("a directory for Kafka: {error}")))?;
+        let ports =
+            free_ports(nodes * 2).map_err(|error| Failure::new(format!("ports for Kafka: {error}")))?;
+        // After the directory, so that on a failure they are stopped before it goes.
+        let mut cluster: Vec<Node> = ports
+            .chunks_exact(2)
+            .zip(1..)
+            .map(|(pair, id)| Node {
+                id,
+                port: pair[0],
+                controller_port: pair[1],
+                dir: data.path().join(format!("node-{id}")),
+                warm: options.warm,
+                process: None,
+            })
+            .collect();
+        let controller_port = cluster[0].controller_port;
+        for node in &cluster {
+            node.configure(controller_port, options)?;
+        }
+        // Each format starts a JVM: side by side.
+        std::thread::scope(|scope| {
+            let formats: Vec<_> = cluster.iter().map(|node| scope.spawn(|| node.format())).collect();
+            formats.into_iter().try_for_each(|format| format.join().expect("format does not panic"))
+        })?;
+        for node in &mut cluster {
+            node.spawn()?;
+        }
+        for node in &mut cluster {
+            node.wait_until_ready(nodes)?;
+        }
+        Ok(Self { nodes: cluster, _data: data })
+    }
+}
+
+impl Node {
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    fn properties_file(&self) -> PathBuf {
+        self.dir.join("server.properties")
+    }
+
+    fn configure(&self, voter_port: u16, options: &KafkaOptions) -> Result<(), Failure> {
+        let mut text = String::new();
+        let data = self.dir.join("data");
+        let plaintext = format!("PLAINTEXT://{}", self.address());
+        let (roles, listeners) = if self.id == 1 {
+            ("broker,controller", format!("{plaintext},CONTROLLER://127.0.0.1:{}", self.controller_port))
+        } else {
+            ("broker", plaintext.clone())
+        };
+        let own = [
+            ("process.roles", roles),
+            ("node.id", &self.id.to_string()),
+            ("listeners", &listeners),
+            ("advertised.listeners", &plaintext),
+            ("controller.quorum.voters", &format!("1@127.0.0.1:{voter_port}")),
+            ("log.dirs", &data.to_string_lossy()),
+        ];
+        for (key, value) in own.iter().chain(PROPERTIES).chain(options.properties) {
+            let _ = writeln!(text, "{key}={value}");
+        }
+        fs::create_dir_all(&self.dir)
+            .and_then(|()| fs::write(self.properties_file(), text))
+            .map_err(|error| Failure::new(format!("{}: {error}", self.dir.display())))
+    }
+
+    fn format(&self) -> Result<(), Failure> {
+        let mut java = jars()?.java(128);
+        java.args([console::STORAGE, "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
+        run("StorageTool", &mut java, b"", FORMAT_WITHIN)?.succeeded().map(|_| ())
+    }
+
+    fn spawn(&mut self) -> Result<(), Failure> {
+        let jars = jars()?;
+        let mut java = if self.warm { jars.warm_java(1024) } else { jars.java(512) };
+        java.arg("kafka.Kafka").arg(self.properties_file());
+        java.current_dir::<&Path>(&self.dir);
+        self.process = Some(Process::spawn(&format!("kafka node {}", self.id), &mut java)?);
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self, brokers: usize) -> Result<(), Failure> {
+        let address = self.address();
+        let process = self.process.as_mut().expect("spawned before it is waited for");
+        process.wait_for_line("Kafka Server started", READY_WITHIN)?;
+        wait_for_brokers(address, brokers, READY_WITHIN).map_err(|failure| process.quoted(&failure))
+    }
+}
+
+/// What every node has: few and unreplicated internal partitions, groups that form at once, topics made on demand.
+const PROPERTIES: &[(&str, &str)] = &[
+    ("controller.listener.names", "CONTROLLER"),
+    ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"),
+    ("auto.create.topics.enable", "true"),
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("offsets.topic.num.partitions", "4"),
+    ("offsets.topic.replication.factor", "1"),
+    ("transaction.state.log.num.partitions", "4"),
+    ("transaction.state.log.replication.factor", "1"),
+    ("transaction.state.log.min.isr", "1"),
+    ("share.coordinator.state.topic.num.partitions", "4"),
+    ("share.coordinator.state.topic.replication.factor", "1"),
+    ("share.coordinator.state.topic.min.isr", "1"),
+    // A stop of a test cluster need not move leaders first.
+    ("controlled.shutdown.enable", "false"),
+];

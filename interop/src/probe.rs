@@ -1,0 +1,117 @@
+//! The smallest possible Kafka client: asks a broker which brokers it knows.
+//!
+//! Written by hand on purpose: the harness judges our protocol code, so it must not lean on it.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::failure::{Failure, wait_until};
+
+/// How long one connection may take to answer before the next try.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A Metadata answer of a handful of loopback brokers is far smaller.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// `count` different TCP ports on loopback that were free a moment ago.
+///
+/// For programs that must be told their port before they start. Another process can take one in between, so who
+/// uses them starts again with others when the bind fails.
+pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let listeners: io::Result<Vec<TcpListener>> =
+        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect();
+    listeners?.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+/// Waits until the broker at `address` answers a Metadata request with at least `count` brokers.
+pub fn wait_for_brokers(address: SocketAddr, count: usize, within: Duration) -> Result<(), Failure> {
+    wait_until(&format!("{count} brokers in the metadata of {address}"), within, || {
+        brokers(address).is_ok_and(|brokers| brokers.len() >= count).then_some(())
+    })
+}
+
+/// The brokers that the broker at `address` names, as `(node id, host, port)`.
+pub fn brokers(address: SocketAddr) -> io::Result<Vec<(i32, String, i32)>> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+    stream.write_all(&metadata_request())?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > ANSWER_BYTES_MAX {
+        return Err(io::Error::other(format!("a Metadata answer of {length} bytes")));
+    }
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer)?;
+    parse(&answer)
+        .ok_or_else(|| io::Error::other(format!("a Metadata answer that ends early: {answer:02x?}")))
+}
+
+/// Metadata v1 with an empty topic list: brokers only. Version 1 is the lowest where empty means none, and every
+/// broker since 0.10 speaks it.
+fn metadata_request() -> Vec<u8> {
+    const METADATA: i16 = 3;
+    const VERSION: i16 = 1;
+    const CORRELATION_ID: i32 = 7;
+    const CLIENT_ID: &[u8] = b"probe";
+    let mut body = Vec::new();
+    body.extend(METADATA.to_be_bytes());
+    body.extend(VERSION.to_be_bytes());
+    body.extend(CORRELATION_ID.to_be_bytes());
+    body.extend((CLIENT_ID.len() as i16).to_be_bytes());
+    body.extend(CLIENT_ID);
+    body.extend(0_i32.to_be_bytes());
+    let mut frame = (body.len() as i32).to_be_bytes().to_vec();
+    frame.extend(body);
+    frame
+}
+
+fn parse(answer: &[u8]) -> Option<Vec<(i32, String, i32)>> {
+    let mut rest = answer.get(4..)?;
+    let count = take_i32(&mut rest)?;
+    (0..count)
+        .map(|_| {
+            let node_id = take_i32(&mut rest)?;
+            let host = take_string(&mut rest)?;
+            let port = take_i32(&mut rest)?;
+            let _rack = take_string(&mut rest)?;
+            Some((node_id, host, port))
+        })
+        .collect()
+}
+
+fn take_i32(rest: &mut &[u8]) -> Option<i32> {
+    rest.split_off(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes)
+}
+
+/// A nullable string; null reads as empty.
+fn take_string(rest: &mut &[u8]) -> Option<String> {
+    let length = i16::from_be_bytes(rest.split_off(..2)?.try_into().ok()?);
+    let bytes = rest.split_off(..usize::try_from(length).unwrap_or(0))?;
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_two_brokers_is_read_and_a_short_one_refused() {
+        let mut answer = vec![0, 0, 0, 7, 0, 0, 0, 2];
+        for (node_id, port) in [(1_u8, 0x23_u8), (2, 0x24)] {
+            answer.extend([0, 0, 0, node_id, 0, 1, b'h', 0, 0, 0, port, 0xff, 0xff]);
+        }
+        assert_eq!(parse(&answer).unwrap(), [(1, "h".to_owned(), 0x23), (2, "h".to_owned(), 0x24)]);
+        assert_eq!(parse(&answer[..answer.len() - 1]), None);
+    }
+
+    #[test]
+    fn free_ports_differ() {
+        let mut ports = free_ports(8).unwrap();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 8);
+    }
+}

@@ -1,0 +1,54 @@
+//! The peers' command-line tools, each run to its end with a deadline.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::jars::jars;
+use crate::process::{Output, run};
+
+/// A tool starts its JVM, connects, does its work on a few thousand records and ends: seconds on an idle machine.
+const TOOL_WITHIN: Duration = Duration::from_secs(60);
+
+/// kcat is quick; what takes long is a wait on a broker that never answers.
+const KCAT_WITHIN: Duration = Duration::from_secs(30);
+
+/// The class names of the tools behind Kafka's shell scripts, for [`java_tool`].
+pub mod console {
+    /// `kafka-console-producer.sh`
+    pub const PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
+    /// `kafka-console-consumer.sh`
+    pub const CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
+    /// `kafka-topics.sh`
+    pub const TOPICS: &str = "org.apache.kafka.tools.TopicCommand";
+    /// `kafka-consumer-groups.sh`
+    pub const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
+    /// `kafka-configs.sh`
+    pub const CONFIGS: &str = "kafka.admin.ConfigCommand";
+    /// `kafka-producer-perf-test.sh`
+    pub const PRODUCER_PERF: &str = "org.apache.kafka.tools.ProducerPerformance";
+    /// `kafka-consumer-perf-test.sh`
+    pub const CONSUMER_PERF: &str = "org.apache.kafka.tools.ConsumerPerformance";
+    /// `kafka-dump-log.sh`
+    pub const DUMP_LOG: &str = "kafka.tools.DumpLogSegments";
+    /// `kafka-storage.sh`
+    pub const STORAGE: &str = "kafka.tools.StorageTool";
+}
+
+/// A `java` command for one of Kafka's classes; for a test that wants a [`Process`](crate::Process) of its own.
+pub fn java_command(class: &str, args: &[&str]) -> Result<Command, Failure> {
+    let mut java = jars()?.java(256);
+    java.arg(class).args(args);
+    Ok(java)
+}
+
+/// Runs one of Kafka's tools to its end.
+pub fn java_tool(class: &str, args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
+    let name = class.rsplit('.').next().unwrap_or(class);
+    run(name, &mut java_command(class, args)?, stdin, TOOL_WITHIN)
+}
+
+/// Runs kcat to its end.
+pub fn kcat(args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
+    run("kcat", Command::new("kcat").args(args), stdin, KCAT_WITHIN)
+}

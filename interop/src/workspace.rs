@@ -1,0 +1,21 @@
+//! Where things lie: the workspace, its target directory, and our cache below it.
+
+use std::path::{Path, PathBuf};
+
+/// The directory of the workspace's root `Cargo.toml`.
+pub fn workspace_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("interop lies in the workspace root")
+}
+
+/// Cargo's target directory: `CARGO_TARGET_DIR`, or `target` in the workspace root.
+pub fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => workspace_root().join(dir),
+        None => workspace_root().join("target"),
+    }
+}
+
+/// The cache that outlives a test run: fetched jars, the list of skipped peers.
+pub fn interop_dir() -> PathBuf {
+    target_dir().join("interop")
+}

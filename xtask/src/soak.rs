@@ -1,0 +1,72 @@
+//! `cargo xtask soak`: tests that CI runs in a fast version, here with counts that take long.
+//!
+//! A soak is an ordinary test that reads its count from one environment variable; its default is CI's.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ottla_interop::target_dir;
+
+use crate::shell::{self, cargo};
+
+struct Soak {
+    name: &'static str,
+    what: &'static str,
+    package: &'static str,
+    test: &'static str,
+    variable: &'static str,
+    count: u32,
+}
+
+const SOAKS: &[Soak] = &[Soak {
+    name: "kill9",
+    what: "SIGKILLs of a broker under load: nothing acknowledged is lost, nothing doubled, order kept",
+    package: "ottla-interop",
+    test: "kill9",
+    variable: "OTTLA_SOAK_KILLS",
+    count: 200,
+}];
+
+const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
+const SOAK_WITHIN: Duration = Duration::from_secs(4 * 60 * 60);
+
+pub(crate) fn list() -> ExitCode {
+    for soak in SOAKS {
+        println!("cargo xtask soak {} {:6}  {}", soak.name, soak.count, soak.what);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs one soak against the release build, and prints how long it took: the figure to record.
+pub(crate) fn run(name: &str, count: Option<u32>) -> ExitCode {
+    let Some(soak) = SOAKS.iter().find(|soak| soak.name == name) else {
+        eprintln!("no soak {name}; there is:");
+        list();
+        return ExitCode::from(2);
+    };
+    let count = count.unwrap_or(soak.count);
+    let started = Instant::now();
+    let outcome = shell::run(&mut cargo(&["build", "--release", "--package", "ottla"]), BUILD_WITHIN)
+        .and_then(|build| if build.status.success() { Ok(()) } else { Err("no release build".to_owned()) })
+        .and_then(|()| {
+            let args =
+                ["test", "--release", "--package", soak.package, "--test", soak.test, "--", "--nocapture"];
+            let mut test = cargo(&args);
+            test.env(soak.variable, count.to_string()).env("OTTLA_BIN", target_dir().join("release/ottla"));
+            shell::run(&mut test, SOAK_WITHIN)
+        });
+    match outcome {
+        Ok(done) if done.status.success() => {
+            println!("soak {name}: {count} in {:.1} s", started.elapsed().as_secs_f64());
+            ExitCode::SUCCESS
+        }
+        Ok(done) => {
+            println!("soak {name}: FAILED ({})", done.status);
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            println!("soak {name}: FAILED ({why})");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Rules for the manifests: reasons for dependencies, lints in every crate, and which room may use which.
+
+use super::{Finding, Tree};
+
+/// One comment may stand for a few dependencies that belong together.
+const DEPENDENCIES_PER_REASON_MAX: usize = 3;
+
+/// Which of our own crates each crate may use outside its tests: only rooms below it. A crate that is not listed
+/// (the command line, simulation, interop, xtask) may use all; nothing depends on those.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("ottla-wire", &[]),
+    ("ottla-protocol-derive", &[]),
+    ("ottla-protocol", &["ottla-wire", "ottla-protocol-derive"]),
+    ("ottla-log", &["ottla-wire"]),
+    ("ottla-client", &["ottla-wire", "ottla-protocol"]),
+    ("ottla-broker", &["ottla-wire", "ottla-protocol", "ottla-log"]),
+    ("ottla-parallel", &["ottla-client"]),
+];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.with_extension(&["toml"]).filter(|(path, _)| path.ends_with("Cargo.toml")) {
+        if path == "Cargo.toml" {
+            reasons(path, text, &mut findings);
+        } else if !text.contains("[workspace]") {
+            // A package with a workspace of its own (fuzzing) follows its own tools.
+            lints(path, text, &mut findings);
+            dependencies(path, text, &mut findings);
+        }
+    }
+    findings
+}
+
+fn reasons(path: &str, text: &str, findings: &mut Vec<Finding>) {
+    let mut since_reason = DEPENDENCIES_PER_REASON_MAX;
+    for (number, line) in section(text, "[workspace.dependencies]") {
+        if line.starts_with('#') {
+            since_reason = 0;
+        } else if let Some((name, value)) = line.split_once('=') {
+            if value.contains("path =") {
+                continue;
+            }
+            if since_reason == DEPENDENCIES_PER_REASON_MAX {
+                findings.push(Finding::new(
+                    path,
+                    number,
+                    format!("{}: a comment above says why we do not own that code", name.trim()),
+                ));
+            } else {
+                since_reason += 1;
+            }
+        } else {
+            since_reason = DEPENDENCIES_PER_REASON_MAX;
+        }
+    }
+}
+
+fn lints(path: &str, text: &str, findings: &mut Vec<Finding>) {
+    if !section(text, "[lints]").any(|(_, line)| line.replace(' ', "") == "workspace=true") {
+        findings.push(Finding::new(path, 0, "[lints] workspace = true is missing"));
+    }
+}
+
+fn dependencies(path: &str, text: &str, findings: &mut Vec<Finding>) {
+    let name = section(text, "[package]")
+        .find_map(|(_, line)| line.strip_prefix("name = "))
+        .unwrap_or_default()
+        .trim_matches('"');
+    let rooms = ROOMS.iter().find(|(room, _)| *room == name).map(|(_, below)| *below);
+    for (number, line) in section(text, "[dependencies]") {
+        let used = used_crate(line);
+        if let Some(below) = rooms
+            && used.starts_with("ottla-")
+            && !below.contains(&used)
+        {
+            findings.push(Finding::new(
+                path,
+                number,
+                format!("{name} must not use {used}: it is no room below"),
+            ));
+        }
+    }
+    for heading in ["[dependencies]", "[dev-dependencies]", "[build-dependencies]"] {
+        for (number, line) in section(text, heading).filter(|(_, line)| line.contains('=')) {
+            if !line.replace(' ', "").contains("workspace=true") {
+                let used = used_crate(line);
+                findings.push(Finding::new(
+                    path,
+                    number,
+                    format!("{used}: its version stands in the root only"),
+                ));
+            }
+        }
+    }
+}
+
+/// `name` of `name = ..` and of `name.workspace = true`.
+fn used_crate(line: &str) -> &str {
+    line.split(['=', '.']).next().unwrap_or_default().trim()
+}
+
+/// The lines below a heading, up to the next, with their numbers; lists and tables that go on over lines as one.
+fn section<'a>(text: &'a str, heading: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    text.lines()
+        .zip(1..)
+        .map(|(line, number)| (number, line))
+        .skip_while(move |(_, line)| line.trim() != heading)
+        .skip(1)
+        .take_while(|(_, line)| !line.starts_with('['))
+        .filter(|(_, line)| !line.starts_with([' ', ']', '}']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    #[test]
+    fn a_dependency_without_a_reason_is_found() {
+        let text = "[workspace.dependencies]\nours = { path = \"x\" }\n\n# Why.\na = \"1\"\nb = \"1\"\n\nc = \"1\"\n";
+        let findings = check(&tree(&[("Cargo.toml", text)]));
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].what.starts_with("c: "), "{findings:?}");
+    }
+
+    #[test]
+    fn one_reason_does_not_stand_for_many() {
+        let text = "[workspace.dependencies]\n# Why.\na = \"1\"\nb = \"1\"\nc = \"1\"\nd = \"1\"\n";
+        let findings = check(&tree(&[("Cargo.toml", text)]));
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [6]);
+    }
+
+    #[test]
+    fn crates_opt_into_the_lints_and_take_versions_from_the_root() {
+        let text = "[package]\nname = \"x\"\n[dependencies]\na.workspace = true\nb = { workspace = true }\nc = \"1\"\n";
+        let findings = check(&tree(&[("crates/x/Cargo.toml", text)]));
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert_eq!(findings[0].what, "[lints] workspace = true is missing");
+        assert_eq!(findings[1].line, 6);
+    }
+
+    #[test]
+    fn a_room_uses_only_rooms_below_it() {
+        let text = "[package]\nname = \"ottla-client\"\n[lints]\nworkspace = true\n[dependencies]\n\
+                    ottla-wire.workspace = true\nottla-broker.workspace = true\n\
+                    [dev-dependencies]\nottla-broker.workspace = true\n";
+        let findings = check(&tree(&[("crates/client/Cargo.toml", text)]));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].what, "ottla-client must not use ottla-broker: it is no room below");
+    }
+}
