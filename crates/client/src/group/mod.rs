@@ -58,7 +58,7 @@ impl Shared {
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
         };
-        let committed = fetch_committed(coordinator, &partitions).await?;
+        let committed = fetch_committed(coordinator, Some(&partitions)).await?;
         let reset = self.cluster.config.offset_reset;
         Ok(partitions
             .into_iter()
@@ -164,7 +164,7 @@ async fn on_control(
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let result = match &shared.coordinator {
-                    Some(coordinator) => fetch_committed(coordinator, &partitions).await,
+                    Some(coordinator) => fetch_committed(coordinator, Some(&partitions)).await,
                     None => Err(Error::Config("committed offsets need group.id".into())),
                 };
                 let _ = done.send(result);
