@@ -30,6 +30,7 @@ mod producer;
 mod record;
 
 pub use client::Client;
+pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, Isolation, OffsetReset};
 pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition};
