@@ -12,7 +12,6 @@ use ottla_log::storage::Storage;
 use ottla_log::{Journal, JournalConfig, JournalError, Log, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
-use tokio::sync::watch;
 
 use crate::api::fetch_sessions::FetchSessions;
 use crate::clock::Clock;
@@ -21,6 +20,7 @@ use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::intercept::Intercepts;
 use crate::partition::{NO_LEADER, Partition, Syncer};
+use crate::switch::Switch;
 use crate::topics::{TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
 
 /// Directory of the journal of topics, producer ids and the cluster's own id. No topic can have this name: the double
@@ -72,7 +72,7 @@ pub(crate) struct Node {
     pub(crate) id: i32,
     /// What clients are told.
     address: Mutex<(String, u16)>,
-    up: watch::Sender<bool>,
+    pub(crate) up: Switch,
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
     has_address: AtomicBool,
@@ -129,7 +129,7 @@ impl Cluster {
             .map(|id| Node {
                 id,
                 address: Mutex::new(("127.0.0.1".into(), 0)),
-                up: watch::Sender::new(true),
+                up: Switch::default(),
                 sessions: FetchSessions::new(config.fetch_sessions_max),
                 connections: AtomicUsize::new(0),
                 has_address: AtomicBool::new(false),
@@ -507,7 +507,7 @@ impl Cluster {
     /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.
     pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
         let Some(node) = self.node(id) else { return false };
-        if node.up.send_replace(up) == up {
+        if !node.up.turn(up) {
             return true;
         }
         for topic in self.topics() {
@@ -561,12 +561,7 @@ impl Cluster {
 
 impl Node {
     pub(crate) fn is_up(&self) -> bool {
-        *self.up.borrow()
-    }
-
-    /// Told when the node goes down or up.
-    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
-        self.up.subscribe()
+        self.up.is_on()
     }
 
     /// What clients are told to connect to.

@@ -136,7 +136,7 @@ impl Sender {
                     }
                 }
                 () = produce.queues.wake.notified() => {}
-                Ok(()) = changes.changed() => sender.on_layout(),
+                () = changes.changed() => sender.on_layout(),
                 Some(_) = sender.tasks.join_next() => {}
                 () = sleep_until(wake_at) => {}
             }
