@@ -134,7 +134,13 @@ impl Faults {
                     other => host.crash(other == Kind::PowerCut).await,
                 }
                 tokio::time::sleep(self.up_to(Duration::from_millis(500))).await;
-                return host.start().await;
+                if let Err(error) = host.start().await {
+                    // It may refuse to start on a disk that fails; not on one that works again.
+                    self.trace.note(format_args!("broker: {error}"));
+                    host.disk().heal();
+                    host.crash(false).await;
+                    return host.start().await;
+                }
             }
             Kind::Cut => {
                 let (node, per_mille) = (self.node(), self.rng.u32(100..=1000));

@@ -6,6 +6,8 @@ use ottla_sim::{Report, run};
 
 /// Lines of a trace that are shown when a run fails.
 const TRACE_LINES_SHOWN: usize = 80;
+/// Anomalies of one kind that are shown.
+const ANOMALIES_SHOWN: usize = 3;
 
 fn check(report: &Report) -> Result<(), String> {
     if report.anomalies.is_empty() {
@@ -15,9 +17,15 @@ fn check(report: &Report) -> Result<(), String> {
     let from = report.trace.len().saturating_sub(TRACE_LINES_SHOWN);
     let shown = report.trace.iter().take(1).chain(&report.trace[from.max(1)..]);
     shown.for_each(|line| drop(writeln!(text, "{line}")));
-    for anomaly in report.anomalies.iter().take(10) {
-        let _ = writeln!(text, "  {anomaly:?}");
+    let mut shown: Vec<std::mem::Discriminant<_>> = Vec::new();
+    for anomaly in &report.anomalies {
+        let kind = std::mem::discriminant(anomaly);
+        if shown.iter().filter(|other| **other == kind).count() < ANOMALIES_SHOWN {
+            let _ = writeln!(text, "  {anomaly:?}");
+        }
+        shown.push(kind);
     }
+    let _ = writeln!(text, "  {} anomalies in all", report.anomalies.len());
     Err(text)
 }
 
