@@ -103,9 +103,10 @@ impl Pool {
     /// Message number `n`.
     #[inline]
     pub(super) fn message(&self, n: u64, size: usize) -> &[u8] {
-        // Steps of a prime: neighbours are not the same text shifted by a constant.
+        // One behind the other, as an application finds its data where it has just written it. The floor program
+        // steps through its pool in the same way.
         let room = (self.text.len() - size) as u64;
-        let from = ((n * 4099) % room) as usize;
+        let from = ((n * size as u64) % room) as usize;
         &self.text[from..from + size]
     }
 }

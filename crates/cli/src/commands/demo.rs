@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .spawn()
         .map_err(start_failed)?;
     print(&format!(
-        "An embedded broker listens on {} since {:.1} ms after its start, with its data in {} (acknowledged: {}).\n\
+        "An embedded broker listens on {}, ready after {:.1} ms, with its data in {} (acknowledged: {}).\n\
          Topic `{topic}` has {PARTITIONS} partitions. Input: {}.\n",
         broker.bootstrap_servers(),
         started.elapsed().as_secs_f64() * 1e3,
