@@ -12,7 +12,6 @@ use ottla_log::storage::Storage;
 use ottla_log::{Journal, JournalConfig, JournalError, Log, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
-use tokio::sync::watch;
 
 use crate::api::fetch_sessions::FetchSessions;
 use crate::clock::Clock;
@@ -21,6 +20,7 @@ use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::intercept::Intercepts;
 use crate::partition::{NO_LEADER, Partition, Syncer};
+use crate::switch::Switch;
 use crate::topics::{TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
 
 /// Directory of the journal of topics, producer ids and the cluster's own id. No topic can have this name: the double
@@ -29,9 +29,13 @@ const META_DIR: &str = "__ottla-meta";
 const OFFSETS_DIR: &str = "__ottla-offsets";
 const CLUSTER_ID_KEY: &[u8] = b"cluster";
 const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
+/// An epoch above every one that clients were told of after a leader had moved.
+const LEADER_EPOCH_KEY: &[u8] = b"leader-epoch";
 const TOPIC_KEY: &str = "topic/";
 /// Producer ids taken from the journal at a time: a crash wastes at most so many.
 const PRODUCER_ID_BLOCK: i64 = 1000;
+/// Leader epochs reserved in the journal at a time.
+const LEADER_EPOCH_BLOCK: i32 = 100;
 
 /// The seams a cluster stands on.
 #[derive(Clone, Debug)]
@@ -62,6 +66,9 @@ pub struct Cluster {
     state: RwLock<State>,
     journal: Mutex<Journal>,
     producer_ids: Mutex<ProducerIds>,
+    /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
+    /// epochs would take the leaders after a restart for older ones, and never follow.
+    leader_epochs: LeaderEpochs,
     /// Coordinators that were moved by hand, by group.
     coordinators: Mutex<BTreeMap<String, i32>>,
 }
@@ -72,7 +79,7 @@ pub(crate) struct Node {
     pub(crate) id: i32,
     /// What clients are told.
     address: Mutex<(String, u16)>,
-    up: watch::Sender<bool>,
+    pub(crate) up: Switch,
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
     has_address: AtomicBool,
@@ -88,6 +95,14 @@ struct State {
 struct ProducerIds {
     next: i64,
     block_end: i64,
+}
+
+#[derive(Debug)]
+struct LeaderEpochs {
+    /// Partitions begin with it.
+    first: i32,
+    /// No partition gets there before more are reserved.
+    end: Mutex<i32>,
 }
 
 /// Why the data of a cluster cannot be opened.
@@ -124,12 +139,16 @@ impl Cluster {
             .get(PRODUCER_IDS_KEY)
             .and_then(|value| Some(i64::from_be_bytes(*value.first_chunk::<8>()?)))
             .unwrap_or(0);
+        let first_epoch = journal
+            .get(LEADER_EPOCH_KEY)
+            .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
+            .unwrap_or(0);
         let offsets = Offsets::open(storage.clone(), OFFSETS_DIR, now_ms)?;
         let nodes = (1..=nodes.max(1))
             .map(|id| Node {
                 id,
                 address: Mutex::new(("127.0.0.1".into(), 0)),
-                up: watch::Sender::new(true),
+                up: Switch::default(),
                 sessions: FetchSessions::new(config.fetch_sessions_max),
                 connections: AtomicUsize::new(0),
                 has_address: AtomicBool::new(false),
@@ -149,6 +168,7 @@ impl Cluster {
             state: RwLock::default(),
             journal: Mutex::new(journal),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next }),
+            leader_epochs: LeaderEpochs { first: first_epoch, end: Mutex::new(first_epoch) },
             coordinators: Mutex::default(),
         };
         cluster.load_topics()?;
@@ -224,7 +244,7 @@ impl Cluster {
         if report.truncated_bytes > 0 {
             tracing::warn!(%topic, index, bytes = report.truncated_bytes, "a torn tail was cut off");
         }
-        Ok(Partition::new(topic.clone(), index, log, self.preferred_leader(index)))
+        Ok(Partition::new(topic.clone(), index, log, self.preferred_leader(index), self.leader_epochs.first))
     }
 
     /// Creates a topic; it is durable when this returns.
@@ -472,11 +492,28 @@ impl Cluster {
     pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
         match (self.partition(topic, index), self.node(node)) {
             (Some(partition), Some(node)) if node.is_up() => {
-                partition.lead(node.id);
+                self.lead(&partition, node.id);
                 true
             }
             _ => false,
         }
+    }
+
+    fn lead(&self, partition: &Partition, node: i32) {
+        let epoch = partition.leader_epoch() + 1;
+        let mut end = lock(&self.leader_epochs.end);
+        if epoch >= *end {
+            let next = epoch + LEADER_EPOCH_BLOCK;
+            let mut journal = lock(&self.journal);
+            let value = Bytes::copy_from_slice(&next.to_be_bytes());
+            let put = journal.put(self.clock.now_ms(), Bytes::from_static(LEADER_EPOCH_KEY), Some(value));
+            if let Err(error) = put.and_then(|_| self.make_durable(&mut journal)) {
+                tracing::warn!(%error, "leader epochs are not kept");
+            }
+            *end = next;
+        }
+        drop(end);
+        partition.lead(node);
     }
 
     /// The node that coordinates a group.
@@ -507,7 +544,7 @@ impl Cluster {
     /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.
     pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
         let Some(node) = self.node(id) else { return false };
-        if node.up.send_replace(up) == up {
+        if !node.up.turn(up) {
             return true;
         }
         for topic in self.topics() {
@@ -516,7 +553,7 @@ impl Cluster {
                 if (!up && leader == id)
                     || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
                 {
-                    partition.lead(self.preferred_leader(partition.index));
+                    self.lead(partition, self.preferred_leader(partition.index));
                 }
             }
         }
@@ -561,12 +598,7 @@ impl Cluster {
 
 impl Node {
     pub(crate) fn is_up(&self) -> bool {
-        *self.up.borrow()
-    }
-
-    /// Told when the node goes down or up.
-    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
-        self.up.subscribe()
+        self.up.is_on()
     }
 
     /// What clients are told to connect to.

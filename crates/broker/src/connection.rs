@@ -96,8 +96,8 @@ impl<T: Transport> Connection<T> {
     async fn run(mut self) -> Result<(), Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(()) };
-        let mut up = node.watch();
-        if !*up.borrow_and_update() {
+        let flips = node.up.flips();
+        if !node.is_up() {
             return Err(Closed::Down);
         }
         let idle_max = cluster.config.connection_idle_max;
@@ -112,11 +112,7 @@ impl<T: Transport> Connection<T> {
             let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
             tokio::select! {
                 biased;
-                changed = up.changed() => {
-                    if changed.is_err() || !*up.borrow_and_update() {
-                        return Err(Closed::Down);
-                    }
-                }
+                () = node.up.turned_since(flips) => return Err(Closed::Down),
                 () = progress(pending), if !pending.is_empty() => {}
                 read = io.read_buf(frames.spare()), if room => {
                     if read? == 0 {

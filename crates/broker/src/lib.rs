@@ -22,6 +22,7 @@ mod coordinator;
 mod intercept;
 mod partition;
 mod server;
+mod switch;
 mod topics;
 
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};

@@ -28,8 +28,8 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    pub(crate) fn new(topic: Arc<str>, index: i32, log: Log, leader: i32) -> Arc<Self> {
-        let epoch = log.latest_epoch().map_or(0, |epoch| epoch + 1);
+    pub(crate) fn new(topic: Arc<str>, index: i32, log: Log, leader: i32, epoch_min: i32) -> Arc<Self> {
+        let epoch = log.latest_epoch().map_or(0, |epoch| epoch + 1).max(epoch_min);
         Arc::new(Self {
             topic,
             index,

@@ -34,6 +34,7 @@ pub use admin::{
     Node, OffsetAt, PartitionDescription, TopicDescription, TopicListing,
 };
 pub use client::Client;
+pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, Isolation, OffsetReset};
 pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition};

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::blocking;
 use crate::client::Client;
-use crate::clock::wall_ms;
 use crate::config::Config;
 use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
 use crate::produce::delivery::Delivery;
@@ -205,7 +204,7 @@ impl TopicProducer {
         let produce = self.client.produce();
         let parts = Parts {
             partition: record.partition,
-            timestamp_ms: record.timestamp_ms.unwrap_or_else(wall_ms),
+            timestamp_ms: record.timestamp_ms,
             key: record.key,
             value: record.value,
             headers: &record.headers,

@@ -15,7 +15,8 @@ use ottla_log::{AppendOptions, Log, LogConfig};
 use ottla_wire::{BatchBuilder, Seal};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let dir = std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("ottla-append"), Into::into);
+    let dir =
+        std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("ottla-append"), Into::into);
     let fs = FsStorage::new(&dir)?;
     let config = LogConfig { retention_bytes: Some(0), segment_bytes: 128 << 20, ..LogConfig::default() };
     for (name, storage) in

@@ -53,11 +53,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut appends = Vec::with_capacity(RECORDS as usize);
     for returned in returned_at.iter() {
-        let before = start.elapsed();
+        let before = Instant::now();
         log.append_record(now_ms, None, Some(b"x"))?;
         let after = start.elapsed();
+        appends.push(before.elapsed().as_nanos() as u64);
         returned.store(after.as_nanos() as u64, Ordering::Release);
-        appends.push((after - before).as_nanos() as u64);
         // A pause, so that each record finds a reader that waits for it.
         while start.elapsed() < after + Duration::from_micros(5) {
             std::hint::spin_loop();

@@ -2,14 +2,15 @@
 
 use bytes::BytesMut;
 use ottla_wire::TimestampType;
-use ottla_wire::batch::{self, BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES};
-use ottla_wire::reader::{RecordError, RecordIter};
+use ottla_wire::batch::{self, BatchHeader};
 use rustc_hash::FxHashMap;
 
 use crate::cache::Span;
+use crate::check::Checker;
 use crate::config::Visible;
+use crate::epochs;
 use crate::error::{AppendError, LogError};
-use crate::log::Log;
+use crate::log::{Log, Unsynced};
 use crate::producers::{Producer, Verdict, Written, judge};
 
 /// How batches are appended.
@@ -132,127 +133,49 @@ impl Log {
         base_offset: i64,
         options: AppendOptions,
     ) -> Result<Checked, AppendError> {
+        let checker = Checker { dir: &self.dir, config: &self.config, now_ms, options };
         if batches.is_empty() {
-            return Err(self.not_allowed("no batch at all"));
+            return Err(checker.not_allowed("no batch at all"));
         }
         let mut checked =
             Checked { last_offset: base_offset - 1, records: 0, max_timestamp: -1, duplicate: None };
         // Producers as this buffer leaves them: only a buffer of several batches needs to know.
         let mut staged: FxHashMap<i64, Producer> = FxHashMap::default();
-        let (mut at, mut fresh) = (0, false);
+        let mut at = 0;
         while at < batches.len() {
-            let header = BatchHeader::parse(&batches[at..]).map_err(|source| self.corrupt(source))?;
-            let end = at + header.total_bytes();
-            let have = batches.len() - at;
-            let batch = batches
-                .get_mut(at..end)
-                .ok_or_else(|| self.corrupt(BatchError::Truncated { have, need: header.total_bytes() }))?;
-            let alone = at == 0 && end - at == have;
-            let mut header = self.check_batch(now_ms, header, batch, options)?;
-            header.base_offset = checked.last_offset + 1;
-            match self.verdict(&header, options, &staged)? {
-                Some(written) if fresh || !alone && checked.records > 0 => {
-                    // Part of it is in the log and part is not: no client of ours would ever make that.
-                    return Err(self.out_of_order(&header, Some(written.last_sequence)));
+            let left = batches.len() - at;
+            let (mut header, batch) = checker.next(&mut batches[at..])?;
+            let alone = at == 0 && batch.len() == left;
+            match (self.verdict(&header, options, &staged)?, &mut checked.duplicate) {
+                (None, None) => {}
+                (Some(written), None) if at == 0 => checked.duplicate = Some(written),
+                (Some(written), Some(all)) => {
+                    all.last_offset = written.last_offset;
+                    all.last_sequence = written.last_sequence;
                 }
-                Some(written) => checked.duplicate = checked.duplicate.or(Some(written)),
-                None if checked.duplicate.is_some() => return Err(self.out_of_order(&header, None)),
-                None => fresh = true,
+                // Part of it is in the log and part is not: no client would ever make that.
+                (written, _) => return Err(self.out_of_order(&header, written.map(|w| w.last_sequence))),
             }
-            if !alone && header.has_producer_id() {
+            header.base_offset = checked.last_offset + 1;
+            if self.config.timestamp_type == TimestampType::LogAppendTime {
+                batch::set_log_append_time(batch, now_ms);
+                header.max_timestamp = now_ms;
+            }
+            batch::set_base_offset(batch, header.base_offset);
+            batch::set_leader_epoch(batch, options.leader_epoch);
+            if !alone && header.has_producer_id() && checked.duplicate.is_none() {
                 let staged = staged.entry(header.producer_id).or_insert_with(|| {
                     let known = self.producers.get(header.producer_id).cloned();
                     known.unwrap_or_else(|| Producer::new(header.producer_epoch, now_ms))
                 });
                 staged.note(&header, header.base_offset, now_ms);
             }
-            batch::set_base_offset(batch, header.base_offset);
-            batch::set_leader_epoch(batch, options.leader_epoch);
             checked.last_offset = header.last_offset();
             checked.records += header.record_count as u64;
             checked.max_timestamp = checked.max_timestamp.max(header.max_timestamp);
-            at = end;
+            at += header.total_bytes();
         }
         Ok(checked)
-    }
-
-    /// All that can be said about one batch by itself. Returns the header as it stands in the bytes afterwards.
-    fn check_batch(
-        &self,
-        now_ms: i64,
-        mut header: BatchHeader,
-        batch: &mut [u8],
-        options: AppendOptions,
-    ) -> Result<BatchHeader, AppendError> {
-        let max = self.config.message_bytes_max as usize;
-        let client = options.origin == Origin::Client;
-        if client && batch.len() > max {
-            return Err(self.too_large("a batch", batch.len(), max));
-        }
-        header.compression().map_err(|source| self.corrupt(source))?;
-        if client {
-            self.check_client_batch(&header)?;
-        }
-        if options.check != Check::Trusted {
-            header.verify_crc(batch).map_err(|source| self.corrupt(source))?;
-        }
-        let mut earliest = header.base_timestamp;
-        if options.check == Check::Records {
-            let times = check_records(&header, batch, self.config.decompressed_bytes_max)
-                .map_err(|source| AppendError::InvalidRecords { dir: self.dir.to_string(), source })?;
-            earliest = times.earliest;
-            if times.latest != header.max_timestamp && self.config.timestamp_type == TimestampType::CreateTime
-            {
-                // Lookups by time rely on it, so it is put right as Kafka does.
-                header.max_timestamp = times.latest;
-                set_max_timestamp(batch, times.latest);
-            }
-        }
-        match self.config.timestamp_type {
-            TimestampType::CreateTime if client => {
-                self.check_time(now_ms, earliest)?;
-                self.check_time(now_ms, header.max_timestamp)?;
-            }
-            TimestampType::CreateTime => {}
-            TimestampType::LogAppendTime => {
-                batch::set_log_append_time(batch, now_ms);
-                header.max_timestamp = now_ms;
-            }
-        }
-        Ok(header)
-    }
-
-    fn check_client_batch(&self, header: &BatchHeader) -> Result<(), AppendError> {
-        if header.is_control() {
-            return Err(self.not_allowed("a control batch from a client"));
-        }
-        if header.is_transactional() {
-            return Err(self.not_allowed("a transactional batch from a client"));
-        }
-        if header.timestamp_type() == TimestampType::LogAppendTime {
-            return Err(self.not_allowed("a batch from a client with the broker's timestamp type"));
-        }
-        if header.record_count == 0 || header.record_count - 1 != header.last_offset_delta {
-            return Err(self.corrupt(BatchError::Counts {
-                base_offset: header.base_offset,
-                count: header.record_count,
-                last_offset_delta: header.last_offset_delta,
-            }));
-        }
-        if header.has_producer_id() && (header.base_sequence < 0 || header.producer_epoch < 0) {
-            return Err(self.not_allowed("a producer id without epoch or sequence"));
-        }
-        Ok(())
-    }
-
-    fn check_time(&self, now_ms: i64, timestamp: i64) -> Result<(), AppendError> {
-        let earliest = now_ms.saturating_sub(self.config.timestamp_before_max_ms);
-        let latest = now_ms.saturating_add(self.config.timestamp_after_max_ms);
-        // -1 is "no timestamp".
-        if timestamp == -1 || (earliest..=latest).contains(&timestamp) {
-            return Ok(());
-        }
-        Err(AppendError::InvalidTimestamp { dir: self.dir.to_string(), timestamp, earliest, latest })
     }
 
     /// Whether the batch follows its producer's last one: `None`; or is in the log: where.
@@ -302,7 +225,12 @@ impl Log {
 
     fn write(&mut self, batches: &[u8], position: u64, base_offset: i64) -> Result<(), AppendError> {
         if position + batches.len() as u64 > u64::from(i32::MAX as u32) {
-            return Err(self.too_large("an append", batches.len(), i32::MAX as usize));
+            return Err(AppendError::TooLarge {
+                dir: self.dir.to_string(),
+                what: "an append",
+                bytes: batches.len(),
+                max: i32::MAX as usize,
+            });
         }
         let file = self.active().log();
         let Err(source) = file.write_at(batches, position) else { return Ok(()) };
@@ -327,34 +255,33 @@ impl Log {
             let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
             segment.note(&*self.storage, &header, position + at as u64, interval);
             self.producers.note(&header, header.base_offset, now_ms, producers_max);
-            if self.epochs.note(header.partition_leader_epoch, header.base_offset)
-                && let Err(error) = self.epochs.store(&*self.storage, &self.dir)
-            {
-                // The batches carry their epochs: recovery reads them there.
-                tracing::warn!(dir = &*self.dir, %error, "cannot write the leader epochs");
+            if self.epochs.note(header.partition_leader_epoch, header.base_offset) {
+                self.store_epochs();
             }
             at += header.total_bytes();
+        }
+    }
+
+    /// An epoch has begun: the file that says so becomes durable with the batch, as recovery may not look that far back.
+    #[cold]
+    fn store_epochs(&mut self) {
+        match self.epochs.store(&*self.storage, &self.dir) {
+            Ok(file) => {
+                self.sync.dir_changes += 1;
+                let (segment, change) = (self.active().base_offset, self.sync.dir_changes);
+                self.sync.older.push(Unsynced { segment, change, file });
+            }
+            // The batches carry their epochs: without the file recovery reads them there.
+            Err(error) => {
+                tracing::warn!(dir = &*self.dir, %error, "cannot write the leader epochs");
+                let _ = self.storage.remove(&self.path(epochs::FILE_NAME));
+            }
         }
     }
 
     #[cold]
     fn append_failed(&self, offset: i64, source: std::io::Error) -> AppendError {
         AppendError::Storage { dir: self.dir.to_string(), offset, source }
-    }
-
-    #[cold]
-    fn not_allowed(&self, what: &'static str) -> AppendError {
-        AppendError::NotAllowed { dir: self.dir.to_string(), what }
-    }
-
-    #[cold]
-    fn corrupt(&self, source: BatchError) -> AppendError {
-        AppendError::Corrupt { dir: self.dir.to_string(), source }
-    }
-
-    #[cold]
-    fn too_large(&self, what: &'static str, bytes: usize, max: usize) -> AppendError {
-        AppendError::TooLarge { dir: self.dir.to_string(), what, bytes, max }
     }
 
     #[cold]
@@ -367,48 +294,4 @@ impl Log {
             found: header.base_sequence,
         }
     }
-}
-
-/// The range of timestamps in a batch.
-struct Times {
-    earliest: i64,
-    latest: i64,
-}
-
-/// Checks that the records are as many and as dense as the header says, and nothing else is in the batch.
-fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times, RecordError> {
-    let decompressed;
-    let block = match header.compression()? {
-        Compression::None => &batch[HEADER_BYTES..],
-        codec => {
-            decompressed = ottla_wire::compress::decompress(codec, &batch[HEADER_BYTES..], cap)
-                .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?;
-            &decompressed[..]
-        }
-    };
-    let mut times = Times { earliest: i64::MAX, latest: -1 };
-    let mut found = 0;
-    let mut records = RecordIter::new(header, block);
-    let wrong =
-        |found| RecordError::Count { base_offset: header.base_offset, claimed: header.record_count, found };
-    for record in &mut records {
-        let record = record?;
-        if record.offset != header.base_offset.wrapping_add(i64::from(found)) {
-            return Err(wrong(found));
-        }
-        times.earliest = times.earliest.min(record.timestamp);
-        times.latest = times.latest.max(record.timestamp);
-        found += 1;
-    }
-    if found != header.record_count as u32 || !records.rest().is_empty() {
-        return Err(wrong(found));
-    }
-    Ok(times)
-}
-
-/// Sets the largest timestamp of a whole batch and computes its checksum anew.
-fn set_max_timestamp(batch: &mut [u8], timestamp: i64) {
-    batch[35..43].copy_from_slice(&timestamp.to_be_bytes());
-    let crc = ottla_wire::crc::crc32c(&batch[CRC_FROM..]);
-    batch[17..21].copy_from_slice(&crc.to_be_bytes());
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::sync::Arc;
 
-use crate::storage::{Open, Storage, read_file};
+use crate::storage::{File, Open, Storage, read_file};
 
 /// Kafka's name for the file.
 pub(crate) const FILE_NAME: &str = "leader-epoch-checkpoint";
@@ -22,6 +23,8 @@ impl Epochs {
         if epoch < 0 || self.latest().is_some_and(|latest| latest >= epoch) {
             return false;
         }
+        // Later ones of lower epochs are of records that a truncation removed.
+        self.entries.retain(|(_, start)| *start < offset);
         self.entries.push((epoch, offset));
         true
     }
@@ -65,12 +68,15 @@ impl Epochs {
         }
     }
 
-    pub(crate) fn store(&self, storage: &dyn Storage, dir: &str) -> io::Result<()> {
+    /// Writes the file, which the caller has to sync.
+    pub(crate) fn store(&self, storage: &dyn Storage, dir: &str) -> io::Result<Arc<dyn File>> {
         let mut text = format!("0\n{}\n", self.entries.len());
         for (epoch, offset) in &self.entries {
             let _ = writeln!(text, "{epoch} {offset}");
         }
-        storage.open(&format!("{dir}/{FILE_NAME}"), Open::Empty)?.write_at(text.as_bytes(), 0)
+        let file = storage.open(&format!("{dir}/{FILE_NAME}"), Open::Empty)?;
+        file.write_at(text.as_bytes(), 0)?;
+        Ok(file)
     }
 
     /// Reads the file; `None` if there is none or it is damaged: the batches know their epochs as well.
@@ -86,7 +92,7 @@ impl Epochs {
         for line in lines {
             let (epoch, offset) = line.split_once(' ')?;
             let (epoch, offset) = (epoch.parse().ok()?, offset.parse().ok()?);
-            let rises = epochs.entries.last().is_none_or(|last| last.1 <= offset);
+            let rises = epochs.entries.last().is_none_or(|last| last.1 < offset);
             if !rises || !epochs.note(epoch, offset) {
                 return None;
             }
@@ -120,6 +126,10 @@ mod tests {
         assert_eq!(epochs.of(25), Some(5));
         epochs.truncate(30);
         assert_eq!(epochs.latest(), Some(5));
+        // A stale entry of records that were cut off gives way to the batch that took their place.
+        epochs.note(6, 40);
+        assert!(epochs.note(8, 35));
+        assert_eq!((epochs.of(40), epochs.end_of(5, 50)), (Some(8), Some((5, 35))));
     }
 
     #[test]

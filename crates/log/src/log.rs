@@ -208,7 +208,7 @@ impl Log {
 
     fn truncate_files(&mut self, offset: i64, now_ms: i64) -> io::Result<()> {
         self.drop_clean_mark(true)?;
-        let number = self.segment_of(offset);
+        let mut number = self.segment_of(offset);
         if self.sync.recovery_point > self.segments[number].base_offset {
             self.store_recovery_point(self.segments[number].base_offset, true)?;
         }
@@ -217,12 +217,16 @@ impl Log {
             self.sync.older.retain(|older| older.segment != segment.base_offset);
             remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
         }
+        let known = self.bad.len();
         self.bad.retain(|bad| bad.next_offset <= offset && bad.offset < offset);
         self.open_segment(number).map_err(|(error, _)| error)?;
         let Ok(position) = self.segments[number].view(&self.bad).locate(offset) else {
             return Err(io::Error::other("the segment is damaged"));
         };
-        if let Some((position, header)) = position {
+        if position.is_some_and(|(_, header)| header.base_offset < self.start_offset) {
+            self.start_anew(now_ms)?;
+            number = 0;
+        } else if let Some((position, header)) = position {
             self.sync.older.retain(|older| older.segment != self.segments[number].base_offset);
             // What was the end of a segment is its middle again, so that its largest timestamp must be found anew.
             self.segments[number].truncate(position, header.base_offset)?;
@@ -233,11 +237,16 @@ impl Log {
                 &self.bad,
             )?;
         }
+        if self.bad.len() < known {
+            // The positions will hold other batches: these must not be taken for damaged.
+            let body = checkpoint::encode_bad(&self.bad);
+            checkpoint::store(&*self.storage, &self.dir, checkpoint::QUARANTINE, &body)?;
+        }
         self.segments[number].log().sync_data()?;
         self.segments[number].created_ms = now_ms;
         let end = self.end_offset();
         self.epochs.truncate(end);
-        self.epochs.store(&*self.storage, &self.dir)?;
+        self.epochs.store(&*self.storage, &self.dir)?.sync_data()?;
         for offset in self.snapshots()? {
             if offset > end {
                 self.storage.remove(&self.path(&file_name(offset, SNAPSHOT_SUFFIX)))?;
@@ -278,11 +287,23 @@ impl Log {
         }
         let end = self.end_offset();
         self.write_snapshot(end, true)?;
-        self.epochs.store(&*storage, &self.dir)?;
+        self.epochs.store(&*storage, &self.dir)?.sync_data()?;
         storage.sync_dir(&self.dir)?;
         self.store_recovery_point(self.active().base_offset, false)?;
         let mark = [self.active().base_offset, self.active().size as i64, end];
         checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &checkpoint::body(&mark))
+    }
+
+    /// Removes all segments and goes on at the start offset with an empty one.
+    pub(crate) fn start_anew(&mut self, now_ms: i64) -> io::Result<()> {
+        for segment in std::mem::take(&mut self.segments) {
+            remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
+        }
+        self.bad.clear();
+        self.sync.older.clear();
+        self.segments.push(Segment::create(&*self.storage, &self.dir, self.start_offset, now_ms)?);
+        self.active().log().sync_data()?;
+        self.storage.sync_dir(&self.dir)
     }
 
     /// Removes the log with all its files, and durably so. After an error some may be left: call
@@ -386,6 +407,7 @@ impl Log {
     pub(crate) fn roll_now(&mut self, now_ms: i64) -> io::Result<()> {
         let storage = self.storage.clone();
         let end = self.end_offset();
+        self.drop_clean_mark(false)?;
         let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
         self.sync.dir_changes += 1;
         let uses = self.uses;

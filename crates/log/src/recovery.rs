@@ -183,13 +183,7 @@ fn recover(
     }
     if log.segments.is_empty() || log.active().end_offset < log.start_offset {
         // Nothing, or nothing that has not been deleted: the log goes on where it has to.
-        for segment in std::mem::take(&mut log.segments) {
-            remove_segment(&*storage, &log.dir, segment.base_offset)?;
-        }
-        log.bad.clear();
-        log.segments.push(Segment::create(&*storage, &log.dir, log.start_offset, now_ms)?);
-        log.active().log().sync_data()?;
-        storage.sync_dir(&log.dir)?;
+        log.start_anew(now_ms)?;
     }
     let last = log.segments.len() - 1;
     let interval = log.config.index_interval_bytes;
@@ -333,7 +327,8 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
     }
     epochs.forget_before(log.start_offset);
     if stored.as_ref() != Some(&epochs) && epochs != Epochs::default() {
-        epochs.store(&*storage, &log.dir)?;
+        epochs.store(&*storage, &log.dir)?.sync_data()?;
+        storage.sync_dir(&log.dir)?;
     }
     log.epochs = epochs;
     Ok(())

@@ -418,3 +418,28 @@ fn a_deleted_log_leaves_nothing() {
     ottla_log::Log::remove(&disk, DIR).expect("nothing to do");
     assert_eq!(open(&disk, &small()).0.end_offset(), 0);
 }
+
+#[test]
+fn a_time_index_that_could_not_be_finished_is_not_believed() {
+    use ottla_log::storage::mem::{Fault, OpKind};
+    for reopened in [false, true] {
+        let disk = MemStorage::new();
+        let config = LogConfig { index_interval_bytes: 100, segment_bytes: 1 << 20, ..LogConfig::default() };
+        let (mut log, _) = open(&disk, &config);
+        for n in 0..9 {
+            log.append(NOW, batch(NOW + n, &[b"x"]), AppendOptions::default()).expect("appended");
+        }
+        log.append(NOW, batch(NOW + 50, &[b"the newest"]), AppendOptions::default()).expect("appended");
+        disk.inject(|op| (op.kind == OpKind::Write && op.path.contains("timeindex")).then_some(Fault::Io));
+        log.roll(NOW).expect("rolled all the same");
+        disk.heal();
+        append(&mut log, b"x").expect("appended");
+        if reopened {
+            log.close().expect("closed");
+            (log, _) = open(&disk, &config);
+        }
+        let found = log.offset_for_timestamp(NOW + 20).expect("read").expect("one");
+        assert_eq!((found.offset, found.timestamp), (9, NOW + 50));
+        assert_eq!(log.max_timestamp().expect("read"), Some(found));
+    }
+}

@@ -27,6 +27,8 @@ fn config() -> LogConfig {
 struct Promise {
     /// What was last tried at each offset.
     tried: BTreeMap<i64, Vec<u8>>,
+    /// The leader epoch it was tried with.
+    epochs: BTreeMap<i64, i32>,
     /// Everything below was appended, as far as the caller was told.
     appended: i64,
     /// Everything below is durable, as far as the caller was told.
@@ -46,6 +48,22 @@ impl Promise {
     /// After a kill, all that was appended is there.
     fn check_all(&self, log: &mut Log, context: &str) {
         self.check_floor(log, self.appended, context);
+    }
+
+    /// The leader epochs are those of the batches; where those are durable, since no checksum covers the epoch.
+    fn check_epochs(&self, log: &Log, context: &str) {
+        let durable = log.start_offset()..self.synced;
+        let mut ends: Vec<(i32, i64)> = Vec::new();
+        for (offset, epoch) in self.epochs.iter().filter(|(offset, _)| durable.contains(offset)) {
+            match ends.last_mut() {
+                Some(last) if last.0 == *epoch => last.1 = *offset + 1,
+                _ => ends.push((*epoch, *offset + 1)),
+            }
+        }
+        ends.pop(); // where this one ends may not be durable
+        for (epoch, end) in ends {
+            assert_eq!(log.epoch_end(epoch), Some((epoch, end)), "{context}");
+        }
     }
 
     fn check_floor(&self, log: &mut Log, floor: i64, context: &str) {
@@ -129,7 +147,8 @@ fn live(disk: &MemStorage, promise: &mut Promise) {
                 if step % 3 == 0 {
                     promise.tried.insert(offset, own);
                 }
-                let options = AppendOptions { leader_epoch: step as i32 / 20, ..AppendOptions::default() };
+                let options = AppendOptions { leader_epoch: step as i32 / 5, ..AppendOptions::default() };
+                promise.epochs.insert(offset, options.leader_epoch);
                 match open_log.append(NOW, batch, options) {
                     Ok(appended) => {
                         assert_eq!(appended.base_offset, offset);
@@ -170,6 +189,7 @@ fn a_power_cut_at_any_call_loses_nothing_that_was_synced() {
             promise.check(&mut log, &context);
             let found = records(&mut log);
             let producers = log.producers();
+            promise.check_epochs(&log, &context);
             let recovery_calls = image.ops() - before;
 
             // Nobody is shown what another power cut could take away.
@@ -444,4 +464,98 @@ fn a_journal_survives_every_failing_call() {
             }
         }
     }
+}
+
+#[test]
+fn a_sync_speaks_only_of_what_was_there_when_it_was_taken() {
+    let mut lost = 0;
+    for seed in 0..60 {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let disk = MemStorage::forgetful();
+        let (mut log, _) = Log::open(Arc::new(disk.clone()), DIR, config(), NOW).expect("opened");
+        common::append(&mut log, b"synced").expect("appended");
+        let pending = log.pending_sync().expect("something to sync").run();
+        common::append(&mut log, b"not in it").expect("appended");
+        log.roll(NOW).expect("rolled");
+        common::append(&mut log, b"nor this").expect("appended");
+        assert_eq!(log.sync_done(pending).expect("synced"), 1);
+        let another = log.pending_sync().expect("there is more to sync");
+        assert_eq!(another.target(), 3);
+        disk.crash(rng);
+        let (mut log, _) = Log::open(Arc::new(disk.clone()), DIR, config(), NOW).expect("opened");
+        // Reading checks every checksum: what was never synced must have been looked at.
+        let found = common::values(&mut log);
+        assert_eq!(found[0], b"synced", "seed {seed}");
+        let hole = found.len() == 2 && found[1] == b"nor this";
+        assert_eq!(log.quarantined().is_empty(), !hole, "seed {seed}: {found:?}");
+        lost += usize::from(found.len() == 1);
+        drop(another);
+
+        // Taken before a truncation, it says nothing about what came after.
+        let (end, synced) = (log.end_offset(), log.synced_offset());
+        common::append(&mut log, b"cut off").expect("appended");
+        let pending = log.pending_sync().expect("something to sync").run();
+        log.truncate_to(end, NOW).expect("cut");
+        common::append(&mut log, b"in its place").expect("appended");
+        assert_eq!(log.sync_done(pending).expect("reported"), synced);
+        common::sync(&mut log);
+        assert_eq!(log.synced_offset(), end + 1);
+    }
+    assert!(lost > 5, "the power cuts were harmless");
+}
+
+#[test]
+fn a_snapshot_of_batches_that_were_lost_does_not_come_back() {
+    let roomy = LogConfig { segment_bytes: 1 << 20, ..config() };
+    let options = AppendOptions::default();
+    let mut ahead = 0;
+    for seed in 0..200 {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let disk = MemStorage::forgetful();
+        let open = || Log::open(Arc::new(disk.clone()), DIR, roomy.clone(), NOW).expect("opened").0;
+        let mut log = open();
+        log.append(NOW, produced(1, 0, 0, 1), options).expect("appended");
+        common::sync(&mut log);
+        log.append(NOW, produced(1, 0, 1, 1), options).expect("appended");
+        log.append(NOW, produced(2, 0, 0, 1), options).expect("appended");
+        log.roll(NOW).expect("rolled, with a snapshot of both producers");
+        disk.crash(rng);
+        let has_snapshot = disk.paths().iter().any(|path| path.contains("03.snapshot"));
+        let mut log = open();
+        if log.end_offset() == 3 || !has_snapshot {
+            continue;
+        }
+        ahead += 1;
+        let known: Vec<_> = log.producers().iter().map(|p| (p.producer_id, p.last_sequence)).collect();
+        assert_eq!(known, [(1, 0), (1, 1)][log.end_offset() as usize - 1..][..1], "seed {seed}");
+        while log.end_offset() < 6 {
+            common::append(&mut log, b"others").expect("appended");
+        }
+        common::sync(&mut log);
+        let expected = log.producers();
+        disk.crash(rng);
+        assert_eq!(open().producers(), expected, "seed {seed}");
+    }
+    assert!(ahead > 3, "no snapshot was ever ahead of its log");
+}
+
+#[test]
+fn a_journal_deletes_nothing_before_its_successor_is_durable() {
+    let disk = MemStorage::forgetful();
+    let open = || Journal::open(Arc::new(disk.clone()), "__meta", journal_config(), NOW).expect("opened").0;
+    let mut journal = open();
+    journal.put(NOW, "old".into(), Some("kept".into())).expect("put");
+    let early = journal.pending_sync().expect("something to sync");
+    for n in 0.. {
+        journal.put(NOW, "counter".into(), Some(Bytes::from(vec![n; 50]))).expect("put");
+        if journal.wants_sync() {
+            break;
+        }
+    }
+    journal.sync_done(early.run()).expect("synced");
+    assert!(journal.wants_sync() && journal.log().start_offset() == 0);
+    journal.sync_now().expect("synced");
+    assert!(!journal.wants_sync() && journal.log().start_offset() > 0);
+    disk.crash(&mut fastrand::Rng::with_seed(1));
+    assert_eq!(open().get(b"old"), Some(&Bytes::from("kept")));
 }

@@ -194,7 +194,8 @@ fn lost_and_damaged_helpers_are_made_anew() {
     let helpers: Vec<String> =
         reference.paths().into_iter().filter(|path| path.rsplit('.').next() != Some("log")).collect();
     assert!(helpers.len() > 10, "{helpers:?}");
-    let harm: [(&str, fn(&mut Vec<u8>)); 6] = [
+    type Harm = fn(&mut Vec<u8>);
+    let harm: [(&str, Harm); 6] = [
         ("gone", Vec::clear),
         ("emptied", Vec::clear),
         ("cut", |bytes| bytes.truncate(bytes.len() / 2)),

@@ -222,6 +222,8 @@ impl BatchHeader {
         if header.last_offset_delta < 0
             || header.record_count < 0
             || i64::from(header.record_count) > i64::from(header.last_offset_delta) + 1
+            // `next_offset` must not overflow, whatever the bytes say.
+            || base_offset.checked_add(i64::from(header.last_offset_delta) + 1).is_none()
         {
             return Err(BatchError::Counts {
                 base_offset,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::metadata::MetadataResponse;
+use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
 /// What the last responses said, taken together.
@@ -18,6 +18,8 @@ pub(crate) struct Layout {
 #[derive(Clone, Debug)]
 pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
+    /// Zero where the broker does not say.
+    pub(crate) id: Uuid,
     /// By partition number.
     pub(crate) partitions: Arc<Vec<PartitionLayout>>,
 }
@@ -34,7 +36,10 @@ impl Layout {
         self.controller = (response.controller_id >= 0).then_some(response.controller_id);
         for topic in response.topics {
             let Some(name) = topic.name else { continue };
+            // A topic of that name that was created anew has nothing to do with the old one.
             let old = self.topics.get(name.as_str());
+            let old =
+                old.filter(|old| old.id == topic.topic_id || old.id.is_zero() || topic.topic_id.is_zero());
             let count =
                 topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
             let mut partitions = vec![PartitionLayout { leader: None, leader_epoch: -1 }; count];
@@ -61,7 +66,8 @@ impl Layout {
                 partitions.clone_from(&old.partitions);
                 partitions.iter_mut().for_each(|partition| partition.leader = None);
             }
-            let layout = TopicLayout { error: topic.error_code, partitions: Arc::new(partitions) };
+            let layout =
+                TopicLayout { error: topic.error_code, id: topic.topic_id, partitions: Arc::new(partitions) };
             self.topics.insert(name.into(), layout);
         }
     }
@@ -80,11 +86,6 @@ impl Layout {
 impl TopicLayout {
     pub(crate) fn leader(&self, partition: i32) -> Option<i32> {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
-    }
-
-    pub(crate) fn leader_and_epoch(&self, partition: i32) -> Option<(i32, i32)> {
-        let layout = self.partitions.get(usize::try_from(partition).ok()?)?;
-        Some((layout.leader?, layout.leader_epoch))
     }
 
     pub(crate) fn forget_leader(&mut self, partition: i32) {

@@ -1,6 +1,7 @@
 //! What the client knows of the cluster, and its connections to it.
 
 pub(crate) mod brokers;
+mod changes;
 pub(crate) mod metadata;
 
 use std::cell::{Cell, RefCell};
@@ -11,10 +12,11 @@ use std::time::Duration;
 
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use ottla_protocol::{ErrorCode, Request};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::brokers::{Brokers, Lane};
+use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
@@ -30,7 +32,7 @@ pub(crate) struct Cluster {
     wanted: RefCell<BTreeSet<Arc<str>>>,
     refresh: Notify,
     urgent: Cell<bool>,
-    changed: watch::Sender<u64>,
+    changed: Counter,
 }
 
 impl Cluster {
@@ -46,7 +48,7 @@ impl Cluster {
             wanted: RefCell::default(),
             refresh: Notify::new(),
             urgent: Cell::new(false),
-            changed: watch::Sender::new(0),
+            changed: Counter::default(),
         }))
     }
 
@@ -61,7 +63,7 @@ impl Cluster {
             match self.fetch_layout().await {
                 Ok(()) => {
                     failures = 0;
-                    self.changed.send_modify(|version| *version += 1);
+                    self.changed.raise();
                 }
                 Err(error) => {
                     failures += 1;
@@ -90,8 +92,8 @@ impl Cluster {
     }
 
     /// Told after each refresh.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    pub(crate) fn changes(&self) -> Changes {
+        self.changed.changes()
     }
 
     /// Adds a topic to those that are kept fresh.
@@ -111,11 +113,6 @@ impl Cluster {
     /// The leader of a partition, if there is one.
     pub(crate) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
         self.layout.borrow().topics.get(topic)?.leader(partition)
-    }
-
-    /// The leader and its epoch.
-    pub(crate) fn leader_and_epoch(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
-        self.layout.borrow().topics.get(topic)?.leader_and_epoch(partition)
     }
 
     /// Forgets a partition's leader, after the broker said that it is another one, and asks for the new one.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ottla_wire::Compression;
 
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::produce::partitioner::Partitioner;
 
@@ -145,6 +146,8 @@ pub struct Config {
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the most one batch may inflate to.
     pub decompressed_bytes_max: usize,
+    /// Where record timestamps come from: the seam of simulations.
+    pub clock: Clock,
 }
 
 impl Config {
@@ -211,7 +214,7 @@ impl Default for Config {
             idempotence: true,
             linger: None,
             batch_bytes_max: 1_000_000,
-            buffer_bytes_max: 64 << 20,
+            buffer_bytes_max: 32 << 20,
             request_bytes_max: 1_000_000,
             compression: Compression::None,
             compression_level: None,
@@ -244,6 +247,7 @@ impl Default for Config {
             queued_bytes_max: 64 << 20,
             check_crcs: true,
             decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
+            clock: Clock::System,
         }
     }
 }

@@ -104,7 +104,7 @@ impl Fetcher {
                 Some(event) = events.recv() => fetcher.on_event(event),
                 () = cursors.changed.notified() => {}
                 () = inbox.emptied.notified() => {}
-                Ok(()) = changes.changed() => {}
+                () = changes.changed() => {}
                 Some(_) = fetcher.tasks.join_next() => {}
                 () = timer => {}
             }

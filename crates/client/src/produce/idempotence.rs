@@ -12,6 +12,9 @@ pub(crate) struct ProducerId {
 pub(crate) struct Numbering {
     id: Option<ProducerId>,
     next_sequence: i32,
+    /// Whether the broker has acknowledged a batch of this producer id: until then it takes any sequence, and batches
+    /// that overtake one another would stay in the wrong order.
+    is_known: bool,
 }
 
 /// The epoch has reached its end.
@@ -22,7 +25,7 @@ impl Numbering {
     /// Starts at 0 when the producer id is another one than before.
     pub(crate) fn adopt(&mut self, id: ProducerId) {
         if self.id.is_none_or(|known| known.id != id.id) {
-            *self = Self { id: Some(id), next_sequence: 0 };
+            *self = Self { id: Some(id), ..Self::default() };
         }
     }
 
@@ -32,6 +35,16 @@ impl Numbering {
         let first = self.next_sequence;
         self.next_sequence = advance(first, count);
         (id, epoch, first)
+    }
+
+    /// The broker has acknowledged a batch.
+    pub(crate) fn acknowledged(&mut self) {
+        self.is_known = true;
+    }
+
+    /// Whether the broker refuses what is out of order.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// Starts at 0 again under the next epoch (KIP-360).

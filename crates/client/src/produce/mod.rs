@@ -29,7 +29,7 @@ pub(crate) struct Produce {
 impl Produce {
     pub(crate) fn new(config: Arc<Config>, mut rng: fastrand::Rng) -> Arc<Self> {
         Arc::new(Self {
-            queues: Queues::new(config.buffer_bytes_max, config.batch_bytes_max),
+            queues: Queues::new(config.buffer_bytes_max, config.batch_bytes_max, config.clock.clone()),
             topics: Topics::new(rng.u64(..)),
             rng: Mutex::new(rng),
             config,
@@ -61,7 +61,7 @@ impl Produce {
     /// Refuses records from now on and fails those that no request carries.
     pub(crate) fn close(&self) {
         for topic in self.topics.all() {
-            for queue in topic.queues() {
+            for queue in topic.close() {
                 for open in queue.close() {
                     let kind = ProduceErrorKind::Closed;
                     let persisted = Persisted::NotWritten;

@@ -14,9 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::delivery::{Completion, Delivery};
+use crate::clock::{Clock, Stamper};
 
-/// Memory kept in buffers between two batches; beyond it they go back to the allocator.
-const SPARE_BYTES_MAX: usize = 16 << 20;
 /// Buffers smaller than this are not worth keeping.
 const SPARE_BYTES_MIN: usize = 64 << 10;
 
@@ -33,6 +32,7 @@ pub(crate) struct OpenBatch {
 pub(crate) struct Queues {
     budget: Budget,
     batch_bytes_max: usize,
+    clock: Clock,
     spare: Mutex<Spare>,
     ready: Mutex<Vec<Arc<Queue>>>,
     /// Wakes the engine's sender.
@@ -53,10 +53,11 @@ struct Spare {
 }
 
 impl Queues {
-    pub(crate) fn new(buffer_bytes_max: usize, batch_bytes_max: usize) -> Self {
+    pub(crate) fn new(buffer_bytes_max: usize, batch_bytes_max: usize, clock: Clock) -> Self {
         Self {
             budget: Budget { used: AtomicUsize::new(0), max: buffer_bytes_max, freed: Notify::new() },
             batch_bytes_max,
+            clock,
             spare: Mutex::default(),
             ready: Mutex::default(),
             wake: Notify::new(),
@@ -90,7 +91,9 @@ impl Queues {
     pub(crate) fn settle(&self, memory: usize, buffer: Option<BytesMut>) {
         if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() >= SPARE_BYTES_MIN) {
             let mut spare = lock(&self.spare);
-            if spare.bytes + buffer.capacity() <= SPARE_BYTES_MAX {
+            // What is in use and what is kept for the next batches stay below the budget together: memory that was
+            // touched once is not given back to the system only to be faulted in again.
+            if spare.bytes + self.budget.used() <= self.budget.max() {
                 spare.bytes += buffer.capacity();
                 spare.buffers.push(buffer);
             }
@@ -183,6 +186,7 @@ struct State {
     listed: bool,
     /// Refuses records.
     closed: bool,
+    stamper: Stamper,
     /// Bytes of the batch before: what the next one will probably need.
     expected_bytes: usize,
 }
@@ -199,7 +203,7 @@ impl Queue {
         self: &Arc<Self>,
         queues: &Queues,
         how: Push,
-        timestamp_ms: i64,
+        timestamp_ms: Option<i64>,
         key: Option<&[u8]>,
         value: Option<&[u8]>,
         headers: &[HeaderRef<'_>],
@@ -209,7 +213,7 @@ impl Queue {
         if state.open.as_ref().is_none_or(|open| open.builder.len() + bytes_max > queues.batch_bytes_max) {
             self.open_batch(&mut state, queues, how, bytes_max)?;
         }
-        let State { open: Some(open), .. } = &mut *state else { return Err(Refused::Closed) };
+        let State { open: Some(open), stamper, .. } = &mut *state else { return Err(Refused::Closed) };
         let growth = open.builder.growth_for(bytes_max);
         if growth > 0 {
             if !queues.budget.try_reserve(growth, how) {
@@ -219,6 +223,7 @@ impl Queue {
         }
         let memory = open.builder.memory();
         let index = open.builder.count();
+        let timestamp_ms = timestamp_ms.unwrap_or_else(|| stamper.stamp(&queues.clock));
         open.builder.push(timestamp_ms, key, value, headers);
         debug_assert_eq!(open.builder.memory(), memory, "the budget counts every byte");
         let delivery = Delivery::new(open.completion.clone(), index);
@@ -301,6 +306,17 @@ impl Queue {
         let empty = state.full.is_empty() && state.open.as_ref().is_none_or(|open| open.builder.is_empty());
         if empty {
             state.listed = false;
+        }
+        empty
+    }
+
+    /// Refuses records from now on if nothing waits here; `false` if something does.
+    pub(crate) fn close_if_empty(&self) -> bool {
+        let mut state = lock(&self.state);
+        let empty = state.full.is_empty() && state.open.as_ref().is_none_or(|open| open.builder.is_empty());
+        if empty {
+            // An open batch without records goes, too: its budget was reserved.
+            state.closed = true;
         }
         empty
     }

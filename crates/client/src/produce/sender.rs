@@ -60,6 +60,8 @@ struct Partition {
     /// Sealed batches that must go again, in order, before anything new.
     retry: VecDeque<Batch>,
     in_flight: usize,
+    /// The node that has what is in flight.
+    sent_to: i32,
     next_order: u64,
     numbering: Numbering,
     blocked_until: Option<Instant>,
@@ -136,7 +138,7 @@ impl Sender {
                     }
                 }
                 () = produce.queues.wake.notified() => {}
-                Ok(()) = changes.changed() => sender.on_layout(),
+                () = changes.changed() => sender.on_layout(),
                 Some(_) = sender.tasks.join_next() => {}
                 () = sleep_until(wake_at) => {}
             }
@@ -172,6 +174,7 @@ impl Sender {
                     queue: queue.clone(),
                     retry: VecDeque::new(),
                     in_flight: 0,
+                    sent_to: -1,
                     next_order: 0,
                     numbering: Numbering::default(),
                     blocked_until: None,
@@ -234,8 +237,11 @@ impl Sender {
         wake_at: &mut Option<Instant>,
     ) -> bool {
         let config = self.produce.config.clone();
-        let in_flight = self.leaders.entry(node).or_default().in_flight;
-        if in_flight >= config.in_flight_max {
+        let Leader { connection, in_flight } = self.leaders.entry(node).or_default();
+        let in_flight = *in_flight;
+        // What is in flight on a connection that broke is not overtaken on the next one.
+        let broken = in_flight > 0 && !connection.as_ref().is_some_and(|connection| connection.is_open());
+        if in_flight >= config.in_flight_max || broken {
             return false;
         }
         let flushing = self.produce.queues.flushing.load(Ordering::Relaxed) > 0;
@@ -243,6 +249,12 @@ impl Sender {
         let mut bytes = 0;
         for &at in partitions {
             let partition = &mut self.partitions[at];
+            // Nor on the way to another leader, nor where the broker cannot tell what is out of order.
+            let in_order =
+                partition.sent_to == node && (partition.numbering.is_known() || !config.idempotence);
+            if partition.in_flight > 0 && !in_order {
+                continue;
+            }
             let batch = if let Some(batch) = partition.retry.front() {
                 if partition.in_flight > 0
                     || (bytes > 0 && bytes + batch.sealed.len() > config.request_bytes_max)
@@ -273,6 +285,7 @@ impl Sender {
             let Some(batch) = batch else { continue };
             bytes += batch.sealed.len();
             partition.in_flight += 1;
+            partition.sent_to = node;
             batches.push((at, batch));
         }
         if batches.is_empty() {
@@ -422,9 +435,9 @@ impl Sender {
     ) {
         let code = answer.error_code;
         match code {
-            ErrorCode::None => self.settle(batch, Outcome::Written { base_offset: answer.base_offset }),
-            // Written by an earlier attempt whose answer was lost.
-            ErrorCode::DuplicateSequenceNumber => {
+            // A duplicate was written by an earlier attempt whose answer was lost.
+            ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
+                self.partitions[at].numbering.acknowledged();
                 self.settle(batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
@@ -448,8 +461,7 @@ impl Sender {
             code => {
                 let detail =
                     answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-                let persisted = Persisted::NotWritten;
-                self.fail(at, batch, ProduceErrorKind::Broker { code, detail }, persisted);
+                self.fail(at, batch, ProduceErrorKind::Broker { code, detail });
             }
         }
     }
@@ -486,18 +498,19 @@ impl Sender {
             timeout_ms: self.produce.config.delivery_timeout.as_millis() as u64,
             last: batch.last_problem.clone(),
         };
-        let persisted =
-            if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
-        self.fail(at, batch, kind, persisted);
+        self.fail(at, batch, kind);
     }
 
-    /// Reports a batch as failed. What follows it must not look to the broker like its continuation.
-    fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind, persisted: Persisted) {
+    /// Reports a batch as failed. Those behind it keep their numbers: they may be written as well, and under others
+    /// the broker would write them twice. If this one is missing there, the next is refused as out of order; that
+    /// it is not written is then certain, and the sequence starts anew.
+    fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
+        let persisted =
+            if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
         let queue = &self.partitions[at].queue;
         let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
         tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
         self.settle(batch, Outcome::Failed(Arc::new(error)));
-        self.renumber(at);
     }
 
     /// Starts the partition's sequence anew under a higher epoch, the batches that wait included.

@@ -1,7 +1,7 @@
 //! The producer's topics: partition queues by number, and the choice among them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ottla_wire::{HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
@@ -11,14 +11,21 @@ use super::delivery::{Completion, Delivery, Outcome};
 use super::partitioner::{Partitioner, murmur2_partition};
 use super::queue::{OpenBatch, Push, Queue, Queues, Refused};
 
+/// How often one topic may grow while a client lives. Each growth leaves a list of pointers behind, so that a push can
+/// read the newest without a lock; who adds partitions 32 times to a topic does so by hand.
+const GROWTHS_MAX: usize = 32;
+
 /// A topic that is produced to.
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     /// Records whose partition is not known yet, because the topic's layout is not.
     pub(crate) unassigned: Arc<Queue>,
-    /// By partition number; empty until the layout is known. Grows, never shrinks.
-    partitions: RwLock<Arc<[Arc<Queue>]>>,
+    /// By partition number, once for each time the topic has grown; a push reads the last one without a lock.
+    grown: [OnceLock<Box<[Arc<Queue>]>>; GROWTHS_MAX],
+    /// How many of `grown` are set.
+    growths: AtomicUsize,
+    closed: AtomicBool,
     /// The sticky partition in the lower half, a generator's state in the upper.
     sticky: AtomicU64,
 }
@@ -27,7 +34,7 @@ pub(crate) struct Topic {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) partition: Option<i32>,
-    pub(crate) timestamp_ms: i64,
+    pub(crate) timestamp_ms: Option<i64>,
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) headers: &'a [HeaderRef<'a>],
@@ -47,7 +54,9 @@ impl Topic {
         Arc::new(Self {
             unassigned: Queue::new(name.clone(), -1),
             name,
-            partitions: RwLock::new(Arc::from([])),
+            grown: [const { OnceLock::new() }; GROWTHS_MAX],
+            growths: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             sticky: AtomicU64::new(seed | 1),
         })
     }
@@ -60,12 +69,26 @@ impl Topic {
         parts: &Parts<'_>,
         how: Push,
     ) -> Result<Delivery, NotTaken> {
-        // Held while the record is pushed: when partitions appear, everything unassigned moves there first.
-        let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
-        if partitions.is_empty() {
-            return self.push_unassigned(queues, parts, how);
+        loop {
+            let partitions = self.partitions();
+            if !partitions.is_empty() {
+                return self.push_among(partitions, queues, partitioner, parts, how);
+            }
+            match self.push_unassigned(queues, parts, how) {
+                // Its records are moving to their partitions, which appear at once.
+                Err(NotTaken::Refused(_, Refused::Closed)) if !self.closed.load(Ordering::Acquire) => {
+                    std::thread::yield_now();
+                }
+                other => return other,
+            }
         }
-        self.push_among(&partitions, queues, partitioner, parts, how)
+    }
+
+    /// The partitions known by now; empty until the layout is.
+    #[inline]
+    fn partitions(&self) -> &[Arc<Queue>] {
+        let growths = self.growths.load(Ordering::Acquire);
+        growths.checked_sub(1).and_then(|last| self.grown[last].get()).map_or(&[], |partitions| partitions)
     }
 
     /// Encodes a record into the queue of one of these partitions.
@@ -134,17 +157,29 @@ impl Topic {
     }
 
     /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
-    /// other thread can push behind them.
+    /// other thread can push behind them. Only the engine calls this.
     pub(crate) fn grow(&self, count: usize, produce: &Produce) {
-        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
-        if count > partitions.len() {
-            let new =
-                (partitions.len()..count).map(|partition| Queue::new(self.name.clone(), partition as i32));
-            let grown: Arc<[Arc<Queue>]> = partitions.iter().cloned().chain(new).collect();
+        let known = self.partitions();
+        if count <= known.len() {
+            return;
+        }
+        let growths = self.growths.load(Ordering::Acquire);
+        let Some(slot) = self.grown.get(growths) else {
+            tracing::warn!(topic = %self.name, count, "the topic has grown too often: its newest partitions are not used");
+            return;
+        };
+        let new = (known.len()..count).map(|partition| Queue::new(self.name.clone(), partition as i32));
+        let partitions: Box<[Arc<Queue>]> = known.iter().cloned().chain(new).collect();
+        loop {
             while let Some(open) = self.unassigned.take(true) {
-                self.forward(&grown, open, produce);
+                self.forward(&partitions, open, produce);
             }
-            *partitions = grown;
+            if self.unassigned.close_if_empty() {
+                break;
+            }
+        }
+        if slot.set(partitions).is_ok() {
+            self.growths.store(growths + 1, Ordering::Release);
         }
     }
 
@@ -166,7 +201,7 @@ impl Topic {
                 names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
             let parts = Parts {
                 partition: asked.filter(|partition| *partition >= 0),
-                timestamp_ms: record.timestamp,
+                timestamp_ms: Some(record.timestamp),
                 key: record.key,
                 value: record.value,
                 headers: &headers,
@@ -184,14 +219,10 @@ impl Topic {
         produce.queues.settle(memory, None);
     }
 
-    /// Every queue, the unassigned one included.
-    pub(crate) fn queues(&self) -> Vec<Arc<Queue>> {
-        let partitions = self.partitions.read().unwrap_or_else(PoisonError::into_inner);
-        partitions.iter().chain([&self.unassigned]).cloned().collect()
-    }
-
-    pub(crate) fn partition_count(&self) -> usize {
-        self.partitions.read().unwrap_or_else(PoisonError::into_inner).len()
+    /// Refuses records from now on; gives every queue, the unassigned one included, to be emptied.
+    pub(crate) fn close(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.closed.store(true, Ordering::Release);
+        self.partitions().iter().chain([&self.unassigned])
     }
 }
 

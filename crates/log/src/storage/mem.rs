@@ -5,7 +5,9 @@
 //! sector; a name that was not synced with its directory may be gone even though the file's bytes were synced; a
 //! failed sync drops what it should have written, and later syncs do not bring it back.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod model;
+
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,12 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ottla_wire::ReadAt;
 
+use self::model::{DataOp, Inode, NameOp, Names, Pages, apply_data, parent};
 use super::{Entry, File, Open, Storage, check_path};
-
-/// Large enough to make growing cheap, small enough that a file of any size is never copied as a whole.
-const PAGE_BYTES: usize = 64 * 1024;
-/// What a disk writes in one piece.
-const SECTOR_BYTES: usize = 512;
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone)]
@@ -87,121 +85,6 @@ struct Disk {
     life: AtomicU64,
     /// Whether to remember what a crash would lose.
     forgetful: bool,
-}
-
-#[derive(Default)]
-struct Names {
-    live: Tree,
-    durable: Tree,
-    /// Changes of `live` that `durable` does not know, in order.
-    pending: Vec<NameOp>,
-}
-
-#[derive(Clone, Default)]
-struct Tree {
-    files: BTreeMap<String, Arc<Mutex<Inode>>>,
-    dirs: BTreeSet<String>,
-}
-
-#[derive(Clone)]
-enum NameOp {
-    Create(String, Arc<Mutex<Inode>>),
-    CreateDir(String),
-    Rename(String, String),
-    Remove(String),
-    RemoveDir(String),
-}
-
-impl NameOp {
-    fn parent(&self) -> &str {
-        match self {
-            Self::Create(path, _)
-            | Self::CreateDir(path)
-            | Self::Rename(path, _)
-            | Self::Remove(path)
-            | Self::RemoveDir(path) => parent(path),
-        }
-    }
-}
-
-impl Tree {
-    fn apply(&mut self, op: &NameOp) {
-        match op {
-            NameOp::Create(path, inode) => {
-                self.files.insert(path.clone(), inode.clone());
-            }
-            NameOp::CreateDir(path) => {
-                self.dirs.insert(path.clone());
-            }
-            NameOp::Rename(from, to) => {
-                if let Some(inode) = self.files.remove(from) {
-                    self.files.insert(to.clone(), inode);
-                }
-            }
-            NameOp::Remove(path) => {
-                self.files.remove(path);
-            }
-            NameOp::RemoveDir(path) => {
-                self.dirs.remove(path);
-            }
-        }
-    }
-}
-
-#[derive(Default)]
-struct Inode {
-    live: Pages,
-    durable: Vec<u8>,
-    pending: Vec<DataOp>,
-}
-
-enum DataOp {
-    Write(u64, Vec<u8>),
-    SetLen(u64),
-}
-
-fn apply_data(bytes: &mut Vec<u8>, op: &DataOp, part: usize) {
-    match op {
-        DataOp::Write(offset, data) => {
-            let data = &data[..part.min(data.len())];
-            let from = *offset as usize;
-            if bytes.len() < from + data.len() {
-                bytes.resize(from + data.len(), 0);
-            }
-            bytes[from..from + data.len()].copy_from_slice(data);
-        }
-        DataOp::SetLen(len) => bytes.resize(*len as usize, 0),
-    }
-}
-
-impl Inode {
-    /// What a power cut leaves of the bytes.
-    fn after_crash(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
-        let mut bytes = self.durable.clone();
-        match rng.u8(0..4) {
-            0 => {}
-            1 => self.pending.iter().for_each(|op| apply_data(&mut bytes, op, usize::MAX)),
-            2 => {
-                let whole = rng.usize(0..=self.pending.len());
-                self.pending[..whole].iter().for_each(|op| apply_data(&mut bytes, op, usize::MAX));
-                if let Some(op @ DataOp::Write(_, data)) = self.pending.get(whole) {
-                    apply_data(&mut bytes, op, rng.usize(0..=data.len()));
-                }
-            }
-            _ => {
-                let all = self.live.to_vec();
-                let len = if rng.bool() { all.len() } else { bytes.len() };
-                bytes.resize(len, 0);
-                for (sector, new) in bytes.chunks_mut(SECTOR_BYTES).zip(all.chunks(SECTOR_BYTES)) {
-                    if rng.bool() {
-                        let n = sector.len().min(new.len());
-                        sector[..n].copy_from_slice(&new[..n]);
-                    }
-                }
-            }
-        }
-        bytes
-    }
 }
 
 impl MemStorage {
@@ -573,76 +456,6 @@ impl File for MemFile {
     }
 }
 
-/// A growable run of bytes in pages.
-#[derive(Default)]
-struct Pages {
-    pages: Vec<Vec<u8>>,
-    len: usize,
-}
-
-impl Pages {
-    fn write(&mut self, mut bytes: &[u8], offset: usize) {
-        if offset > self.len {
-            self.set_len(offset);
-        }
-        let mut at = offset;
-        while !bytes.is_empty() {
-            if at / PAGE_BYTES == self.pages.len() {
-                self.pages.push(Vec::new());
-            }
-            let page = &mut self.pages[at / PAGE_BYTES];
-            let from = at % PAGE_BYTES;
-            let n = bytes.len().min(PAGE_BYTES - from);
-            let over = n.min(page.len() - from);
-            page[from..from + over].copy_from_slice(&bytes[..over]);
-            page.extend_from_slice(&bytes[over..n]);
-            bytes = &bytes[n..];
-            at += n;
-        }
-        self.len = self.len.max(at);
-    }
-
-    fn read(&self, buf: &mut [u8], offset: usize) -> io::Result<()> {
-        if offset.checked_add(buf.len()).is_none_or(|end| end > self.len) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done;
-            let from = at % PAGE_BYTES;
-            let n = (buf.len() - done).min(PAGE_BYTES - from);
-            buf[done..done + n].copy_from_slice(&self.pages[at / PAGE_BYTES][from..from + n]);
-            done += n;
-        }
-        Ok(())
-    }
-
-    fn set_len(&mut self, len: usize) {
-        self.pages.resize_with(len.div_ceil(PAGE_BYTES), Vec::new);
-        let last = self.pages.len().saturating_sub(1);
-        for (number, page) in self.pages.iter_mut().enumerate().skip((self.len.min(len)) / PAGE_BYTES) {
-            page.resize(if number == last { len - last * PAGE_BYTES } else { PAGE_BYTES }, 0);
-        }
-        self.len = len;
-    }
-
-    fn to_vec(&self) -> Vec<u8> {
-        self.pages.concat()
-    }
-}
-
-impl From<&[u8]> for Pages {
-    fn from(bytes: &[u8]) -> Self {
-        let mut pages = Self::default();
-        pages.write(bytes, 0);
-        pages
-    }
-}
-
-fn parent(path: &str) -> &str {
-    path.rfind('/').map_or("", |at| &path[..at])
-}
-
 fn not_found(path: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{path}: no such file or directory"))
 }
@@ -662,31 +475,6 @@ mod tests {
         disk.sync_dir("").expect("synced");
         let file = disk.open("d/f", Open::Create).expect("created");
         (disk, file)
-    }
-
-    #[test]
-    fn pages_behave_like_one_run_of_bytes() {
-        let mut rng = fastrand::Rng::with_seed(7);
-        let (mut pages, mut model) = (Pages::default(), Vec::new());
-        for _ in 0..200 {
-            let at = rng.usize(0..300_000);
-            if rng.u8(0..4) == 0 {
-                pages.set_len(at);
-                model.resize(at, 0);
-            } else {
-                let bytes = vec![rng.u8(..); rng.usize(0..100_000)];
-                pages.write(&bytes, at);
-                apply_data(&mut model, &DataOp::Write(at as u64, bytes), usize::MAX);
-                if model.len() < at {
-                    model.resize(at, 0);
-                }
-            }
-            assert!(pages.to_vec() == model && pages.len == model.len());
-        }
-        let mut buf = vec![0; 70_000];
-        pages.set_len(100_000);
-        pages.read(&mut buf, 30_000).expect("inside");
-        assert!(pages.read(&mut buf, 30_001).is_err());
     }
 
     #[test]

@@ -1,0 +1,419 @@
+//! A network in memory: latency, writes cut into slices, connections that break at any byte.
+//!
+//! It is both seams at once: the client's [`Connector`] opens a [`Pipe`], and its other end is what the broker serves
+//! as a [`Transport`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use ottla_broker::Transport;
+use ottla_client::{Connecting, Connector, Io};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
+
+use crate::trace::Trace;
+
+/// What a direction holds before its writer has to wait: small, so that back-pressure is met.
+const WINDOW_BYTES: usize = 64 * 1024;
+/// As good as never.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// How the network misbehaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// A write takes up to so long.
+    pub latency_max: Duration,
+    /// A write is cut into pieces of at most so many bytes; 0 leaves it whole.
+    pub slice_bytes_max: usize,
+    /// Of 1000 connections, so many break after a random number of bytes.
+    pub cut_per_mille: u32,
+    /// The most bytes before such a break.
+    pub cut_bytes_max: u64,
+    /// Of 1000 attempts to connect, so many are refused or hang.
+    pub refused_per_mille: u32,
+}
+
+impl Weather {
+    /// Nothing breaks.
+    pub const fn fair(latency_max: Duration) -> Self {
+        Self { latency_max, slice_bytes_max: 0, cut_per_mille: 0, cut_bytes_max: 0, refused_per_mille: 0 }
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cut {
+    /// What is under way arrives, then both sides see the end.
+    Fin,
+    /// What is under way is lost, both sides see an error.
+    Reset,
+    /// Nothing arrives any more and nobody is told.
+    Stall,
+}
+
+impl Cut {
+    fn any(rng: &mut fastrand::Rng) -> Self {
+        match rng.u8(0..5) {
+            0 | 1 => Self::Fin,
+            2 | 3 => Self::Reset,
+            _ => Self::Stall,
+        }
+    }
+}
+
+/// The network of one run. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct Network {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: fastrand::Rng,
+    weather: Weather,
+    listeners: BTreeMap<String, mpsc::UnboundedSender<Pipe>>,
+    links: BTreeMap<u64, Arc<Mutex<Link>>>,
+    next_link: u64,
+    trace: Trace,
+}
+
+impl Network {
+    /// A network without hosts.
+    pub fn new(seed: u64, weather: Weather, trace: Trace) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        let state =
+            State { rng, weather, listeners: BTreeMap::new(), links: BTreeMap::new(), next_link: 0, trace };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Connections to `host` come out of the receiver, until it is dropped.
+    pub fn listen(&self, host: &str) -> mpsc::UnboundedReceiver<Pipe> {
+        let (accept, accepted) = mpsc::unbounded_channel();
+        self.lock().listeners.insert(host.to_owned(), accept);
+        accepted
+    }
+
+    /// Changes the weather; connections that exist keep the break they were given, except that fair weather takes
+    /// it from them.
+    pub fn set_weather(&self, weather: Weather) {
+        let mut state = self.lock();
+        state.weather = weather;
+        for link in state.links.values() {
+            let mut link = lock(link);
+            link.weather = weather;
+            if weather.cut_per_mille == 0 {
+                link.ways.iter_mut().for_each(|way| way.cut_at = None);
+            }
+        }
+    }
+
+    /// Breaks each connection to `host` with this chance in 1000.
+    pub fn cut(&self, host: &str, per_mille: u32) {
+        let mut state = self.lock();
+        let State { rng, links, trace, .. } = &mut *state;
+        for link in links.values() {
+            let mut link = lock(link);
+            if link.host == host && rng.u32(0..1000) < per_mille {
+                let how = Cut::any(rng);
+                link.cut(how, trace);
+            }
+        }
+    }
+
+    /// Ends every stall with a reset, as a peer that is back would.
+    pub fn end_stalls(&self) {
+        let state = self.lock();
+        for link in state.links.values() {
+            let mut link = lock(link);
+            if link.stalled {
+                link.cut(Cut::Reset, &state.trace);
+            }
+        }
+    }
+
+    async fn open(&self, host: &str) -> io::Result<Pipe> {
+        let (delay, refused) = {
+            let mut state = self.lock();
+            let (latency_max, refused) = (state.weather.latency_max, state.weather.refused_per_mille);
+            let refused = state.rng.u32(0..1000) < refused;
+            (random(&mut state.rng, latency_max), refused.then(|| state.rng.bool()))
+        };
+        tokio::time::sleep(delay).await;
+        match refused {
+            Some(true) => return Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(false) => tokio::time::sleep(NEVER).await,
+            None => {}
+        }
+        let mut state = self.lock();
+        let State { rng, weather, listeners, links, next_link, trace } = &mut *state;
+        let Some(listener) = listeners.get(host).filter(|listener| !listener.is_closed()) else {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
+        let id = *next_link;
+        *next_link += 1;
+        let mut link = Link::new(id, host, *weather, rng.fork());
+        if rng.u32(0..1000) < weather.cut_per_mille {
+            let way = rng.usize(0..2);
+            // Most talk is short: half of the breaks hit the first exchanges, greeting included.
+            let bytes_max = if rng.bool() { 300 } else { weather.cut_bytes_max.max(1) };
+            link.ways[way].cut_at = Some(rng.u64(0..bytes_max));
+            link.cut_how = Cut::any(rng);
+        }
+        trace.note(format_args!("net: link {id} to {host}"));
+        let link = Arc::new(Mutex::new(link));
+        links.insert(id, link.clone());
+        let pipe = |end| Pipe {
+            link: link.clone(),
+            network: self.clone(),
+            end,
+            sleep: Box::pin(tokio::time::sleep(NEVER)),
+        };
+        let _ = listener.send(pipe(1));
+        Ok(pipe(0))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connector for Network {
+    fn connect<'a>(&'a self, host: &'a str, _port: u16) -> Connecting<'a> {
+        Box::pin(async move { Ok(Box::new(self.open(host).await?) as Box<dyn Io>) })
+    }
+}
+
+/// A connection: two ways, and what is wrong with it. Way 0 goes from the client to the broker.
+#[derive(Debug)]
+struct Link {
+    id: u64,
+    host: String,
+    weather: Weather,
+    rng: fastrand::Rng,
+    ways: [Way; 2],
+    cut_how: Cut,
+    reset: bool,
+    stalled: bool,
+    ends_left: u8,
+}
+
+#[derive(Debug, Default)]
+struct Way {
+    /// Pieces under way, with the time of their arrival.
+    pieces: VecDeque<(Instant, Bytes)>,
+    queued: usize,
+    written: u64,
+    /// After so many bytes the link is cut.
+    cut_at: Option<u64>,
+    /// When the end arrives at the reader.
+    end_at: Option<Instant>,
+    last_arrival: Option<Instant>,
+    reader_gone: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Link {
+    fn new(id: u64, host: &str, weather: Weather, rng: fastrand::Rng) -> Self {
+        Self {
+            id,
+            host: host.to_owned(),
+            weather,
+            rng,
+            ways: Default::default(),
+            cut_how: Cut::Fin,
+            reset: false,
+            stalled: false,
+            ends_left: 2,
+        }
+    }
+
+    fn cut(&mut self, how: Cut, trace: &Trace) {
+        if self.reset {
+            return;
+        }
+        let written = [self.ways[0].written, self.ways[1].written];
+        trace.note(format_args!("net: link {} {how:?} after {}/{} bytes", self.id, written[0], written[1]));
+        let now = Instant::now();
+        for way in &mut self.ways {
+            way.cut_at = None;
+            match how {
+                Cut::Fin => way.end(now),
+                Cut::Reset => {
+                    self.reset = true;
+                    way.pieces.clear();
+                }
+                Cut::Stall => self.stalled = true,
+            }
+            way.wake();
+        }
+    }
+
+    fn write(&mut self, end: usize, bytes: &[u8], trace: &Trace, waker: &Waker) -> Poll<io::Result<usize>> {
+        let way = &mut self.ways[end];
+        if self.reset {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if way.end_at.is_some() || way.reader_gone {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if self.stalled {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let room = WINDOW_BYTES - way.queued;
+        if room == 0 {
+            way.writer = Some(waker.clone());
+            return Poll::Pending;
+        }
+        let mut n = bytes.len().min(room);
+        if self.weather.slice_bytes_max > 0 {
+            n = n.min(self.rng.usize(1..=self.weather.slice_bytes_max));
+        }
+        let left = way.cut_at.map_or(u64::MAX, |at| at - way.written.min(at));
+        if n as u64 >= left {
+            n = left as usize;
+        }
+        if n > 0 {
+            let arrival = Instant::now() + random(&mut self.rng, self.weather.latency_max);
+            let arrival = way.last_arrival.map_or(arrival, |last| last.max(arrival));
+            way.last_arrival = Some(arrival);
+            way.pieces.push_back((arrival, Bytes::copy_from_slice(&bytes[..n])));
+            way.queued += n;
+            way.written += n as u64;
+            way.wake();
+        }
+        if n as u64 == left {
+            self.cut(self.cut_how, trace);
+            if n == 0 {
+                return self.write(end, bytes, trace, waker);
+            }
+        }
+        Poll::Ready(Ok(n))
+    }
+}
+
+impl Way {
+    fn end(&mut self, now: Instant) {
+        let at = self.last_arrival.map_or(now, |last| last.max(now));
+        self.end_at.get_or_insert(at);
+    }
+
+    fn wake(&mut self) {
+        for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
+            waker.wake();
+        }
+    }
+
+    /// What can be read now, or when to look again.
+    fn read(&mut self, now: Instant, buf: &mut ReadBuf<'_>) -> Result<(), Option<Instant>> {
+        match self.pieces.front_mut() {
+            Some((arrival, piece)) if *arrival <= now => {
+                let n = piece.len().min(buf.remaining());
+                buf.put_slice(&piece[..n]);
+                piece.advance(n);
+                if piece.is_empty() {
+                    self.pieces.pop_front();
+                }
+                self.queued -= n;
+                if let Some(writer) = self.writer.take() {
+                    writer.wake();
+                }
+                Ok(())
+            }
+            Some((arrival, _)) => Err(Some(*arrival)),
+            None => match self.end_at {
+                Some(at) if at <= now => Ok(()),
+                at => Err(at),
+            },
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Pipe {
+    link: Arc<Mutex<Link>>,
+    network: Network,
+    end: usize,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { link, end, sleep, .. } = self.get_mut();
+        let mut link = lock(link);
+        if link.reset {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let stalled = link.stalled;
+        let way = &mut link.ways[1 - *end];
+        loop {
+            match way.read(Instant::now(), buf) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err(again) => {
+                    way.reader = Some(cx.waker().clone());
+                    let Some(at) = again.filter(|_| !stalled || !way.pieces.is_empty()) else {
+                        return Poll::Pending;
+                    };
+                    sleep.as_mut().reset(at);
+                    if sleep.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let trace = self.network.lock().trace.clone();
+        lock(&self.link).write(self.end, bytes, &trace, cx.waker())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let way = &mut lock(&self.link).ways[self.end];
+        way.end(Instant::now());
+        way.wake();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Transport for Pipe {}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let (id, gone) = {
+            let mut link = lock(&self.link);
+            let end = self.end;
+            if !link.stalled {
+                link.ways[end].end(Instant::now());
+                link.ways[1 - end].reader_gone = true;
+            }
+            link.ways.iter_mut().for_each(Way::wake);
+            link.ends_left -= 1;
+            (link.id, link.ends_left == 0)
+        };
+        if gone {
+            self.network.lock().links.remove(&id);
+        }
+    }
+}
+
+fn random(rng: &mut fastrand::Rng, max: Duration) -> Duration {
+    Duration::from_micros(rng.u64(0..=max.as_micros() as u64))
+}
+
+fn lock(link: &Mutex<Link>) -> MutexGuard<'_, Link> {
+    link.lock().unwrap_or_else(PoisonError::into_inner)
+}

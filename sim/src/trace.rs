@@ -1,0 +1,32 @@
+//! What happened, line by line, with virtual time.
+
+use std::fmt::Arguments;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+/// The events of one run, in order. Clones write to the same list.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    started: Instant,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Trace {
+    /// An empty trace that begins now.
+    pub fn begin() -> Self {
+        Self { started: Instant::now(), lines: Arc::default() }
+    }
+
+    /// Adds an event.
+    pub fn note(&self, what: Arguments<'_>) {
+        let ms = self.started.elapsed().as_millis();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(format!("{:>4}.{:03} {what}", ms / 1000, ms % 1000));
+    }
+
+    /// Every line so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
