@@ -305,11 +305,8 @@ impl Sender {
         for (at, batch) in &mut batches {
             batch.attempts += 1;
             let Queue { topic, partition, .. } = &*self.partitions[*at].queue;
-            let data = PartitionProduceData {
-                index: *partition,
-                records: Some(batch.sealed.chain().clone()),
-                ..Default::default()
-            };
+            let data =
+                PartitionProduceData { index: *partition, records: Some(batch.sealed.chain().clone()) };
             match request.topic_data.iter_mut().find(|entry| *entry.name == **topic) {
                 Some(entry) => entry.partition_data.push(data),
                 None => request.topic_data.push(TopicProduceData {
@@ -543,10 +540,10 @@ impl Sender {
             if !self.partitions[at].active {
                 continue;
             }
-            while let Some(batch) =
-                self.partitions[at].retry.pop_front_if(|batch| now >= batch.created + timeout)
-            {
-                self.time_out(at, batch);
+            while self.partitions[at].retry.front().is_some_and(|batch| now >= batch.created + timeout) {
+                if let Some(batch) = self.partitions[at].retry.pop_front() {
+                    self.time_out(at, batch);
+                }
             }
             let queue = self.partitions[at].queue.clone();
             while queue.waiting().is_some_and(|waiting| waiting.age(now) >= timeout) {
