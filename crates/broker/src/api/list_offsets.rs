@@ -18,7 +18,8 @@ const LATEST_TIERED: i64 = -5;
 
 impl Api for ListOffsetsRequest {
     async fn handle(self, asked: Asked) -> ListOffsetsResponse {
-        answer(self, |topic, partition| {
+        let version = asked.version;
+        answer(self, version, |topic, partition| {
             let found = asked.cluster().partition(topic, partition.partition_index);
             let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
             found.check_leader(asked.node(), partition.current_leader_epoch)?;
@@ -26,13 +27,14 @@ impl Api for ListOffsetsRequest {
         })
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ListOffsetsResponse {
-        answer(self, |_, _| Err(code))
+    fn refuse(self, asked: &Asked, code: ErrorCode) -> ListOffsetsResponse {
+        answer(self, asked.version, |_, _| Err(code))
     }
 }
 
 fn answer(
     request: ListOffsetsRequest,
+    version: i16,
     look_up: impl Fn(&str, &ListOffsetsPartition) -> Result<TimestampOffset, ErrorCode>,
 ) -> ListOffsetsResponse {
     let topics = request.topics.into_iter().map(|topic| {
@@ -43,7 +45,8 @@ fn answer(
                     partition_index,
                     timestamp,
                     offset,
-                    leader_epoch,
+                    // Versions before 4 have no place for it.
+                    leader_epoch: if version >= 4 { leader_epoch } else { -1 },
                     ..Default::default()
                 },
                 Err(error_code) => {
