@@ -1,2 +1,96 @@
-//! The ottla command.
-fn main() {}
+//! The ottla command: a Kafka broker, and what one does with it.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a shell: it reads the clocks and the time of day that everything below takes as arguments"
+)]
+
+mod bench;
+mod commands;
+mod connect;
+mod failure;
+mod format;
+mod lines;
+mod output;
+mod properties;
+mod table;
+mod time;
+mod topic_spec;
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// A Kafka broker, and what one does with it.
+///
+/// Exit codes: 0 done, 1 failed, 2 not understood.
+#[derive(Debug, Parser)]
+#[command(name = "ottla", version, propagate_version = true)]
+struct Cli {
+    /// Logs to stderr: -v what happens, -vv in detail, -vvv everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(commands::demo::Args),
+    Broker(commands::broker::Args),
+    Produce(commands::produce::Args),
+    Consume(commands::consume::Args),
+    #[command(subcommand)]
+    Topics(commands::topics::Topics),
+    #[command(subcommand)]
+    Groups(commands::groups::Groups),
+    #[command(subcommand)]
+    Log(commands::log::Log),
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    Completions(commands::completions::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    match run(cli.command) {
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("ottla: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Broker(args) => commands::broker::run(&args),
+        Command::Produce(args) => commands::produce::run(&args),
+        Command::Consume(args) => commands::consume::run(&args),
+        Command::Topics(topics) => commands::topics::run(&topics),
+        Command::Groups(groups) => commands::groups::run(&groups),
+        Command::Log(log) => commands::log::run(&log),
+        Command::Bench(bench) => bench::run(&bench),
+        Command::Completions(args) => commands::completions::run(&args),
+    }
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "error",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+}

@@ -328,6 +328,15 @@ impl Consumer {
         self.ask(|answer| Control::Seek(partition.clone(), to, answer)).await
     }
 
+    /// Says that everything before `next` is done, instead of all that the last poll returned: for those who stop in
+    /// the middle of a batch.
+    pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
+        if self.handed_out.as_ref().is_some_and(|(handed_out, _)| handed_out == partition) {
+            self.handed_out = None;
+        }
+        self.progress().finish(partition.clone(), next);
+    }
+
     /// Stops fetching these partitions; what was fetched before still comes.
     pub fn pause(&self, partitions: &[TopicPartition]) {
         let _ = self.control.send(Control::Pause(partitions.to_vec(), true));

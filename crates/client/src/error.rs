@@ -31,7 +31,7 @@ pub enum Error {
         reason: Arc<str>,
     },
     /// The broker answered with an error.
-    #[error("{what}: {code}: {}", code.message())]
+    #[error("{what}: {code}")]
     Broker {
         /// What was asked for, of which thing.
         what: String,
@@ -122,7 +122,7 @@ pub enum ProduceErrorKind {
         last: String,
     },
     /// The broker refused it.
-    #[error("{code}: {}{detail}", code.message())]
+    #[error("{code}{detail}")]
     Broker {
         /// The code in the answer.
         code: ErrorCode,

@@ -29,6 +29,10 @@ mod produce;
 mod producer;
 mod record;
 
+pub use admin::{
+    Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
+    Node, OffsetAt, PartitionDescription, TopicDescription, TopicListing,
+};
 pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
@@ -37,6 +41,7 @@ pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPart
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
+pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::delivery::Delivery;
 pub use produce::partitioner::Partitioner;
 pub use producer::{Producer, TopicProducer};

@@ -83,6 +83,9 @@ fn described(partition: &Partition) -> DescribeTopicPartitionsResponsePartition 
         leader_epoch: partition.leader_epoch(),
         isr_nodes: replicas.clone(),
         replica_nodes: replicas,
+        // Java's admin client cannot take null here, though the schema allows it.
+        eligible_leader_replicas: Some(Vec::new()),
+        last_known_elr: Some(Vec::new()),
         ..Default::default()
     }
 }

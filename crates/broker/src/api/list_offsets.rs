@@ -45,7 +45,7 @@ fn answer(
                     partition_index,
                     timestamp,
                     offset,
-                    // Versions before 4 have no place for it.
+                    // Not in the answer before version 4.
                     leader_epoch: if version >= 4 { leader_epoch } else { -1 },
                     ..Default::default()
                 },

@@ -115,11 +115,6 @@ impl Cluster {
         self.layout.borrow().topics.get(topic)?.leader(partition)
     }
 
-    /// The leader and its epoch.
-    pub(crate) fn leader_and_epoch(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
-        self.layout.borrow().topics.get(topic)?.leader_and_epoch(partition)
-    }
-
     /// Forgets a partition's leader, after the broker said that it is another one, and asks for the new one.
     pub(crate) fn forget_leader(&self, topic: &str, partition: i32) {
         if let Some(layout) = self.layout.borrow_mut().topics.get_mut(topic) {

@@ -14,7 +14,7 @@ use crate::error::Error;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
-const LIST_OFFSETS_VERSION_MAX: i16 = 7;
+pub(crate) const LIST_OFFSETS_VERSION_MAX: i16 = 7;
 
 /// The timestamp that stands for `start` in a ListOffsets request.
 pub(crate) fn timestamp_of(start: StartAt) -> i64 {

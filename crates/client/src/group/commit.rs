@@ -88,38 +88,41 @@ pub(crate) async fn commit_offsets(
     Ok(())
 }
 
-/// The committed offsets of these partitions; those without one are left out.
+/// The committed offsets of these partitions, or of all (`None`); those without one are left out.
 pub(crate) async fn fetch_committed(
     coordinator: &Coordinator,
-    partitions: &[TopicPartition],
+    partitions: Option<&[TopicPartition]>,
 ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
     let group = coordinator.group().to_owned();
-    let mut by_topic: BTreeMap<String, Vec<i32>> = BTreeMap::new();
-    for at in partitions {
-        by_topic.entry(at.topic.to_string()).or_default().push(at.partition);
-    }
+    let by_topic = partitions.map(|partitions| {
+        let mut by_topic: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+        for at in partitions {
+            by_topic.entry(at.topic.to_string()).or_default().push(at.partition);
+        }
+        by_topic
+    });
     let make = |version: i16| {
         // From version 8 on one request can ask for several groups.
         if version >= 8 {
-            let topics = by_topic.iter().map(|(name, indexes)| OffsetFetchRequestTopics {
+            let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopics {
                 name: name.clone(),
                 partition_indexes: indexes.clone(),
                 ..Default::default()
-            });
+            };
             let group = OffsetFetchRequestGroup {
                 group_id: group.clone(),
-                topics: Some(topics.collect()),
+                topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
                 ..Default::default()
             };
             OffsetFetchRequest { groups: vec![group], ..Default::default() }
         } else {
-            let topics = by_topic.iter().map(|(name, indexes)| OffsetFetchRequestTopic {
+            let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopic {
                 name: name.clone(),
                 partition_indexes: indexes.clone(),
-            });
+            };
             OffsetFetchRequest {
                 group_id: group.clone(),
-                topics: Some(topics.collect()),
+                topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
                 ..Default::default()
             }
         }

@@ -39,10 +39,14 @@ impl Shared {
 
     /// Replaces what is fetched.
     pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
-        let _ = self.inbox.begin_generation();
+        let generation = self.inbox.begin_generation();
         *self.progress() = Progress::default();
-        let cursor =
-            |(at, start): &(TopicPartition, StartAt)| Cursor::new(at.topic.clone(), at.partition, *start);
+        // An answer to a question of the old assignment must not be taken for one of the new.
+        let cursor = |(at, start): &(TopicPartition, StartAt)| {
+            let mut cursor = Cursor::new(at.topic.clone(), at.partition, *start);
+            cursor.seeks = generation << 32;
+            cursor
+        };
         *self.cursors.list.borrow_mut() = partitions.iter().map(cursor).collect();
         for (at, _) in partitions {
             self.cluster.want(&at.topic);
@@ -58,7 +62,7 @@ impl Shared {
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
         };
-        let committed = fetch_committed(coordinator, &partitions).await?;
+        let committed = fetch_committed(coordinator, Some(&partitions)).await?;
         let reset = self.cluster.config.offset_reset;
         Ok(partitions
             .into_iter()
@@ -164,7 +168,7 @@ async fn on_control(
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let result = match &shared.coordinator {
-                    Some(coordinator) => fetch_committed(coordinator, &partitions).await,
+                    Some(coordinator) => fetch_committed(coordinator, Some(&partitions)).await,
                     None => Err(Error::Config("committed offsets need group.id".into())),
                 };
                 let _ = done.send(result);

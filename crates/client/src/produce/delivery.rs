@@ -89,6 +89,18 @@ impl Delivery {
         }
     }
 
+    /// The offset or the error, if it is known by now; -1 where [`RecordMetadata::offset`] is. For those who look at
+    /// very many: nothing is cloned.
+    #[inline]
+    pub fn try_offset(&self) -> Option<Result<i64, &ProduceError>> {
+        match self.completion.outcome.get()? {
+            Outcome::Written { base_offset } if *base_offset < 0 => Some(Ok(-1)),
+            Outcome::Written { base_offset } => Some(Ok(base_offset + i64::from(self.index))),
+            Outcome::Failed(error) => Some(Err(error)),
+            Outcome::Forwarded(to) => to.get(self.index as usize)?.try_offset(),
+        }
+    }
+
     /// Whether the outcome is known. Costs one atomic load.
     #[inline]
     pub fn is_done(&self) -> bool {

@@ -30,12 +30,12 @@ impl fmt::Debug for Partitioner {
 }
 
 /// Java's partition for a key: murmur2, sign bit cleared, modulo the count.
-pub fn murmur2_partition(key: &[u8], partitions: u32) -> u32 {
+pub(crate) fn murmur2_partition(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) % partitions
 }
 
 /// Murmur2 with the seed of `org.apache.kafka.common.utils.Utils`.
-pub fn murmur2(data: &[u8]) -> u32 {
+pub(crate) fn murmur2(data: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;
     const R: u32 = 24;

@@ -1,0 +1,112 @@
+//! `ottla bench`: what it costs, measured.
+
+mod consume;
+mod latency;
+pub(crate) mod measure;
+mod minikafka;
+mod payload;
+mod produce;
+
+use std::time::Duration;
+
+use ottla_client::{Admin, Client, Config, Error, ErrorCode, NewTopic};
+
+use crate::commands::produce::AcksArg;
+use crate::connect::{ConnectArgs, contact, runtime};
+use crate::failure::Failure;
+
+/// How long a new topic may take to be usable.
+const TOPIC_WITHIN: Duration = Duration::from_secs(10);
+
+/// Measures producing, consuming, latency, and the log underneath
+///
+/// Client creation and warm-up lie outside the measured phase. With --json the last line is one JSON object.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Bench {
+    Produce(produce::Args),
+    Consume(consume::Args),
+    Latency(latency::Args),
+    Minikafka(minikafka::Args),
+}
+
+/// What the benchmarks against a broker have in common.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    /// The topic; made if it is not there
+    #[arg(short, long, default_value = "bench")]
+    topic: String,
+    /// Messages in the measured phase
+    #[arg(short = 'n', long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Bytes of each message
+    #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    size: u32,
+    /// Partitions, if the topic is to be made
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+    partitions: i32,
+    /// The last line is one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// What the benchmarks that produce have in common.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Producing {
+    /// How batches are compressed: none, gzip, snappy, lz4, zstd
+    #[arg(short = 'z', long)]
+    codec: Option<String>,
+    /// What the broker must have done before it acknowledges [default: all]
+    #[arg(long)]
+    acks: Option<AcksArg>,
+}
+
+impl Producing {
+    fn apply(&self, config: &mut Config) -> Result<(), Failure> {
+        if let Some(codec) = &self.codec {
+            config.set("compression.codec", codec)?;
+        }
+        if let Some(acks) = self.acks {
+            config.set("acks", acks.value())?;
+        }
+        Ok(())
+    }
+
+    fn describe(config: &Config) -> String {
+        format!(
+            "acks={:?} codec={} idempotence={}",
+            config.acks,
+            config.compression.name(),
+            config.idempotence
+        )
+        .to_lowercase()
+    }
+}
+
+/// A client whose cluster answers, and how many partitions the topic has.
+fn prepare(common: &Common, config: Config) -> Result<(Client, usize), Failure> {
+    runtime()?.block_on(async {
+        let (client, _) = contact(config).await?;
+        let admin = Admin::of(&client);
+        let missing = match admin.describe_topics(&[&common.topic]).await {
+            Ok(_) => false,
+            Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => true,
+            Err(error) => return Err(error.into()),
+        };
+        if missing {
+            admin.create_topics(&[NewTopic::new(&common.topic).partitions(common.partitions)]).await?;
+        }
+        let partitions = admin.await_topic(&common.topic, TOPIC_WITHIN).await?;
+        Ok((client, partitions))
+    })
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
+    match bench {
+        Bench::Produce(args) => produce::run(args),
+        Bench::Consume(args) => consume::run(args),
+        Bench::Latency(args) => latency::run(args),
+        Bench::Minikafka(args) => minikafka::run(args),
+    }
+}

@@ -1,0 +1,139 @@
+//! `ottla bench consume`: from the socket to every record's bytes.
+
+use std::time::{Duration, Instant};
+
+use ottla_client::{Admin, Client, Consumer, OffsetAt, Polled, StartAt, TopicPartition};
+
+use super::measure::{Phase, report};
+use super::payload::Sums;
+use super::{Common, prepare};
+use crate::connect::runtime;
+use crate::failure::Failure;
+
+/// A topic that gives nothing for so long has nothing more.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Measures consuming
+///
+/// Reads --count messages from the beginning of the topic. Every record is decoded, offsets are checked to be
+/// contiguous in each partition, lengths and first and last bytes are added up.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Messages before the measured phase, from the beginning too [default: a tenth of --count, at most 100000]
+    #[arg(long)]
+    warmup: Option<u64>,
+    /// The sum that `bench produce` printed; a different one is a failure. Compared when the whole topic is read
+    #[arg(long, value_name = "SUM")]
+    sum: Option<Sums>,
+    /// Does not check that every message has --size bytes
+    #[arg(long)]
+    any_size: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let config = args.common.connect.config(&[])?;
+    let (client, partitions) = prepare(&args.common, config)?;
+    let starts = starts(&client, args, partitions)?;
+    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
+    let mut consumer = Consumer::of(&client);
+    if warmup > 0 {
+        read(&mut consumer, &starts, warmup, args)?;
+    }
+
+    let phase = Phase::start();
+    let sums = read(&mut consumer, &starts, args.common.count, args)?;
+    let measured = phase.end(sums.messages, sums.lengths);
+
+    if let Some(expected) = args.sum
+        && expected != sums
+    {
+        return Err(Failure::failed(format!("the messages' sum is {sums}, expected was {expected}")));
+    }
+    let title = format!(
+        "consume from {} ({partitions} partitions): {} messages after {warmup} for warm-up; offsets contiguous, {}; \
+         sum {sums}",
+        args.common.topic,
+        sums.messages,
+        if args.any_size { "of any size".to_owned() } else { format!("each of {} bytes", args.common.size) },
+    );
+    report(&title, measured.json(), args.common.json)
+}
+
+/// The first offset of each partition; an error if there is not enough in them.
+fn starts(client: &Client, args: &Args, partitions: usize) -> Result<Vec<(TopicPartition, i64)>, Failure> {
+    runtime()?.block_on(async {
+        let admin = Admin::of(client);
+        let at = |offset| {
+            let partition = |partition| (TopicPartition::new(&args.common.topic, partition), offset);
+            (0..partitions as i32).map(partition).collect::<Vec<_>>()
+        };
+        let first = admin.list_offsets(&at(OffsetAt::Earliest)).await?;
+        let end = admin.list_offsets(&at(OffsetAt::Latest)).await?;
+        let there: i64 = end.values().sum::<i64>() - first.values().sum::<i64>();
+        if (there as u64) < args.common.count {
+            return Err(Failure::failed(format!(
+                "topic `{}` has {there} messages and {} are to be read: run `ottla bench produce` first",
+                args.common.topic, args.common.count
+            )));
+        }
+        Ok(first.into_iter().collect())
+    })
+}
+
+/// Reads at least `count` messages from the starts on, and stops within the batch that holds the last one.
+fn read(
+    consumer: &mut Consumer,
+    starts: &[(TopicPartition, i64)],
+    count: u64,
+    args: &Args,
+) -> Result<Sums, Failure> {
+    let assigned: Vec<_> = starts.iter().map(|(at, offset)| (at.clone(), StartAt::Offset(*offset))).collect();
+    runtime()?.block_on(consumer.assign(&assigned))?;
+    // By partition number, as the topic's partitions are numbered from 0 on.
+    let mut next: Vec<i64> = starts.iter().map(|(_, offset)| *offset).collect();
+    let mut sums = Sums::default();
+    let size = args.common.size as usize;
+    let mut last_progress = Instant::now();
+    while sums.messages < count {
+        let Some(polled) = consumer.poll_blocking(Duration::from_secs(1))? else {
+            if last_progress.elapsed() > SILENCE_MAX {
+                return Err(Failure::failed(format!(
+                    "nothing came for {} s after {} of {count} messages",
+                    SILENCE_MAX.as_secs(),
+                    sums.messages
+                )));
+            }
+            continue;
+        };
+        let Polled::Records(batch) = polled else { continue };
+        last_progress = Instant::now();
+        let expected = &mut next[batch.partition() as usize];
+        for record in &batch {
+            let record = record?;
+            if record.offset != *expected {
+                return Err(Failure::failed(format!(
+                    "partition {}: offset {} came where {expected} was expected",
+                    batch.partition(),
+                    record.offset
+                )));
+            }
+            *expected += 1;
+            let value = record.value.unwrap_or_default();
+            if value.len() != size && !args.any_size {
+                return Err(Failure::failed(format!(
+                    "partition {} offset {}: {} bytes, expected {size}",
+                    batch.partition(),
+                    record.offset,
+                    value.len()
+                )));
+            }
+            sums.add(value);
+            if sums.messages == count {
+                break;
+            }
+        }
+    }
+    Ok(sums)
+}

@@ -1,0 +1,238 @@
+//! `ottla bench latency`: from the moment a message is due to its acknowledgement, and to its reader.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use ottla_client::{
+    Admin, Client, Consumer, Delivery, OffsetAt, Polled, Producer, Record, StartAt, TopicPartition,
+};
+
+use super::measure::{Phase, histogram, percentiles_us, report};
+use super::payload::Pool;
+use super::{Common, Producing, prepare};
+use crate::connect::runtime;
+use crate::failure::Failure;
+
+/// A message carries when it was due, in nanoseconds since the start, and its number.
+const STAMP_BYTES: usize = 16;
+
+/// How long the last messages may take.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// A wait longer than this is slept, the rest is spent looking at the clock.
+const SPIN: Duration = Duration::from_micros(80);
+
+/// Measures latency
+///
+/// With a rate: an open loop. Messages are due at fixed times, whatever happened to those before, and their latency
+/// counts from when they were due, not from when they could be sent. With --rate 0: a closed loop, in which each
+/// message is sent when the one before is acknowledged. The same process consumes them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    producing: Producing,
+    /// Messages per second; 0 is one after the other
+    #[arg(long, default_value_t = 1000)]
+    rate: u64,
+    /// Messages before the measured phase [default: a tenth of --count, at most 10000]
+    #[arg(long)]
+    warmup: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if (args.common.size as usize) < STAMP_BYTES {
+        return Err(Failure::usage(format!(
+            "--size: latency needs messages of at least {STAMP_BYTES} bytes"
+        )));
+    }
+    let mut config = args.common.connect.config(&[])?;
+    args.producing.apply(&mut config)?;
+    let described = Producing::describe(&config);
+    let (client, partitions) = prepare(&args.common, config)?;
+    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(10_000));
+    let pool = Pool::new(args.common.size as usize);
+    let mut consumer = at_end(&client, &args.common.topic, partitions)?;
+    let producer = Producer::of(&client);
+    let once = |consumer: &mut Consumer, from, count| {
+        let pass = Pass { args, producer: &producer, pool: &pool, from, count, base: Instant::now() };
+        pass.run(consumer)
+    };
+    if warmup > 0 {
+        once(&mut consumer, 0, warmup)?;
+    }
+
+    let phase = Phase::start();
+    let (acks, ends) = once(&mut consumer, warmup, args.common.count)?;
+    let measured = phase.end(args.common.count, args.common.count * u64::from(args.common.size));
+
+    let mut fields = measured.json();
+    fields.insert("ack_us".into(), percentiles_us(&acks));
+    fields.insert("e2e_us".into(), percentiles_us(&ends));
+    let loop_kind = match args.rate {
+        0 => "closed loop: each is sent when the one before is acknowledged".to_owned(),
+        rate => format!("open loop at {rate} per second: latency from when a message was due"),
+    };
+    let title = format!(
+        "latency through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, {described}; \
+         {loop_kind}",
+        args.common.topic, args.common.count, args.common.size,
+    );
+    report(&title, fields, args.common.json)
+}
+
+/// A consumer of all partitions that starts at their ends, and has them.
+fn at_end(client: &Client, topic: &str, partitions: usize) -> Result<Consumer, Failure> {
+    runtime()?.block_on(async {
+        let wanted: Vec<_> = (0..partitions as i32)
+            .map(|partition| (TopicPartition::new(topic, partition), OffsetAt::Latest))
+            .collect();
+        let ends = Admin::of(client).list_offsets(&wanted).await?;
+        let starts: Vec<_> = ends.into_iter().map(|(at, end)| (at, StartAt::Offset(end))).collect();
+        let mut consumer = Consumer::of(client);
+        consumer.assign(&starts).await?;
+        Ok(consumer)
+    })
+}
+
+/// Messages `from` to `from + count`, sent by one thread and read by this one.
+struct Pass<'a> {
+    args: &'a Args,
+    producer: &'a Producer,
+    pool: &'a Pool,
+    from: u64,
+    count: u64,
+    base: Instant,
+}
+
+impl Pass<'_> {
+    fn run(&self, consumer: &mut Consumer) -> Result<(Histogram<u64>, Histogram<u64>), Failure> {
+        std::thread::scope(|scope| {
+            let (sent, deliveries) = mpsc::channel();
+            let sender = scope.spawn(move || match self.args.rate {
+                0 => self.send_closed(),
+                rate => self.send_open(rate, &sent).map(|()| None),
+            });
+            let acknowledged = scope.spawn(move || self.take_deliveries(&deliveries));
+            let ends = self.consume(consumer);
+            let closed = join(sender)?;
+            let open = join(acknowledged)?;
+            Ok((closed.unwrap_or(open), ends?))
+        })
+    }
+
+    fn send_open(&self, rate: u64, sent: &mpsc::Sender<(u64, Delivery)>) -> Result<(), Failure> {
+        let topic = self.producer.topic(&self.args.common.topic);
+        let mut body = Vec::new();
+        for index in 0..self.count {
+            let due_ns = (u128::from(index) * 1_000_000_000 / u128::from(rate)) as u64;
+            wait_until(self.base + Duration::from_nanos(due_ns));
+            self.fill(&mut body, due_ns, self.from + index);
+            let record = Record::to(&self.args.common.topic).value(&body);
+            let delivery = topic.enqueue_blocking(&record)?;
+            // The receiver ends early only with an error of its own, which is reported there.
+            let _ = sent.send((due_ns, delivery));
+        }
+        Ok(())
+    }
+
+    fn send_closed(&self) -> Result<Option<Histogram<u64>>, Failure> {
+        let topic = self.producer.topic(&self.args.common.topic);
+        let mut acks = histogram();
+        let mut body = Vec::new();
+        for index in 0..self.count {
+            let due_ns = self.elapsed_ns();
+            self.fill(&mut body, due_ns, self.from + index);
+            let record = Record::to(&self.args.common.topic).value(&body);
+            settle(&topic.enqueue_blocking(&record)?)?;
+            acks.saturating_record(self.elapsed_ns() - due_ns);
+        }
+        Ok(Some(acks))
+    }
+
+    fn take_deliveries(
+        &self,
+        deliveries: &mpsc::Receiver<(u64, Delivery)>,
+    ) -> Result<Histogram<u64>, Failure> {
+        let mut acks = histogram();
+        for (due_ns, delivery) in deliveries {
+            settle(&delivery)?;
+            acks.saturating_record(self.elapsed_ns().saturating_sub(due_ns));
+        }
+        Ok(acks)
+    }
+
+    fn consume(&self, consumer: &mut Consumer) -> Result<Histogram<u64>, Failure> {
+        let mut ends = histogram();
+        let mut seen = 0;
+        let mut deadline = Instant::now() + END_WITHIN;
+        while seen < self.count {
+            let Some(Polled::Records(batch)) = consumer.poll_blocking(Duration::from_millis(200))? else {
+                if Instant::now() > deadline {
+                    let missing = self.count - seen;
+                    return Err(Failure::failed(format!(
+                        "{missing} of {} messages did not arrive",
+                        self.count
+                    )));
+                }
+                continue;
+            };
+            let now_ns = self.elapsed_ns();
+            deadline = Instant::now() + END_WITHIN;
+            for record in &batch {
+                let Some((due_ns, number)) = stamp_of(record?.value) else { continue };
+                // Other producers' messages, and those of the warm-up, are not ours to count.
+                if (self.from..self.from + self.count).contains(&number) {
+                    ends.saturating_record(now_ns.saturating_sub(due_ns));
+                    seen += 1;
+                }
+            }
+        }
+        Ok(ends)
+    }
+
+    fn fill(&self, body: &mut Vec<u8>, due_ns: u64, number: u64) {
+        body.clear();
+        body.extend_from_slice(&due_ns.to_le_bytes());
+        body.extend_from_slice(&number.to_le_bytes());
+        body.extend_from_slice(self.pool.message(number, self.args.common.size as usize - STAMP_BYTES));
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64
+    }
+}
+
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Failure>>) -> Result<T, Failure> {
+    thread.join().unwrap_or_else(|_| Err(Failure::failed("a thread of the benchmark panicked")))
+}
+
+fn settle(delivery: &Delivery) -> Result<(), Failure> {
+    match delivery.wait(END_WITHIN) {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => Err(error.into()),
+        None => Err(Failure::failed(format!("no acknowledgement within {} s", END_WITHIN.as_secs()))),
+    }
+}
+
+fn stamp_of(value: Option<&[u8]>) -> Option<(u64, u64)> {
+    let (due, rest) = value?.split_first_chunk::<8>()?;
+    let (number, _) = rest.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*due), u64::from_le_bytes(*number)))
+}
+
+fn wait_until(due: Instant) {
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        if left > SPIN {
+            std::thread::sleep(left - SPIN);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Message bodies: slices of a pool of text that compresses about as real text does.
+
+/// Large enough that neither caches nor codecs see the same bytes again soon.
+const POOL_BYTES: usize = 16 << 20;
+
+const WORDS: [&str; 64] = [
+    "order",
+    "customer",
+    "amount",
+    "currency",
+    "EUR",
+    "USD",
+    "status",
+    "paid",
+    "shipped",
+    "pending",
+    "warehouse",
+    "Berlin",
+    "Lyon",
+    "Porto",
+    "item",
+    "sku",
+    "quantity",
+    "price",
+    "discount",
+    "total",
+    "tax",
+    "address",
+    "street",
+    "city",
+    "postal",
+    "code",
+    "country",
+    "phone",
+    "email",
+    "created",
+    "updated",
+    "user",
+    "session",
+    "device",
+    "mobile",
+    "browser",
+    "click",
+    "view",
+    "search",
+    "query",
+    "result",
+    "page",
+    "referrer",
+    "campaign",
+    "latency",
+    "error",
+    "warning",
+    "info",
+    "debug",
+    "request",
+    "response",
+    "upstream",
+    "timeout",
+    "retry",
+    "partition",
+    "offset",
+    "leader",
+    "replica",
+    "batch",
+    "record",
+    "header",
+    "key",
+    "value",
+    "null",
+];
+
+/// Text of which messages are slices: copying it is all that making one costs.
+pub(super) struct Pool {
+    text: Vec<u8>,
+}
+
+impl Pool {
+    /// A pool of messages of `size` bytes; the same seed gives the same text.
+    pub(super) fn new(size: usize) -> Self {
+        // A small generator of our own (xorshift): the pool must not change with a dependency's version.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let bytes = POOL_BYTES.max(size * 4);
+        let mut text = Vec::with_capacity(bytes + 64);
+        while text.len() < bytes {
+            let number = random();
+            text.extend_from_slice(WORDS[number as usize % WORDS.len()].as_bytes());
+            match number >> 32 & 7 {
+                0 => text.extend_from_slice(format!("={} ", number >> 40 & 0xffff).as_bytes()),
+                1 => text.extend_from_slice(format!("\":\"{:06x}\",\"", number >> 40).as_bytes()),
+                _ => text.push(b' '),
+            }
+        }
+        Self { text }
+    }
+
+    /// Message number `n`.
+    #[inline]
+    pub(super) fn message(&self, n: u64, size: usize) -> &[u8] {
+        // One behind the other, as an application finds its data where it has just written it. The floor program
+        // steps through its pool in the same way.
+        let room = (self.text.len() - size) as u64;
+        let from = ((n * size as u64) % room) as usize;
+        &self.text[from..from + size]
+    }
+}
+
+/// What both ends of a topic can add up, whatever the order.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Sums {
+    pub(super) messages: u64,
+    pub(super) lengths: u64,
+    pub(super) first_bytes: u64,
+    pub(super) last_bytes: u64,
+}
+
+impl Sums {
+    #[inline]
+    pub(super) fn add(&mut self, message: &[u8]) {
+        self.messages += 1;
+        self.lengths += message.len() as u64;
+        self.first_bytes += u64::from(message.first().copied().unwrap_or(0));
+        self.last_bytes += u64::from(message.last().copied().unwrap_or(0));
+    }
+}
+
+impl std::fmt::Display for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { messages, lengths, first_bytes, last_bytes } = self;
+        write!(f, "{messages}/{lengths}/{first_bytes}/{last_bytes}")
+    }
+}
+
+impl std::str::FromStr for Sums {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Vec<u64> = text.split('/').filter_map(|part| part.parse().ok()).collect();
+        match numbers[..] {
+            [messages, lengths, first_bytes, last_bytes] => {
+                Ok(Self { messages, lengths, first_bytes, last_bytes })
+            }
+            _ => Err(format!("`{text}` is not of the form messages/lengths/first bytes/last bytes")),
+        }
+    }
+}

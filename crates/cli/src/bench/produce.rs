@@ -1,0 +1,131 @@
+//! `ottla bench produce`: the whole way of a record, from the call to its delivery result.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ottla_client::{Client, Delivery, ProduceError, Producer, Record};
+
+use super::measure::{Phase, report};
+use super::payload::{Pool, Sums};
+use super::{Common, Producing, prepare};
+use crate::failure::Failure;
+use crate::time;
+
+/// Delivery results are taken, the clock is read and the rate is kept after so many records.
+const STRIDE: u64 = 256;
+
+/// How long the last acknowledgements may take.
+const FLUSH_WITHIN: Duration = Duration::from_secs(120);
+
+/// Measures producing
+///
+/// From the first send to the last acknowledgement; every record's delivery result is looked at. A verification sum
+/// of all messages, those of the warm-up included, is printed: `bench consume --sum` compares with it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    producing: Producing,
+    /// Messages per second; 0 is as fast as it goes
+    #[arg(long, default_value_t = 0)]
+    rate: u64,
+    /// Messages before the measured phase [default: a tenth of --count, at most 100000]
+    #[arg(long)]
+    warmup: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut config = args.common.connect.config(&[])?;
+    args.producing.apply(&mut config)?;
+    let described = Producing::describe(&config);
+    let (client, partitions) = prepare(&args.common, config)?;
+    let size = args.common.size as usize;
+    let pool = Pool::new(size);
+    let mut bench = Bench::new(&client, args, &pool);
+    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
+    bench.send(0, warmup, 0)?;
+
+    let phase = Phase::start();
+    bench.send(warmup, args.common.count, args.rate)?;
+    let measured = phase.end(args.common.count, args.common.count * size as u64);
+
+    let mut sums = Sums::default();
+    (0..warmup + args.common.count).for_each(|n| sums.add(pool.message(n, size)));
+    let title = format!(
+        "produce to {} ({partitions} partitions): {} messages of {size} bytes after {warmup} for warm-up, {described}, \
+         {}; sum {sums}",
+        args.common.topic,
+        args.common.count,
+        if args.rate == 0 { "as fast as it goes".to_owned() } else { format!("at {} per second", args.rate) },
+    );
+    report(&title, measured.json(), args.common.json)
+}
+
+struct Bench<'a> {
+    producer: Producer,
+    pool: &'a Pool,
+    size: usize,
+    topic: &'a str,
+    window: VecDeque<Delivery>,
+    acknowledged: u64,
+}
+
+impl<'a> Bench<'a> {
+    fn new(client: &Client, args: &'a Args, pool: &'a Pool) -> Self {
+        Self {
+            producer: Producer::of(client),
+            pool,
+            size: args.common.size as usize,
+            topic: &args.common.topic,
+            window: VecDeque::with_capacity(1 << 20),
+            acknowledged: 0,
+        }
+    }
+
+    /// Sends `count` messages from number `from` on, and takes the result of each.
+    fn send(&mut self, from: u64, count: u64, rate: u64) -> Result<(), Failure> {
+        let topic = self.producer.topic(self.topic);
+        let mut record = Record::to(self.topic);
+        let started = Instant::now();
+        let before = self.acknowledged;
+        let mut sent = 0;
+        while sent < count {
+            let stride = STRIDE.min(count - sent);
+            record.timestamp_ms = Some(time::now_ms());
+            for n in from + sent..from + sent + stride {
+                record.value = Some(self.pool.message(n, self.size));
+                self.window.push_back(topic.enqueue_blocking(&record)?);
+            }
+            sent += stride;
+            self.take_done()?;
+            if rate > 0 {
+                let due = started + Duration::from_secs_f64(sent as f64 / rate as f64);
+                let early = due.saturating_duration_since(Instant::now());
+                if early > Duration::from_micros(50) {
+                    std::thread::sleep(early);
+                }
+            }
+        }
+        self.producer.flush_blocking(FLUSH_WITHIN)?;
+        self.take_done()?;
+        let got = self.acknowledged - before;
+        if got != count || !self.window.is_empty() {
+            return Err(Failure::failed(format!("{count} messages were sent and {got} acknowledged")));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take_done(&mut self) -> Result<(), ProduceError> {
+        while let Some(delivery) = self.window.front() {
+            match delivery.try_offset() {
+                None => break,
+                Some(Ok(_)) => self.acknowledged += 1,
+                Some(Err(error)) => return Err(error.clone()),
+            }
+            self.window.pop_front();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,10 @@
+//! One file for each subcommand.
+
+pub(crate) mod broker;
+pub(crate) mod completions;
+pub(crate) mod consume;
+pub(crate) mod demo;
+pub(crate) mod groups;
+pub(crate) mod log;
+pub(crate) mod produce;
+pub(crate) mod topics;

@@ -1,0 +1,133 @@
+//! `ottla broker`.
+
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use ottla_broker::{Broker, BrokerConfig, Durability, StartError};
+
+use super::consume::interrupted;
+use crate::failure::{Failure, sentence};
+use crate::properties::{self, key_value};
+use crate::topic_spec::TopicSpec;
+
+/// Runs a broker until SIGTERM or Ctrl-C
+///
+/// Prints `listening on HOST:PORT` for each node once it accepts connections.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The data directory; made if it is not there. Not needed with --durability memory
+    #[arg(long, value_name = "DIR", required_unless_present = "in_memory", env = "OTTLA_DATA")]
+    data: Option<PathBuf>,
+    /// Where the first node listens; each further one on the next port, or with port 0 on any that is free
+    #[arg(long, default_value = "127.0.0.1:9092", value_name = "HOST:PORT", value_parser = parse_listen)]
+    listen: SocketAddr,
+    /// What clients are told to connect to, if not the listener's address
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Option<String>,
+    /// How many brokers clients see
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    nodes: i32,
+    /// What an acknowledgement means: on disk, in the system's page cache, or in memory only [default: disk]
+    #[arg(long, value_name = "disk|os|memory")]
+    durability: Option<Durability>,
+    /// Short for --durability memory
+    #[arg(long, conflicts_with_all = ["data", "durability"])]
+    in_memory: bool,
+    /// A topic to create at the start if it is missing; may be repeated
+    #[arg(long, value_name = "NAME[:PARTITIONS]")]
+    topic: Vec<TopicSpec>,
+    /// A broker property, by Apache Kafka's name; may be repeated
+    #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
+    properties: Vec<(String, String)>,
+    /// A file of broker properties, as server.properties
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Threads that serve connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let mut addresses = text
+        .to_socket_addrs()
+        .map_err(|error| format!("`{text}`: {}; expected HOST:PORT", sentence(&error)))?;
+    addresses.next().ok_or_else(|| format!("`{text}`: no address"))
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut config = BrokerConfig::default();
+    for property in properties::collect(args.config.as_deref(), &args.properties)? {
+        let set = config.set(&property.name, &property.value);
+        set.map_err(|problem| Failure::Usage(property.located(&problem)))?;
+    }
+    if let Some(durability) = args.durability {
+        config.durability = durability;
+    }
+    if args.in_memory {
+        config.durability = Durability::Memory;
+    }
+    warn_of_strangers(args);
+    let mut builder = match args.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        threads => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(threads.into());
+            builder
+        }
+    };
+    let runtime =
+        builder.enable_all().build().map_err(|error| Failure::failed(format!("no runtime: {error}")))?;
+    runtime.block_on(serve(args, config))
+}
+
+async fn serve(args: &Args, config: BrokerConfig) -> Result<(), Failure> {
+    // From here on a signal ends the broker cleanly, also one that comes before anything listens.
+    let stop = interrupted();
+    let mut stop = std::pin::pin!(stop);
+    let mut builder = Broker::builder().config(config).nodes(args.nodes).listen(args.listen);
+    if let Some(data) = &args.data {
+        builder = builder.data_dir(data);
+    }
+    if let Some(advertise) = &args.advertise {
+        builder = builder.advertise(advertise);
+    }
+    for topic in &args.topic {
+        builder = builder.topic(&topic.name, topic.partitions.unwrap_or(-1));
+    }
+    let broker = tokio::select! {
+        biased;
+        signal = &mut stop => return signal,
+        broker = builder.start() => broker.map_err(start_failed)?,
+    };
+    announce(broker.addresses())?;
+    let signal = stop.await;
+    broker.stop().await;
+    signal
+}
+
+fn announce(addresses: &[SocketAddr]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let lines: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
+    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever started us may not want to know.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::output(&error)),
+    }
+}
+
+pub(super) fn start_failed(error: StartError) -> Failure {
+    match error {
+        StartError::Advertise(_) | StartError::Topic { .. } => Failure::usage(error.to_string()),
+        error => Failure::failed(error.to_string()),
+    }
+}
+
+fn warn_of_strangers(args: &Args) {
+    if !args.listen.ip().is_loopback() {
+        eprintln!(
+            "ottla: warning: no authentication: everyone who reaches {} can read and write all data",
+            args.listen
+        );
+    }
+}

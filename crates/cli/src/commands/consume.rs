@@ -1,0 +1,367 @@
+//! `ottla consume`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ottla_client::{
+    Admin, Batch, Client, Config, Consumer, Event, OffsetAt, OffsetReset, Polled, StartAt, TopicPartition,
+};
+
+use crate::connect::{ConnectArgs, contact, runtime};
+use crate::failure::Failure;
+use crate::format::{Format, Shown};
+use crate::output::Output;
+use crate::time;
+
+/// How long committing and leaving the group may take at the end.
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long to wait for records before looking around.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Prints the records of a topic
+///
+/// Without a group it reads all partitions, with one those that the group assigns. Ctrl-C commits and leaves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The topic
+    topic: String,
+    /// Reads as a member of this group, and commits what was printed
+    #[arg(short, long)]
+    group: Option<String>,
+    /// Where to start: beginning, end, an offset, or a time like 2026-01-31T12:00:00Z or @ and milliseconds since
+    /// 1970. With a group: where it has no committed offset [default: beginning]
+    #[arg(long, value_parser = parse_from, value_name = "beginning|end|OFFSET|TIME")]
+    from: Option<StartAtArg>,
+    /// Stops at the end that each partition has at the start
+    #[arg(short, long)]
+    exit_at_end: bool,
+    /// Stops after so many printed records
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Only these partitions
+    #[arg(short, long, conflicts_with = "group", value_delimiter = ',')]
+    partition: Vec<i32>,
+    /// Only records that contain this text in key or value; key=TEXT and value=TEXT look in one of them; may be
+    /// repeated
+    #[arg(long, value_parser = parse_filter)]
+    filter: Vec<Filter>,
+    /// kcat's format: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, %h headers [default: %s\n]
+    #[arg(short, long, value_parser = Format::parse, conflicts_with = "json")]
+    format: Option<Format>,
+    /// One JSON object per record
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+type StartAtArg = StartAt;
+
+/// What a record must contain.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Filter {
+    key: bool,
+    value: bool,
+    text: Vec<u8>,
+}
+
+fn parse_filter(text: &str) -> Result<Filter, String> {
+    let (key, value, text) = match text.split_once('=') {
+        Some(("key", text)) => (true, false, text),
+        Some(("value", text)) => (false, true, text),
+        _ => (true, true, text),
+    };
+    Ok(Filter { key, value, text: text.as_bytes().to_vec() })
+}
+
+impl Filter {
+    fn takes(&self, record: &Shown<'_>) -> bool {
+        let holds = |part: Option<&[u8]>| {
+            part.is_some_and(|part| {
+                self.text.is_empty() || part.windows(self.text.len()).any(|window| window == self.text)
+            })
+        };
+        (self.key && holds(record.key)) || (self.value && holds(record.value))
+    }
+}
+
+pub(crate) fn parse_from(text: &str) -> Result<StartAt, String> {
+    match text {
+        "beginning" | "earliest" => Ok(StartAt::Beginning),
+        "end" | "latest" => Ok(StartAt::End),
+        _ if time::looks_like_time(text) => time::parse_ms(text).map(StartAt::Timestamp),
+        _ => match text.parse::<i64>() {
+            Ok(offset) if offset >= 0 => Ok(StartAt::Offset(offset)),
+            _ => Err(format!("`{text}` is none of beginning, end, an offset, a time")),
+        },
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let config = config(args)?;
+    runtime()?.block_on(async {
+        let (client, _) = contact(config).await?;
+        let mut consumer = Consumer::of(&client);
+        let mut reading = Reading::new(args, &client);
+        let read = reading.run(&mut consumer).await;
+        let flushed = reading.output.flush();
+        let closed = match args.group {
+            Some(_) => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
+            None => Ok(()),
+        };
+        read.and(flushed).and(closed)
+    })
+}
+
+fn config(args: &Args) -> Result<Config, Failure> {
+    // Whoever reads a topic that does not exist has misspelt it.
+    let mut config =
+        args.connect.config(&[("allow.auto.create.topics", "false"), ("auto.offset.reset", "earliest")])?;
+    if let Some(group) = &args.group {
+        config.set("group.id", group)?;
+        match args.from {
+            None => {}
+            Some(StartAt::Beginning) => config.set("auto.offset.reset", "earliest")?,
+            Some(StartAt::End) => config.set("auto.offset.reset", "latest")?,
+            Some(_) => {
+                return Err(Failure::usage(
+                    "--from an offset or a time does not go with --group: use `ottla groups reset-offsets`",
+                ));
+            }
+        }
+    }
+    Ok(config)
+}
+
+struct Reading<'a> {
+    args: &'a Args,
+    format: Format,
+    admin: Admin,
+    output: Output,
+    text: Vec<u8>,
+    printed: u64,
+    /// With `--exit-at-end`: where each assigned partition is done. None before there is an assignment.
+    ends: Option<BTreeMap<TopicPartition, i64>>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(args: &'a Args, client: &Client) -> Self {
+        let lines =
+            Format::Text(vec![crate::format::Piece::Value, crate::format::Piece::Literal(b"\n".to_vec())]);
+        let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
+        Self {
+            args,
+            format,
+            admin: Admin::of(client),
+            output: Output::new(),
+            text: Vec::new(),
+            printed: 0,
+            ends: None,
+        }
+    }
+
+    async fn run(&mut self, consumer: &mut Consumer) -> Result<(), Failure> {
+        let partitions = self.partitions().await?;
+        if self.args.group.is_some() {
+            consumer.subscribe(&[&self.args.topic]).await?;
+        } else {
+            let start = self.args.from.unwrap_or(StartAt::Beginning);
+            if self.args.exit_at_end {
+                self.ends = Some(self.ends_after(&partitions, start).await?);
+            }
+            let assigned: Vec<_> = partitions.into_iter().map(|at| (at, start)).collect();
+            consumer.assign(&assigned).await?;
+        }
+        let mut interrupted = Box::pin(interrupted());
+        loop {
+            if self.ends.as_ref().is_some_and(BTreeMap::is_empty) {
+                return Ok(());
+            }
+            let polled = tokio::select! {
+                biased;
+                signal = &mut interrupted => return signal,
+                polled = consumer.poll(POLL) => polled?,
+            };
+            match polled {
+                Some(Polled::Records(batch)) => {
+                    if self.print(consumer, &batch)? {
+                        return Ok(());
+                    }
+                }
+                Some(Polled::Event(event)) => self.on_event(consumer, event).await?,
+                // Nothing came for a while: what was printed is to be seen.
+                Some(_) | None => self.output.flush()?,
+            }
+            self.drop_reached(&consumer.positions());
+        }
+    }
+
+    /// The partitions that were asked for.
+    async fn partitions(&self) -> Result<Vec<TopicPartition>, Failure> {
+        let topic = &self.args.topic;
+        let described = self.admin.describe_topics(&[topic]).await?;
+        let count = described.first().map_or(0, |topic| topic.partitions.len());
+        if let Some(absent) = self.args.partition.iter().find(|at| !(0..count as i32).contains(at)) {
+            return Err(Failure::failed(format!(
+                "topic `{topic}` has no partition {absent}: it has {count}"
+            )));
+        }
+        let all =
+            (0..count as i32).filter(|at| self.args.partition.is_empty() || self.args.partition.contains(at));
+        Ok(all.map(|partition| TopicPartition::new(topic, partition)).collect())
+    }
+
+    /// The ends of partitions, of those that have anything before it.
+    async fn ends_after(
+        &self,
+        partitions: &[TopicPartition],
+        start: StartAt,
+    ) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
+        let ask = |which| partitions.iter().map(|at| (at.clone(), which)).collect::<Vec<_>>();
+        let mut ends = self.admin.list_offsets(&ask(OffsetAt::Latest)).await?;
+        let starts = match start {
+            StartAt::End => ends.clone(),
+            StartAt::Timestamp(ms) => self.admin.list_offsets(&ask(OffsetAt::Timestamp(ms))).await?,
+            StartAt::Beginning | StartAt::Offset(_) | StartAt::Committed => {
+                self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?
+            }
+        };
+        let at_least = if let StartAt::Offset(offset) = start { offset } else { 0 };
+        ends.retain(|at, end| starts.get(at).is_none_or(|start| (*start).max(at_least) < *end));
+        Ok(ends)
+    }
+
+    async fn on_event(&mut self, consumer: &Consumer, event: Event) -> Result<(), Failure> {
+        tracing::info!(?event, "assignment");
+        if !self.args.exit_at_end {
+            return Ok(());
+        }
+        match event {
+            Event::Assigned(partitions) => {
+                let mut ends = BTreeMap::new();
+                if !partitions.is_empty() {
+                    let reset = consumer.client().config().offset_reset;
+                    let start =
+                        if reset == OffsetReset::Earliest { StartAt::Beginning } else { StartAt::End };
+                    let committed = consumer.committed(&partitions).await?;
+                    ends = self.ends_after(&partitions, StartAt::Beginning).await?;
+                    if start == StartAt::End {
+                        ends.retain(|at, _| committed.contains_key(at));
+                    }
+                    ends.retain(|at, end| committed.get(at).is_none_or(|done| done < end));
+                }
+                self.ends.get_or_insert_default().extend(ends);
+            }
+            Event::Revoked(partitions) | Event::Lost(partitions) => {
+                // What is left after a rebalance is known when the next assignment comes.
+                let left = self.ends.take().unwrap_or_default();
+                let left: BTreeMap<_, _> =
+                    left.into_iter().filter(|(at, _)| !partitions.contains(at)).collect();
+                self.ends = (!left.is_empty()).then_some(left);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Forgets the ends of partitions that have been read up to there.
+    fn drop_reached(&mut self, positions: &BTreeMap<TopicPartition, i64>) {
+        if let Some(ends) = &mut self.ends {
+            ends.retain(|at, end| positions.get(at).is_none_or(|position| position < end));
+        }
+    }
+
+    /// Prints a batch; whether that was the last of it.
+    fn print(&mut self, consumer: &mut Consumer, batch: &Batch) -> Result<bool, Failure> {
+        let at = TopicPartition { topic: batch.topic().clone(), partition: batch.partition() };
+        let end = self.ends.as_ref().map(|ends| ends.get(&at).copied().unwrap_or(0));
+        for record in batch {
+            let record = record?;
+            if end.is_some_and(|end| record.offset >= end) {
+                // What came after the start is for the next reader of the group.
+                consumer.done_until(&at, record.offset);
+                break;
+            }
+            let shown = Shown {
+                topic: &at.topic,
+                partition: at.partition,
+                offset: record.offset,
+                timestamp_ms: record.timestamp,
+                key: record.key,
+                value: record.value,
+                headers: record.headers,
+            };
+            if !self.args.filter.iter().all(|filter| filter.takes(&shown)) {
+                continue;
+            }
+            self.text.clear();
+            self.format.render(&shown, &mut self.text);
+            self.output.write(&self.text)?;
+            self.printed += 1;
+            if self.args.count == Some(self.printed) {
+                consumer.done_until(&at, record.offset + 1);
+                return Ok(true);
+            }
+        }
+        if let Some(ends) = &mut self.ends
+            && ends.get(&at).is_some_and(|end| batch.next_offset() >= *end)
+        {
+            ends.remove(&at);
+        }
+        if batch.next_offset() >= batch.high_watermark() {
+            self.output.flush()?;
+        }
+        Ok(false)
+    }
+}
+
+/// Resolves when the user or the system asks us to stop.
+pub(crate) async fn interrupted() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let refuse = |error: std::io::Error| Failure::failed(format!("no signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(refuse)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(refuse)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_a_word_an_offset_or_a_time() {
+        assert_eq!(parse_from("beginning"), Ok(StartAt::Beginning));
+        assert_eq!(parse_from("end"), Ok(StartAt::End));
+        assert_eq!(parse_from("12"), Ok(StartAt::Offset(12)));
+        assert_eq!(parse_from("@12"), Ok(StartAt::Timestamp(12)));
+        assert_eq!(parse_from("2026-01-31T12:00:00Z"), Ok(StartAt::Timestamp(1_769_860_800_000)));
+        for text in ["", "start", "-1", "2026-99-31"] {
+            assert!(parse_from(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn filters_look_where_they_are_told() {
+        let headers = ottla_wire::HeadersRef::default();
+        let shown =
+            |key, value| Shown { topic: "t", partition: 0, offset: 0, timestamp_ms: 0, key, value, headers };
+        let record = shown(Some(&b"alpha"[..]), Some(&b"beta=2"[..]));
+        for (filter, takes) in [
+            ("lph", true),
+            ("bet", true),
+            ("key=bet", false),
+            ("value=bet", true),
+            ("beta=2", true),
+            ("gamma", false),
+            ("value=", true),
+        ] {
+            assert_eq!(parse_filter(filter).expect("valid").takes(&record), takes, "{filter}");
+        }
+        assert!(!parse_filter("key=a").expect("valid").takes(&shown(None, None)));
+    }
+}

@@ -1,0 +1,173 @@
+//! `ottla demo`: the main job on an embedded broker, checked to the last byte.
+
+mod input;
+mod run;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ottla_broker::{Broker, BrokerThread, Durability};
+use ottla_client::{Client, Config};
+
+use self::input::Input;
+use self::run::{Outcome, Run};
+use super::broker::start_failed;
+use crate::failure::Failure;
+use crate::output::print;
+use crate::time;
+
+const PARTITIONS: i32 = 3;
+/// How often the rates are shown.
+const SHOW_EVERY: Duration = Duration::from_millis(100);
+
+/// Sends a text through an embedded broker and checks what comes out
+///
+/// Starts a broker, creates a topic, produces each line of the input and consumes it in a group at the same time.
+/// Then verifies count, order and checksum.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The input, or - for standard input; otherwise the source files under the current directory
+    file: Option<PathBuf>,
+    /// Keeps the data in this directory; otherwise it is thrown away
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// What an acknowledgement means: on disk, in the system's page cache, or in memory only
+    #[arg(long, default_value = "disk", value_name = "disk|os|memory")]
+    durability: Durability,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let input = Input::open(args.file.as_deref())?;
+    let scratch = match &args.data {
+        Some(_) => None,
+        None => Some(tempfile::Builder::new().prefix("ottla-demo-").tempdir().map_err(|error| {
+            Failure::failed(format!("no temporary directory: {}", crate::failure::sentence(&error)))
+        })?),
+    };
+    let data = args.data.clone().or_else(|| scratch.as_ref().map(|dir| dir.path().to_owned()));
+    let data = data.ok_or_else(|| Failure::failed("no data directory"))?;
+    // A directory that stays may have the topic of an earlier run.
+    let topic = if args.data.is_some() { format!("demo-{}", time::now_ms()) } else { "demo".to_owned() };
+    let started = Instant::now();
+    let broker = Broker::builder()
+        .data_dir(&data)
+        .configure(|config| config.durability = args.durability)
+        .topic(&topic, PARTITIONS)
+        .spawn()
+        .map_err(start_failed)?;
+    print(&format!(
+        "An embedded broker listens on {}, ready after {:.1} ms, with its data in {} (acknowledged: {}).\n\
+         Topic `{topic}` has {PARTITIONS} partitions. Input: {}.\n",
+        broker.bootstrap_servers(),
+        started.elapsed().as_secs_f64() * 1e3,
+        data.display(),
+        acknowledged(args.durability),
+        input.description(),
+    ))?;
+
+    let outcome = send_through(&broker, &topic, input)?;
+    broker.stop();
+    print(&report(&outcome))?;
+    outcome.verify()?;
+    print(&what_next(args))
+}
+
+const fn acknowledged(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Disk => "when on disk",
+        Durability::Os => "when in the system's page cache",
+        Durability::Memory => "when in memory",
+    }
+}
+
+fn send_through(broker: &BrokerThread, topic: &str, input: Input) -> Result<Outcome, Failure> {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("group.id", "demo")?;
+    config.set("auto.offset.reset", "earliest")?;
+    let lines = input.lines_known();
+    let run = Run::new(Client::new(config)?, topic);
+    let bar = bar(lines);
+    let outcome = std::thread::scope(|scope| {
+        let working = scope.spawn(|| run.run(input));
+        let mut seen = run.progress();
+        while !working.is_finished() {
+            std::thread::sleep(SHOW_EVERY);
+            let now = run.progress();
+            let rate = |now: u64, before: u64| (now - before) as f64 / SHOW_EVERY.as_secs_f64();
+            bar.set_position(now.consumed);
+            bar.set_message(format!(
+                "produced {:>9.0}/s  consumed {:>9.0}/s",
+                rate(now.produced, seen.produced),
+                rate(now.consumed, seen.consumed)
+            ));
+            seen = now;
+        }
+        working.join().unwrap_or_else(|_| Err(Failure::failed("a thread of the demo panicked")))
+    });
+    bar.finish_and_clear();
+    outcome
+}
+
+/// A bar on a terminal; nothing elsewhere.
+fn bar(lines: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = lines.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    let template = match lines {
+        Some(_) => "{bar:32} {pos}/{len} lines  {msg}",
+        None => "{spinner} {pos} lines  {msg}",
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn report(outcome: &Outcome) -> String {
+    let rate = |count: u64, time: Duration| count as f64 / time.as_secs_f64().max(1e-9);
+    let us = |quantile: f64| outcome.latencies.value_at_quantile(quantile) as f64 / 1e3;
+    let mut text = format!(
+        "Produced {} lines ({} bytes) in {:.1} ms: {:.0} lines/s, each acknowledged.\n\
+         Consumed {} lines in a group in {:.1} ms: {:.0} lines/s, from the first send to the last line read.\n",
+        outcome.produced.lines,
+        outcome.produced.bytes,
+        outcome.produced_in.as_secs_f64() * 1e3,
+        rate(outcome.produced.lines, outcome.produced_in),
+        outcome.consumed.lines,
+        outcome.consumed_in.as_secs_f64() * 1e3,
+        rate(outcome.consumed.lines, outcome.consumed_in),
+    );
+    if outcome.consumed.lines > 0 {
+        text += &format!(
+            "From send to read, as fast as it goes and so mostly spent in queues: p50 {:.0} us, p90 {:.0} us, p99 {:.0} us, \
+             p99.9 {:.0} us, max {:.0} us.\n",
+            us(0.5),
+            us(0.9),
+            us(0.99),
+            us(0.999),
+            outcome.latencies.max() as f64 / 1e3,
+        );
+    }
+    if outcome.verify().is_ok() {
+        text += &format!(
+            "Verified: the count, the order in each partition, no line twice, and the checksum {:016x} on both sides.\n",
+            outcome.produced.checksum
+        );
+    }
+    text
+}
+
+fn what_next(args: &Args) -> String {
+    let data = args.data.as_ref().map_or("data".to_owned(), |data| data.display().to_string());
+    format!(
+        "\nWhat to try next: start a broker that stays with `ottla broker --data {data} --topic orders:3`, and leave it \
+         running on 127.0.0.1:9092. Then, in another terminal, list it with `kcat -b 127.0.0.1:9092 -L`, produce with \
+         `echo hello | kcat -b 127.0.0.1:9092 -t orders -P` and consume with `kcat -b 127.0.0.1:9092 -t orders -C`; or with \
+         Java: `kafka-console-producer.sh --bootstrap-server 127.0.0.1:9092 --topic orders` and \
+         `kafka-console-consumer.sh --bootstrap-server 127.0.0.1:9092 --topic orders --group g --from-beginning`; or with \
+         `ottla produce orders`, `ottla consume orders`, `ottla groups describe g`, and `ottla bench produce` for numbers.\n"
+    )
+}

@@ -1,0 +1,292 @@
+//! `ottla produce`.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use ottla_client::{Client, Config, Delivery, ProduceError, Producer, Record, TopicProducer};
+
+use crate::connect::{ConnectArgs, contact, runtime};
+use crate::failure::Failure;
+use crate::lines::Lines;
+use crate::properties::key_value;
+
+/// How long a topic that is missing may take to come into being.
+const TOPIC_WITHIN: Duration = Duration::from_secs(10);
+
+/// Deliveries are looked at after this many records.
+const LOOK_EVERY: usize = 256;
+
+/// Produces lines or files to a topic
+///
+/// Each line of standard input becomes a record. Exit code 1 if any record was not acknowledged.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The topic
+    topic: String,
+    /// Lines of this file instead of standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "whole_file")]
+    file: Option<PathBuf>,
+    /// Each of these files becomes one record
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    whole_file: Vec<PathBuf>,
+    /// What stands before this text in a line is the key; a line without it has none
+    #[arg(short, long, value_name = "TEXT")]
+    key_delimiter: Option<String>,
+    /// The key of every record
+    #[arg(long, conflicts_with = "key_delimiter")]
+    key: Option<String>,
+    /// A header of every record; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
+    header: Vec<(String, String)>,
+    /// An empty value becomes null: a tombstone in a compacted topic
+    #[arg(long)]
+    tombstone: bool,
+    /// The partition; otherwise chosen by key, or one after the other
+    #[arg(short, long)]
+    partition: Option<i32>,
+    /// How batches are compressed: none, gzip, snappy, lz4, zstd
+    #[arg(short = 'z', long)]
+    codec: Option<String>,
+    /// What the broker must have done before it acknowledges
+    #[arg(long)]
+    acks: Option<AcksArg>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// `0`, `1` or `all`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AcksArg {
+    /// Nothing
+    #[value(name = "0")]
+    None,
+    /// The leader has it
+    #[value(name = "1")]
+    Leader,
+    /// All in-sync replicas have it
+    #[value(name = "all", alias = "-1")]
+    All,
+}
+
+impl AcksArg {
+    pub(crate) const fn value(self) -> &'static str {
+        match self {
+            Self::None => "0",
+            Self::Leader => "1",
+            Self::All => "all",
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut config = args.connect.config(&[])?;
+    if let Some(codec) = &args.codec {
+        config.set("compression.codec", codec)?;
+    }
+    if let Some(acks) = args.acks {
+        config.set("acks", acks.value())?;
+    }
+    // A missing file is found before anything is sent.
+    let input = Input::open(args, &config)?;
+    let client = ready(config, &args.topic)?;
+    let mut sending = Sending::new(args, &client);
+    let read = sending.send_all(input);
+    let summary = sending.finish();
+    eprintln!("{summary}");
+    read?;
+    match summary.failed {
+        0 => Ok(()),
+        failed => {
+            let first = summary.first.map(|error| error.to_string()).unwrap_or_default();
+            Err(Failure::failed(format!("{failed} records were not acknowledged; the first: {first}")))
+        }
+    }
+}
+
+/// A client whose cluster answers and has the topic, or has created it.
+pub(crate) fn ready(config: Config, topic: &str) -> Result<Client, Failure> {
+    runtime()?.block_on(async {
+        let (client, _) = contact(config).await?;
+        ottla_client::Admin::of(&client).await_topic(topic, TOPIC_WITHIN).await?;
+        Ok(client)
+    })
+}
+
+enum Input {
+    Lines(Lines),
+    Files(Vec<PathBuf>),
+}
+
+impl Input {
+    fn open(args: &Args, config: &Config) -> Result<Self, Failure> {
+        let bytes_max = config.request_bytes_max;
+        if args.whole_file.is_empty() {
+            return Ok(Self::Lines(match &args.file {
+                Some(path) => Lines::of_file(path, bytes_max)?,
+                None => Lines::of_stdin(bytes_max),
+            }));
+        }
+        for path in &args.whole_file {
+            let meta = std::fs::metadata(path).map_err(|error| Failure::file(path, &error))?;
+            if meta.len() > bytes_max as u64 {
+                return Err(Failure::failed(format!(
+                    "{}: {} bytes are more than max.request.size ({bytes_max}) allows",
+                    path.display(),
+                    meta.len()
+                )));
+            }
+        }
+        Ok(Self::Files(args.whole_file.clone()))
+    }
+}
+
+struct Sending<'a> {
+    args: &'a Args,
+    producer: Producer,
+    topic: TopicProducer,
+    headers: Vec<(&'a str, Option<&'a [u8]>)>,
+    window: VecDeque<Delivery>,
+    timeout: Duration,
+    summary: Summary,
+    started: Instant,
+}
+
+#[derive(Default)]
+struct Summary {
+    sent: u64,
+    bytes: u64,
+    failed: u64,
+    first: Option<ProduceError>,
+    elapsed: Duration,
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.elapsed.as_secs_f64().max(1e-9);
+        let acknowledged = self.sent - self.failed;
+        write!(
+            f,
+            "{acknowledged} records acknowledged, {} bytes, {:.3} s, {:.0} records/s",
+            self.bytes,
+            seconds,
+            acknowledged as f64 / seconds
+        )
+    }
+}
+
+impl<'a> Sending<'a> {
+    fn new(args: &'a Args, client: &Client) -> Self {
+        let producer = Producer::of(client);
+        Self {
+            args,
+            topic: producer.topic(&args.topic),
+            producer,
+            headers: args.header.iter().map(|(name, value)| (&**name, Some(value.as_bytes()))).collect(),
+            window: VecDeque::new(),
+            // The producer gives up by itself; a little later we stop waiting for it to say so.
+            timeout: client.config().delivery_timeout + Duration::from_secs(1),
+            summary: Summary::default(),
+            started: Instant::now(),
+        }
+    }
+
+    fn send_all(&mut self, input: Input) -> Result<(), Failure> {
+        let fixed = self.args.key.as_ref().map(String::as_bytes);
+        match input {
+            Input::Lines(mut lines) => {
+                let delimiter = self.args.key_delimiter.as_deref().map(str::as_bytes);
+                while let Some(line) = lines.next()? {
+                    let (key, value) = match delimiter.and_then(|delimiter| split_at(line, delimiter)) {
+                        Some((key, value)) => (Some(key), value),
+                        None => (fixed, line),
+                    };
+                    self.send(key, value);
+                }
+            }
+            Input::Files(paths) => {
+                for path in paths {
+                    let value = std::fs::read(&path).map_err(|error| Failure::file(&path, &error))?;
+                    self.send(fixed, &value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, key: Option<&[u8]>, value: &[u8]) {
+        let record = Record {
+            topic: &self.args.topic,
+            partition: self.args.partition,
+            key,
+            value: if value.is_empty() && self.args.tombstone { None } else { Some(value) },
+            headers: self.headers.clone(),
+            timestamp_ms: None,
+        };
+        self.summary.sent += 1;
+        match self.topic.enqueue_blocking(&record) {
+            Ok(delivery) => {
+                self.summary.bytes += (key.map_or(0, <[u8]>::len) + value.len()) as u64;
+                self.window.push_back(delivery);
+            }
+            Err(error) => self.summary.fail(error),
+        }
+        if self.summary.sent.is_multiple_of(LOOK_EVERY as u64) {
+            self.take_done();
+        }
+    }
+
+    fn take_done(&mut self) {
+        while let Some(outcome) = self.window.front().and_then(Delivery::try_get) {
+            self.window.pop_front();
+            if let Err(error) = outcome {
+                self.summary.fail(error);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Summary {
+        // What is still under way after this shows in the deliveries.
+        let _ = self.producer.flush_blocking(self.timeout);
+        let window = std::mem::take(&mut self.window);
+        for delivery in window {
+            match delivery.wait(self.timeout) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => self.summary.fail(error),
+                None => self.summary.failed += 1,
+            }
+        }
+        self.summary.elapsed = self.started.elapsed();
+        self.summary
+    }
+}
+
+impl Summary {
+    fn fail(&mut self, error: ProduceError) {
+        self.failed += 1;
+        self.first.get_or_insert(error);
+    }
+}
+
+/// The parts before and after the first `delimiter`.
+fn split_at<'l>(line: &'l [u8], delimiter: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
+    if delimiter.is_empty() {
+        return None;
+    }
+    let at = line.windows(delimiter.len()).position(|window| window == delimiter)?;
+    Some((&line[..at], &line[at + delimiter.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_delimiter_ends_the_key() {
+        assert_eq!(split_at(b"k::v::w", b"::"), Some((&b"k"[..], &b"v::w"[..])));
+        assert_eq!(split_at(b"::v", b"::"), Some((&b""[..], &b"v"[..])));
+        assert_eq!(split_at(b"kv", b":"), None);
+        assert_eq!(split_at(b"", b":"), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! Standard output: buffered, and closed by others without a fuss.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use crate::failure::Failure;
+
+/// Standard output for many small writes.
+pub(crate) struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| Failure::output(&error))
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(|error| Failure::output(&error))
+    }
+}
+
+/// Prints a text and is done with it.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut output = Output::new();
+    output.write(text.as_bytes())?;
+    output.flush()
+}

@@ -1,0 +1,45 @@
+//! `NAME[:PARTITIONS]`.
+
+use std::str::FromStr;
+
+/// A topic and, if it says so, how many partitions it shall have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct TopicSpec {
+    pub(crate) name: String,
+    pub(crate) partitions: Option<i32>,
+}
+
+impl FromStr for TopicSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Colons are not allowed in names, so the first one separates.
+        let (name, partitions) = match text.split_once(':') {
+            None => (text, None),
+            Some((name, count)) => {
+                let count = count.parse().ok().filter(|count| *count >= 1);
+                let refuse = || format!("`{text}`: partitions are a number from 1 on, as in `orders:3`");
+                (name, Some(count.ok_or_else(refuse)?))
+            }
+        };
+        if name.is_empty() {
+            return Err(format!("`{text}`: the topic's name is missing"));
+        }
+        Ok(Self { name: name.to_owned(), partitions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_comes_with_or_without_its_partitions() {
+        let spec = |name: &str, partitions| Ok(TopicSpec { name: name.into(), partitions });
+        assert_eq!("orders".parse(), spec("orders", None));
+        assert_eq!("orders:12".parse(), spec("orders", Some(12)));
+        for text in ["", ":3", "orders:", "orders:0", "orders:-1", "orders:x", "a:1:2"] {
+            assert!(text.parse::<TopicSpec>().is_err(), "{text}");
+        }
+    }
+}
