@@ -33,13 +33,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))
 }
 
-/// The seeds asked for; by default a few dozen, the same every time.
+/// The seeds asked for; by default two hundred, the same every time.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("OTTLA_SIM_SEED") {
         return vec![seed];
     }
     let from = number("OTTLA_SIM_FROM").unwrap_or(1);
-    (from..from + number("OTTLA_SIM_SEEDS").unwrap_or(30)).collect()
+    (from..from + number("OTTLA_SIM_SEEDS").unwrap_or(200)).collect()
 }
 
 #[test]
