@@ -16,7 +16,9 @@ fn check(report: &Report) -> Result<(), String> {
     let mut text = format!("seed {} failed; OTTLA_SIM_SEED={} runs it alone\n", report.seed, report.seed);
     let from = report.trace.len().saturating_sub(TRACE_LINES_SHOWN);
     let shown = report.trace.iter().take(1).chain(&report.trace[from.max(1)..]);
-    shown.for_each(|line| drop(writeln!(text, "{line}")));
+    for line in shown {
+        let _ = writeln!(text, "{line}");
+    }
     let mut shown: Vec<std::mem::Discriminant<_>> = Vec::new();
     for anomaly in &report.anomalies {
         let kind = std::mem::discriminant(anomaly);

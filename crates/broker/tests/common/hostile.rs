@@ -1,4 +1,5 @@
 //! Frames that no sound client sends.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use bytes::Bytes;
 use ottla_protocol::messages as m;
@@ -7,10 +8,10 @@ use ottla_wire::{Compression, Seal};
 
 use crate::common::{CORRELATION_ID, batch, bomb, framed, metadata_of, produce_request, sized};
 
-pub const EVIL_NAME: &str = "../../etc";
+pub(crate) const EVIL_NAME: &str = "../../etc";
 
 /// The head of a request without a client id.
-pub fn head(api: i16, version: i16, flexible: bool) -> Vec<u8> {
+pub(crate) fn head(api: i16, version: i16, flexible: bool) -> Vec<u8> {
     let mut head = [&api.to_be_bytes()[..], &version.to_be_bytes(), &CORRELATION_ID.to_be_bytes()].concat();
     head.extend((-1_i16).to_be_bytes());
     if flexible {
@@ -20,12 +21,12 @@ pub fn head(api: i16, version: i16, flexible: bool) -> Vec<u8> {
 }
 
 /// Sound requests, with every kind of field, in their lowest and highest versions.
-pub fn sound() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn sound() -> Vec<(String, Vec<u8>)> {
     in_versions(|(min, max)| vec![min, max])
 }
 
 /// The same in every version.
-pub fn sound_in_every_version() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn sound_in_every_version() -> Vec<(String, Vec<u8>)> {
     in_versions(|(min, max)| (min..=max).collect())
 }
 
@@ -119,7 +120,7 @@ impl All {
 }
 
 /// Frames that are refused: an error code answers, or the connection closes.
-pub fn refused() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn refused() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |what: &str, frame: Vec<u8>| all.push((what.to_owned(), frame));
     add("a frame of 2 GiB", [&i32::MAX.to_be_bytes()[..], b"\0\x03\0\x09"].concat());
@@ -163,7 +164,7 @@ pub fn refused() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Produce requests with bombs, one of each codec.
-pub fn bombs() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn bombs() -> Vec<(String, Vec<u8>)> {
     let codecs = Compression::ALL.into_iter().filter(|codec| *codec != Compression::None);
     codecs
         .map(|codec| (format!("{codec:?} bomb"), framed(12, &produce_request("orders", -1, &bomb(codec)))))

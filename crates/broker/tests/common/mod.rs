@@ -15,12 +15,12 @@ use ottla_wire::batch::{CRC_FROM, HEADER_BYTES};
 use ottla_wire::{BatchBuilder, Chain, Compression, Seal};
 
 /// Generous: nothing here takes long unless it is broken.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-pub const CORRELATION_ID: i32 = 77;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const CORRELATION_ID: i32 = 77;
 
 /// What came back.
 #[derive(Debug)]
-pub enum Heard {
+pub(crate) enum Heard {
     /// A frame without its size.
     Answer(Bytes),
     /// The end of the connection.
@@ -29,12 +29,12 @@ pub enum Heard {
 
 /// A plain connection.
 #[derive(Debug)]
-pub struct Raw {
+pub(crate) struct Raw {
     stream: TcpStream,
 }
 
 impl Raw {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the broker listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -42,17 +42,17 @@ impl Raw {
     }
 
     /// Writes bytes as they are; a peer that has closed already is heard of in [`Raw::hear`].
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
     /// No more will be written.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
     /// The next answer, or the end.
-    pub fn hear(&mut self) -> Heard {
+    pub(crate) fn hear(&mut self) -> Heard {
         let mut size = [0; 4];
         if !self.fill(&mut size) {
             return Heard::Closed;
@@ -74,7 +74,7 @@ impl Raw {
     }
 
     /// Sends a request and decodes its answer; `None` when the connection was closed instead.
-    pub fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
+    pub(crate) fn ask<R: Request>(&mut self, version: i16, request: &R) -> Option<R::Response> {
         self.send(&framed(version, request));
         match self.hear() {
             Heard::Answer(answer) => {
@@ -88,43 +88,43 @@ impl Raw {
     }
 
     /// Produces batches to partition 0 of a topic.
-    pub fn produce(&mut self, topic: &str, acks: i16, batch: &[u8]) -> PartitionProduceResponse {
+    pub(crate) fn produce(&mut self, topic: &str, acks: i16, batch: &[u8]) -> PartitionProduceResponse {
         let response = self.ask(12, &produce_request(topic, acks, batch)).expect("an answer");
         response.responses[0].partition_responses[0].clone()
     }
 
     /// Whether the broker still answers as it should.
-    pub fn is_served(&mut self) -> bool {
+    pub(crate) fn is_served(&mut self) -> bool {
         let request = MetadataRequest { topics: Some(Vec::new()), ..Default::default() };
         self.ask(9, &request).is_some_and(|response| response.error_code == ErrorCode::None)
     }
 }
 
 /// A request as it goes over the wire, size included.
-pub fn framed<R: Request>(version: i16, request: &R) -> Vec<u8> {
+pub(crate) fn framed<R: Request>(version: i16, request: &R) -> Vec<u8> {
     let chain = frame::encode_request(CORRELATION_ID, Some("story"), version, request);
     chain.expect("a request of this version").to_bytes().expect("in memory").to_vec()
 }
 
 /// `body` with its size in front.
-pub fn sized(body: &[u8]) -> Vec<u8> {
+pub(crate) fn sized(body: &[u8]) -> Vec<u8> {
     [&(body.len() as i32).to_be_bytes(), body].concat()
 }
 
-pub fn produce_request(topic: &str, acks: i16, batch: &[u8]) -> ProduceRequest {
+pub(crate) fn produce_request(topic: &str, acks: i16, batch: &[u8]) -> ProduceRequest {
     let records = Some(Chain::from(Bytes::copy_from_slice(batch)));
     let partition_data = vec![PartitionProduceData { index: 0, records, ..Default::default() }];
     let topic_data = vec![TopicProduceData { name: topic.into(), partition_data, ..Default::default() }];
     ProduceRequest { acks, timeout_ms: 10_000, topic_data, ..Default::default() }
 }
 
-pub fn metadata_of(topic: &str) -> MetadataRequest {
+pub(crate) fn metadata_of(topic: &str) -> MetadataRequest {
     let topics = Some(vec![MetadataRequestTopic { name: Some(topic.into()), ..Default::default() }]);
     MetadataRequest { topics, allow_auto_topic_creation: true, ..Default::default() }
 }
 
 /// A batch with these values.
-pub fn batch(values: &[&[u8]], seal: &Seal) -> Vec<u8> {
+pub(crate) fn batch(values: &[&[u8]], seal: &Seal) -> Vec<u8> {
     let mut builder = BatchBuilder::new();
     for value in values {
         builder.push(1_700_000_000_000, None, Some(value), &[]);
@@ -133,13 +133,13 @@ pub fn batch(values: &[&[u8]], seal: &Seal) -> Vec<u8> {
 }
 
 /// A batch of an idempotent producer.
-pub fn numbered(producer: (i64, i16), sequence: i32, values: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn numbered(producer: (i64, i16), sequence: i32, values: &[&[u8]]) -> Vec<u8> {
     let (producer_id, producer_epoch) = producer;
     batch(values, &Seal { producer_id, producer_epoch, base_sequence: sequence, ..Seal::default() })
 }
 
 /// A small batch that inflates beyond every limit.
-pub fn bomb(codec: Compression) -> Vec<u8> {
+pub(crate) fn bomb(codec: Compression) -> Vec<u8> {
     if codec == Compression::Snappy {
         // A raw block whose length says 4 GiB - 1.
         let mut forged = batch(&[b"x"], &Seal::default());
@@ -157,7 +157,7 @@ pub fn bomb(codec: Compression) -> Vec<u8> {
 }
 
 /// Makes the checksum right for the bytes as they are.
-pub fn set_crc(batch: &mut [u8]) {
+pub(crate) fn set_crc(batch: &mut [u8]) {
     let crc = ottla_wire::crc::crc32c(&batch[CRC_FROM..]);
     batch[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_be_bytes());
 }
