@@ -94,9 +94,15 @@ impl Sender {
                     let queue = &self.partitions[at].queue;
                     self.cluster.forget_leader(&queue.topic, queue.partition);
                 }
-                let written =
-                    matches!(code, ErrorCode::RequestTimedOut | ErrorCode::NotEnoughReplicasAfterAppend);
-                self.on_trouble(at, batch, code.to_string(), written, now);
+                // These come before anything is appended; all others, a leader that moved or a disk that failed
+                // among them, may come after it.
+                let not_written = matches!(
+                    code,
+                    ErrorCode::UnknownTopicOrPartition
+                        | ErrorCode::CorruptMessage
+                        | ErrorCode::NotEnoughReplicas
+                );
+                self.on_trouble(at, batch, code.to_string(), !not_written, now);
             }
             code => {
                 let detail =
