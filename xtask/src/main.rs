@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a shell around cargo: it measures real time")]
 
+mod bench;
 mod shell;
 mod soak;
 mod test;
@@ -17,6 +18,11 @@ usage: cargo xtask COMMAND
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
+  bench [OPTIONS]           our broker and client against Apache Kafka's and against the floor, as a table
+      --count N             messages per pass (default 3000000)
+      --repeat N            passes over everything, interleaved (default 3)
+      --without-kafka       ours alone
+      --json FILE           every sample as JSON
 ";
 
 fn main() -> ExitCode {
@@ -33,6 +39,10 @@ fn main() -> ExitCode {
         ["soak", name, count] => match count.parse() {
             Ok(count) => soak::run(name, Some(count)),
             Err(_) => usage_error(&format!("{count} is not a count")),
+        },
+        ["bench", rest @ ..] => match bench::Options::parse(rest) {
+            Ok(options) => bench::run(&options),
+            Err(wrong) => usage_error(&wrong),
         },
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
