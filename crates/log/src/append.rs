@@ -117,6 +117,9 @@ impl Log {
         };
         let end_offset = checked.last_offset + 1;
         let span = Span { base_offset, end_offset, segment: self.active().base_offset, position };
+        if let Some(ring) = &self.ring {
+            ring.push(base_offset, end_offset, &batches);
+        }
         self.cache.push(span, batches);
         self.tail.set_end(end_offset);
         if self.config.visible == Visible::End {

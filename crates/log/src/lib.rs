@@ -67,6 +67,7 @@ mod producers;
 mod read;
 mod recovery;
 mod retention;
+mod ring;
 mod scan;
 mod segment;
 mod shared;

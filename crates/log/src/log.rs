@@ -13,6 +13,7 @@ use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, RecoveryReport};
+use crate::ring::Ring;
 use crate::segment::{BadRange, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_name, parse_name};
 use crate::storage::{File, Open, Storage};
 use crate::tail::Tail;
@@ -45,6 +46,8 @@ pub struct Log {
     /// Whether the mark of a clean shutdown is still there.
     pub(crate) marked_clean: bool,
     pub(crate) uses: u64,
+    /// The newest batches once more, for the readers of a shared log.
+    pub(crate) ring: Option<Arc<Ring>>,
 }
 
 /// What is known about the durability of a log.
@@ -198,6 +201,7 @@ impl Log {
             return Ok(());
         }
         self.cache.clear();
+        self.clear_ring();
         self.sync.generation += 1;
         if let Err(error) = self.truncate_files(offset, now_ms) {
             // Half of the files may be gone: only recovery can tell what is left.
@@ -256,6 +260,12 @@ impl Log {
         }
         self.storage.sync_dir(&self.dir)?;
         recovery::load_producers(self, now_ms)
+    }
+
+    pub(crate) fn clear_ring(&self) {
+        if let Some(ring) = &self.ring {
+            ring.clear();
+        }
     }
 
     /// Makes everything durable and marks the log as closed cleanly, so that opening it need not scan.
@@ -364,6 +374,7 @@ impl Log {
     pub(crate) fn go_offline(&mut self, reason: String) -> LogError {
         tracing::error!(dir = &*self.dir, reason, "the log goes offline");
         self.cache.clear();
+        self.clear_ring();
         self.note_sync_failed();
         self.offline = Some(reason.clone());
         LogError::Offline { dir: self.dir.to_string(), reason }

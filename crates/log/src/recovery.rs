@@ -68,6 +68,7 @@ pub(crate) fn open(
         offline: None,
         marked_clean: false,
         uses: 0,
+        ring: None,
     };
     let mut report = RecoveryReport::default();
     recover(&mut log, mark, &mut report, now_ms).map_err(|source| {

@@ -133,6 +133,7 @@ impl Log {
             self.bad.retain(|bad| bad.segment >= first);
         }
         self.cache.drop_before(self.start_offset);
+        self.clear_ring();
         self.epochs.forget_before(self.start_offset);
         Retention {
             segments: count,

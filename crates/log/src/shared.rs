@@ -16,6 +16,7 @@ use crate::error::{AppendError, LogError, ReadError};
 use crate::log::Log;
 use crate::read::{ReadPlan, ReadResult};
 use crate::recovery::RecoveryReport;
+use crate::ring::Ring;
 use crate::storage::Storage;
 use crate::tail::{Tail, Waiter};
 
@@ -51,6 +52,7 @@ pub struct SharedLog {
 struct Shared {
     log: Mutex<Log>,
     tail: Tail,
+    ring: Arc<Ring>,
 }
 
 impl Shared {
@@ -133,6 +135,7 @@ impl SharedLog {
             shared: self.shared.clone(),
             next_offset: offset,
             pieces: VecDeque::new(),
+            recent: VecDeque::new(),
             bytes: Bytes::new(),
         }
     }
@@ -156,9 +159,11 @@ impl SharedLog {
 }
 
 impl From<Log> for SharedLog {
-    fn from(log: Log) -> Self {
+    fn from(mut log: Log) -> Self {
         let tail = log.tail().clone();
-        Self { shared: Arc::new(Shared { log: Mutex::new(log), tail }) }
+        let ring = Arc::new(Ring::default());
+        log.ring = Some(ring.clone());
+        Self { shared: Arc::new(Shared { log: Mutex::new(log), tail, ring }) }
     }
 }
 
@@ -187,6 +192,8 @@ pub struct Reader {
     waiter: Waiter,
     next_offset: i64,
     pieces: VecDeque<Piece>,
+    /// Batches from the ring, to be given before `pieces`.
+    recent: VecDeque<Bytes>,
     bytes: Bytes,
 }
 
@@ -200,6 +207,7 @@ impl Reader {
     pub fn seek(&mut self, offset: i64) {
         self.next_offset = offset;
         self.pieces.clear();
+        self.recent.clear();
         self.bytes = Bytes::new();
     }
 
@@ -261,6 +269,10 @@ impl Reader {
             }
             // What is left now is a batch that the range cut off: it is read anew.
             self.bytes.advance(self.bytes.len());
+            if let Some(bytes) = self.recent.pop_front() {
+                self.bytes = bytes;
+                continue;
+            }
             match self.pieces.pop_front() {
                 None => return Ok(None),
                 Some(Piece::Memory(bytes)) => self.bytes = bytes,
@@ -277,6 +289,9 @@ impl Reader {
 
     /// Gets more bytes; whether there were any.
     fn fill(&mut self, visible: i64) -> Result<bool, ReadError> {
+        if self.pieces.is_empty() && self.shared.ring.read(self.next_offset, visible, &mut self.recent) {
+            return Ok(true);
+        }
         let plan = self.shared.lock_soon().plan_read(self.next_offset, READ_BYTES, visible, true)?;
         let result = match plan {
             ReadPlan::Ready(result) => result,
