@@ -23,6 +23,9 @@ use crate::cluster::Cluster;
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
+/// What the arrays of one request may take in memory: some are thirty times smaller on the wire. Hundreds of thousands
+/// of partitions fit.
+const DECODED_BYTES_MAX: usize = 64 << 20;
 /// Pieces handed to one vectored write; the kernel takes 1024 at most.
 const WRITE_PIECES_MAX: usize = 64;
 
@@ -151,7 +154,7 @@ impl<T: Transport> Connection<T> {
     }
 
     async fn start(&mut self, frame: Bytes) -> Result<(), Closed> {
-        let mut input = Decoder::new(frame.clone());
+        let mut input = Decoder::with_memory_max(frame.clone(), DECODED_BYTES_MAX);
         let header = RequestHeader::decode(&mut input).map_err(|error| Closed::Peer(error.to_string()))?;
         let api = header.api_key;
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");

@@ -58,7 +58,7 @@ fn impossible_frames_are_refused() {
     let broker = broker();
     let address = broker.addresses()[0];
     let mut bystander = Raw::connect(address);
-    for (what, bytes) in hostile::refused().into_iter().chain(hostile::bombs()) {
+    for (what, bytes) in hostile::refused().into_iter().chain(hostile::bombs()).chain([hostile::swollen()]) {
         let mut connection = Raw::connect(address);
         connection.send(&bytes);
         match connection.hear() {

@@ -170,3 +170,11 @@ pub(crate) fn bombs() -> Vec<(String, Vec<u8>)> {
         .map(|codec| (format!("{codec:?} bomb"), framed(12, &produce_request("orders", -1, &bomb(codec)))))
         .collect()
 }
+
+/// 20 MB of empty names: half a gigabyte of them in memory.
+pub(crate) fn swollen() -> (String, Vec<u8>) {
+    let mut many = head(ApiKey::DescribeGroups.code(), 0, false);
+    many.extend(10_000_000_i32.to_be_bytes());
+    many.resize(many.len() + 20_000_000, 0);
+    ("ten million empty names".into(), sized(&many))
+}

@@ -113,7 +113,7 @@ pub(crate) fn sized(body: &[u8]) -> Vec<u8> {
 
 pub(crate) fn produce_request(topic: &str, acks: i16, batch: &[u8]) -> ProduceRequest {
     let records = Some(Chain::from(Bytes::copy_from_slice(batch)));
-    let partition_data = vec![PartitionProduceData { index: 0, records, ..Default::default() }];
+    let partition_data = vec![PartitionProduceData { index: 0, records }];
     let topic_data = vec![TopicProduceData { name: topic.into(), partition_data, ..Default::default() }];
     ProduceRequest { acks, timeout_ms: 10_000, topic_data, ..Default::default() }
 }
