@@ -153,7 +153,7 @@ impl History {
         let seen = self.log(&mut found);
         self.check_fates(&seen, &mut found);
         self.check_readers(&mut found);
-        self.check_order(&seen, &mut found);
+        Self::check_order(&seen, &mut found);
         found
     }
 
@@ -237,7 +237,7 @@ impl History {
     }
 
     /// What a producer sent to a partition stands there in that order. `seen` is sorted in the order of sending.
-    fn check_order(&self, seen: &BTreeMap<Value, i64>, found: &mut Vec<Anomaly>) {
+    fn check_order(seen: &BTreeMap<Value, i64>, found: &mut Vec<Anomaly>) {
         let mut last: Option<(Value, i64)> = None;
         for (value, offset) in seen {
             if let Some((earlier, before)) = last

@@ -26,7 +26,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config() -> Config {
         let mut config = Config::new("node-1:9092,node-2:9092");
         config.request_timeout = Duration::from_secs(2);
         config.connect_timeout = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(crate) async fn produce(world: World, id: u32, mut rng: fastrand::Rng) {
 
 async fn live(world: &World, id: u32, count: u32, crashes: bool, rng: &mut fastrand::Rng) {
     let options = &world.options;
-    let mut config = world.config();
+    let mut config = World::config();
     config.compression = options.compression;
     config.linger = options.linger;
     config.batch_bytes_max = options.batch_bytes_max;

@@ -33,8 +33,9 @@ pub(crate) async fn read(
 }
 
 async fn live(world: &World, reader: Reader, polls: u32, rng: &mut fastrand::Rng) {
-    let mut config = world.config();
-    config.fetch_wait_max = Duration::from_millis(rng.u64(0..500));
+    let mut config = World::config();
+    // Not 0: fetches that wait for nothing, over a network without latency, leave no time to pass.
+    config.fetch_wait_max = Duration::from_millis(rng.u64(1..500));
     config.session_timeout = Duration::from_secs(3);
     config.heartbeat_interval = Duration::from_millis(300);
     config.auto_commit_interval = Duration::from_millis(200);

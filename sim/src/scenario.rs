@@ -89,26 +89,25 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
         hand.heal(&mut host).await
     };
     let healed: Result<(), String> = safety.await;
-    match healed {
-        Err(error) => stuck.push(format!("the broker does not start: {error}")),
-        Ok(()) => {
-            let deadline = Instant::now() + LIVENESS_MAX;
-            let all_sent = async { while producers.join_next().await.is_some_and(|done| done.is_ok()) {} };
-            if tokio::time::timeout_at(deadline, all_sent).await.is_err() || !producers.is_empty() {
-                stuck.push(format!("{} producers have records without a fate", producers.len()));
+    if let Err(error) = healed {
+        stuck.push(format!("the broker does not start: {error}"));
+    } else {
+        let deadline = Instant::now() + LIVENESS_MAX;
+        let all_sent = async { while producers.join_next().await.is_some_and(|done| done.is_ok()) {} };
+        if tokio::time::timeout_at(deadline, all_sent).await.is_err() || !producers.is_empty() {
+            stuck.push(format!("{} producers have records without a fate", producers.len()));
+        }
+        let deadline = Instant::now() + LIVENESS_MAX;
+        loop {
+            let behind = behind(&host, &options, &history.borrow(), &lives);
+            if behind.is_empty() {
+                break;
             }
-            let deadline = Instant::now() + LIVENESS_MAX;
-            loop {
-                let behind = behind(&host, &options, &history.borrow(), &lives);
-                if behind.is_empty() {
-                    break;
-                }
-                if Instant::now() >= deadline {
-                    stuck.extend(behind);
-                    break;
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
+            if Instant::now() >= deadline {
+                stuck.extend(behind);
+                break;
             }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
     for reader in lives.iter().filter_map(|life| life.get()) {

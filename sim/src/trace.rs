@@ -21,8 +21,11 @@ impl Trace {
     /// Adds an event.
     pub fn note(&self, what: Arguments<'_>) {
         let ms = self.started.elapsed().as_millis();
+        let line = format!("{:>4}.{:03} {what}", ms / 1000, ms % 1000);
+        // In the order of what client and broker say, for whoever listens to them.
+        tracing::info!(target: "sim", "{line}");
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push(format!("{:>4}.{:03} {what}", ms / 1000, ms % 1000));
+        lines.push(line);
     }
 
     /// Every line so far.

@@ -271,7 +271,8 @@ impl BrokerBuilder {
             }
             (None, _) => {
                 config.durability = Durability::Memory;
-                Arc::new(MemStorage::forgetful())
+                // Nobody crashes this disk: it need not remember what would be lost.
+                Arc::new(MemStorage::new())
             }
         };
         #[expect(clippy::disallowed_methods, reason = "without a seed, chance decides: production")]

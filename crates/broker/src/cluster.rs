@@ -508,12 +508,15 @@ impl Cluster {
             let value = Bytes::copy_from_slice(&next.to_be_bytes());
             let put = journal.put(self.clock.now_ms(), Bytes::from_static(LEADER_EPOCH_KEY), Some(value));
             if let Err(error) = put.and_then(|_| self.make_durable(&mut journal)) {
-                tracing::warn!(%error, "leader epochs are not kept");
+                // The nodes share one log: a leader without an epoch of its own does no harm, one that is forgotten
+                // at the next start does.
+                tracing::warn!(%error, "the leader moves within its epoch");
+                return partition.lead(node, false);
             }
             *end = next;
         }
         drop(end);
-        partition.lead(node);
+        partition.lead(node, true);
     }
 
     /// The node that coordinates a group.

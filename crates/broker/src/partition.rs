@@ -64,10 +64,10 @@ impl Partition {
         self.leader_epoch.load(Ordering::Acquire)
     }
 
-    /// Makes `node` the leader, in a new epoch; whoever waits for records here looks around.
-    pub(crate) fn lead(&self, node: i32) {
+    /// Makes `node` the leader, in a new epoch if there is one; whoever waits for records here looks around.
+    pub(crate) fn lead(&self, node: i32, new_epoch: bool) {
         if self.leader.swap(node, Ordering::AcqRel) != node {
-            self.leader_epoch.fetch_add(1, Ordering::AcqRel);
+            self.leader_epoch.fetch_add(i32::from(new_epoch), Ordering::AcqRel);
             self.tail.wake_all();
         }
     }

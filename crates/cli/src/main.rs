@@ -4,6 +4,11 @@
     clippy::disallowed_methods,
     reason = "a shell: it reads the clocks and the time of day that everything below takes as arguments"
 )]
+#![allow(
+    clippy::format_push_string,
+    clippy::format_collect,
+    reason = "what is printed once need not save a copy"
+)]
 
 mod bench;
 mod commands;

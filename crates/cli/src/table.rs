@@ -30,10 +30,9 @@ impl Table {
         let mut text = String::new();
         for row in 0..self.rows.len() {
             let mut line = String::new();
-            for column in 0..columns {
+            for (column, right) in right.iter().enumerate() {
                 let (cell, width) = (cell(row, column), width(column));
-                let padded =
-                    if right[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+                let padded = if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
                 line.push_str(&padded);
                 line.push_str("  ");
             }

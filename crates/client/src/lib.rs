@@ -43,6 +43,6 @@ pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::delivery::Delivery;
-pub use produce::partitioner::Partitioner;
+pub use produce::partitioner::{ChoosePartition, Partitioner};
 pub use producer::{Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};

@@ -7,12 +7,15 @@
 use std::io;
 
 use crate::segment::BadRange;
-use crate::storage::{Open, Storage, read_file, replace_file};
+use crate::storage::{File, Open, Storage, read_file, replace_file};
 
 /// Records below are deleted: the only file here whose loss would be noticed, so it is replaced durably.
 pub(crate) const START_OFFSET: &str = "log-start-offset";
 /// All below is known to be on disk: recovery starts at its segment.
 pub(crate) const RECOVERY_POINT: &str = "recovery-point";
+/// All below was on disk when this was written, which is not synced itself: after a power cut an older one is found, or
+/// none. Damage from there on is a torn tail, however sound the batches behind it look: nobody was promised them.
+pub(crate) const SYNCED: &str = "synced";
 /// Written by a clean close: nothing needs to be scanned.
 pub(crate) const CLEAN_SHUTDOWN: &str = "clean-shutdown";
 /// Left by a sync that failed. The kernel may hold bytes that it could not write and will not try to write again: the
@@ -77,7 +80,12 @@ pub(crate) fn store(storage: &dyn Storage, dir: &str, name: &str, body: &[u8]) -
 
 /// Overwrites a checkpoint in place, durable some day: for files whose loss costs time only.
 pub(crate) fn store_loosely(storage: &dyn Storage, dir: &str, name: &str, body: &[u8]) -> io::Result<()> {
-    storage.open(&format!("{dir}/{name}"), Open::Create)?.write_at(&encode(body), 0)
+    overwrite(&*storage.open(&format!("{dir}/{name}"), Open::Create)?, body)
+}
+
+/// As [`store_loosely`], in a file that is open.
+pub(crate) fn overwrite(file: &dyn File, body: &[u8]) -> io::Result<()> {
+    file.write_at(&encode(body), 0)
 }
 
 /// Numbers of a body, if it has exactly as many.

@@ -61,6 +61,8 @@ pub(crate) struct SyncState {
     pub(crate) generation: u64,
     /// The segment that `recovery-point` names.
     pub(crate) recovery_point: i64,
+    /// The file that tells the next opening what was synced.
+    pub(crate) note: Option<Arc<dyn File>>,
 }
 
 #[derive(Clone, Debug)]

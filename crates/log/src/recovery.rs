@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::cache::TailCache;
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::LogConfig;
+use crate::config::{LogConfig, Visible};
 use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::log::{Log, SyncState, remove_segment};
@@ -78,6 +78,11 @@ pub(crate) fn open(
     report.producers = log.producers.len();
     let end = log.end_offset();
     log.sync.synced_offset = end;
+    if log.config.visible == Visible::Synced
+        && let Err(error) = log.note_synced()
+    {
+        tracing::debug!(dir = &*log.dir, %error, "cannot note what is synced");
+    }
     log.tail = Tail::new(end, end);
     tracing::debug!(dir, ?report, "log opened");
     Ok((log, report))
@@ -210,21 +215,37 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
     let interval = log.config.index_interval_bytes;
     let write_again =
         !matches!(checkpoint::load(&*storage, &log.dir, checkpoint::SYNC_FAILED)?, Checkpoint::Unknown);
+    let synced = synced_before(log)?;
+    let bases: Vec<i64> = log.segments[first..].iter().map(|segment| segment.base_offset).collect();
+    let mut cut = false;
     let mut scans = Vec::new();
     for segment in &mut log.segments[first..] {
         segment.open_log(&*storage, &log.dir)?;
         let mut built = IndexBuilder::new(segment.base_offset, interval);
         let file = segment.log().clone();
-        let scanned = scan(&*file, segment.base_offset, segment.size, |header, at| built.note(header, at))?;
+        let base = segment.base_offset;
+        let mut scanned = scan(&*file, base, segment.size, |header, at| built.note(header, at))?;
         report.scanned_segments += 1;
         report.scanned_bytes += segment.size;
+        let torn = scanned.bad.iter().find(|bad| synced.is_some_and(|synced| bad.offset >= synced)).copied();
+        if let Some(torn) = torn {
+            built = IndexBuilder::new(base, interval);
+            scanned = scan(&*file, base, torn.position, |header, at| built.note(header, at))?;
+        }
+        let next_offset = scanned.next_offset;
         scans.push((scanned, built));
+        let gap = synced.is_some_and(|synced| next_offset >= synced)
+            && bases.get(scans.len()).is_some_and(|base| *base > next_offset);
+        if torn.is_some() || gap {
+            cut = true;
+            break;
+        }
     }
     // What follows the last segment with a sound batch is not worth keeping.
     let live = scans.iter().rposition(|(scanned, _)| scanned.end > 0 || !scanned.bad.is_empty());
     let mut keep = first + live.unwrap_or(0) + 1;
     let end = scans[keep - 1 - first].0.next_offset;
-    if log.segments.get(keep).is_some_and(|next| next.base_offset == end) {
+    if !cut && log.segments.get(keep).is_some_and(|next| next.base_offset == end) {
         // An empty segment that was just started.
         keep += 1;
     }
@@ -264,6 +285,19 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
         tracing::warn!(dir = &*log.dir, bytes = report.truncated_bytes, "a torn tail was cut off");
     }
     log.store_recovery_point(log.active().base_offset, false)
+}
+
+/// From where on damage is a torn tail and not worth setting anything aside: what stands behind it was promised to
+/// nobody. `None` for logs that show what is not synced.
+fn synced_before(log: &Log) -> io::Result<Option<i64>> {
+    if log.config.visible != Visible::Synced {
+        return Ok(None);
+    }
+    Ok(match checkpoint::load(&*log.storage, &log.dir, checkpoint::SYNCED)? {
+        Checkpoint::Body(body) => Some(checkpoint::numbers::<1>(&body).map_or(0, |[synced]| synced)),
+        Checkpoint::Unknown => Some(0),
+        Checkpoint::Newer(_) => None,
+    })
 }
 
 /// Writes a file's own bytes over it, so that the next sync has something to write.

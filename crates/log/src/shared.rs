@@ -1,7 +1,7 @@
 //! A log shared by the threads of one process: one appends, others read at the tail or catch up.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ use crate::tail::{Tail, Waiter};
 
 /// How much a reader takes at a time.
 const READ_BYTES: usize = 256 * 1024;
+
+/// Looks at a busy lock before sleeping for it: some ten microseconds.
+const LOCK_SPINS: u32 = 500;
 
 /// A handle to a log; clones are handles to the same one.
 ///
@@ -55,6 +58,19 @@ impl Shared {
         // A panic under the lock is a bug of ours; what it left is in the files, and checked when they are opened.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The lock of appends and of reads at the tail: it is free again after a write into the page cache, long before a
+    /// thread that went to sleep for it would be awake.
+    fn lock_soon(&self) -> MutexGuard<'_, Log> {
+        for _ in 0..LOCK_SPINS {
+            match self.log.try_lock() {
+                Ok(log) => return log,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        self.lock()
+    }
 }
 
 impl SharedLog {
@@ -76,7 +92,7 @@ impl SharedLog {
         batches: BytesMut,
         options: AppendOptions,
     ) -> Result<Appended, AppendError> {
-        self.shared.lock().append(now_ms, batches, options)
+        self.shared.lock_soon().append(now_ms, batches, options)
     }
 
     /// Appends a batch made in this process; its bytes are not checked again.
@@ -261,7 +277,7 @@ impl Reader {
 
     /// Gets more bytes; whether there were any.
     fn fill(&mut self, visible: i64) -> Result<bool, ReadError> {
-        let plan = self.shared.lock().plan_read(self.next_offset, READ_BYTES, visible, true)?;
+        let plan = self.shared.lock_soon().plan_read(self.next_offset, READ_BYTES, visible, true)?;
         let result = match plan {
             ReadPlan::Ready(result) => result,
             ReadPlan::Cold(cold) => match cold.run() {

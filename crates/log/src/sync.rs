@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::checkpoint;
 use crate::config::Visible;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::storage::{File, Storage};
+use crate::storage::{File, Open, Storage};
 
 /// What has to be synced for the log to be durable up to [`PendingSync::target`]. Owns all it needs.
 #[derive(Debug)]
@@ -107,6 +108,10 @@ impl Log {
         self.sync.older.retain(|older| older.change > synced.dir_changes);
         if self.config.visible == Visible::Synced {
             self.tail.advance_visible(self.sync.synced_offset);
+            // If this is lost, recovery cuts off more of what nobody was promised, and sets aside less.
+            if let Err(error) = self.note_synced() {
+                tracing::debug!(dir = &*self.dir, %error, "cannot note what is synced");
+            }
         }
         self.advance_recovery_point();
         Ok(self.sync.synced_offset)
@@ -118,6 +123,18 @@ impl Log {
         match self.pending_sync() {
             Some(pending) => self.sync_done(pending.run()),
             None => Ok(self.sync.synced_offset),
+        }
+    }
+
+    pub(crate) fn note_synced(&mut self) -> io::Result<()> {
+        let body = checkpoint::body(&[self.sync.synced_offset]);
+        if self.sync.note.is_none() {
+            let path = self.path(checkpoint::SYNCED);
+            self.sync.note = Some(self.storage.open(&path, Open::Create)?);
+        }
+        match &self.sync.note {
+            Some(file) => checkpoint::overwrite(&**file, &body),
+            None => Ok(()),
         }
     }
 

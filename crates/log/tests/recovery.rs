@@ -4,7 +4,7 @@ mod common;
 
 use common::{DIR, NOW, append, batch, log_files, open, produced, records, small, sync, values};
 use ottla_log::storage::mem::MemStorage;
-use ottla_log::{AppendError, AppendOptions, Log, LogConfig, LogError, ReadError};
+use ottla_log::{AppendError, AppendOptions, Log, LogConfig, LogError, ReadError, Visible};
 
 const ONE_SEGMENT: &str = "orders-0/00000000000000000000.log";
 
@@ -86,6 +86,36 @@ fn the_last_write_torn_at_any_byte_is_cut_off_whole() {
             assert_eq!((report.truncated_bytes, log.end_offset()), (0, survived + 1));
         }
     }
+}
+
+#[test]
+fn damage_behind_what_was_synced_is_a_torn_tail_even_with_sound_batches_behind_it() {
+    let config = LogConfig { visible: Visible::Synced, ..LogConfig::default() };
+    let disk = MemStorage::new();
+    let mut log = filled(&disk, &config, 5);
+    sync(&mut log);
+    for n in 5..10 {
+        append(&mut log, &numbered(n)).expect("appended");
+    }
+    drop(log);
+    let whole = disk.contents(ONE_SEGMENT).expect("there");
+    let one = whole.len() / 10;
+    let damage = |batch: usize| {
+        let mut bad = whole.clone();
+        bad[batch * one + 65] ^= 0xa5;
+        disk.set_contents(ONE_SEGMENT, &bad);
+    };
+    // Of what was synced, one batch is damaged: that is no torn write, and the rest was promised to somebody.
+    damage(2);
+    let before = disk.fork();
+    let (log, report) = open(&before, &config);
+    assert_eq!((log.end_offset(), report.quarantined.len(), report.truncated_bytes), (10, 1, 0));
+    // A power cut kept a later sector of the tail and lost an earlier one (simulation seed 1942).
+    damage(7);
+    let (mut log, report) = open(&disk, &config);
+    assert_eq!((log.end_offset(), report.quarantined.len()), (7, 0));
+    assert_eq!(report.truncated_bytes, 3 * one as u64);
+    assert_eq!(values(&mut log), (0..7).map(numbered).collect::<Vec<_>>());
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn wait_until(due: Instant) {
             return;
         }
         if left > SPIN {
-            std::thread::sleep(left - SPIN);
+            std::thread::sleep(left.saturating_sub(SPIN));
         } else {
             std::hint::spin_loop();
         }

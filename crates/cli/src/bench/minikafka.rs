@@ -144,9 +144,9 @@ fn experiment(
         let reader = scope.spawn(|| {
             let mut seen = [0i64; MESSAGES];
             ready.store(true, Ordering::Release);
-            for expected in 0..MESSAGES {
+            for (expected, seen) in seen.iter_mut().enumerate() {
                 let number = read()?;
-                seen[expected] = elapsed();
+                *seen = elapsed();
                 if usize::from(number) != expected {
                     return Err(Failure::failed(format!(
                         "message {number} came where {expected} was expected"
@@ -309,7 +309,7 @@ fn read_each(log: &SharedLog, offsets: &[i64]) -> Result<Vec<Duration>, Failure>
         reader.seek(*offset);
         let batch = reader.try_next().map_err(log_failed)?;
         times.push(started.elapsed());
-        if !batch.is_some_and(|batch| batch.header.last_offset() >= *offset) {
+        if batch.is_none_or(|batch| batch.header.last_offset() < *offset) {
             return Err(Failure::failed(format!("log: offset {offset} is not there")));
         }
     }

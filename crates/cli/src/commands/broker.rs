@@ -17,7 +17,7 @@ use crate::topic_spec::TopicSpec;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The data directory; made if it is not there. Not needed with --durability memory
-    #[arg(long, value_name = "DIR", required_unless_present = "in_memory", env = "OTTLA_DATA")]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where the first node listens; each further one on the next port, or with port 0 on any that is free
     #[arg(long, default_value = "127.0.0.1:9092", value_name = "HOST:PORT", value_parser = parse_listen)]
@@ -31,9 +31,6 @@ pub(crate) struct Args {
     /// What an acknowledgement means: on disk, in the system's page cache, or in memory only [default: disk]
     #[arg(long, value_name = "disk|os|memory")]
     durability: Option<Durability>,
-    /// Short for --durability memory
-    #[arg(long, conflicts_with_all = ["data", "durability"])]
-    in_memory: bool,
     /// A topic to create at the start if it is missing; may be repeated
     #[arg(long, value_name = "NAME[:PARTITIONS]")]
     topic: Vec<TopicSpec>,
@@ -64,8 +61,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(durability) = args.durability {
         config.durability = durability;
     }
-    if args.in_memory {
-        config.durability = Durability::Memory;
+    if args.data.is_none() && config.durability != Durability::Memory {
+        return Err(Failure::usage(
+            "--data DIR is missing: say where to keep the data, or --durability memory",
+        ));
     }
     warn_of_strangers(args);
     let mut builder = match args.threads {

@@ -66,6 +66,7 @@ pub(crate) struct Filter {
     text: Vec<u8>,
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
 fn parse_filter(text: &str) -> Result<Filter, String> {
     let (key, value, text) = match text.split_once('=') {
         Some(("key", text)) => (true, false, text),

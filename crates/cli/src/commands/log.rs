@@ -27,6 +27,8 @@ const LINE_BYTES_MAX: usize = (1 << 20) - 1024;
 const READ_BYTES: usize = 256 << 10;
 /// How long `--follow` waits between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What marks a data directory.
+const LOCK_NAME: &str = ".lock";
 /// The most that a batch may inflate to.
 const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
@@ -89,6 +91,9 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
     let name = name.ok_or_else(|| Failure::usage(format!("{} names no directory", args.dir.display())))?;
     std::fs::create_dir_all(&args.dir).map_err(|error| Failure::file(&args.dir, &error))?;
     let _lock = fs::lock(&args.dir).map_err(|error| Failure::failed(error.to_string()))?;
+    // A directory inside a broker's data directory is the broker's.
+    let broker_lock = root.join(LOCK_NAME).exists().then(|| fs::lock(root)).transpose();
+    let _broker_lock = broker_lock.map_err(|error| Failure::failed(error.to_string()))?;
     let storage = FsStorage::new(root).map_err(|error| Failure::file(root, &error))?;
     let failed =
         |error: &dyn std::fmt::Display| Failure::failed(format!("log {}: {error}", args.dir.display()));

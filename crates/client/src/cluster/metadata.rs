@@ -64,7 +64,9 @@ impl Layout {
                 && let Some(old) = old
             {
                 partitions.clone_from(&old.partitions);
-                partitions.iter_mut().for_each(|partition| partition.leader = None);
+                for partition in &mut partitions {
+                    partition.leader = None;
+                }
             }
             let layout =
                 TopicLayout { error: topic.error_code, id: topic.topic_id, partitions: Arc::new(partitions) };

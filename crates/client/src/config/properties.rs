@@ -123,7 +123,7 @@ pub const PROPERTIES: &[Property] = &[
         "host[:port],...",
         "Brokers to ask for the cluster's layout, tried in turn.",
         |c, v| {
-            c.bootstrap_servers = v.to_owned();
+            v.clone_into(&mut c.bootstrap_servers);
             Ok(())
         }
     ),
@@ -150,7 +150,7 @@ pub const PROPERTIES: &[Property] = &[
         "text",
         "Name of this client in the broker's logs and quotas.",
         |c, v| {
-            c.client_id = v.to_owned();
+            v.clone_into(&mut c.client_id);
             Ok(())
         }
     ),

@@ -103,6 +103,7 @@ impl Cursor {
     }
 
     /// Takes in an answer to a fetch from `asked`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answer, taken apart by its only caller")]
     pub(crate) fn on_answer(
         &mut self,
         asked: i64,

@@ -64,7 +64,6 @@ async fn ask(
                 partition_index: partition,
                 current_leader_epoch: -1,
                 timestamp,
-                ..Default::default()
             }],
         }],
         ..Default::default()

@@ -118,6 +118,11 @@ struct Member {
     told: mpsc::UnboundedReceiver<Told>,
 }
 
+/// What to do when the committed offsets could not be had: join again if that may help.
+fn give_up_generation(error: Error) -> Result<Ended, Error> {
+    if error.is_retriable() { Ok(Ended::Rebalance) } else { Err(error) }
+}
+
 /// Why a generation ended.
 #[derive(Debug)]
 enum Ended {
@@ -134,7 +139,7 @@ impl Member {
                 Ok(partitions) => {
                     let ended = match self.begin(partitions.clone()).await {
                         Ok(()) => self.keep_alive().await,
-                        Err(error) => self.give_up_generation(error),
+                        Err(error) => give_up_generation(error),
                     };
                     match ended {
                         Ok(ended) => self.end(partitions, ended).await,
@@ -249,7 +254,7 @@ impl Member {
             .into_iter()
             .map(|(member_id, partitions)| {
                 let assignment = encode_assignment(&partitions)?;
-                Ok(SyncGroupRequestAssignment { member_id, assignment, ..Default::default() })
+                Ok(SyncGroupRequestAssignment { member_id, assignment })
             })
             .collect()
     }
@@ -261,11 +266,6 @@ impl Member {
         self.shared.replace_assignment(&starts);
         self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));
         Ok(())
-    }
-
-    /// What to do when the committed offsets could not be had: join again if that may help.
-    fn give_up_generation(&self, error: Error) -> Result<Ended, Error> {
-        if error.is_retriable() { Ok(Ended::Rebalance) } else { Err(error) }
     }
 
     /// Heartbeats until the generation ends.

@@ -66,7 +66,6 @@ pub(crate) async fn commit_offsets(
                 committed_offset: *offset,
                 committed_leader_epoch: -1,
                 committed_metadata: Some(String::new()),
-                ..Default::default()
             };
             match request.topics.iter_mut().find(|topic| topic.name == *at.topic) {
                 Some(topic) => topic.partitions.push(partition),

@@ -1,5 +1,7 @@
 //! Producing: records into batches in the caller's thread, batches into requests in the engine's.
 
+mod answers;
+mod batch;
 pub(crate) mod delivery;
 pub(crate) mod idempotence;
 pub(crate) mod partitioner;

@@ -16,8 +16,11 @@ pub enum Partitioner {
     /// Any partition, per record.
     Random,
     /// The user's own: key and partition count in, partition out; `None` declines, and the record fails.
-    Custom(Arc<dyn Fn(Option<&[u8]>, u32) -> Option<u32> + Send + Sync>),
+    Custom(ChoosePartition),
 }
+
+/// A partitioner of the user's own: key and partition count in, partition out.
+pub type ChoosePartition = Arc<dyn Fn(Option<&[u8]>, u32) -> Option<u32> + Send + Sync>;
 
 impl fmt::Debug for Partitioner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -266,7 +266,15 @@ impl Queue {
                 BatchBuilder::reusing(buffer)
             }
             Some(_) => return Err(Refused::Full),
-            None => BatchBuilder::new(),
+            None => {
+                let mut builder = BatchBuilder::new();
+                // As large as the one before, at once: growing there would copy and fault in twice the bytes.
+                let growth = builder.growth_for(state.expected_bytes);
+                if state.expected_bytes >= SPARE_BYTES_MIN && queues.budget.try_reserve(growth, how) {
+                    builder.make_room(state.expected_bytes);
+                }
+                builder
+            }
         };
         let completion = Completion::new(self.topic.clone(), self.partition);
         queues.unsettled.fetch_add(1, Ordering::AcqRel);

@@ -1,7 +1,7 @@
 //! The engine's half of producing: takes batches out of the queues, seals them, sends them to their leaders, and
 //! decides what each answer means.
 //!
-//! Batching adapts (DESIGN §3.4): while nothing is in flight to a leader, what is queued goes at once; while something
+//! Batching adapts (Nagle's idea, at the layer that knows the batches): while nothing is in flight to a leader, what is queued goes at once; while something
 //! is, records collect until the answer comes, a batch is full, or `linger.ms` has passed.
 
 use std::collections::VecDeque;
@@ -13,22 +13,21 @@ use std::time::Duration;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::produce::{
-    PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData,
+    PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
-use ottla_wire::{Compression, Seal, Sealed};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Produce;
-use super::delivery::{Completion, Outcome};
+use super::batch::{Batch, Partition, seal};
 use super::idempotence::{Numbering, ProducerId};
-use super::queue::{OpenBatch, Queue};
+use super::queue::Queue;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::Acks;
-use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
+use crate::error::{Error, ProduceErrorKind};
 use crate::net::connection::Connection;
 
 /// Version 13 names topics by id; names work with every broker.
@@ -38,47 +37,17 @@ const ADAPTIVE_LINGER: Duration = Duration::from_millis(5);
 /// How often overdue batches are looked for.
 const EXPIRY_EVERY: Duration = Duration::from_millis(100);
 
-/// A sealed batch until it is settled.
-#[derive(Debug)]
-struct Batch {
-    sealed: Sealed,
-    completion: Arc<Completion>,
-    created: Instant,
-    memory: usize,
-    /// Its place among the partition's batches.
-    order: u64,
-    attempts: u32,
-    /// Whether it may be in the log although nothing says so.
-    possibly_written: bool,
-    last_problem: String,
-}
-
-/// A partition that has, or had, something to send.
-#[derive(Debug)]
-struct Partition {
-    queue: Arc<Queue>,
-    /// Sealed batches that must go again, in order, before anything new.
-    retry: VecDeque<Batch>,
-    in_flight: usize,
-    /// The node that has what is in flight.
-    sent_to: i32,
-    next_order: u64,
-    numbering: Numbering,
-    blocked_until: Option<Instant>,
-    active: bool,
-}
-
 /// What a leader's connection carries.
 #[derive(Debug, Default)]
-struct Leader {
-    connection: Option<Rc<Connection>>,
-    in_flight: usize,
+pub(super) struct Leader {
+    pub(super) connection: Option<Rc<Connection>>,
+    pub(super) in_flight: usize,
 }
 
 #[derive(Debug)]
-struct InFlight {
-    node: i32,
-    batches: Vec<(usize, Batch)>,
+pub(super) struct InFlight {
+    pub(super) node: i32,
+    pub(super) batches: Vec<(usize, Batch)>,
 }
 
 enum Event {
@@ -88,15 +57,15 @@ enum Event {
 
 /// The task that sends.
 pub(crate) struct Sender {
-    cluster: Rc<Cluster>,
-    produce: Arc<Produce>,
-    partitions: Vec<Partition>,
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) produce: Arc<Produce>,
+    pub(super) partitions: Vec<Partition>,
     /// Where each queue's partition stands in `partitions`.
     index: FxHashMap<(Arc<str>, i32), usize>,
-    leaders: FxHashMap<i32, Leader>,
-    requests: FxHashMap<u64, InFlight>,
+    pub(super) leaders: FxHashMap<i32, Leader>,
+    pub(super) requests: FxHashMap<u64, InFlight>,
     next_request: u64,
-    producer_id: Option<ProducerId>,
+    pub(super) producer_id: Option<ProducerId>,
     asking_producer_id: bool,
     producer_id_at: Option<Instant>,
     events_in: mpsc::UnboundedSender<Event>,
@@ -305,11 +274,8 @@ impl Sender {
         for (at, batch) in &mut batches {
             batch.attempts += 1;
             let Queue { topic, partition, .. } = &*self.partitions[*at].queue;
-            let data = PartitionProduceData {
-                index: *partition,
-                records: Some(batch.sealed.chain().clone()),
-                ..Default::default()
-            };
+            let data =
+                PartitionProduceData { index: *partition, records: Some(batch.sealed.chain().clone()) };
             match request.topic_data.iter_mut().find(|entry| *entry.name == **topic) {
                 Some(entry) => entry.partition_data.push(data),
                 None => request.topic_data.push(TopicProduceData {
@@ -375,199 +341,6 @@ impl Sender {
                 }
             }
         }
-    }
-
-    fn on_answer(
-        &mut self,
-        request: u64,
-        result: Result<ProduceResponse, Error>,
-        connection: Option<Rc<Connection>>,
-    ) {
-        let Some(InFlight { node, batches }) = self.requests.remove(&request) else { return };
-        let leader = self.leaders.entry(node).or_default();
-        leader.in_flight -= 1;
-        if connection.is_some() {
-            leader.connection = connection;
-        }
-        let now = Instant::now();
-        let mut answers: FxHashMap<(&str, i32), &PartitionProduceResponse> = FxHashMap::default();
-        if let Ok(response) = &result {
-            for topic in &response.responses {
-                for partition in &topic.partition_responses {
-                    answers.insert((topic.name.as_str(), partition.index), partition);
-                }
-            }
-        }
-        for (at, batch) in batches {
-            self.partitions[at].in_flight -= 1;
-            let queue = self.partitions[at].queue.clone();
-            match (&result, answers.get(&(&*queue.topic, queue.partition))) {
-                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, answer, now),
-                (Ok(_), None) if self.produce.config.acks == Acks::None => {
-                    self.settle(batch, Outcome::Written { base_offset: -1 });
-                }
-                (Ok(_), None) => {
-                    self.on_trouble(
-                        at,
-                        batch,
-                        "the broker's answer leaves this partition out".into(),
-                        true,
-                        now,
-                    );
-                }
-                (Err(error), _) => {
-                    // Whatever was sent and not answered may have been written.
-                    let sent = !matches!(error, Error::Unreachable { .. });
-                    self.cluster.refresh();
-                    self.on_trouble(at, batch, error.to_string(), sent, now);
-                }
-            }
-        }
-    }
-
-    /// The table of what each error means (the introduction's "temporary", "stale metadata" and "permanent").
-    fn on_partition_answer(
-        &mut self,
-        at: usize,
-        batch: Batch,
-        answer: &PartitionProduceResponse,
-        now: Instant,
-    ) {
-        let code = answer.error_code;
-        match code {
-            // A duplicate was written by an earlier attempt whose answer was lost.
-            ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
-                self.partitions[at].numbering.acknowledged();
-                self.settle(batch, Outcome::Written { base_offset: answer.base_offset });
-            }
-            ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
-                let behind_another =
-                    self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
-                if !behind_another && self.partitions[at].in_flight == 0 {
-                    // The first in line is out of order: the broker has lost what it knew of us (KIP-360).
-                    self.renumber(at);
-                }
-                self.on_trouble(at, batch, code.to_string(), false, now);
-            }
-            code if code.is_retriable() => {
-                if code.needs_metadata_refresh() {
-                    let queue = &self.partitions[at].queue;
-                    self.cluster.forget_leader(&queue.topic, queue.partition);
-                }
-                let written =
-                    matches!(code, ErrorCode::RequestTimedOut | ErrorCode::NotEnoughReplicasAfterAppend);
-                self.on_trouble(at, batch, code.to_string(), written, now);
-            }
-            code => {
-                let detail =
-                    answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-                self.fail(at, batch, ProduceErrorKind::Broker { code, detail });
-            }
-        }
-    }
-
-    /// The batch goes again, unless its time is over.
-    fn on_trouble(
-        &mut self,
-        at: usize,
-        mut batch: Batch,
-        problem: String,
-        possibly_written: bool,
-        now: Instant,
-    ) {
-        tracing::debug!(topic = %self.partitions[at].queue.topic, partition = self.partitions[at].queue.partition,
-            problem, attempts = batch.attempts, "batch goes again");
-        batch.possibly_written |= possibly_written;
-        batch.last_problem = problem;
-        if now >= batch.created + self.produce.config.delivery_timeout {
-            self.time_out(at, batch);
-            return;
-        }
-        let config = &self.produce.config;
-        let doubled = config.retry_backoff.saturating_mul(1 << (batch.attempts - 1).min(16));
-        let pause = doubled.min(config.retry_backoff_max).mul_f64(0.8 + 0.4 * self.produce.random());
-        let partition = &mut self.partitions[at];
-        partition.blocked_until = Some(now + pause);
-        partition.active = true;
-        let place = partition.retry.partition_point(|other| other.order < batch.order);
-        partition.retry.insert(place, batch);
-    }
-
-    fn time_out(&mut self, at: usize, batch: Batch) {
-        let kind = ProduceErrorKind::TimedOut {
-            timeout_ms: self.produce.config.delivery_timeout.as_millis() as u64,
-            last: batch.last_problem.clone(),
-        };
-        self.fail(at, batch, kind);
-    }
-
-    /// Reports a batch as failed. Those behind it keep their numbers: they may be written as well, and under others
-    /// the broker would write them twice. If this one is missing there, the next is refused as out of order; that
-    /// it is not written is then certain, and the sequence starts anew.
-    fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
-        let persisted =
-            if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
-        let queue = &self.partitions[at].queue;
-        let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
-        tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
-        self.settle(batch, Outcome::Failed(Arc::new(error)));
-    }
-
-    /// Starts the partition's sequence anew under a higher epoch, the batches that wait included.
-    fn renumber(&mut self, at: usize) {
-        if self.producer_id.is_none() {
-            return;
-        }
-        let partition = &mut self.partitions[at];
-        if partition.numbering.bump().is_err() {
-            // 32767 epochs are used up: a fresh producer id starts at 0 again.
-            self.producer_id = None;
-            return;
-        }
-        for batch in &mut partition.retry {
-            let count = batch.sealed.header.record_count;
-            let (id, epoch, sequence) = partition.numbering.take(count);
-            batch.sealed = batch.sealed.reseal(id, epoch, sequence);
-        }
-    }
-
-    fn settle(&mut self, batch: Batch, outcome: Outcome) {
-        batch.completion.complete(outcome);
-        self.produce.queues.settle(batch.memory, batch.sealed.reclaim());
-    }
-
-    /// Fails what has waited too long, sent or not. Batches in flight are left to their answer or its timeout.
-    fn expire(&mut self, now: Instant) {
-        let timeout = self.produce.config.delivery_timeout;
-        for at in 0..self.partitions.len() {
-            if !self.partitions[at].active {
-                continue;
-            }
-            while let Some(batch) =
-                self.partitions[at].retry.pop_front_if(|batch| now >= batch.created + timeout)
-            {
-                self.time_out(at, batch);
-            }
-            let queue = self.partitions[at].queue.clone();
-            while queue.waiting().is_some_and(|waiting| waiting.age(now) >= timeout) {
-                let Some(open) = queue.take(true) else { break };
-                let known = self.cluster.topic(&queue.topic);
-                let last = match known.map(|layout| layout.error) {
-                    Some(code) if code != ErrorCode::None => code.to_string(),
-                    Some(_) => "the partition has no leader that can be reached".to_owned(),
-                    None => self.cluster.brokers.unreachable(timeout).to_string(),
-                };
-                let kind = ProduceErrorKind::TimedOut { timeout_ms: timeout.as_millis() as u64, last };
-                self.fail_unsent(&queue, open, kind);
-            }
-        }
-    }
-
-    fn fail_unsent(&self, queue: &Queue, open: OpenBatch, kind: ProduceErrorKind) {
-        let persisted = Persisted::NotWritten;
-        let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
-        open.completion.complete(Outcome::Failed(Arc::new(error)));
-        self.produce.queues.settle(open.builder.memory(), None);
     }
 
     /// Metadata has come: topics may have grown, partitions may have found a leader.
@@ -641,54 +414,6 @@ impl Sender {
 }
 
 const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
-
-/// Closes a batch: its number in the partition's sequence, codec, checksum.
-fn seal(
-    partition: &mut Partition,
-    open: OpenBatch,
-    config: &crate::config::Config,
-    producer_id: Option<ProducerId>,
-    produce: &Produce,
-) -> Option<Batch> {
-    let OpenBatch { builder, completion, created } = open;
-    let memory = builder.memory();
-    let mut seal =
-        Seal { compression: config.compression, level: config.compression_level, ..Seal::default() };
-    if let Some(id) = producer_id {
-        partition.numbering.adopt(id);
-        (seal.producer_id, seal.producer_epoch, seal.base_sequence) =
-            partition.numbering.take(builder.count() as i32);
-    }
-    let sealed = match builder.seal(&seal) {
-        Ok(sealed) => sealed,
-        Err(error) => {
-            // Only a level outside the codec's range comes here, and the configuration was checked.
-            let queue = &partition.queue;
-            let kind = ProduceErrorKind::Compress(error.to_string());
-            let persisted = Persisted::NotWritten;
-            let error =
-                ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
-            completion.complete(Outcome::Failed(Arc::new(error)));
-            produce.queues.settle(memory, None);
-            return None;
-        }
-    };
-    debug_assert!(
-        sealed.header.compression() == Ok(config.compression) || config.compression != Compression::None
-    );
-    let order = partition.next_order;
-    partition.next_order += 1;
-    Some(Batch {
-        sealed,
-        completion,
-        created,
-        memory,
-        order,
-        attempts: 0,
-        possibly_written: false,
-        last_problem: "it was never sent".into(),
-    })
-}
 
 fn earliest(wake_at: &mut Option<Instant>, at: Instant) {
     *wake_at = Some(wake_at.map_or(at, |other| other.min(at)));

@@ -1,0 +1,148 @@
+//! Bad input: the connection closes or an error code answers, nothing is written, and nobody else notices.
+
+mod common;
+#[path = "common/hostile.rs"]
+mod hostile;
+
+use common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, sized};
+use ottla_broker::{Broker, BrokerThread};
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
+use ottla_protocol::{ErrorCode, frame};
+use ottla_wire::{Compression, Seal};
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory")
+}
+
+fn appended(broker: &BrokerThread) -> i64 {
+    broker.cluster().offsets_of("orders", 0).expect("a partition").1
+}
+
+#[test]
+fn each_prefix_of_a_sound_request_closes_its_connection_and_no_other() {
+    let broker = broker();
+    let address = broker.addresses()[0];
+    let mut bystander = Raw::connect(address);
+    for (what, request) in hostile::sound() {
+        let body = &request[4..];
+        let mut answered = Vec::new();
+        for len in 0..body.len() {
+            // The size says what is there, and the message ends too early.
+            let mut connection = Raw::connect(address);
+            connection.send(&sized(&body[..len]));
+            match connection.hear() {
+                Heard::Closed => {}
+                Heard::Answer(answer) => {
+                    assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{what}, {len} bytes");
+                    answered.push(len);
+                }
+            }
+            // The size says more, and the rest never comes.
+            let mut connection = Raw::connect(address);
+            connection.send(&request[..4 + len]);
+            connection.finish();
+            assert!(matches!(connection.hear(), Heard::Closed), "{what}, {len} bytes and the end");
+        }
+        // ApiVersions is answered even where the body cannot be read; others have no prefix that says something.
+        assert!(answered.is_empty(), "{what}: prefixes of {answered:?} bytes were answered");
+        assert!(bystander.is_served(), "after the prefixes of {what}");
+        let mut connection = Raw::connect(address);
+        connection.send(&request);
+        assert!(matches!(connection.hear(), Heard::Answer(_)), "{what} as a whole is sound");
+    }
+}
+
+#[test]
+fn impossible_frames_are_refused() {
+    let broker = broker();
+    let address = broker.addresses()[0];
+    let mut bystander = Raw::connect(address);
+    for (what, bytes) in hostile::refused().into_iter().chain(hostile::bombs()) {
+        let mut connection = Raw::connect(address);
+        connection.send(&bytes);
+        match connection.hear() {
+            Heard::Closed => {}
+            Heard::Answer(answer) => assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{what}"),
+        }
+        assert!(bystander.is_served(), "after {what}");
+        assert_eq!(appended(&broker), 0, "after {what}");
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_a_corrupt_message() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let sound = batch(&[b"one", b"two"], &Seal::default());
+    for at in ottla_wire::batch::CRC_FROM..sound.len() {
+        let mut flipped = sound.clone();
+        flipped[at] ^= 0x10;
+        let answer = connection.produce("orders", -1, &flipped);
+        assert_ne!(answer.error_code, ErrorCode::None, "byte {at}");
+        if at >= ottla_wire::batch::HEADER_BYTES {
+            assert_eq!(answer.error_code, ErrorCode::CorruptMessage, "byte {at}");
+        }
+    }
+    assert_eq!(appended(&broker), 0);
+    assert_eq!(connection.produce("orders", -1, &sound).error_code, ErrorCode::None);
+    assert_eq!(appended(&broker), 2);
+}
+
+#[test]
+fn bombs_are_refused_with_every_codec() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for codec in Compression::ALL.into_iter().filter(|codec| *codec != Compression::None) {
+        let answer = connection.produce("orders", -1, &bomb(codec));
+        assert_eq!(answer.error_code, ErrorCode::InvalidRecord, "{codec:?}: {:?}", answer.error_message);
+    }
+    assert_eq!(appended(&broker), 0);
+}
+
+#[test]
+fn no_name_leads_out_of_the_data_directory() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let data = dir.path().join("a").join("b").join("data");
+    let broker = Broker::builder().data_dir(&data).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let long = "x".repeat(250);
+    for name in [hostile::EVIL_NAME, "..", ".", "", "a/b", "/etc", "a\0b", "a\\b", "é", &long] {
+        let metadata = connection.ask(12, &metadata_of(name)).expect("an answer");
+        assert_eq!(metadata.topics[0].error_code, ErrorCode::InvalidTopicException, "{name:?}");
+        let topics = vec![CreatableTopic {
+            name: name.into(),
+            num_partitions: 1,
+            replication_factor: 1,
+            ..Default::default()
+        }];
+        let request = CreateTopicsRequest { topics, timeout_ms: 1000, validate_only: false };
+        let created = connection.ask(7, &request).expect("an answer");
+        assert_eq!(created.topics[0].error_code, ErrorCode::InvalidTopicException, "{name:?}");
+    }
+    let outside = std::fs::read_dir(dir.path().join("a")).expect("a directory").count();
+    assert_eq!(outside, 1, "nothing beside the data directory's parent");
+    let beside = std::fs::read_dir(dir.path().join("a").join("b")).expect("a directory").count();
+    assert_eq!(beside, 1, "nothing beside the data directory");
+}
+
+#[test]
+fn an_unknown_version_of_api_versions_is_answered_in_version_0() {
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let mut request = framed(
+        4,
+        &ApiVersionsRequest { client_software_name: "story".into(), client_software_version: "1".into() },
+    );
+    for version in [5_i16, 99, i16::MAX] {
+        request[6..8].copy_from_slice(&version.to_be_bytes());
+        connection.send(&request);
+        let Heard::Answer(answer) = connection.hear() else { panic!("closed at version {version}") };
+        let (id, response) =
+            frame::decode_response::<ApiVersionsRequest>(answer, 0).expect("an answer in version 0");
+        assert_eq!((id, response.error_code), (CORRELATION_ID, ErrorCode::UnsupportedVersion));
+        let own = response.api_keys.iter().find(|api| api.api_key == 18).expect("its own entry");
+        assert_eq!((own.min_version, own.max_version), (0, 4));
+    }
+    assert!(connection.is_served(), "the connection goes on");
+}

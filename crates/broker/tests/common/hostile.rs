@@ -1,0 +1,172 @@
+//! Frames that no sound client sends.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use bytes::Bytes;
+use ottla_protocol::messages as m;
+use ottla_protocol::{ApiKey, Request};
+use ottla_wire::{Compression, Seal};
+
+use crate::common::{CORRELATION_ID, batch, bomb, framed, metadata_of, produce_request, sized};
+
+pub(crate) const EVIL_NAME: &str = "../../etc";
+
+/// The head of a request without a client id.
+pub(crate) fn head(api: i16, version: i16, flexible: bool) -> Vec<u8> {
+    let mut head = [&api.to_be_bytes()[..], &version.to_be_bytes(), &CORRELATION_ID.to_be_bytes()].concat();
+    head.extend((-1_i16).to_be_bytes());
+    if flexible {
+        head.push(0);
+    }
+    head
+}
+
+/// Sound requests, with every kind of field, in their lowest and highest versions.
+pub(crate) fn sound() -> Vec<(String, Vec<u8>)> {
+    in_versions(|(min, max)| vec![min, max])
+}
+
+/// The same in every version.
+pub(crate) fn sound_in_every_version() -> Vec<(String, Vec<u8>)> {
+    in_versions(|(min, max)| (min..=max).collect())
+}
+
+fn in_versions(versions: fn((i16, i16)) -> Vec<i16>) -> Vec<(String, Vec<u8>)> {
+    let mut all = All { frames: Vec::new(), versions };
+    let records = batch(&[b"one", b"two"], &Seal::default());
+    all.add((3, 12), &produce_request("orders", 1, &records));
+    all.add(
+        (0, 12),
+        &m::metadata::MetadataRequest { topics: metadata_of("orders").topics, ..Default::default() },
+    );
+    all.add(
+        (4, 12),
+        &m::fetch::FetchRequest {
+            max_wait_ms: 0,
+            min_bytes: 0,
+            max_bytes: 1 << 20,
+            topics: vec![m::fetch::FetchTopic {
+                topic: "orders".into(),
+                partitions: vec![m::fetch::FetchPartition {
+                    partition_max_bytes: 1 << 20,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        },
+    );
+    all.add(
+        (1, 10),
+        &m::list_offsets::ListOffsetsRequest {
+            replica_id: -1,
+            topics: vec![m::list_offsets::ListOffsetsTopic {
+                name: "orders".into(),
+                partitions: vec![m::list_offsets::ListOffsetsPartition {
+                    timestamp: -1,
+                    ..Default::default()
+                }],
+            }],
+            ..Default::default()
+        },
+    );
+    all.add(
+        (2, 7),
+        &m::create_topics::CreateTopicsRequest {
+            topics: vec![m::create_topics::CreatableTopic {
+                name: "orders".into(),
+                num_partitions: 1,
+                replication_factor: 1,
+                ..Default::default()
+            }],
+            timeout_ms: 1000,
+            validate_only: true,
+        },
+    );
+    all.add(
+        (2, 9),
+        &m::join_group::JoinGroupRequest {
+            group_id: "g".into(),
+            session_timeout_ms: 10_000,
+            member_id: "nobody".into(),
+            protocol_type: "consumer".into(),
+            protocols: vec![m::join_group::JoinGroupRequestProtocol {
+                name: "range".into(),
+                metadata: Bytes::from_static(b"meta"),
+            }],
+            ..Default::default()
+        },
+    );
+    all.add(
+        (0, 4),
+        &m::api_versions::ApiVersionsRequest {
+            client_software_name: "story".into(),
+            client_software_version: "1".into(),
+        },
+    );
+    all.frames
+}
+
+struct All {
+    frames: Vec<(String, Vec<u8>)>,
+    versions: fn((i16, i16)) -> Vec<i16>,
+}
+
+impl All {
+    fn add<R: Request>(&mut self, versions: (i16, i16), request: &R) {
+        for version in (self.versions)(versions) {
+            self.frames.push((format!("{} v{version}", R::KEY), framed(version, request)));
+        }
+    }
+}
+
+/// Frames that are refused: an error code answers, or the connection closes.
+pub(crate) fn refused() -> Vec<(String, Vec<u8>)> {
+    let mut all: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut add = |what: &str, frame: Vec<u8>| all.push((what.to_owned(), frame));
+    add("a frame of 2 GiB", [&i32::MAX.to_be_bytes()[..], b"\0\x03\0\x09"].concat());
+    add("a frame of -1 bytes", (-1_i32).to_be_bytes().to_vec());
+    add("an empty frame", sized(b""));
+    add("an unknown request", sized(&head(999, 0, false)));
+    add("a request with a negative key", sized(&head(-7, 0, false)));
+    add("a request that a broker sends", sized(&head(ApiKey::Vote.code(), 0, false)));
+    add("Metadata v99", sized(&head(3, 99, true)));
+    add("Metadata v-1", sized(&head(3, -1, false)));
+    add("HTTP", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n".to_vec());
+    for (api, version) in [(0_i16, 3_i16), (1, 4), (2, 1), (3, 1), (19, 2), (20, 1), (8, 2), (15, 0)] {
+        // Up to 20 bytes of fields before the first array; one of these places is where its length stands.
+        for before in 0..20 {
+            let mut body = head(api, version, false);
+            body.extend(vec![0; before]);
+            body.extend(i32::MAX.to_be_bytes());
+            body.extend([0; 8]);
+            add(&format!("api {api} v{version}, 2^31-1 after {before} bytes"), sized(&body));
+        }
+    }
+    for (api, version) in [(0_i16, 9_i16), (1, 12), (3, 12), (19, 7)] {
+        for before in 0..20 {
+            let mut body = head(api, version, true);
+            body.extend(vec![0; before]);
+            body.extend([0xff, 0xff, 0xff, 0xff, 0x0f]);
+            body.extend([0; 8]);
+            add(&format!("api {api} v{version}, 2^32-2 after {before} bytes"), sized(&body));
+        }
+    }
+    let mut wrong = batch(&[b"one"], &Seal::default());
+    let last = wrong.len() - 1;
+    wrong[last] ^= 1;
+    add("a wrong checksum", framed(12, &produce_request("orders", -1, &wrong)));
+    add("half a batch", framed(12, &produce_request("orders", -1, &wrong[..40])));
+    add("records of nothing", framed(12, &produce_request("orders", -1, b"")));
+    let sound = batch(&[b"one"], &Seal::default());
+    add("a topic outside", framed(12, &produce_request(EVIL_NAME, -1, &sound)));
+    add("metadata of a topic outside", framed(12, &metadata_of(EVIL_NAME)));
+    all
+}
+
+/// Produce requests with bombs, one of each codec.
+pub(crate) fn bombs() -> Vec<(String, Vec<u8>)> {
+    let codecs = Compression::ALL.into_iter().filter(|codec| *codec != Compression::None);
+    codecs
+        .map(|codec| (format!("{codec:?} bomb"), framed(12, &produce_request("orders", -1, &bomb(codec)))))
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! Fetch: long polls end when data comes or the time is over; sessions tell only what is new.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Raw, batch};
+use ottla_broker::Broker;
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
+use ottla_wire::Seal;
+
+fn fetch(max_wait: Duration, min_bytes: i32, offsets: &[i64]) -> FetchRequest {
+    let partitions = offsets.iter().zip(0..).map(|(offset, partition)| FetchPartition {
+        partition,
+        fetch_offset: *offset,
+        partition_max_bytes: 1 << 20,
+        ..Default::default()
+    });
+    FetchRequest {
+        replica_id: -1,
+        max_wait_ms: max_wait.as_millis() as i32,
+        min_bytes,
+        max_bytes: 1 << 20,
+        session_epoch: -1,
+        topics: vec![FetchTopic {
+            topic: "orders".into(),
+            partitions: partitions.collect(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_long_poll_is_answered_when_data_comes() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let address = broker.addresses()[0];
+    let reader = std::thread::spawn(move || {
+        Raw::connect(address).ask(12, &fetch(PATIENCE * 10, 1, &[0])).expect("an answer")
+    });
+    let records = batch(&[b"one"], &Seal::default());
+    let written = Raw::connect(address).produce("orders", -1, &records);
+    assert_eq!(written.error_code, ErrorCode::None);
+    // The socket's patience ends long before the poll's: an answer means that the data woke it.
+    let answer = reader.join().expect("no panic");
+    let part = &answer.responses[0].partitions[0];
+    let got = part.records.as_ref().expect("records").to_bytes().expect("in memory");
+    assert_eq!((part.high_watermark, got.len()), (1, records.len()));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the broker's long poll runs on the real clock here")]
+fn a_long_poll_without_enough_data_is_answered_when_its_time_is_over() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    connection.produce("orders", -1, &batch(&[b"one"], &Seal::default()));
+    for (min_bytes, offset, any) in [(1, 1, false), (1 << 20, 0, true)] {
+        let wait = Duration::from_millis(60);
+        let started = Instant::now();
+        let answer = connection.ask(12, &fetch(wait, min_bytes, &[offset])).expect("an answer");
+        assert!(started.elapsed() >= wait, "it was waited for {min_bytes} bytes");
+        let records = answer.responses[0].partitions[0].records.as_ref();
+        assert_eq!(records.is_some_and(|records| !records.is_empty()), any);
+    }
+    let answer = connection.ask(12, &fetch(PATIENCE * 10, 1, &[7])).expect("an answer at once");
+    assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::OffsetOutOfRange);
+}
+
+#[test]
+fn a_session_tells_what_is_new_and_remembers_what_is_wanted() {
+    let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let now = Duration::ZERO;
+    let opened = connection
+        .ask(12, &FetchRequest { session_epoch: 0, ..fetch(now, 0, &[0, 0, 0]) })
+        .expect("an answer");
+    assert_eq!((opened.error_code, opened.responses[0].partitions.len()), (ErrorCode::None, 3));
+    let session_id = opened.session_id;
+    assert_ne!(session_id, 0, "a session");
+    let again = |epoch: i32, topics: Vec<FetchTopic>| FetchRequest {
+        session_id,
+        session_epoch: epoch,
+        topics,
+        ..fetch(now, 0, &[])
+    };
+    let quiet = connection.ask(12, &again(1, Vec::new())).expect("an answer");
+    assert!(quiet.responses.is_empty(), "nothing is new: {:?}", quiet.responses);
+
+    connection.produce("orders", -1, &batch(&[b"one"], &Seal::default()));
+    let news = connection.ask(12, &again(2, Vec::new())).expect("an answer");
+    let parts = &news.responses[0].partitions;
+    assert_eq!((parts.len(), parts[0].partition_index, parts[0].high_watermark), (1, 0, 1));
+
+    let forget = ForgottenTopic { topic: "orders".into(), partitions: vec![0], ..Default::default() };
+    let request = FetchRequest { forgotten_topics_data: vec![forget], ..again(3, Vec::new()) };
+    let quiet = connection.ask(12, &request).expect("an answer");
+    assert!(quiet.responses.is_empty(), "partition 0 is not wanted any more");
+
+    let skipped = connection.ask(12, &again(9, Vec::new())).expect("an answer");
+    assert_eq!(skipped.error_code, ErrorCode::InvalidFetchSessionEpoch);
+    let unknown = FetchRequest { session_id: session_id + 1, ..again(1, Vec::new()) };
+    let unknown = connection.ask(12, &unknown).expect("an answer");
+    assert_eq!(unknown.error_code, ErrorCode::FetchSessionIdNotFound);
+}

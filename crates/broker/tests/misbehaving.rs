@@ -1,0 +1,165 @@
+//! The broker misbehaves on request, and the real client neither loses nor doubles anything.
+
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_protocol::{ApiKey, ErrorCode};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn broker(partitions: i32) -> BrokerThread {
+    Broker::builder().memory().nodes(2).topic("orders", partitions).spawn().expect("a broker in memory")
+}
+
+fn config(broker: &BrokerThread) -> Config {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.retry_backoff = Duration::from_millis(5);
+    config.reconnect_backoff = Duration::from_millis(5);
+    config
+}
+
+/// Sends `count` numbered records, doing `meanwhile(i)` before each, and checks that they stand where they were
+/// acknowledged, once each and in order.
+fn produce_all(broker: &BrokerThread, count: i32, mut meanwhile: impl FnMut(i32)) {
+    let producer = Producer::new(config(broker)).expect("a producer");
+    let mut deliveries = Vec::new();
+    for i in 0..count {
+        meanwhile(i);
+        let value = format!("{i}");
+        let record = Record::to("orders").partition(i % 2).value(&value);
+        deliveries.push(producer.enqueue_blocking(record).expect("taken"));
+        if i % 10 == 9 {
+            // A batch at least for every ten, so that there are many requests to go wrong.
+            producer.flush_blocking(PATIENCE).expect("in time");
+        }
+    }
+    for delivery in deliveries {
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+    }
+    let seen = read_all(broker, count as usize);
+    for partition in 0..2 {
+        let wanted: Vec<String> = (0..count).filter(|i| i % 2 == partition).map(|i| i.to_string()).collect();
+        assert_eq!(seen[partition as usize], wanted);
+        let end = broker.cluster().offsets_of("orders", partition).expect("a partition").1;
+        assert_eq!(end, wanted.len() as i64, "nothing twice");
+    }
+}
+
+fn read_all(broker: &BrokerThread, count: usize) -> [Vec<String>; 2] {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = Client::new(config(broker)).expect("a client");
+    let mut consumer = Consumer::of(&client);
+    let both = [0, 1].map(|partition| (TopicPartition::new("orders", partition), StartAt::Beginning));
+    runtime.block_on(consumer.assign(&both)).expect("assigned");
+    let mut seen = [Vec::new(), Vec::new()];
+    while seen.iter().map(Vec::len).sum::<usize>() < count {
+        match consumer.poll_blocking(PATIENCE).expect("a poll without error") {
+            Some(Polled::Records(batch)) => {
+                for record in batch.to_owned_records().expect("sound records") {
+                    let value = record.value.expect("a value");
+                    seen[batch.partition() as usize].push(String::from_utf8_lossy(&value).into_owned());
+                }
+            }
+            Some(_) => {}
+            None => panic!("{seen:?} after {PATIENCE:?}"),
+        }
+    }
+    seen
+}
+
+#[test]
+fn produce_requests_that_fail_wait_or_are_cut_lose_and_double_nothing() {
+    let faults = [
+        Fault::Fail(ErrorCode::NotLeaderOrFollower),
+        Fault::Fail(ErrorCode::RequestTimedOut),
+        Fault::Fail(ErrorCode::KafkaStorageError),
+        Fault::Fail(ErrorCode::UnknownTopicOrPartition),
+        Fault::Delay(Duration::from_millis(30)),
+        Fault::Cut,
+        Fault::CutAfter,
+    ];
+    for fault in faults {
+        let broker = broker(2);
+        produce_all(&broker, 200, |i| {
+            if i % 40 == 5 {
+                broker.cluster().intercept(ApiKey::Produce, None, 2, fault);
+            }
+        });
+    }
+}
+
+#[test]
+fn every_request_of_a_producer_may_meet_every_fault_once() {
+    for api in
+        [ApiKey::ApiVersions, ApiKey::Metadata, ApiKey::InitProducerId, ApiKey::ListOffsets, ApiKey::Fetch]
+    {
+        for fault in [Fault::Fail(ErrorCode::NotLeaderOrFollower), Fault::Cut, Fault::CutAfter] {
+            let broker = broker(2);
+            broker.cluster().intercept(api, None, 1, fault);
+            produce_all(&broker, 20, |_| {});
+        }
+    }
+}
+
+#[test]
+fn leaders_that_move_and_nodes_that_go_down_are_followed() {
+    let broker = broker(2);
+    let cluster = broker.cluster().clone();
+    produce_all(&broker, 400, |i| match i % 50 {
+        10 => assert!(cluster.set_leader("orders", 0, 2)),
+        20 => assert!(cluster.set_leader("orders", 0, 1)),
+        30 => assert!(cluster.take_down(1 + i / 50 % 2)),
+        40 => assert!(cluster.take_up(1 + i / 50 % 2)),
+        _ => {}
+    });
+}
+
+#[test]
+fn a_group_reads_on_when_its_coordinator_moves_and_nodes_go_down() {
+    let broker = broker(2);
+    let mut config = config(&broker);
+    config
+        .set_all([
+            ("group.id", "billing"),
+            ("auto.offset.reset", "earliest"),
+            ("heartbeat.interval.ms", "20"),
+            ("session.timeout.ms", "2000"),
+        ])
+        .expect("known properties");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let producer = Producer::new(config.clone()).expect("a producer");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    runtime.block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    let cluster = broker.cluster().clone();
+    let mut next = [0, 0];
+    for round in 0..8 {
+        for partition in 0..2 {
+            let record = Record::to("orders").partition(partition).value("v");
+            let delivery = producer.enqueue_blocking(record).expect("taken");
+            delivery.wait(PATIENCE).expect("in time").expect("written");
+        }
+        match round % 4 {
+            0 => assert!(cluster.set_coordinator("billing", 2)),
+            1 => assert!(cluster.take_down(2)),
+            2 => assert!(cluster.take_up(2)),
+            _ => assert!(cluster.set_coordinator("billing", 1)),
+        }
+        // At least once: a partition that changes hands may be read again from what was committed, never with a gap.
+        while next.iter().any(|next| *next <= round) {
+            match consumer.poll_blocking(PATIENCE) {
+                Ok(Some(Polled::Records(batch))) => {
+                    let at = &mut next[batch.partition() as usize];
+                    for record in &batch {
+                        let offset = record.expect("a sound record").offset as i32;
+                        assert!(offset <= *at, "a gap: {offset} after {at}");
+                        *at = (*at).max(offset + 1);
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("{next:?} in round {round} after {PATIENCE:?}"),
+                Err(error) => assert!(error.is_retriable(), "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a topic is told at its creation holds, and survives a restart.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Raw, batch, metadata_of};
+use ottla_broker::{Broker, BrokerThread, Clock};
+use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use ottla_protocol::{ErrorCode, Uuid};
+use ottla_wire::Seal;
+
+const NOW_MS: i64 = 1_700_000_000_000;
+
+fn create(connection: &mut Raw, name: &str, configs: &[(&str, &str)]) -> ErrorCode {
+    let configs = configs
+        .iter()
+        .map(|(name, value)| CreatableTopicConfig { name: (*name).into(), value: Some((*value).into()) });
+    let topic = CreatableTopic {
+        name: name.into(),
+        num_partitions: 1,
+        replication_factor: 1,
+        configs: configs.collect(),
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+    connection.ask(7, &request).expect("an answer").topics[0].error_code
+}
+
+fn delete(connection: &mut Raw, name: &str) -> ErrorCode {
+    let topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
+    let request = DeleteTopicsRequest { topics, timeout_ms: 1000, ..Default::default() };
+    connection.ask(6, &request).expect("an answer").responses[0].error_code
+}
+
+fn id_of(connection: &mut Raw, name: &str) -> Uuid {
+    connection.ask(12, &metadata_of(name)).expect("an answer").topics[0].topic_id
+}
+
+fn on(disk: &MemStorage, clock: &Arc<AtomicI64>) -> BrokerThread {
+    Broker::builder()
+        .storage(Arc::new(disk.clone()))
+        .clock(Clock::Fixed(clock.clone()))
+        .configure(|config| config.retention_check = Duration::from_millis(5))
+        .spawn()
+        .expect("a broker")
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a deadline for what the broker does in the background")]
+fn settings_of_a_topic_hold_across_a_restart() {
+    let (disk, clock) = (MemStorage::forgetful(), Arc::new(AtomicI64::new(NOW_MS)));
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let configs = [
+        ("max.message.bytes", "300"),
+        ("segment.bytes", "1024"),
+        ("retention.ms", "60000"),
+        ("message.timestamp.type", "LogAppendTime"),
+    ];
+    assert_eq!(create(&mut connection, "orders", &configs), ErrorCode::None);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::TopicAlreadyExists);
+    assert_eq!(create(&mut connection, "other", &[("retention.ms", "soon")]), ErrorCode::InvalidConfig);
+    assert_eq!(create(&mut connection, "other", &[("no.such.thing", "1")]), ErrorCode::InvalidConfig);
+    broker.stop();
+
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    clock.store(NOW_MS + 5, Ordering::Relaxed);
+    let answer = connection.produce("orders", -1, &batch(&[&[b'x'; 300]], &Seal::default()));
+    assert_eq!(answer.error_code, ErrorCode::MessageTooLarge);
+    for _ in 0..20 {
+        let answer = connection.produce("orders", -1, &batch(&[&[b'x'; 200]], &Seal::default()));
+        assert_eq!((answer.error_code, answer.log_append_time_ms), (ErrorCode::None, NOW_MS + 5));
+    }
+    let segments = disk
+        .paths()
+        .iter()
+        .filter(|path| path.starts_with("orders-0/") && path.rsplit('.').next() == Some("log"))
+        .count();
+    assert!(segments >= 5, "{segments} segments of 1024 bytes for 20 batches of 270");
+
+    clock.store(NOW_MS + 120_000, Ordering::Relaxed);
+    let deadline = Instant::now() + PATIENCE;
+    while broker.cluster().offsets_of("orders", 0).expect("a partition").0 < 10 {
+        assert!(Instant::now() < deadline, "retention.ms passed and nothing went");
+        std::thread::yield_now();
+    }
+    assert_eq!(broker.cluster().offsets_of("orders", 0).expect("a partition").1, 20);
+}
+
+#[test]
+fn a_topic_that_is_created_anew_is_another_one() {
+    let (disk, clock) = (MemStorage::forgetful(), Arc::new(AtomicI64::new(NOW_MS)));
+    let broker = on(&disk, &clock);
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None);
+    let first = id_of(&mut connection, "orders");
+    connection.produce("orders", -1, &batch(&[b"old"], &Seal::default()));
+    assert_eq!(delete(&mut connection, "orders"), ErrorCode::None);
+    assert_eq!(delete(&mut connection, "orders"), ErrorCode::UnknownTopicOrPartition);
+    assert_eq!(create(&mut connection, "orders", &[]), ErrorCode::None);
+    let second = id_of(&mut connection, "orders");
+    assert_ne!(first, second);
+    assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 0)), "nothing of the old one is left");
+    broker.stop();
+    let broker = on(&disk, &clock);
+    assert_eq!(id_of(&mut Raw::connect(broker.addresses()[0]), "orders"), second, "and it stays so");
+}

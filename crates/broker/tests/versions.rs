@@ -1,0 +1,91 @@
+//! A promise: what ApiVersions lists is answered, in every version, empty or not.
+
+mod common;
+#[path = "common/hostile.rs"]
+mod hostile;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{CORRELATION_ID, Heard, Raw};
+use ottla_broker::Broker;
+use ottla_protocol::messages as m;
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::{ApiKey, ErrorCode, Request};
+
+/// Asks `R` with nothing in it, in every version between these; answers that cannot be read are a failure.
+fn ask_empty<R: Request>(
+    connection: &mut Raw,
+    listed: &BTreeMap<i16, (i16, i16)>,
+    asked: &mut BTreeSet<i16>,
+) {
+    let (min, max) = listed.get(&R::KEY.code()).copied().expect("listed");
+    for version in min.max(*R::VERSIONS.start())..=max {
+        assert!(connection.ask(version, &R::default()).is_some(), "{} v{version} closes", R::KEY);
+    }
+    asked.insert(R::KEY.code());
+}
+
+#[test]
+fn every_listed_version_of_every_request_is_answered() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let hello =
+        ApiVersionsRequest { client_software_name: "story".into(), client_software_version: "1".into() };
+    let versions = connection.ask(4, &hello).expect("an answer");
+    assert_eq!(versions.error_code, ErrorCode::None);
+    let listed: BTreeMap<i16, (i16, i16)> =
+        versions.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
+    let mut asked = BTreeSet::new();
+    macro_rules! ask {
+        ($($module:ident::$request:ident),* $(,)?) => {
+            $(ask_empty::<m::$module::$request>(&mut connection, &listed, &mut asked);)*
+        };
+    }
+    ask!(
+        api_versions::ApiVersionsRequest,
+        create_partitions::CreatePartitionsRequest,
+        create_topics::CreateTopicsRequest,
+        delete_groups::DeleteGroupsRequest,
+        delete_records::DeleteRecordsRequest,
+        delete_topics::DeleteTopicsRequest,
+        describe_cluster::DescribeClusterRequest,
+        describe_configs::DescribeConfigsRequest,
+        describe_groups::DescribeGroupsRequest,
+        describe_topic_partitions::DescribeTopicPartitionsRequest,
+        fetch::FetchRequest,
+        find_coordinator::FindCoordinatorRequest,
+        heartbeat::HeartbeatRequest,
+        incremental_alter_configs::IncrementalAlterConfigsRequest,
+        init_producer_id::InitProducerIdRequest,
+        join_group::JoinGroupRequest,
+        leave_group::LeaveGroupRequest,
+        list_groups::ListGroupsRequest,
+        list_offsets::ListOffsetsRequest,
+        metadata::MetadataRequest,
+        offset_commit::OffsetCommitRequest,
+        offset_delete::OffsetDeleteRequest,
+        offset_fetch::OffsetFetchRequest,
+        offset_for_leader_epoch::OffsetForLeaderEpochRequest,
+        sync_group::SyncGroupRequest,
+    );
+    // acks=0 is the default of an empty produce request, and has no answer.
+    for version in 3..=listed[&ApiKey::Produce.code()].1 {
+        let request = m::produce::ProduceRequest { acks: 1, ..Default::default() };
+        assert!(connection.ask(version, &request).is_some(), "Produce v{version} closes");
+    }
+    asked.insert(ApiKey::Produce.code());
+    assert_eq!(asked, listed.keys().copied().collect(), "every request that is listed was asked");
+}
+
+#[test]
+fn requests_with_something_in_them_are_answered_in_every_version() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for (what, request) in hostile::sound_in_every_version() {
+        connection.send(&request);
+        match connection.hear() {
+            Heard::Answer(answer) => assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{what}"),
+            Heard::Closed => panic!("{what} closes"),
+        }
+    }
+}
