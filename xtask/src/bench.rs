@@ -23,6 +23,8 @@ const FLOOR_WITHIN: Duration = Duration::from_secs(5 * 60);
 
 /// Messages before each measured phase. The brokers' CPU is theirs too, so they are counted in its divisor.
 const WARMUP: u64 = 100_000;
+/// What a message takes in the log, and some more.
+const LOG_BYTES_MAX: u64 = 140;
 const STARTS: usize = 11;
 const CLOSED_LOOP: u64 = 10_000;
 const OPEN_LOOP: u64 = 3_000;
@@ -108,11 +110,9 @@ fn measure(options: &Options) -> Result<Figures, Failure> {
         }
         None => None,
     };
-    println!("memory is touched");
-    machine::touch_memory(dir)?;
-
     let data = dir.join("ottla");
-    let mut bench = Bench { ottla, options, data, ours: None, kafka, figures: &mut figures };
+    let mut bench =
+        Bench { ottla, options, scratch: dir.to_owned(), data, ours: None, kafka, figures: &mut figures };
     bench.at_rest(dir)?;
     bench.ours = Some(bench.ottla.broker(&bench.data, "os")?);
     println!("pass 0 (warm-up, not counted)");
@@ -136,6 +136,7 @@ fn measure(options: &Options) -> Result<Figures, Failure> {
 struct Bench<'a> {
     ottla: Ottla,
     options: &'a Options,
+    scratch: PathBuf,
     data: PathBuf,
     ours: Option<Broker>,
     kafka: Option<KafkaCluster>,
@@ -206,6 +207,13 @@ impl Bench<'_> {
         Ok(())
     }
 
+    fn data_of(&self, subject: Subject) -> PathBuf {
+        match &self.kafka {
+            Some(kafka) if subject == Subject::Kafka => kafka.log_dir(1),
+            _ => self.data.clone(),
+        }
+    }
+
     fn subjects(&self) -> Vec<Subject> {
         if self.kafka.is_some() { vec![Subject::Ottla, Subject::Kafka] } else { vec![Subject::Ottla] }
     }
@@ -237,7 +245,9 @@ impl Bench<'_> {
         let mut args = vec!["produce", "--topic", &topic, "--count", &count, "--warmup", &warmup];
         args.extend(["--partitions", &parts, "--acks", "all"]);
         let total = self.options.count + WARMUP;
-        let produced = self.phase("produce", subject, partitions, &args, total)?;
+        let data = self.data_of(subject);
+        let touched = machine::Touched::new(&self.scratch, total * LOG_BYTES_MAX)?;
+        let produced = touched.during(&data, || self.phase("produce", subject, partitions, &args, total))?;
 
         // The whole topic, and compared with what was sent.
         let (whole, sum) = (total.to_string(), produced.sum()?.to_owned());

@@ -1,16 +1,19 @@
 //! What the system says about processes, and what has to be done to it before anything is measured.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_interop::{Failure, run, wait_until, workspace_root};
 use rustix::param::clock_ticks_per_second;
 
-/// Written and deleted before the first pass.
-const TOUCHED_GIB: usize = 4;
+/// How much of the memory kept in files is given back at a time, and how much of it before it is needed.
+const TOUCHED_BYTES: u64 = 8 << 20;
+const TOUCHED_AHEAD: u64 = 96 << 20;
+/// At 500 MB/s the log grows by 2 MB in the time.
+const LOOK_EVERY: Duration = Duration::from_millis(4);
 
 /// A process whose CPU time stands still for so long is idle.
 const IDLE_FOR: Duration = Duration::from_secs(1);
@@ -73,20 +76,64 @@ pub(super) fn floor(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(program))
 }
 
-/// Writes and deletes a large file in `dir`.
+/// Memory that the guest has, kept in files until the page cache needs it.
 ///
-/// A virtual machine gets its memory from the host at the first touch, which costs several times what a write to the
-/// page cache does: the pages that the passes will use have to be the guest's already.
-pub(super) fn touch_memory(dir: &Path) -> Result<(), Failure> {
-    let path = dir.join("touched");
-    let write = || {
-        let block = vec![0x5a; 1 << 20];
-        let mut file = File::create(&path)?;
-        (0..TOUCHED_GIB << 10).try_for_each(|_| file.write_all(&block))
+/// A virtual machine gets its memory from the host at the first touch, which costs five to ten times what a write to
+/// the page cache does, and gives back what has been free for a second. What a broker writes would be charged with
+/// either. So files are written beforehand, and deleted one by one, shortly before the log has grown as much.
+pub(super) struct Touched {
+    files: Vec<PathBuf>,
+}
+
+impl Touched {
+    /// Writes `bytes` to files in `dir`.
+    pub(super) fn new(dir: &Path, bytes: u64) -> Result<Self, Failure> {
+        let block = vec![0x5a; TOUCHED_BYTES as usize];
+        let write = |n: u64| {
+            let path = dir.join(format!("touched-{n}"));
+            fs::write(&path, &block).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+            Ok(path)
+        };
+        let files: Result<Vec<PathBuf>, Failure> = (0..bytes.div_ceil(TOUCHED_BYTES)).map(write).collect();
+        Ok(Self { files: files? })
+    }
+
+    /// Runs `work`, and meanwhile deletes the files as the logs below `data` grow.
+    pub(super) fn during<T>(self, data: &Path, work: impl FnOnce() -> T) -> T {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let before = log_bytes(data);
+                let mut files = self.files.iter();
+                let mut deleted = 0;
+                while !done.load(Ordering::Acquire) {
+                    let grown = log_bytes(data).saturating_sub(before);
+                    while deleted < grown + TOUCHED_AHEAD
+                        && let Some(file) = files.next()
+                    {
+                        let _ = fs::remove_file(file);
+                        deleted += TOUCHED_BYTES;
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                files.for_each(|file| drop(fs::remove_file(file)));
+            });
+            let result = work();
+            done.store(true, Ordering::Release);
+            result
+        })
+    }
+}
+
+/// Bytes in the segments of all partitions below `dir`.
+fn log_bytes(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => log_bytes(&entry.path()),
+        Ok(meta) if entry.path().extension().is_some_and(|extension| extension == "log") => meta.len(),
+        _ => 0,
     };
-    let written = write();
-    let removed = fs::remove_file(&path);
-    written.and(removed).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    entries.map(size).sum()
 }
 
 #[cfg(test)]
@@ -98,6 +145,21 @@ mod tests {
         let stat = "77 (a ) b (c)) S 1 77 77 0 -1 4194560 1 2 3 4 120 34 0 0 20 0 5 0 1 2 3";
         assert_eq!(ticks(stat), Some(154));
         assert_eq!(ticks("77 (a) S 1"), None);
+    }
+
+    #[test]
+    fn touched_files_go_as_the_log_grows_and_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data/orders-0");
+        fs::create_dir_all(&data).unwrap();
+        let touched = Touched::new(dir.path(), 10 * TOUCHED_BYTES).unwrap();
+        let last = dir.path().join("touched-9");
+        touched.during(&dir.path().join("data"), || {
+            assert!(last.exists(), "nothing has grown");
+            fs::File::create(data.join("0.log")).unwrap().set_len(4 * TOUCHED_BYTES).unwrap();
+            wait_until("all given back", IDLE_WITHIN, || (!last.exists()).then_some(())).unwrap();
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the data are left");
     }
 
     #[test]

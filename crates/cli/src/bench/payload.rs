@@ -103,11 +103,43 @@ impl Pool {
     /// Message number `n`.
     #[inline]
     pub(super) fn message(&self, n: u64, size: usize) -> &[u8] {
-        // One behind the other, as an application finds its data where it has just written it. The floor program
-        // steps through its pool in the same way.
-        let room = (self.text.len() - size) as u64;
-        let from = ((n * size as u64) % room) as usize;
+        let from = self.place(n, size);
         &self.text[from..from + size]
+    }
+
+    /// The messages from number `n` on, without end.
+    pub(super) fn messages(&self, n: u64, size: usize) -> Messages<'_> {
+        Messages { pool: self, size, next: self.place(n, size) }
+    }
+
+    /// One behind the other, as an application finds its data where it has just written it. The floor program steps
+    /// through its pool in the same way.
+    fn place(&self, n: u64, size: usize) -> usize {
+        let room = (self.text.len() - size) as u64;
+        ((n * size as u64) % room) as usize
+    }
+}
+
+/// One message after the other: the same as by number, but without a division for each.
+pub(super) struct Messages<'a> {
+    pool: &'a Pool,
+    size: usize,
+    next: usize,
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let from = self.next;
+        let room = self.pool.text.len() - self.size;
+        // The pool holds several messages, so that one step passes its end at most once.
+        self.next = from + self.size;
+        if self.next >= room {
+            self.next -= room;
+        }
+        self.pool.text.get(from..from + self.size)
     }
 }
 
@@ -147,6 +179,20 @@ impl std::str::FromStr for Sums {
                 Ok(Self { messages, lengths, first_bytes, last_bytes })
             }
             _ => Err(format!("`{text}` is not of the form messages/lengths/first bytes/last bytes")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_in_a_row_are_those_by_number_across_the_end_of_the_pool() {
+        let size = 1 << 20;
+        let pool = Pool::new(size);
+        for (n, message) in (7..60).zip(pool.messages(7, size)) {
+            assert_eq!(message, pool.message(n, size), "number {n}");
         }
     }
 }

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measured = phase.end(args.common.count, args.common.count * size as u64);
 
     let mut sums = Sums::default();
-    (0..warmup + args.common.count).for_each(|n| sums.add(pool.message(n, size)));
+    let all = (warmup + args.common.count) as usize;
+    pool.messages(0, size).take(all).for_each(|message| sums.add(message));
     let title = format!(
         "produce to {} ({partitions} partitions): {} messages of {size} bytes after {warmup} for warm-up, {described}, \
          {}; sum {sums}",
@@ -89,12 +90,13 @@ impl<'a> Bench<'a> {
         let mut record = Record::to(self.topic);
         let started = Instant::now();
         let before = self.acknowledged;
+        let mut messages = self.pool.messages(from, self.size);
         let mut sent = 0;
         while sent < count {
             let stride = STRIDE.min(count - sent);
             record.timestamp_ms = Some(time::now_ms());
-            for n in from + sent..from + sent + stride {
-                record.value = Some(self.pool.message(n, self.size));
+            for message in messages.by_ref().take(stride as usize) {
+                record.value = Some(message);
                 self.window.push_back(topic.enqueue_blocking(&record)?);
             }
             sent += stride;
