@@ -127,13 +127,12 @@ impl Cluster {
         let mut rng = fastrand::Rng::with_seed(seed);
         let now_ms = clock.now_ms();
         let (mut journal, _) = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
-        let id = match journal.get(CLUSTER_ID_KEY) {
-            Some(id) => String::from_utf8_lossy(id).into_owned(),
-            None => {
-                let id = random_uuid(&mut rng).to_string();
-                journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
-                id
-            }
+        let id = if let Some(id) = journal.get(CLUSTER_ID_KEY) {
+            String::from_utf8_lossy(id).into_owned()
+        } else {
+            let id = random_uuid(&mut rng).to_string();
+            journal.put(now_ms, Bytes::from_static(CLUSTER_ID_KEY), Some(id.clone().into()))?;
+            id
         };
         let next = journal
             .get(PRODUCER_IDS_KEY)

@@ -110,7 +110,7 @@ impl BrokerConfig {
             "group.max.session.timeout.ms" => self.session_timeout_max = ms(value)?,
             "group.max.size" => self.group_members_max = number(name, value, 1, 1_000_000)? as usize,
             "log.retention.check.interval.ms" => {
-                self.retention_check = ms(value)?.max(Duration::from_millis(1))
+                self.retention_check = ms(value)?.max(Duration::from_millis(1));
             }
             "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
             "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,
@@ -269,7 +269,7 @@ fn apply(config: &mut LogConfig, name: &str, value: &str) -> Result<(), String> 
         "max.message.bytes" => config.message_bytes_max = number(name, value, 0, i64::from(i32::MAX))? as u32,
         "message.timestamp.after.max.ms" => config.timestamp_after_max_ms = number(name, value, 0, i64::MAX)?,
         "message.timestamp.before.max.ms" => {
-            config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?
+            config.timestamp_before_max_ms = number(name, value, 0, i64::MAX)?;
         }
         "message.timestamp.type" => {
             config.timestamp_type = match value {

@@ -1,5 +1,7 @@
 //! Stories of the client against the embedded broker, over real sockets.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};

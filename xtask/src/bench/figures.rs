@@ -1,6 +1,7 @@
 //! Samples by name, and how they are printed.
 
 use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
 
 /// Whose samples they are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,8 +46,9 @@ impl Figures {
                 _ => String::new(),
             };
             let [first, second, third] = [0, 1, 2].map(|subject: usize| spread(&samples[subject]));
-            text +=
-                &format!("| {what} | {first} | {second} | {third} | {} | {} |\n", ratio(kafka), ratio(floor));
+            let (to_kafka, to_floor) = (ratio(kafka), ratio(floor));
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "| {what} | {first} | {second} | {third} | {to_kafka} | {to_floor} |");
         }
         text
     }

@@ -26,7 +26,6 @@ fn listed() -> Vec<ApiVersion> {
             api_key: key.code(),
             min_version,
             max_version,
-            ..Default::default()
         })
         .collect()
 }

@@ -20,12 +20,12 @@ pub(crate) struct Committed {
     pub(crate) offset: i64,
     pub(crate) leader_epoch: i32,
     pub(crate) metadata: String,
-    pub(crate) committed_ms: i64,
+    pub(crate) at_ms: i64,
 }
 
 impl Committed {
-    pub(crate) fn new(offset: i64, leader_epoch: i32, metadata: String, committed_ms: i64) -> Self {
-        Self { version: VALUE_VERSION, offset, leader_epoch, metadata, committed_ms }
+    pub(crate) fn new(offset: i64, leader_epoch: i32, metadata: String, at_ms: i64) -> Self {
+        Self { version: VALUE_VERSION, offset, leader_epoch, metadata, at_ms }
     }
 }
 
