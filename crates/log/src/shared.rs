@@ -135,7 +135,7 @@ impl SharedLog {
             shared: self.shared.clone(),
             next_offset: offset,
             pieces: VecDeque::new(),
-            recent: VecDeque::new(),
+            ring_hint: 0,
             bytes: Bytes::new(),
         }
     }
@@ -192,8 +192,8 @@ pub struct Reader {
     waiter: Waiter,
     next_offset: i64,
     pieces: VecDeque<Piece>,
-    /// Batches from the ring, to be given before `pieces`.
-    recent: VecDeque<Bytes>,
+    /// Where in the ring the next batch probably is.
+    ring_hint: u64,
     bytes: Bytes,
 }
 
@@ -207,7 +207,6 @@ impl Reader {
     pub fn seek(&mut self, offset: i64) {
         self.next_offset = offset;
         self.pieces.clear();
-        self.recent.clear();
         self.bytes = Bytes::new();
     }
 
@@ -269,10 +268,6 @@ impl Reader {
             }
             // What is left now is a batch that the range cut off: it is read anew.
             self.bytes.advance(self.bytes.len());
-            if let Some(bytes) = self.recent.pop_front() {
-                self.bytes = bytes;
-                continue;
-            }
             match self.pieces.pop_front() {
                 None => return Ok(None),
                 Some(Piece::Memory(bytes)) => self.bytes = bytes,
@@ -289,7 +284,8 @@ impl Reader {
 
     /// Gets more bytes; whether there were any.
     fn fill(&mut self, visible: i64) -> Result<bool, ReadError> {
-        if self.pieces.is_empty() && self.shared.ring.read(self.next_offset, visible, &mut self.recent) {
+        if let Some(bytes) = self.shared.ring.read(self.next_offset, visible, &mut self.ring_hint) {
+            self.bytes = bytes;
             return Ok(true);
         }
         let plan = self.shared.lock_soon().plan_read(self.next_offset, READ_BYTES, visible, true)?;

@@ -22,11 +22,7 @@ impl Api for ApiVersionsRequest {
 fn listed() -> Vec<ApiVersion> {
     super::advertised()
         .into_iter()
-        .map(|(key, (min_version, max_version))| ApiVersion {
-            api_key: key.code(),
-            min_version,
-            max_version,
-        })
+        .map(|(key, (min_version, max_version))| ApiVersion { api_key: key.code(), min_version, max_version })
         .collect()
 }
 
