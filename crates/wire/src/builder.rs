@@ -44,6 +44,8 @@ pub struct BatchBuilder {
     /// Payloads that stay outside: where in `buf` each belongs.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
+    /// Beyond this the buffer grows by what is needed, no longer by doubling.
+    doubling_max: usize,
     count: u32,
     last_offset_delta: i32,
     base_timestamp: i64,
@@ -144,11 +146,17 @@ impl BatchBuilder {
             at: HEADER_BYTES,
             shared: Vec::new(),
             shared_bytes: 0,
+            doubling_max: usize::MAX,
             count: 0,
             last_offset_delta: -1,
             base_timestamp: -1,
             max_timestamp: -1,
         }
+    }
+
+    /// Says how large the batch will be at most, so that doubling does not make its buffer larger than that.
+    pub fn expect_at_most(&mut self, bytes: usize) {
+        self.doubling_max = bytes;
     }
 
     /// Records in the batch.
@@ -341,7 +349,7 @@ impl BatchBuilder {
     }
 
     fn grown_len(&self, need: usize) -> usize {
-        need.max(self.buf.len() * 2).max(CAPACITY_MIN)
+        need.max((self.buf.len() * 2).min(self.doubling_max)).max(CAPACITY_MIN)
     }
 
     #[cold]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{BatchBuilder, HeaderRef};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -247,7 +248,7 @@ impl Queue {
         if state.closed {
             return Err(Refused::Closed);
         }
-        let batch_bytes = record_bytes + ottla_wire::batch::HEADER_BYTES;
+        let batch_bytes = record_bytes + HEADER_BYTES;
         if batch_bytes > queues.batch_bytes_max {
             return Err(Refused::TooLarge(batch_bytes));
         }
@@ -261,21 +262,24 @@ impl Queue {
             queues.wake.notify_one();
         }
         let spare = if state.expected_bytes >= SPARE_BYTES_MIN { queues.spare_buffer() } else { None };
-        let builder = match spare {
+        let mut builder = match spare {
             Some(buffer) if queues.budget.try_reserve(buffer.capacity(), how) => {
                 BatchBuilder::reusing(buffer)
             }
             Some(_) => return Err(Refused::Full),
-            None => {
-                let mut builder = BatchBuilder::new();
-                // As large as the one before, at once: growing there would copy and fault in twice the bytes.
-                let growth = builder.growth_for(state.expected_bytes);
-                if state.expected_bytes >= SPARE_BYTES_MIN && queues.budget.try_reserve(growth, how) {
-                    builder.make_room(state.expected_bytes);
-                }
-                builder
-            }
+            None => BatchBuilder::new(),
         };
+        // The last record is booked by the most it can take, and that is what the buffer must have room for.
+        builder.expect_at_most(queues.batch_bytes_max);
+        if state.expected_bytes >= SPARE_BYTES_MIN {
+            // As large as the one before, at once: growing there would copy and fault in twice the bytes.
+            let expected =
+                state.expected_bytes.next_power_of_two().min(queues.batch_bytes_max) - HEADER_BYTES;
+            let growth = builder.growth_for(expected);
+            if growth > 0 && queues.budget.try_reserve(growth, how) {
+                builder.make_room(expected);
+            }
+        }
         let completion = Completion::new(self.topic.clone(), self.partition);
         queues.unsettled.fetch_add(1, Ordering::AcqRel);
         state.open = Some(OpenBatch { builder, completion, created: now() });
