@@ -1,5 +1,7 @@
 //! Samples by name, and how they are printed.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 
 /// Whose samples they are.
@@ -45,8 +47,8 @@ impl Figures {
                 _ => String::new(),
             };
             let [first, second, third] = [0, 1, 2].map(|subject: usize| spread(&samples[subject]));
-            text +=
-                &format!("| {what} | {first} | {second} | {third} | {} | {} |\n", ratio(kafka), ratio(floor));
+            let (by_kafka, by_floor) = (ratio(kafka), ratio(floor));
+            let _ = writeln!(text, "| {what} | {first} | {second} | {third} | {by_kafka} | {by_floor} |");
         }
         text
     }
