@@ -1,7 +1,8 @@
 //! Samples by name, and how they are printed.
 
-use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
 
 /// Whose samples they are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,9 +47,8 @@ impl Figures {
                 _ => String::new(),
             };
             let [first, second, third] = [0, 1, 2].map(|subject: usize| spread(&samples[subject]));
-            let (to_kafka, to_floor) = (ratio(kafka), ratio(floor));
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "| {what} | {first} | {second} | {third} | {to_kafka} | {to_floor} |");
+            let (by_kafka, by_floor) = (ratio(kafka), ratio(floor));
+            let _ = writeln!(text, "| {what} | {first} | {second} | {third} | {by_kafka} | {by_floor} |");
         }
         text
     }
