@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT_MS: &str = "5000";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectArgs {
-    /// Brokers to ask for the cluster, host[:port],... [default: 127.0.0.1:9092]
+    /// Brokers to ask for the cluster, as `host` or `host:port`, separated by commas [default: 127.0.0.1:9092]
     #[arg(short, long, env = "OTTLA_BROKERS", value_name = "HOST:PORT,...")]
     pub(crate) brokers: Option<String>,
     /// A client property, by librdkafka's or Java's name; may be repeated
