@@ -5,15 +5,15 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use ottla_protocol::{ApiKey, Decoder, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
-use ottla_wire::{Chain, FileSlice, Piece};
+use ottla_wire::{Chain, FileSlice, Piece, WriteQueue};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -26,8 +26,6 @@ const PIPELINED_MAX: usize = 16;
 /// What the arrays of one request may take in memory: some are thirty times smaller on the wire. Hundreds of thousands
 /// of partitions fit.
 const DECODED_BYTES_MAX: usize = 64 << 20;
-/// Pieces handed to one vectored write; the kernel takes 1024 at most.
-const WRITE_PIECES_MAX: usize = 64;
 
 /// What a broker can be served over.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -205,10 +203,10 @@ fn ready<V>(poll: Poll<V>) -> Option<V> {
 
 /// Writes the pieces in order: memory with vectored writes, files by `sendfile` where the transport is a plain socket.
 async fn write_chain<T: Transport>(io: &mut T, chain: Chain) -> io::Result<()> {
-    let mut memory: VecDeque<Bytes> = VecDeque::new();
+    let mut memory = WriteQueue::default();
     for piece in chain.into_pieces() {
         match piece {
-            Piece::Memory(bytes) => memory.push_back(bytes),
+            Piece::Memory(bytes) => memory.push(bytes),
             Piece::File(slice) => {
                 write_memory(io, &mut memory).await?;
                 write_file(io, slice).await?;
@@ -218,26 +216,13 @@ async fn write_chain<T: Transport>(io: &mut T, chain: Chain) -> io::Result<()> {
     write_memory(io, &mut memory).await
 }
 
-async fn write_memory<T: Transport>(io: &mut T, pieces: &mut VecDeque<Bytes>) -> io::Result<()> {
-    while let Some(first) = pieces.front() {
-        let mut n = if pieces.len() == 1 {
-            io.write(first).await?
-        } else {
-            let slices: Vec<IoSlice<'_>> =
-                pieces.iter().take(WRITE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
-            io.write_vectored(&slices).await?
+async fn write_memory<T: Transport>(io: &mut T, memory: &mut WriteQueue) -> io::Result<()> {
+    while !memory.is_empty() {
+        let n = match memory.single() {
+            Some(bytes) => io.write(bytes).await?,
+            None => io.write_vectored(&memory.slices()).await?,
         };
-        if n == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        while let Some(first) = pieces.front_mut() {
-            if n < first.len() {
-                first.advance(n);
-                break;
-            }
-            n -= first.len();
-            pieces.pop_front();
-        }
+        memory.written(n)?;
     }
     Ok(())
 }

@@ -4,12 +4,16 @@
 //! names those places in order, so that a connection can write them with one vectored write, or let the kernel move
 //! the file's part itself.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Pieces handed to one vectored write; the kernel takes 1024 at most.
+pub const WRITE_PIECES_MAX: usize = 64;
 
 /// A file that can be read at a position by any number of readers.
 pub trait ReadAt: Send + Sync + fmt::Debug {
@@ -148,6 +152,55 @@ impl Chain {
             }
         }
         Ok(out.freeze())
+    }
+}
+
+/// Pieces of memory that are being written, in order.
+#[derive(Debug, Default)]
+pub struct WriteQueue {
+    pieces: VecDeque<Bytes>,
+}
+
+impl WriteQueue {
+    /// Appends memory.
+    pub fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.pieces.push_back(bytes);
+        }
+    }
+
+    /// Whether everything is written.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The only piece left, if it is the only one: a plain write does.
+    pub fn single(&self) -> Option<&Bytes> {
+        self.pieces.front().filter(|_| self.pieces.len() == 1)
+    }
+
+    /// What the next vectored write takes: at most [`WRITE_PIECES_MAX`] pieces.
+    pub fn slices(&self) -> Vec<IoSlice<'_>> {
+        self.pieces.iter().take(WRITE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect()
+    }
+
+    /// Takes off what a write took.
+    ///
+    /// # Errors
+    /// `WriteZero` when it took nothing: the peer will not take the rest either.
+    pub fn written(&mut self, mut n: usize) -> io::Result<()> {
+        if n == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(first) = self.pieces.front_mut() {
+            if n < first.len() {
+                first.advance(n);
+                break;
+            }
+            n -= first.len();
+            self.pieces.pop_front();
+        }
+        Ok(())
     }
 }
 

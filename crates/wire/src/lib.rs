@@ -19,6 +19,6 @@ pub mod varint;
 
 pub use batch::{BatchError, BatchHeader, Batches, Compression, TimestampType};
 pub use builder::{BatchBuilder, HeaderRef, Seal, Sealed};
-pub use chain::{Chain, FileSlice, Piece, ReadAt};
+pub use chain::{Chain, FileSlice, Piece, ReadAt, WriteQueue};
 pub use compress::CompressError;
 pub use reader::{HeadersRef, RecordError, RecordIter, RecordRef, Records};

@@ -274,19 +274,8 @@ impl Member {
         let mut heard_at = Instant::now();
         loop {
             tokio::time::sleep(self.config().heartbeat_interval).await;
-            let (generation_id, member_id) = {
-                let identity = self.identity.borrow();
-                (identity.generation.unwrap_or(-1), identity.member_id.clone())
-            };
-            let request = |_| HeartbeatRequest {
-                group_id: coordinator.group().to_owned(),
-                generation_id,
-                member_id: member_id.clone(),
-                ..Default::default()
-            };
-            let timeout = self.config().session_timeout;
-            let code = match coordinator.call_once(HEARTBEAT_VERSION_MAX, timeout, request).await {
-                Ok(response) => response.error_code,
+            let code = match self.beat(coordinator).await {
+                Ok(code) => code,
                 Err(error) if error.is_retriable() => {
                     tracing::debug!(%error, "heartbeat");
                     ErrorCode::CoordinatorNotAvailable
@@ -345,20 +334,28 @@ impl Member {
             {
                 return;
             }
-            let identity = (self.identity.borrow().generation, self.identity.borrow().member_id.clone());
-            if let (Some(generation_id), member_id) = identity
-                && let Ok(coordinator) = self.coordinator()
-            {
-                let request = |_| HeartbeatRequest {
-                    group_id: coordinator.group().to_owned(),
-                    generation_id,
-                    member_id: member_id.clone(),
-                    ..Default::default()
-                };
-                let timeout = self.config().session_timeout;
-                let _ = coordinator.call_once(HEARTBEAT_VERSION_MAX, timeout, request).await;
+            if let Ok(coordinator) = self.coordinator() {
+                // Whatever it answers: the generation is over, and all that counts is to be heard of.
+                let _ = self.beat(coordinator).await;
             }
         }
+    }
+
+    /// One heartbeat.
+    async fn beat(&self, coordinator: &Coordinator) -> Result<ErrorCode, Error> {
+        let (generation_id, member_id) = {
+            let identity = self.identity.borrow();
+            (identity.generation.unwrap_or(-1), identity.member_id.clone())
+        };
+        let request = |_| HeartbeatRequest {
+            group_id: coordinator.group().to_owned(),
+            generation_id,
+            member_id: member_id.clone(),
+            ..Default::default()
+        };
+        let timeout = self.config().session_timeout;
+        let response = coordinator.call_once(HEARTBEAT_VERSION_MAX, timeout, request).await?;
+        Ok(response.error_code)
     }
 
     async fn commit(&self) -> Result<(), Error> {

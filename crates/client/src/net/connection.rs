@@ -5,17 +5,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use ottla_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::{ErrorCode, Message, Request, frame};
 use ottla_wire::frames::FrameBuffer;
-use ottla_wire::{Chain, Piece};
+use ottla_wire::{Chain, Piece, WriteQueue};
 use rustc_hash::FxHashMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, oneshot};
@@ -24,9 +23,6 @@ use tokio::task::JoinSet;
 use super::connector::{Connector, Io};
 use crate::config::Config;
 use crate::error::Error;
-
-/// Pieces handed to one vectored write; the kernel takes 1024 at most.
-const WRITE_PIECES_MAX: usize = 64;
 
 /// An open connection whose versions are known.
 #[derive(Debug)]
@@ -321,32 +317,19 @@ async fn write_frames(inner: Rc<Inner>, mut io: WriteHalf<Box<dyn Io>>) {
 }
 
 async fn write_chain(io: &mut WriteHalf<Box<dyn Io>>, frame: Chain) -> std::io::Result<()> {
-    let mut pieces: VecDeque<Bytes> = VecDeque::with_capacity(frame.pieces().len());
+    let mut queue = WriteQueue::default();
     for piece in frame.into_pieces() {
         match piece {
-            Piece::Memory(bytes) => pieces.push_back(bytes),
-            Piece::File(slice) => pieces.push_back(slice.load()?),
+            Piece::Memory(bytes) => queue.push(bytes),
+            Piece::File(slice) => queue.push(slice.load()?),
         }
     }
-    while let Some(first) = pieces.front() {
-        let mut n = if pieces.len() == 1 {
-            io.write(first).await?
-        } else {
-            let slices: Vec<IoSlice<'_>> =
-                pieces.iter().take(WRITE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
-            io.write_vectored(&slices).await?
+    while !queue.is_empty() {
+        let n = match queue.single() {
+            Some(bytes) => io.write(bytes).await?,
+            None => io.write_vectored(&queue.slices()).await?,
         };
-        if n == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        while let Some(first) = pieces.front_mut() {
-            if n < first.len() {
-                first.advance(n);
-                break;
-            }
-            n -= first.len();
-            pieces.pop_front();
-        }
+        queue.written(n)?;
     }
     Ok(())
 }
