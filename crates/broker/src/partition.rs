@@ -60,6 +60,11 @@ impl Partition {
         self.leader.load(Ordering::Acquire)
     }
 
+    /// The nodes that have a copy: the leader, as far as clients can tell.
+    pub(crate) fn replicas(&self) -> Vec<i32> {
+        Some(self.leader()).filter(|leader| *leader != NO_LEADER).into_iter().collect()
+    }
+
     pub(crate) fn leader_epoch(&self) -> i32 {
         self.leader_epoch.load(Ordering::Acquire)
     }

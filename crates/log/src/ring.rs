@@ -171,11 +171,9 @@ mod tests {
                     // Overtaken: as far behind as the ring is long, the log itself would be read.
                     offset = offset.max(newest - 1);
                 }
-                if newest == APPENDS && offset >= APPENDS - 1 {
-                    break;
-                }
             }
-            assert!(seen > 0 || offset >= APPENDS - 1);
+            // However often it was overtaken: the last append stays, and ends the loop only by being read.
+            assert!(seen > 0);
         });
     }
 }

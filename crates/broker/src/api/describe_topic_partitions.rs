@@ -75,7 +75,7 @@ impl Api for DescribeTopicPartitionsRequest {
 
 fn described(partition: &Partition) -> DescribeTopicPartitionsResponsePartition {
     let leader = partition.leader();
-    let replicas = if leader == NO_LEADER { Vec::new() } else { vec![leader] };
+    let replicas = partition.replicas();
     DescribeTopicPartitionsResponsePartition {
         error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
         partition_index: partition.index,

@@ -99,7 +99,7 @@ fn described(topic: &Topic) -> MetadataResponseTopic {
 
 fn described_partition(partition: &Partition) -> MetadataResponsePartition {
     let leader = partition.leader();
-    let replicas = if leader == NO_LEADER { Vec::new() } else { vec![leader] };
+    let replicas = partition.replicas();
     MetadataResponsePartition {
         error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
         partition_index: partition.index,
