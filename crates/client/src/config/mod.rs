@@ -82,8 +82,25 @@ pub struct Config {
     pub batch_bytes_max: usize,
     /// `buffer.memory`: the most bytes that records waiting for their acknowledgement may take.
     pub buffer_bytes_max: usize,
+    /// `batch.num.messages`: the most records a batch takes.
+    pub batch_records_max: usize,
+    /// `queue.buffering.max.messages`: the most records that wait for their acknowledgement; 0 is no limit.
+    pub buffer_records_max: usize,
+    /// `message.max.bytes`: the most bytes one record may take, with its batch's header. A record above `batch.size`
+    /// travels alone.
+    pub message_bytes_max: usize,
+    /// `message.copy.max.bytes`: values handed over as shared bytes are copied up to this size, shared above it.
+    pub copy_bytes_max: usize,
     /// `max.request.size`: the most bytes of records in one produce request.
     pub request_bytes_max: usize,
+    /// `retries`: how often a batch is sent again before it fails with its last error.
+    pub retries_max: u32,
+    /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
+    pub delivery_reports: bool,
+    /// `delivery.report.only.error`: only failures are reported.
+    pub delivery_report_only_error: bool,
+    /// Whether reports carry the records' keys and values: their memory is held until the report is dropped.
+    pub delivery_report_records: bool,
     /// `compression.codec`. None by default.
     pub compression: Compression,
     /// `compression.level`; `None` is the codec's default.
@@ -214,8 +231,16 @@ impl Default for Config {
             idempotence: true,
             linger: None,
             batch_bytes_max: 1_000_000,
+            batch_records_max: 1 << 20,
+            buffer_records_max: 0,
+            message_bytes_max: 1_000_000,
+            copy_bytes_max: 65_535,
             buffer_bytes_max: 32 << 20,
             request_bytes_max: 1_000_000,
+            retries_max: i32::MAX as u32,
+            delivery_reports: false,
+            delivery_report_only_error: false,
+            delivery_report_records: false,
             compression: Compression::None,
             compression_level: None,
             in_flight_max: 5,
