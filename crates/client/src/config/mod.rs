@@ -95,6 +95,9 @@ pub struct Config {
     pub request_bytes_max: usize,
     /// `retries`: how often a batch is sent again before it fails with its last error.
     pub retries_max: u32,
+    /// `sticky.partitioning.linger.ms`: how long records without a key stay with one partition; 0 is not at all.
+    /// `None`, the default, is for as long as a batch takes them.
+    pub sticky_linger: Option<Duration>,
     /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
     pub delivery_reports: bool,
     /// `delivery.report.only.error`: only failures are reported.
@@ -238,6 +241,7 @@ impl Default for Config {
             buffer_bytes_max: 32 << 20,
             request_bytes_max: 1_000_000,
             retries_max: i32::MAX as u32,
+            sticky_linger: None,
             delivery_reports: false,
             delivery_report_only_error: false,
             delivery_report_records: false,
