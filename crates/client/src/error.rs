@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 
+use crate::transaction::error::TransactionError;
+
 /// An operation of the client failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -81,6 +83,9 @@ pub enum Error {
     /// A record could not be produced.
     #[error(transparent)]
     Produce(#[from] ProduceError),
+    /// A transactional call failed.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
     /// The client was closed while the operation ran, or before.
     #[error("the client is closed")]
     Closed,
@@ -174,6 +179,9 @@ pub enum ProduceErrorKind {
     /// The producer's state on the broker is lost or fenced, and going on could double or lose records.
     #[error("fatal: {0}")]
     Fatal(String),
+    /// No transaction takes it, or its transaction was aborted.
+    #[error("{0}")]
+    Transaction(Arc<TransactionError>),
     /// The client was closed first.
     #[error("the client is closed")]
     Closed,
@@ -190,6 +198,7 @@ impl Error {
             Self::Unreachable { .. } | Self::Transport { .. } | Self::TimedOut { .. } => true,
             Self::Broker { code, .. } => code.is_retriable(),
             Self::Produce(error) => error.is_retriable(),
+            Self::Transaction(error) => error.is_retriable(),
             Self::Config(_)
             | Self::Protocol { .. }
             | Self::Corrupt { .. }
@@ -217,6 +226,7 @@ impl ProduceError {
             | ProduceErrorKind::NoSuchPartition { .. }
             | ProduceErrorKind::Compress(_)
             | ProduceErrorKind::Fatal(_)
+            | ProduceErrorKind::Transaction(_)
             | ProduceErrorKind::Closed => false,
         }
     }

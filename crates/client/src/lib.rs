@@ -28,6 +28,7 @@ mod net;
 mod produce;
 mod producer;
 mod record;
+mod transaction;
 
 pub use admin::{
     Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
@@ -48,3 +49,5 @@ pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
+pub use transaction::GroupMetadata;
+pub use transaction::error::{TransactionError, TransactionErrorKind};

@@ -76,6 +76,11 @@ pub struct Config {
     pub acks: Acks,
     /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
     pub idempotence: bool,
+    /// `transactional.id`: records are produced in transactions, and this is the name under which they survive the
+    /// producer's restart. Needs idempotence. `None` by default.
+    pub transactional_id: Option<String>,
+    /// `transaction.timeout.ms`: after this time the coordinator aborts a transaction that is still open.
+    pub transaction_timeout: Duration,
     /// `linger.ms`. Unset by default: batching adapts to what is in flight. Set, every batch waits this long to fill.
     pub linger: Option<Duration>,
     /// `batch.size`: the most bytes a batch grows to, before compression.
@@ -201,6 +206,23 @@ impl Config {
                 self.acks.code()
             ));
         }
+        if let Some(id) = &self.transactional_id {
+            if id.is_empty() {
+                return refuse("transactional.id is empty: leave it unset, or give it a name".into());
+            }
+            if !self.idempotence {
+                return refuse(format!(
+                    "transactional.id=`{id}` needs enable.idempotence=true and acks=all: set them, or unset transactional.id"
+                ));
+            }
+            let timeout_ms = self.transaction_timeout.as_millis();
+            if timeout_ms == 0 || timeout_ms > i32::MAX as u128 {
+                return refuse(format!(
+                    "transaction.timeout.ms is {timeout_ms}: it must be from 1 to {}",
+                    i32::MAX
+                ));
+            }
+        }
         if self.idempotence && self.in_flight_max > 5 {
             return refuse(format!(
                 "enable.idempotence=true allows 1 to 5 requests in flight, max.in.flight is {}",
@@ -232,6 +254,8 @@ impl Default for Config {
             client_id: "ottla".into(),
             acks: Acks::All,
             idempotence: true,
+            transactional_id: None,
+            transaction_timeout: ms(60_000),
             linger: None,
             batch_bytes_max: 1_000_000,
             batch_records_max: 1 << 20,

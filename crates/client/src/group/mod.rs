@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::fetch::cursor::{Cursor, Position, StartAt};
 use crate::fetch::fetcher::{Cursors, Fetcher, reset_to};
 use crate::fetch::inbox::Inbox;
+use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
 pub(crate) struct Shared {
@@ -163,6 +164,19 @@ async fn on_control(
             tasks.spawn_local(async move {
                 let _ = done.send(commit_done(&shared, generation).await);
             });
+        }
+        Control::GroupMetadata(done) => {
+            let metadata = match &shared.coordinator {
+                Some(coordinator) => {
+                    let mut metadata = GroupMetadata::new(coordinator.group());
+                    if let Some(membership) = membership {
+                        (metadata.generation, metadata.member_id) = membership.member();
+                    }
+                    Ok(metadata)
+                }
+                None => Err(Error::Config("group metadata needs group.id".into())),
+            };
+            let _ = done.send(metadata);
         }
         Control::Committed(partitions, done) => {
             let shared = shared.clone();

@@ -36,6 +36,8 @@ struct Inner {
     address: String,
     client_id: String,
     versions: RefCell<FxHashMap<i16, (i16, i16)>>,
+    /// The cluster's finalized features, with the level each is at.
+    features: RefCell<FxHashMap<String, i16>>,
     next_correlation_id: Cell<i32>,
     outbox: RefCell<VecDeque<Outgoing>>,
     outbox_filled: Notify,
@@ -86,6 +88,7 @@ impl Connection {
             address,
             client_id: config.client_id.clone(),
             versions: RefCell::default(),
+            features: RefCell::default(),
             next_correlation_id: Cell::new(0),
             outbox: RefCell::default(),
             outbox_filled: Notify::new(),
@@ -117,7 +120,7 @@ impl Connection {
             let frame = self.exchange(&ApiVersionsRequest::default(), 0).await?;
             response = self.decode::<ApiVersionsRequest>(frame, 0);
         }
-        let ApiVersionsResponse { error_code, api_keys, .. } = response?;
+        let ApiVersionsResponse { error_code, api_keys, finalized_features, .. } = response?;
         if error_code != ErrorCode::None {
             return Err(Error::Broker {
                 what: format!("ApiVersions of {}", self.inner.address),
@@ -126,6 +129,9 @@ impl Connection {
         }
         let mut versions = self.inner.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
+        let features =
+            finalized_features.into_iter().map(|feature| (feature.name, feature.max_version_level));
+        self.inner.features.borrow_mut().extend(features);
         Ok(())
     }
 
@@ -187,6 +193,11 @@ impl Connection {
     /// The peer's address as it was connected to.
     pub(crate) fn address(&self) -> &str {
         &self.inner.address
+    }
+
+    /// The level of a feature of the cluster (KIP-584), as it was when this connection was opened.
+    pub(crate) fn feature(&self, name: &str) -> Option<i16> {
+        self.inner.features.borrow().get(name).copied()
     }
 
     /// The highest version of `R` that both sides speak.

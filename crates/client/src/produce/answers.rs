@@ -16,6 +16,7 @@ use super::{Concluded, Produce};
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
+use crate::transaction::machine::Machine;
 
 impl Sender {
     pub(super) fn on_answer(
@@ -86,6 +87,11 @@ impl Sender {
                 let behind_another =
                     self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
                 if !behind_another && self.partitions[at].in_flight == 0 {
+                    if self.produce.transactions.id.is_some() {
+                        // Epochs are the coordinator's: the abort brings the next one.
+                        self.fail(at, batch, broker_error(answer));
+                        return;
+                    }
                     // The first in line is out of order: the broker has lost what it knew of us (KIP-360).
                     self.renumber(at);
                 }
@@ -155,6 +161,9 @@ impl Sender {
     pub(super) fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
         let persisted =
             if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
+        if self.produce.transactions.id.is_some() {
+            self.produce.transactions.update(Machine::sequence_broken);
+        }
         let outcome = Produce::failed(&self.partitions[at].queue, kind, persisted);
         if let Outcome::Failed(error) = &outcome {
             tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
@@ -245,7 +254,7 @@ impl Sender {
     pub(super) fn purge(&mut self, purge: Purge) {
         if purge.queued {
             for at in 0..self.partitions.len() {
-                self.purge_queued(at);
+                self.purge_queued(at, &ProduceErrorKind::Purged { in_flight: false });
             }
         }
         if purge.in_flight {
@@ -264,8 +273,7 @@ impl Sender {
         }
     }
 
-    fn purge_queued(&mut self, at: usize) {
-        let purged = ProduceErrorKind::Purged { in_flight: false };
+    pub(super) fn purge_queued(&mut self, at: usize, purged: &ProduceErrorKind) {
         while let Some(batch) = self.partitions[at].retry.pop_front() {
             self.fail(at, batch, purged.clone());
         }
