@@ -63,7 +63,8 @@ impl Shared {
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
         };
-        let committed = fetch_committed(coordinator, Some(&partitions)).await?;
+        let committed =
+            fetch_committed(coordinator, Some(&partitions), self.cluster.config.isolation).await?;
         let reset = self.cluster.config.offset_reset;
         Ok(partitions
             .into_iter()
@@ -182,7 +183,10 @@ async fn on_control(
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let result = match &shared.coordinator {
-                    Some(coordinator) => fetch_committed(coordinator, Some(&partitions)).await,
+                    Some(coordinator) => {
+                        let isolation = shared.cluster.config.isolation;
+                        fetch_committed(coordinator, Some(&partitions), isolation).await
+                    }
                     None => Err(Error::Config("committed offsets need group.id".into())),
                 };
                 let _ = done.send(result);
