@@ -122,6 +122,9 @@ pub struct Config {
     pub partitioner: Partitioner,
     /// `metadata.max.age.ms`: after this time the cluster's layout is asked for again.
     pub metadata_max_age: Duration,
+    /// `topic.metadata.propagation.max.ms`: how long a topic that a broker does not know may be news that has not got
+    /// round; records for it fail after that.
+    pub metadata_propagation: Duration,
     /// `allow.auto.create.topics`: whether asking for an unknown topic may create it, if the broker agrees.
     pub auto_create_topics: bool,
     /// `reconnect.backoff.ms`: before the second attempt to connect; doubles with each one after it.
@@ -254,6 +257,7 @@ impl Default for Config {
             retry_backoff_max: ms(1_000),
             partitioner: Partitioner::default(),
             metadata_max_age: ms(300_000),
+            metadata_propagation: ms(30_000),
             auto_create_topics: true,
             reconnect_backoff: ms(50),
             reconnect_backoff_max: ms(1_000),

@@ -54,7 +54,13 @@ pub(super) struct InFlight {
 
 /// What happens elsewhere and concerns the sender.
 pub(super) enum Event {
-    Answer { request: u64, result: Result<ProduceResponse, Error>, connection: Option<Rc<Connection>> },
+    Answer {
+        request: u64,
+        result: Result<ProduceResponse, Error>,
+        connection: Option<Rc<Connection>>,
+        /// Whether it may have left: a failure to connect is certain not to.
+        sent: bool,
+    },
     ProducerId(Result<ProducerId, Error>),
 }
 
@@ -377,19 +383,18 @@ impl Sender {
         let timeout = config.request_timeout;
         let events = self.events_in.clone();
         let open = leader.connection.clone().filter(|connection| connection.is_open());
-        let report = move |result, connection| {
-            let _ = events.send(Event::Answer { request: id, result, connection });
+        let report = move |result, connection, sent| {
+            let _ = events.send(Event::Answer { request: id, result, connection, sent });
         };
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
                 let begun = connection.begin(PRODUCE_VERSION_MAX, |_| request);
                 self.tasks.spawn_local(async move {
-                    let result = match begun {
-                        Ok(pending) => pending.answer(timeout).await,
-                        Err(error) => Err(error),
-                    };
-                    report(result, None);
+                    match begun {
+                        Ok(pending) => report(pending.answer(timeout).await, None, true),
+                        Err(error) => report(Err(error), None, false),
+                    }
                 });
             }
             _ => {
@@ -403,9 +408,9 @@ impl Sender {
                                 let told = connection.tell(PRODUCE_VERSION_MAX, timeout, |_| request).await;
                                 told.map(|()| ProduceResponse::default())
                             };
-                            report(result, Some(connection));
+                            report(result, Some(connection), true);
                         }
-                        Err(error) => report(Err(error), None),
+                        Err(error) => report(Err(error), None, false),
                     }
                 });
             }
@@ -414,7 +419,9 @@ impl Sender {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Answer { request, result, connection } => self.on_answer(request, result, connection),
+            Event::Answer { request, result, connection, sent } => {
+                self.on_answer(request, result, connection, sent);
+            }
             Event::ProducerId(result) => {
                 self.asking_producer_id = false;
                 match result {
