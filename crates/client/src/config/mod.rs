@@ -112,8 +112,12 @@ pub struct Config {
     pub request_bytes_max: usize,
     /// `retries`: how often a batch is sent again before it fails with its last error.
     pub retries_max: u32,
+    /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
+    pub delivery_reports: bool,
     /// `delivery.report.only.error`: only failures are reported.
     pub delivery_report_only_error: bool,
+    /// Whether reports carry the records' keys and values: their memory is held until the report is dropped.
+    pub delivery_report_records: bool,
     /// `compression.codec`. None by default.
     pub compression: Compression,
     /// `compression.level`; `None` is the codec's default.
@@ -310,7 +314,9 @@ impl Default for Config {
             copy_bytes_max: 65_535,
             request_bytes_max: 1_000_000,
             retries_max: i32::MAX as u32,
+            delivery_reports: false,
             delivery_report_only_error: false,
+            delivery_report_records: false,
             compression: Compression::None,
             compression_level: None,
             in_flight_max: 5,

@@ -115,16 +115,15 @@ fn every_default_can_be_set_and_reads_back() {
     // The C interface's default partitioner comes with the others of librdkafka.
     let absent = |property: &Property| property.name == "partitioner";
     for property in properties::all().filter(|property| property.kind != Kind::Pointer) {
-        let sides: [(fn() -> Config, &str); 2] =
-            [(Config::default, property.default), (Config::librdkafka, property.default_librdkafka)];
-        for (index, (make, default)) in sides.into_iter().enumerate() {
+        let sides =
+            [(Config::default(), property.default), (Config::librdkafka(), property.default_librdkafka)];
+        for (index, (mut config, default)) in sides.into_iter().enumerate() {
             if index == 1 && absent(property) {
                 continue;
             }
-            let untouched = properties::get(&make(), property);
+            let untouched = properties::get(&config, property);
             let inherits = property.scope == Scope::Topic && default == "inherit";
             assert!(inherits || untouched == default, "{}: {untouched}, not {default}", property.name);
-            let mut config = make();
             properties::set(&mut config, property, property.name, default)
                 .unwrap_or_else(|error| panic!("{}: {error}", property.name));
             let read = properties::get(&config, property);

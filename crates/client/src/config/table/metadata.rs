@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::int("topic.metadata.refresh.fast.interval.ms", 1, 60_000, "100")
-        .text("How soon metadata is asked for again while a wanted topic has no leader; doubles up to `retry.backoff.max.ms`. Unset, it is `retry.backoff.ms`.")
+        .text("How soon metadata is asked for again while a wanted topic has no leader. Unset, it is `retry.backoff.ms`.")
         .effective(
             "a_topic_without_a_leader_is_asked_for_at_the_fast_interval",
             Access {

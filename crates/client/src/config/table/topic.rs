@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Property] = &[
         .producer()
         .high()
         .text("From handing a record over to its acknowledgement, retries included; 0 is forever.")
-        .effective("a_record_fails_after_its_delivery_timeout", millis_or_never!(delivery_timeout)),
+        .effective("records_expire_no_earlier_than_their_timeout_and_not_much_later", millis_or_never!(delivery_timeout)),
     Property::choice("queuing.strategy", &["fifo", "lifo"], "fifo")
         .topic()
         .producer()
