@@ -44,7 +44,7 @@ pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::answers::Purge;
 pub use produce::delivery::Delivery;
-pub use produce::partitioner::{ChoosePartition, Partitioner};
+pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};

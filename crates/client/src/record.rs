@@ -23,8 +23,8 @@ pub struct Record<'a> {
     pub key: Option<&'a [u8]>,
     /// Value; `None` is null (a tombstone in a compacted topic).
     pub value: Option<&'a [u8]>,
-    /// The value as refcounted bytes, for [`Record::shared_value`].
-    pub(crate) shared: Option<&'a Bytes>,
+    /// The same bytes as `value`, refcounted: see [`Record::shared_value`].
+    pub shared: Option<&'a Bytes>,
     /// Headers in order; names may repeat.
     pub headers: Vec<HeaderRef<'a>>,
     /// Milliseconds since 1970, or `None` for the time of the call.

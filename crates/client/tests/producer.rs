@@ -93,6 +93,7 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
                 seen[partition] += 1;
             }
         }
+        producer.flush_blocking(PATIENCE).expect("everything is reported");
         assert_eq!(producer.buffered_bytes(), 0, "{codec:?}");
     }
 }
@@ -100,22 +101,24 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
 #[test]
 fn only_errors_are_reported_when_asked() {
     let broker = broker("orders", 1);
-    let mut config = Config::new(broker.bootstrap_servers());
-    config.delivery_reports = true;
-    config.delivery_report_only_error = true;
-    let producer = Producer::new(config).expect("a producer");
-    producer.topic("orders").post_blocking(&Record::to("orders").value("fine")).expect("taken");
-    let nowhere = Record::to("orders").partition(9).value("lost").tag(7);
-    producer.flush_blocking(PATIENCE).expect("acknowledged");
-    let error = producer.topic("orders").post_blocking(&nowhere).expect_err("there is no partition 9");
-    assert!(matches!(error.kind, ProduceErrorKind::NoSuchPartition { count: 1 }), "{error}");
-    let reports = producer.reports().expect("they are on");
-    assert!(reports.try_next().is_none(), "a success is not reported");
-    producer.topic("later").post_blocking(&nowhere).expect("taken, the topic not being known yet");
-    let report = reports.next_blocking(PATIENCE).expect("a report in time");
-    assert_eq!(report.iter().map(|record| record.tag).collect::<Vec<_>>(), [7]);
-    let error = report.result().expect_err("no such partition");
-    assert_eq!(error.persisted, Persisted::NotWritten);
+    for (mut config, reported) in [(Config::new(broker.bootstrap_servers()), 0), (nobody(), 1)] {
+        config.delivery_reports = true;
+        config.delivery_report_only_error = true;
+        let producer = Producer::new(config).expect("a producer");
+        producer.topic("orders").post_blocking(&Record::to("orders").value("x").tag(7)).expect("taken");
+        if reported > 0 {
+            producer.purge(Purge { queued: true, in_flight: true });
+        }
+        producer.flush_blocking(PATIENCE).expect("its fate is known");
+        let reports = producer.reports().expect("they are on");
+        let tags: Vec<u64> = std::iter::from_fn(|| reports.try_next())
+            .flat_map(|report| {
+                assert_eq!(report.result().expect_err("a failure").persisted, Persisted::NotWritten);
+                report.iter().map(|record| record.tag).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(tags, vec![7; reported]);
+    }
 }
 
 #[test]

@@ -112,6 +112,9 @@ pub struct Config {
     pub request_bytes_max: usize,
     /// `retries`: how often a batch is sent again before it fails with its last error.
     pub retries_max: u32,
+    /// `sticky.partitioning.linger.ms`: how long records without a key stay with one partition; 0 is not at all.
+    /// `None`, the default, is for as long as a batch takes them.
+    pub sticky_linger: Option<Duration>,
     /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
     pub delivery_reports: bool,
     /// `delivery.report.only.error`: only failures are reported.
@@ -136,8 +139,6 @@ pub struct Config {
     pub retry_backoff_max: Duration,
     /// `partitioner`.
     pub partitioner: Partitioner,
-    /// `sticky.partitioning.linger.ms`: how long records without a key stay with one partition.
-    pub sticky_linger: Duration,
     /// `metadata.max.age.ms`: after this time the cluster's layout is asked for again.
     pub metadata_max_age: Duration,
     /// `topic.metadata.refresh.interval.ms`: the same, as librdkafka calls it; the shorter of the two holds.
@@ -214,8 +215,8 @@ impl Config {
         for property in properties::all().filter(|property| property.default != property.default_librdkafka) {
             if let (Some(access), Ok(value)) = (property.access, property.parse(property.default_librdkafka))
             {
-                // What this version does not have stays ours; the table's tests name it.
-                let _ = (access.set)(&mut config, &value);
+                let set = (access.set)(&mut config, &value);
+                debug_assert_eq!(set, Ok(()), "{}", property.name);
             }
         }
         config.linger = None;
@@ -314,6 +315,7 @@ impl Default for Config {
             copy_bytes_max: 65_535,
             request_bytes_max: 1_000_000,
             retries_max: i32::MAX as u32,
+            sticky_linger: None,
             delivery_reports: false,
             delivery_report_only_error: false,
             delivery_report_records: false,
@@ -326,7 +328,6 @@ impl Default for Config {
             retry_backoff: ms(100),
             retry_backoff_max: ms(1_000),
             partitioner: Partitioner::default(),
-            sticky_linger: ms(10),
             metadata_max_age: ms(300_000),
             metadata_refresh: ms(300_000),
             metadata_backoff: None,

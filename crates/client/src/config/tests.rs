@@ -112,15 +112,10 @@ fn at_most_thirty_are_accepted_without_effect_and_none_that_the_introductions_na
 
 #[test]
 fn every_default_can_be_set_and_reads_back() {
-    // The C interface's default partitioner comes with the others of librdkafka.
-    let absent = |property: &Property| property.name == "partitioner";
     for property in properties::all().filter(|property| property.kind != Kind::Pointer) {
         let sides =
             [(Config::default(), property.default), (Config::librdkafka(), property.default_librdkafka)];
-        for (index, (mut config, default)) in sides.into_iter().enumerate() {
-            if index == 1 && absent(property) {
-                continue;
-            }
+        for (mut config, default) in sides {
             let untouched = properties::get(&config, property);
             let inherits = property.scope == Scope::Topic && default == "inherit";
             assert!(inherits || untouched == default, "{}: {untouched}, not {default}", property.name);

@@ -8,11 +8,11 @@ use ottla_wire::Seal;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use super::Concluded;
 use super::batch::{Batch, Closing};
 use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
 use super::sender::{InFlight, Sender};
+use super::{Concluded, Produce};
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
@@ -155,7 +155,7 @@ impl Sender {
     pub(super) fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
         let persisted =
             if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
-        let outcome = self.produce.failed(&self.partitions[at].queue, kind, persisted);
+        let outcome = Produce::failed(&self.partitions[at].queue, kind, persisted);
         if let Outcome::Failed(error) = &outcome {
             tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
         }
@@ -184,7 +184,7 @@ impl Sender {
         let queue = &self.partitions[at].queue;
         let records = if self.produce.keeps_records() { batch.sealed.records() } else { None };
         let concluded = Concluded {
-            topic: &queue.topic,
+            queue,
             partition: queue.partition,
             told: batch.told,
             count: batch.sealed.header.record_count as u32,
@@ -237,9 +237,8 @@ impl Sender {
         let count = closed.count();
         let keeps = self.produce.keeps_records();
         let records = if keeps { closed.seal(&Seal::default()).records() } else { None };
-        let concluded =
-            Concluded { topic: &queue.topic, partition: queue.partition, told, count, memory, records };
-        self.produce.conclude(concluded, self.produce.failed(queue, kind, Persisted::NotWritten));
+        let concluded = Concluded { queue, partition: queue.partition, told, count, memory, records };
+        self.produce.conclude(concluded, Produce::failed(queue, kind, Persisted::NotWritten));
     }
 
     /// Fails what the application no longer wants sent.

@@ -85,6 +85,7 @@ impl Compressor {
         self.threads && bytes >= WORTH_A_HOP_BYTES
     }
 
+    #[expect(clippy::result_large_err, reason = "the batch that was not taken comes back")]
     /// Compresses the batch in the worker; it comes back through the channel. `Err` gives it back when there is no worker.
     pub(super) fn hand_over(&mut self, at: usize, slot: u64, open: OpenBatch) -> Result<(), OpenBatch> {
         if self.jobs.is_none() {

@@ -8,10 +8,11 @@ use tokio::sync::Notify;
 
 use super::queue::{Push, Refused};
 
-/// The first buffer of a batch: a lone small record in each of very many partitions must not cost more.
+/// The smallest buffer: a lone small record in each of very many partitions must not cost more.
 const BUFFER_BYTES_MIN: usize = 1024;
-/// A batch that has outgrown this part of the largest size gets a buffer of the largest size at once.
-const SMALL_PART: usize = 16;
+/// Each size of buffer is so many times the one below; the largest is that of the largest batch.
+const GROWTH: usize = 8;
+
 /// Records are booked in chunks: one of this many parts of what is left, so that the limit is met exactly, and
 /// small enough for thousands of partitions to hold one each.
 const CHUNKS: usize = 16_384;
@@ -24,9 +25,7 @@ pub(crate) struct Memory {
     records: AtomicUsize,
     /// 0 is no limit.
     records_max: usize,
-    /// Bytes of a buffer that holds the largest batch; only these are kept.
-    buffer_bytes: usize,
-    shelf: Mutex<Vec<Vec<u8>>>,
+    shelves: Mutex<Shelves>,
     /// Somebody was refused since the engine last looked: nothing lingers then.
     pressed: AtomicBool,
     /// Told when room comes back.
@@ -34,14 +33,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(max: usize, records_max: usize, buffer_bytes: usize) -> Arc<Self> {
+    pub(crate) fn new(max: usize, records_max: usize, batch_bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicUsize::new(0),
             max,
             records: AtomicUsize::new(0),
             records_max,
-            buffer_bytes,
-            shelf: Mutex::default(),
+            shelves: Mutex::new(Shelves::new(batch_bytes_max)),
             pressed: AtomicBool::new(false),
             freed: Notify::new(),
         })
@@ -70,22 +68,20 @@ impl Memory {
 
     /// A buffer of at least `need` bytes, booked by its size.
     pub(crate) fn buffer(self: &Arc<Self>, need: usize, how: Push) -> Result<Buffer, Refused> {
-        let whole = self.buffer_bytes;
-        if need > whole {
+        let Some((size, kept)) = self.shelves().take(need) else {
             self.reserve(need, how)?;
             return Ok(Buffer::of_bytes(need));
-        }
-        if need > whole / SMALL_PART {
-            let shelved = if self.fits(whole) { self.shelf().pop() } else { None };
-            let fresh = shelved.is_none() && self.used() + whole <= self.max / 2;
-            if (shelved.is_some() || fresh) && self.reserve(whole, how).is_ok() {
-                let bytes = shelved.unwrap_or_else(|| vec![0; whole]);
-                return Ok(Buffer::with_home(bytes, self.clone()));
-            }
-        }
-        let bytes = need.next_power_of_two().clamp(BUFFER_BYTES_MIN, whole.max(BUFFER_BYTES_MIN));
-        self.reserve(bytes, how)?;
-        Ok(Buffer::of_bytes(bytes))
+        };
+        // A large one for a batch that may stay smaller is a luxury: with half of the memory in use, it gets what it
+        // needs.
+        let size = if self.used() + size > self.max / 2 && kept.is_none() {
+            need.next_power_of_two().clamp(BUFFER_BYTES_MIN, size)
+        } else {
+            size
+        };
+        self.reserve(size, how)?;
+        let bytes = kept.unwrap_or_else(|| vec![0; size]);
+        Ok(Buffer::with_home(bytes, self.clone()))
     }
 
     /// Books `bytes`, if there is room.
@@ -103,8 +99,7 @@ impl Memory {
             return Err(Refused::Full);
         };
         // What is in use and what is kept for the next batches stay below the bound together.
-        let mut shelf = self.shelf();
-        while before + bytes + shelf.len() * self.buffer_bytes > self.max && shelf.pop().is_some() {}
+        self.shelves().shrink(self.max.saturating_sub(before + bytes));
         Ok(())
     }
 
@@ -143,21 +138,58 @@ impl Memory {
         }
     }
 
-    fn fits(&self, bytes: usize) -> bool {
-        self.used() + bytes <= self.max
-    }
-
-    fn shelf(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BufferHome for Memory {
     /// Memory that was touched once is not given back to the system only to be faulted in again.
     fn take_back(&self, bytes: Vec<u8>) {
-        let mut shelf = self.shelf();
-        if self.used() + (shelf.len() + 1) * self.buffer_bytes <= self.max {
-            shelf.push(bytes);
+        self.shelves().keep(bytes, self.max.saturating_sub(self.used()));
+    }
+}
+
+/// Buffers for the next batches, by size.
+#[derive(Debug)]
+struct Shelves {
+    /// Sizes and what is kept of each, the smallest first.
+    sizes: Vec<(usize, Vec<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl Shelves {
+    fn new(largest: usize) -> Self {
+        let smaller = std::iter::successors(Some(BUFFER_BYTES_MIN), |size| Some(size * GROWTH));
+        // The largest but one must be worth having.
+        let smaller = smaller.take_while(|size| size * 2 <= largest);
+        Self { sizes: smaller.chain([largest]).map(|size| (size, Vec::new())).collect(), bytes: 0 }
+    }
+
+    /// The size for `need` bytes and a kept buffer of it; nothing when it is above the largest.
+    fn take(&mut self, need: usize) -> Option<(usize, Option<Vec<u8>>)> {
+        let (size, kept) = self.sizes.iter_mut().find(|(size, _)| *size >= need)?;
+        let buffer = kept.pop();
+        self.bytes -= buffer.as_ref().map_or(0, Vec::len);
+        Some((*size, buffer))
+    }
+
+    /// Keeps a buffer if all that is kept then stays within `max`.
+    fn keep(&mut self, buffer: Vec<u8>, max: usize) {
+        if self.bytes + buffer.len() > max {
+            return;
+        }
+        if let Some((_, kept)) = self.sizes.iter_mut().find(|(size, _)| *size == buffer.len()) {
+            self.bytes += buffer.len();
+            kept.push(buffer);
+        }
+    }
+
+    /// Drops buffers until what is kept is at most `max`.
+    fn shrink(&mut self, max: usize) {
+        while self.bytes > max {
+            let Some(buffer) = self.sizes.iter_mut().rev().find_map(|(_, kept)| kept.pop()) else { return };
+            self.bytes -= buffer.len();
         }
     }
 }
@@ -169,14 +201,14 @@ mod tests {
     #[test]
     fn buffers_are_kept_within_the_bound_and_used_again() {
         let memory = Memory::new(4 << 20, 0, 1 << 20);
-        let buffer = memory.buffer(1 << 19, Push::Normal).expect("room");
+        let buffer = memory.buffer(600_000, Push::Normal).expect("room");
         assert_eq!((buffer.len(), memory.used()), (1 << 20, 1 << 20), "a large batch gets a whole buffer");
         memory.release(buffer.len(), 0);
         drop(buffer);
-        assert_eq!(memory.shelf().len(), 1);
+        assert_eq!(memory.shelves().bytes, 1 << 20);
         assert_eq!(memory.buffer(100, Push::Normal).expect("room").len(), BUFFER_BYTES_MIN);
         memory.reserve((4 << 20) - BUFFER_BYTES_MIN, Push::Normal).expect("just enough");
-        assert_eq!(memory.shelf().len(), 0, "what is kept makes room for what is needed");
+        assert_eq!(memory.shelves().bytes, 0, "what is kept makes room for what is needed");
         assert_eq!(memory.reserve(1, Push::Normal), Err(Refused::Full));
         assert!(memory.take_pressed());
         assert!(!memory.take_pressed());

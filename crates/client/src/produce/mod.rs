@@ -15,6 +15,7 @@ pub(crate) mod topics;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -94,7 +95,8 @@ impl Produce {
 
     /// A batch has met its fate: tells whoever is to be told and gives back what it had booked.
     pub(crate) fn conclude(&self, batch: Concluded<'_>, outcome: Outcome) {
-        let Concluded { topic, partition, told, count, mut memory, records } = batch;
+        let Concluded { queue, partition, told, count, mut memory, records } = batch;
+        queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = matches!(outcome, Outcome::Failed(_));
         let mut released = count;
         if self.config.delivery_reports && (failed || !self.config.delivery_report_only_error) {
@@ -108,7 +110,7 @@ impl Produce {
                 memory -= bytes;
                 released = 0;
                 let held = Held { memory: self.queues.memory.clone(), bytes, records: count };
-                let (topic, tags) = (topic.clone(), told.tags);
+                let (topic, tags) = (queue.topic.clone(), told.tags);
                 self.reports.push(Report { topic, partition, result, count, tags, records, _held: held });
             }
         }
@@ -119,14 +121,21 @@ impl Produce {
     }
 
     /// A single record that no batch holds any more fails.
-    pub(crate) fn conclude_alone(&self, told: Told, error: Arc<ProduceError>, records: Option<Bytes>) {
+    pub(crate) fn conclude_alone(
+        &self,
+        queue: &queue::Queue,
+        told: Told,
+        error: Arc<ProduceError>,
+        records: Option<Bytes>,
+    ) {
         self.queues.begin_unsettled();
-        let (topic, partition) = (error.topic.clone(), error.partition);
+        queue.backlog.fetch_add(1, Ordering::Relaxed);
+        let partition = error.partition;
         // It is booked as long as its report lives, like any other.
         let _ = self.queues.memory.reserve(records.as_ref().map_or(0, Bytes::len), queue::Push::Forced);
         let memory = records.as_ref().map_or(0, Bytes::len);
         self.queues.memory.reserve_record();
-        let batch = Concluded { topic: &topic, partition, told, count: 1, memory, records };
+        let batch = Concluded { queue, partition, told, count: 1, memory, records };
         self.conclude(batch, Outcome::Failed(error));
     }
 
@@ -135,23 +144,18 @@ impl Produce {
         let (memory, count) = (open.memory(), open.builder.count());
         let records = (self.keeps_records()).then(|| open.builder.seal(&ottla_wire::Seal::default()).ok());
         let batch = Concluded {
-            topic: &queue.topic,
+            queue,
             partition: queue.partition,
             told: open.told,
             count,
             memory,
             records: records.flatten().and_then(|sealed| sealed.records()),
         };
-        self.conclude(batch, self.failed(queue, kind, Persisted::NotWritten));
+        self.conclude(batch, Self::failed(queue, kind, Persisted::NotWritten));
     }
 
     /// The outcome of a failure in a queue's partition.
-    pub(crate) fn failed(
-        &self,
-        queue: &queue::Queue,
-        kind: ProduceErrorKind,
-        persisted: Persisted,
-    ) -> Outcome {
+    pub(crate) fn failed(queue: &queue::Queue, kind: ProduceErrorKind, persisted: Persisted) -> Outcome {
         let (topic, partition) = (queue.topic.clone(), queue.partition);
         Outcome::Failed(Arc::new(ProduceError { topic, partition, kind, persisted }))
     }
@@ -176,7 +180,9 @@ impl Produce {
 /// A batch at its end.
 #[derive(Debug)]
 pub(crate) struct Concluded<'a> {
-    pub(crate) topic: &'a Arc<str>,
+    /// Where it was queued.
+    pub(crate) queue: &'a queue::Queue,
+    /// The partition it was for.
     pub(crate) partition: i32,
     pub(crate) told: Told,
     pub(crate) count: u32,

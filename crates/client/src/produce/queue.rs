@@ -4,7 +4,7 @@
 //! told once that a partition has something (`listed`), not once per record.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,7 +57,9 @@ pub(crate) struct Queues {
     batch_records_max: u32,
     record_bytes_max: usize,
     copy_bytes_max: usize,
-    clock: Clock,
+    pub(super) clock: Clock,
+    /// How long keyless records stay with a partition; `None` is for a batch.
+    pub(super) sticky_linger: Option<Duration>,
     ready: Mutex<Vec<Arc<Queue>>>,
     /// Wakes the engine's sender.
     pub(crate) wake: Notify,
@@ -78,6 +80,7 @@ impl Queues {
             record_bytes_max: config.message_bytes_max,
             copy_bytes_max: config.copy_bytes_max,
             clock: config.clock.clone(),
+            sticky_linger: config.sticky_linger,
             ready: Mutex::default(),
             wake: Notify::new(),
             unsettled: AtomicUsize::new(0),
@@ -146,6 +149,9 @@ pub(crate) enum Refused {
 pub(crate) struct Queue {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,
+    /// Batches that are neither acknowledged nor failed.
+    pub(super) backlog: AtomicU32,
+    available: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -165,6 +171,15 @@ struct State {
 }
 
 impl State {
+    /// Puts the open batch, if there is one, to the full ones.
+    fn retire(&mut self, queues: &Queues) {
+        let Some(open) = self.open.take() else { return };
+        self.expected_bytes = open.builder.len();
+        self.full.push_back(open);
+        // The engine may be waiting for an answer with nothing full in hand: a full batch need not wait for it.
+        queues.wake.notify_one();
+    }
+
     /// Gives back what is booked for records that may not come.
     fn return_credit(&mut self, queues: &Queues) {
         queues.memory.release(0, std::mem::take(&mut self.credit) as usize);
@@ -188,7 +203,22 @@ pub(crate) struct Content<'a> {
 
 impl Queue {
     pub(crate) fn new(topic: Arc<str>, partition: i32) -> Arc<Self> {
-        Arc::new(Self { topic, partition, state: Mutex::default() })
+        Arc::new(Self {
+            topic,
+            partition,
+            backlog: AtomicU32::new(0),
+            available: AtomicBool::new(true),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether the partition has a leader, as far as is known.
+    pub(crate) fn is_available(&self) -> bool {
+        self.available.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_available(&self, available: bool) {
+        self.available.store(available, Ordering::Relaxed);
     }
 
     /// Encodes a record into the open batch; the [`Delivery`] is there if it was wanted.
@@ -267,7 +297,7 @@ impl Queue {
         });
         if result == Err(Refused::Full) {
             // What is here must not linger while others wait for its memory.
-            self.retire(state, queues);
+            state.retire(queues);
         }
         result
     }
@@ -305,28 +335,20 @@ impl Queue {
         let expected = state.open.as_ref().map_or(state.expected_bytes, |open| open.builder.len());
         let need = (HEADER_BYTES + bytes_max).max(expected.min(queues.batch_bytes_max));
         let buffer = memory.buffer(need, how).or_else(|_| memory.buffer(HEADER_BYTES + bytes_max, how))?;
-        self.retire(state, queues);
+        state.retire(queues);
         queues.begin_unsettled();
+        self.backlog.fetch_add(1, Ordering::Relaxed);
         let builder = BatchBuilder::in_buffer(buffer);
         state.open = Some(OpenBatch { builder, told: Told::default(), created: now() });
         Ok(())
     }
 
-    /// Puts the open batch, if there is one, to the full ones.
-    fn retire(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, queues: &Queues) {
-        let Some(open) = state.open.take() else { return };
-        state.expected_bytes = open.builder.len();
-        state.full.push_back(open);
-        // The engine may be waiting for an answer with nothing full in hand: a full batch need not wait for it.
-        queues.wake.notify_one();
-    }
-
     /// Puts the open batch to the full ones if it was begun before `then`: its first record must not have the others
     /// expire with it.
-    pub(crate) fn retire_older(self: &Arc<Self>, then: Instant, queues: &Queues) {
+    pub(crate) fn retire_older(&self, then: Instant, queues: &Queues) {
         let mut state = lock(&self.state);
         if state.open.as_ref().is_some_and(|open| open.created < then) {
-            self.retire(&mut state, queues);
+            state.retire(queues);
         }
     }
 

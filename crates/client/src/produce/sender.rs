@@ -257,9 +257,9 @@ impl Sender {
             Err(Uncompressed { error, told, memory, count }) => {
                 let queue = &self.partitions[at].queue;
                 let kind = ProduceErrorKind::Compress(error.to_string());
-                let (topic, partition) = (&queue.topic, queue.partition);
-                let batch = Concluded { topic, partition, told, count, memory, records: None };
-                self.produce.conclude(batch, self.produce.failed(queue, kind, Persisted::NotWritten));
+                let partition = queue.partition;
+                let batch = Concluded { queue, partition, told, count, memory, records: None };
+                self.produce.conclude(batch, Produce::failed(queue, kind, Persisted::NotWritten));
                 None
             }
         }
@@ -446,6 +446,7 @@ impl Sender {
         for topic in self.produce.topics.all() {
             if let Some(layout) = self.cluster.topic(&topic.name) {
                 topic.grow(layout.partitions.len(), &self.produce);
+                topic.note_leaders(|partition| layout.leader(partition).is_some());
             }
         }
     }

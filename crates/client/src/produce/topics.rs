@@ -1,15 +1,17 @@
 //! The producer's topics: partition queues by number, and the choice among them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
 use super::Produce;
 use super::delivery::{Completion, Delivery, Outcome};
-use super::partitioner::{Partitioner, murmur2_partition};
+use super::partitioner::{Choice, Chosen, Partitioner};
 use super::queue::{Content, OpenBatch, Push, Queue, Queues, Refused, Told};
+use crate::clock::Clock;
 
 /// How often one topic may grow while a client lives. Each growth leaves a list of pointers behind, so that a push can
 /// read the newest without a lock; who adds partitions 32 times to a topic does so by hand.
@@ -28,6 +30,8 @@ pub(crate) struct Topic {
     closed: AtomicBool,
     /// The sticky partition in the lower half, a generator's state in the upper.
     sticky: AtomicU64,
+    /// Until when the sticky partition stays, where it stays for a time.
+    sticky_until_ms: AtomicI64,
 }
 
 /// Why a record was not taken.
@@ -48,6 +52,7 @@ impl Topic {
             growths: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             sticky: AtomicU64::new(seed | 1),
+            sticky_until_ms: AtomicI64::new(i64::MIN),
         })
     }
 
@@ -93,28 +98,34 @@ impl Topic {
         content: &Content<'_>,
         how: Push,
     ) -> Result<Option<Delivery>, NotTaken> {
-        let count = partitions.len() as u32;
-        let chosen = match (partition, partitioner, content.key) {
-            (Some(partition), _, _) => partition,
-            (None, Partitioner::Murmur2Sticky, Some(key)) => murmur2_partition(key, count) as i32,
-            (None, Partitioner::Murmur2Sticky, None) => {
-                let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % count;
-                let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
-                match partitions[sticky as usize].push(queues, into_open, content) {
-                    Err(Refused::NewBatch) => self.next_sticky(count) as i32,
-                    other => return other.map_err(|refused| NotTaken::Refused(sticky as i32, refused)),
-                }
-            }
-            (None, Partitioner::Random, _) => self.next_sticky(count) as i32,
-            (None, Partitioner::Custom(choose), key) => match choose(key, count) {
-                Some(partition) => partition as i32,
-                None => return Err(NotTaken::NoSuchPartition(-1, count as usize)),
+        let refused = |refused, partition| NotTaken::Refused(partition as i32, refused);
+        let chosen = match partition {
+            Some(partition) => match u32::try_from(partition) {
+                Ok(partition) => Chosen::Partition(partition),
+                Err(_) => return Err(NotTaken::NoSuchPartition(partition, partitions.len())),
             },
+            None => partitioner.choose(&Choice::new(&self.name, content.key, content.tag, partitions)),
         };
-        let Some(queue) = usize::try_from(chosen).ok().and_then(|at| partitions.get(at)) else {
-            return Err(NotTaken::NoSuchPartition(chosen, count as usize));
+        let partition = match chosen {
+            Chosen::Partition(partition) => partition,
+            Chosen::Random => self.next_sticky(partitions),
+            Chosen::Sticky => match queues.sticky_linger {
+                None => {
+                    let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % partitions.len() as u32;
+                    let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
+                    match partitions[sticky as usize].push(queues, into_open, content) {
+                        Err(Refused::NewBatch) => self.next_sticky(partitions),
+                        other => return other.map_err(|why| refused(why, sticky)),
+                    }
+                }
+                Some(linger) => self.sticky_for(linger, &queues.clock, partitions),
+            },
+            Chosen::Declined => return Err(NotTaken::NoSuchPartition(-1, partitions.len())),
         };
-        queue.push(queues, how, content).map_err(|refused| NotTaken::Refused(chosen, refused))
+        let Some(queue) = partitions.get(partition as usize) else {
+            return Err(NotTaken::NoSuchPartition(partition as i32, partitions.len()));
+        };
+        queue.push(queues, how, content).map_err(|why| refused(why, partition))
     }
 
     /// Before the layout is known: the partition that was asked for travels as the record's first header.
@@ -133,21 +144,42 @@ impl Topic {
         self.unassigned.push(queues, how, &content).map_err(|refused| NotTaken::Refused(-1, refused))
     }
 
-    /// Another partition than the last, at random when there are several (xorshift on the topic's own state).
-    fn next_sticky(&self, count: u32) -> u32 {
-        let old = self.sticky.load(Ordering::Relaxed);
-        let mut state = old;
+    /// The sticky partition, another one when `linger` has passed since it was chosen.
+    fn sticky_for(&self, linger: Duration, clock: &Clock, partitions: &[Arc<Queue>]) -> u32 {
+        let now_ms = clock.coarse_ms();
+        let until_ms = self.sticky_until_ms.load(Ordering::Relaxed);
+        if now_ms < until_ms {
+            return self.sticky.load(Ordering::Relaxed) as u32 % partitions.len() as u32;
+        }
+        self.sticky_until_ms.store(now_ms + linger.as_millis() as i64, Ordering::Relaxed);
+        self.next_sticky(partitions)
+    }
+
+    /// Chooses the sticky partition anew: of two at random, the one that has fewer batches to send (KIP-794's aim, at
+    /// the same price for any number of partitions). One without a leader is not chosen when the other has one.
+    fn next_sticky(&self, partitions: &[Arc<Queue>]) -> u32 {
+        let count = partitions.len() as u32;
+        let mut state = self.sticky.load(Ordering::Relaxed);
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let last = old as u32 % count;
-        let mut next = (state >> 32) as u32 % count;
-        if next == last && count > 1 {
-            next = (next + 1) % count;
-        }
+        let first = (state >> 32) as u32 % count;
+        let second = (first + 1 + (state >> 8) as u32 % (count - 1).max(1)) % count;
+        let load = |partition: u32| {
+            let queue = &partitions[partition as usize];
+            (!queue.is_available(), queue.backlog.load(Ordering::Relaxed))
+        };
+        let next = if load(second) < load(first) { second } else { first };
         // Losing a race only means that two threads share a partition for a batch.
         self.sticky.store((state >> 32 << 32) | u64::from(next), Ordering::Relaxed);
         next
+    }
+
+    /// Notes which partitions have a leader.
+    pub(crate) fn note_leaders(&self, has_leader: impl Fn(i32) -> bool) {
+        for queue in self.partitions() {
+            queue.set_available(has_leader(queue.partition));
+        }
     }
 
     /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
@@ -228,6 +260,7 @@ impl Topic {
         batch.push(content.timestamp_ms.unwrap_or(-1), content.key, content.value, content.headers);
         let records = produce.keeps_records().then(|| batch.seal(&Seal::default()).ok()).flatten();
         produce.conclude_alone(
+            &self.unassigned,
             Told { completion, tags: vec![content.tag] },
             Arc::new(error),
             records.and_then(|sealed| sealed.records()),

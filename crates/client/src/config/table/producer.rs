@@ -1,6 +1,6 @@
 //! Batching, queueing and retrying records.
 
-use crate::config::property::{Access, Property, Value, flag, millis, number};
+use crate::config::property::{Access, Property, Value, flag, number};
 use crate::config::{Config, Defaults};
 
 const CODECS: &[&str] = &["none", "gzip", "snappy", "lz4", "zstd"];
@@ -117,10 +117,26 @@ pub(super) const ROWS: &[Property] = &[
                 get: |config| config.compression.name().to_owned(),
             },
         ),
-    Property::int("sticky.partitioning.linger.ms", 0, 900_000, "10")
+    Property::float("sticky.partitioning.linger.ms", 0.0, 900_000.0, Some("batch"), "batch")
+        .librdkafka("10")
         .producer()
-        .text("How long records without a key stay with one partition; 0 gives each its own.")
-        .effective("the_sticky_partition_stays_for_its_linger", millis!(sticky_linger)),
+        .text("How long records without a key stay with one partition; 0 gives each its own. Unset, they stay as long as a batch takes them.")
+        .effective(
+            "the_sticky_partition_stays_for_its_linger",
+            Access {
+                set: |config, value| {
+                    config.sticky_linger = match value {
+                        Value::Float(_) => Some(value.duration()),
+                        Value::Text(_) | Value::Int(_) | Value::Bool(_) => None,
+                    };
+                    Ok(())
+                },
+                get: |config| match config.sticky_linger {
+                    Some(linger) => (linger.as_secs_f64() * 1000.0).to_string(),
+                    None => "batch".into(),
+                },
+            },
+        ),
     Property::bool("delivery.report.only.error", "false")
         .producer()
         .text("Reports only failures on the queue of delivery reports.")

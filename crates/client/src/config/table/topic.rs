@@ -72,38 +72,41 @@ pub(super) const ROWS: &[Property] = &[
         .accepted("every delivery carries its offset; librdkafka ignores it, too"),
     Property::choice(
         "partitioner",
-        &[
-            "murmur2_sticky",
-            "random",
-            "consistent",
-            "consistent_random",
-            "murmur2",
-            "murmur2_random",
-            "fnv1a",
-            "fnv1a_random",
-        ],
-        "murmur2_sticky",
+        &["random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random", "murmur2_sticky"],
+        "murmur2_random",
     )
     .librdkafka("consistent_random")
     .topic()
     .producer()
     .high()
-    .text("How partitions are chosen for records that name none. `murmur2_sticky` is Java's: keys by their murmur2 hash, records without one stay together for a while.")
+    .text("How partitions are chosen for records that name none: at random, or by a hash of the key (consistent is CRC32, murmur2 Java's, fnv1a Sarama's). Those that end in random keep records without a key together for a while; murmur2_random, also called murmur2_sticky, is what Java's client does.")
     .effective(
         "partitioners_agree_with_librdkafka_and_java",
         Access {
             set: |config, value| {
                 config.partitioner = match value.text() {
-                    "murmur2_sticky" => Partitioner::Murmur2Sticky,
                     "random" => Partitioner::Random,
-                    _ => return Err("this version does not have it yet".into()),
+                    "consistent" => Partitioner::Consistent,
+                    "consistent_random" => Partitioner::ConsistentRandom,
+                    "murmur2" => Partitioner::Murmur2,
+                    "fnv1a" => Partitioner::Fnv1a,
+                    "fnv1a_random" => Partitioner::Fnv1aRandom,
+                    _ => Partitioner::Murmur2Random,
                 };
                 Ok(())
             },
-            get: |config| match config.partitioner {
-                Partitioner::Murmur2Sticky => "murmur2_sticky".into(),
-                Partitioner::Random => "random".into(),
-                Partitioner::Custom(_) => "custom".into(),
+            get: |config| {
+                let word = match config.partitioner {
+                    Partitioner::Random => "random",
+                    Partitioner::Consistent => "consistent",
+                    Partitioner::ConsistentRandom => "consistent_random",
+                    Partitioner::Murmur2 => "murmur2",
+                    Partitioner::Murmur2Random => "murmur2_random",
+                    Partitioner::Fnv1a => "fnv1a",
+                    Partitioner::Fnv1aRandom => "fnv1a_random",
+                    Partitioner::Custom(_) => "custom",
+                };
+                word.into()
             },
         },
     ),
