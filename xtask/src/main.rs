@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a shell around cargo: it measures real time")]
 
 mod bench;
+mod compat;
 mod shell;
 mod soak;
 mod test;
@@ -17,6 +18,7 @@ usage: cargo xtask COMMAND
       --quick               without what only Apache Kafka's own broker can answer; at most 5 minutes
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
+  compat                    writes docs/CONFIGURATION.md and COMPAT.md anew from the table of properties
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
   bench [OPTIONS]           our broker and client against Apache Kafka's and against the floor, as a table
       --count N             messages per pass (default 3000000)
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
             Err(wrong) => usage_error(&wrong),
         },
         ["tidy"] => tidy::report(),
+        ["compat"] => compat::run(),
         ["soak"] => soak::list(),
         ["soak", name] => soak::run(name, None),
         ["soak", name, count] => match count.parse() {
