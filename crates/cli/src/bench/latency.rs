@@ -37,13 +37,17 @@ pub(crate) struct Args {
     /// Messages per second; 0 is one after the other
     #[arg(long, default_value_t = 1000)]
     rate: u64,
+    /// Nobody reads the messages: only their acknowledgement is measured
+    #[arg(long)]
+    acks_only: bool,
     /// Messages before the measured phase [default: a tenth of --count, at most 10000]
     #[arg(long)]
     warmup: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if (args.common.size as usize) < STAMP_BYTES {
+    let pool = args.producing.pool(&args.common)?;
+    if pool.size() < STAMP_BYTES && !args.acks_only {
         return Err(Failure::usage(format!(
             "--size: latency needs messages of at least {STAMP_BYTES} bytes"
         )));
@@ -53,12 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let described = Producing::describe(&config);
     let (client, partitions) = prepare(&args.common, config)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(10_000));
-    let pool = Pool::new(args.common.size as usize);
-    let mut consumer = at_end(&client, &args.common.topic, partitions)?;
+    let mut consumer =
+        if args.acks_only { None } else { Some(at_end(&client, &args.common.topic, partitions)?) };
     let producer = Producer::of(&client);
-    let once = |consumer: &mut Consumer, from, count| {
+    let once = |consumer: &mut Option<Consumer>, from, count| {
         let pass = Pass { args, producer: &producer, pool: &pool, from, count, base: Instant::now() };
-        pass.run(consumer)
+        pass.run(consumer.as_mut())
     };
     if warmup > 0 {
         once(&mut consumer, 0, warmup)?;
@@ -66,11 +70,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let phase = Phase::start();
     let (acks, ends) = once(&mut consumer, warmup, args.common.count)?;
-    let measured = phase.end(args.common.count, args.common.count * u64::from(args.common.size));
+    let measured = phase.end(args.common.count, args.common.count * pool.size() as u64);
 
     let mut fields = measured.json();
     fields.insert("ack_us".into(), percentiles_us(&acks));
-    fields.insert("e2e_us".into(), percentiles_us(&ends));
+    if !args.acks_only {
+        fields.insert("e2e_us".into(), percentiles_us(&ends));
+    }
     let loop_kind = match args.rate {
         0 => "closed loop: each is sent when the one before is acknowledged".to_owned(),
         rate => format!("open loop at {rate} per second: latency from when a message was due"),
@@ -78,7 +84,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let title = format!(
         "latency through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, {described}; \
          {loop_kind}",
-        args.common.topic, args.common.count, args.common.size,
+        args.common.topic,
+        args.common.count,
+        pool.size(),
     );
     report(&title, fields, args.common.json)
 }
@@ -108,7 +116,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn run(&self, consumer: &mut Consumer) -> Result<(Histogram<u64>, Histogram<u64>), Failure> {
+    fn run(&self, consumer: Option<&mut Consumer>) -> Result<(Histogram<u64>, Histogram<u64>), Failure> {
         std::thread::scope(|scope| {
             let (sent, deliveries) = mpsc::channel();
             let sender = scope.spawn(move || match self.args.rate {
@@ -116,7 +124,7 @@ impl Pass<'_> {
                 rate => self.send_open(rate, &sent).map(|()| None),
             });
             let acknowledged = scope.spawn(move || self.take_deliveries(&deliveries));
-            let ends = self.consume(consumer);
+            let ends = consumer.map_or_else(|| Ok(histogram()), |consumer| self.consume(consumer));
             let closed = join(sender)?;
             let open = join(acknowledged)?;
             Ok((closed.unwrap_or(open), ends?))
@@ -194,10 +202,15 @@ impl Pass<'_> {
     }
 
     fn fill(&self, body: &mut Vec<u8>, due_ns: u64, number: u64) {
+        let message = self.pool.message(number);
         body.clear();
-        body.extend_from_slice(&due_ns.to_le_bytes());
-        body.extend_from_slice(&number.to_le_bytes());
-        body.extend_from_slice(self.pool.message(number, self.args.common.size as usize - STAMP_BYTES));
+        if self.args.acks_only {
+            body.extend_from_slice(message);
+        } else {
+            body.extend_from_slice(&due_ns.to_le_bytes());
+            body.extend_from_slice(&number.to_le_bytes());
+            body.extend_from_slice(&message[STAMP_BYTES..]);
+        }
     }
 
     fn elapsed_ns(&self) -> u64 {
