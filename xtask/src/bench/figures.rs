@@ -66,13 +66,13 @@ impl Figures {
     }
 }
 
-fn median(samples: &[f64]) -> Option<f64> {
+pub(super) fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()
 }
 
-fn spread(samples: &[f64]) -> String {
+pub(super) fn spread(samples: &[f64]) -> String {
     let Some(middle) = median(samples) else { return String::new() };
     let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
     let most = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
