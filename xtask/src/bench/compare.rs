@@ -73,7 +73,16 @@ struct Compare<'a> {
     peers: Peers,
     payloads: Payloads,
     scratch: &'a Path,
+    topics: usize,
     outcome: Outcome,
+}
+
+impl Compare<'_> {
+    /// A name that no topic has had.
+    fn topic(&mut self) -> String {
+        self.topics += 1;
+        format!("compare-{}", self.topics)
+    }
 }
 
 /// What was measured, and what went wrong meanwhile: one peer that fails must not cost an hour of figures.
@@ -92,7 +101,7 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
     let peers = Peers::build()?;
     let payloads = Payloads::write(scratch.path())?;
     let mut compare =
-        Compare { options, peers, payloads, scratch: scratch.path(), outcome: Outcome::default() };
+        Compare { options, peers, payloads, scratch: scratch.path(), topics: 0, outcome: Outcome::default() };
     // Only the brokers that are being measured run.
     for (kind, nodes) in [(Kind::Kafka, 2), (Kind::Kafka, 1), (Kind::Ottla, 1)] {
         let cells = throughput::cells(kind, nodes, options);

@@ -15,6 +15,7 @@ const BENCH_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// the broker that is starting.
 const TRY_EVERY: Duration = Duration::from_micros(100);
 
+#[derive(Clone)]
 pub(super) struct Ottla {
     pub(super) binary: PathBuf,
 }

@@ -1,6 +1,6 @@
 //! `ottla bench latency`: from the moment a message is due to its acknowledgement, and to its reader.
 
-use std::sync::mpsc;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -118,35 +118,71 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn run(&self, consumer: Option<&mut Consumer>) -> Result<(Histogram<u64>, Histogram<u64>), Failure> {
         std::thread::scope(|scope| {
-            let (sent, deliveries) = mpsc::channel();
             let sender = scope.spawn(move || match self.args.rate {
                 0 => self.send_closed(),
-                rate => self.send_open(rate, &sent).map(|()| None),
+                rate => self.send_open(rate),
             });
-            let acknowledged = scope.spawn(move || self.take_deliveries(&deliveries));
             let ends = consumer.map_or_else(|| Ok(histogram()), |consumer| self.consume(consumer));
-            let closed = join(sender)?;
-            let open = join(acknowledged)?;
-            Ok((closed.unwrap_or(open), ends?))
+            let acks = join(sender)?;
+            Ok((acks, ends?))
         })
     }
 
-    fn send_open(&self, rate: u64, sent: &mpsc::Sender<(u64, Delivery)>) -> Result<(), Failure> {
+    fn send_open(&self, rate: u64) -> Result<Histogram<u64>, Failure> {
         let topic = self.producer.topic(&self.args.common.topic);
+        let mut acks = histogram();
+        let mut waiting = VecDeque::new();
         let mut body = Vec::new();
         for index in 0..self.count {
             let due_ns = (u128::from(index) * 1_000_000_000 / u128::from(rate)) as u64;
-            wait_until(self.base + Duration::from_nanos(due_ns));
+            self.take_until(self.base + Duration::from_nanos(due_ns), &mut waiting, &mut acks)?;
             self.fill(&mut body, due_ns, self.from + index);
             let record = Record::to(&self.args.common.topic).value(&body);
-            let delivery = topic.enqueue_blocking(&record)?;
-            // The receiver ends early only with an error of its own, which is reported there.
-            let _ = sent.send((due_ns, delivery));
+            waiting.push_back((due_ns, topic.enqueue_blocking(&record)?));
         }
-        Ok(())
+        for (due_ns, delivery) in waiting {
+            settle(&delivery)?;
+            acks.saturating_record(self.elapsed_ns().saturating_sub(due_ns));
+        }
+        Ok(acks)
     }
 
-    fn send_closed(&self) -> Result<Option<Histogram<u64>>, Failure> {
+    /// Takes acknowledgements until a moment: a thread of their own would be woken for each message that is sent, too.
+    fn take_until(
+        &self,
+        until: Instant,
+        waiting: &mut VecDeque<(u64, Delivery)>,
+        acks: &mut Histogram<u64>,
+    ) -> Result<(), Failure> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let pause = left.saturating_sub(SPIN);
+            let Some((due_ns, delivery)) = waiting.front() else {
+                if pause.is_zero() {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::sleep(pause);
+                }
+                continue;
+            };
+            if !pause.is_zero() {
+                drop(delivery.wait(pause));
+            }
+            match delivery.try_offset() {
+                None => std::hint::spin_loop(),
+                Some(Ok(_)) => {
+                    acks.saturating_record(self.elapsed_ns().saturating_sub(*due_ns));
+                    waiting.pop_front();
+                }
+                Some(Err(error)) => return Err(error.clone().into()),
+            }
+        }
+    }
+
+    fn send_closed(&self) -> Result<Histogram<u64>, Failure> {
         let topic = self.producer.topic(&self.args.common.topic);
         let mut acks = histogram();
         let mut body = Vec::new();
@@ -156,18 +192,6 @@ impl Pass<'_> {
             let record = Record::to(&self.args.common.topic).value(&body);
             settle(&topic.enqueue_blocking(&record)?)?;
             acks.saturating_record(self.elapsed_ns() - due_ns);
-        }
-        Ok(Some(acks))
-    }
-
-    fn take_deliveries(
-        &self,
-        deliveries: &mpsc::Receiver<(u64, Delivery)>,
-    ) -> Result<Histogram<u64>, Failure> {
-        let mut acks = histogram();
-        for (due_ns, delivery) in deliveries {
-            settle(&delivery)?;
-            acks.saturating_record(self.elapsed_ns().saturating_sub(due_ns));
         }
         Ok(acks)
     }
@@ -234,18 +258,4 @@ fn stamp_of(value: Option<&[u8]>) -> Option<(u64, u64)> {
     let (due, rest) = value?.split_first_chunk::<8>()?;
     let (number, _) = rest.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*due), u64::from_le_bytes(*number)))
-}
-
-fn wait_until(due: Instant) {
-    loop {
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        if left > SPIN {
-            std::thread::sleep(left.saturating_sub(SPIN));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
 }

@@ -89,10 +89,11 @@ impl Brokers {
 
     /// Bytes of a topic's segments on all nodes.
     pub(super) fn topic_bytes(&self, topic: &str) -> u64 {
-        partition_dirs(&self.data, &format!("{topic}-")).iter().map(|dir| log_bytes(dir)).sum()
+        partition_dirs(&self.data, topic).iter().map(|dir| log_bytes(dir)).sum()
     }
 
-    /// Runs `work` on a new topic, which is deleted afterwards.
+    /// Runs `work` on a new topic, which is deleted afterwards. Its name must not have been used before: brokers
+    /// take their time to forget one.
     pub(super) fn with_topic<T>(
         &self,
         ottla: &Ottla,
@@ -122,14 +123,34 @@ impl Brokers {
     }
 }
 
-fn partition_dirs(dir: &Path, prefix: &str) -> Vec<PathBuf> {
+/// `TOPIC-NUMBER`, at whatever depth.
+fn partition_dirs(dir: &Path, topic: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
+        let name = entry.file_name();
+        let partition = name.to_str().and_then(|name| name.strip_prefix(topic)?.strip_prefix('-'));
+        if partition.is_some_and(|number| number.parse::<u32>().is_ok()) {
             found.push(entry.path());
         } else {
-            found.extend(partition_dirs(&entry.path(), prefix));
+            found.extend(partition_dirs(&entry.path(), topic));
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_topics_own_partitions_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["node-1/data/events-0", "node-2/data/events-12", "events-x-0", "events-0.1f-delete"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let mut found = partition_dirs(dir.path(), "events");
+        found.sort();
+        let expected = ["node-1/data/events-0", "node-2/data/events-12"].map(|name| dir.path().join(name));
+        assert_eq!(found, expected);
+    }
 }

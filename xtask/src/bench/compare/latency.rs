@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 
 use ottla_interop::Failure;
 
+use super::super::ottla::Report;
 use super::Compare;
 use super::brokers::{Brokers, Kind};
+use super::payload::Random;
 use super::peers::{Job, Peer};
 use super::table::{Samples, markdown};
 use super::throughput::met;
@@ -36,12 +38,14 @@ const FRANZ_GO_TUNED: &[(&str, &str)] = &[("linger.ms", "0")];
 struct Setting {
     peer: Peer,
     properties: Vec<(&'static str, &'static str)>,
+    /// In the table.
+    place: usize,
     samples: Samples,
 }
 
 impl Setting {
     fn new(peer: Peer, properties: &[(&'static str, &'static str)]) -> Self {
-        Self { peer, properties: properties.to_vec(), samples: Samples::default() }
+        Self { peer, properties: properties.to_vec(), place: 0, samples: Samples::default() }
     }
 
     fn name(&self) -> String {
@@ -106,7 +110,8 @@ impl Compare<'_> {
         Ok(())
     }
 
-    /// All settings one after the other, and that several times.
+    /// All settings one after the other, in another order each time, and that several times. A mode at a time: what
+    /// full speed leaves the broker to do would fall upon whoever's latency is measured next.
     fn interleaved(
         &mut self,
         brokers: &Brokers,
@@ -115,52 +120,83 @@ impl Compare<'_> {
         modes: &[(&str, u64)],
     ) -> Result<(), Failure> {
         settings.retain(|setting| self.peers.has(setting.peer));
+        settings.iter_mut().zip(0..).for_each(|(setting, place)| setting.place = place);
         let repeats = self.options.repeats(10, 2);
-        let topic = format!("compare-{}", name.replace('/', "-"));
-        let bootstrap = brokers.bootstrap();
-        for pass in 1..=repeats {
-            println!("{name}: pass {pass} of {repeats}, {} settings", settings.len());
-            let (peers, failures) = (&self.peers, &mut self.outcome);
-            // A topic of its own for each pass: what was written at full speed goes with it.
-            brokers.with_topic(&peers.ottla, &topic, 1, || {
-                for setting in &mut *settings {
-                    for &(mode, count) in modes {
-                        let job = Job {
-                            mode,
-                            topic: &topic,
-                            payload: self.payloads.of_size(SIZE),
-                            count,
-                            warmup: count / 10,
-                            rate: RATE,
-                            partitions: 1,
-                            properties: &setting.properties,
-                        };
-                        let measured = peers.run(setting.peer, &bootstrap, &job);
-                        let taken = measured.and_then(|report| {
-                            let rate = report.number("/msgs_per_s")?;
-                            if mode == "produce" {
-                                setting.samples.add("million_per_s", rate / 1e6);
-                                return Ok(());
-                            }
-                            if mode == "pingpong" {
-                                setting.samples.add("per_s", rate);
-                            }
-                            for (field, path) in
-                                [("p50", "/ack_us/p50"), ("p99", "/ack_us/p99"), ("max", "/ack_us/max")]
-                            {
-                                setting.samples.add(field, report.number(path)?);
-                            }
-                            Ok(())
-                        });
-                        if let Err(failure) = taken {
-                            failures.failed(format!("{name} {mode} {}: {failure}", setting.name()));
-                        }
+        let mut random = Random::new();
+        for pass in 0..=repeats {
+            match pass {
+                0 => println!("{name}: warm-up, not counted"),
+                _ => println!("{name}: pass {pass} of {repeats}, {} settings", settings.len()),
+            }
+            for &(mode, count) in modes {
+                // A topic of its own for each sweep: what was written at full speed goes with it.
+                let topic = self.topic();
+                let (compare, settings) = (&mut *self, &mut *settings);
+                brokers.with_topic(&compare.peers.ottla.clone(), &topic, 1, || {
+                    let at = At { topic: &topic, bootstrap: &brokers.bootstrap(), mode, count };
+                    if pass == 0 {
+                        // A JVM compiles what it has seen often.
+                        compare.setting(&at, name, &mut Setting::new(Peer::Ottla, &[]));
+                        return Ok(());
                     }
-                }
-                Ok(())
-            })?;
+                    shuffle(settings, &mut random);
+                    for setting in settings {
+                        compare.setting(&at, name, setting);
+                    }
+                    Ok(())
+                })?;
+            }
         }
+        settings.sort_by_key(|setting| setting.place);
         Ok(())
+    }
+
+    fn setting(&mut self, at: &At, name: &str, setting: &mut Setting) {
+        let job = Job {
+            mode: at.mode,
+            topic: at.topic,
+            payload: self.payloads.of_size(SIZE),
+            count: at.count,
+            warmup: at.count / 10,
+            rate: RATE,
+            partitions: 1,
+            properties: &setting.properties,
+        };
+        let measured = self.peers.run(setting.peer, at.bootstrap, &job);
+        let taken = measured.and_then(|report| take(at.mode, &report, &mut setting.samples));
+        if let Err(failure) = taken {
+            self.outcome.failed(format!("{name} {} {}: {failure}", at.mode, setting.name()));
+        }
+    }
+}
+
+/// Where and what is measured.
+struct At<'a> {
+    topic: &'a str,
+    bootstrap: &'a str,
+    mode: &'a str,
+    count: u64,
+}
+
+fn take(mode: &str, report: &Report, samples: &mut Samples) -> Result<(), Failure> {
+    let rate = report.number("/msgs_per_s")?;
+    match mode {
+        "produce" => {
+            samples.add("million_per_s", rate / 1e6);
+            return Ok(());
+        }
+        "pingpong" => samples.add("per_s", rate),
+        _ => {}
+    }
+    for (field, path) in [("p50", "/ack_us/p50"), ("p99", "/ack_us/p99"), ("max", "/ack_us/max")] {
+        samples.add(field, report.number(path)?);
+    }
+    Ok(())
+}
+
+fn shuffle(settings: &mut [Setting], random: &mut Random) {
+    for last in (1..settings.len()).rev() {
+        settings.swap(last, random.below(last as u64 + 1) as usize);
     }
 }
 

@@ -44,7 +44,7 @@ impl Payloads {
 }
 
 fn lines(size: usize, count: usize) -> String {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new();
     let mut text = String::with_capacity(count * (size + 1));
     for n in 0..count {
         let before = text.len();
@@ -102,10 +102,14 @@ fn order(text: &mut String, ts: u64, end: usize, random: &mut Random) {
 }
 
 /// A small generator of our own (xorshift): the payload must not change with a dependency's version.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -97,17 +97,19 @@ impl Compare<'_> {
         let new = || peers.iter().map(|peer| (*peer, Samples::default())).collect::<Vec<_>>();
         let mut rows: Vec<_> = cells.iter().map(|cell| (cell, new())).collect();
         let repeats = self.options.repeats(3, 1);
-        // A JVM compiles what it has seen often; the first pass is not counted.
-        let warm_up = usize::from(!self.options.quick);
-        for pass in 0..repeats + warm_up {
-            println!("{}: pass {} of {}", brokers.name, pass + 1, repeats + warm_up);
+        for pass in 0..=repeats {
+            match pass {
+                // A JVM compiles what it has seen often.
+                0 => println!("{}: warm-up, not counted", brokers.name),
+                _ => println!("{}: pass {pass} of {repeats}", brokers.name),
+            }
             for (cell, peers) in &mut rows {
                 // In turn, so that nobody always follows the same one.
                 let first = pass % peers.len();
                 peers.rotate_left(first);
                 for (peer, samples) in &mut *peers {
                     let mut unused = Samples::default();
-                    let samples = if pass < warm_up { &mut unused } else { samples };
+                    let samples = if pass == 0 { &mut unused } else { samples };
                     if let Err(failure) = self.cell(brokers, cell, *peer, samples) {
                         self.outcome.failed(format!("{} {peer}: {failure}", cell.name));
                     }
@@ -126,7 +128,7 @@ impl Compare<'_> {
         peer: Peer,
         samples: &mut Samples,
     ) -> Result<(), Failure> {
-        let topic = format!("compare-{}", cell.name.replace('/', "-"));
+        let topic = self.topic();
         let warmup = cell.count / 10;
         let properties =
             [("acks", cell.test.acks), ("compression.codec", cell.test.codec), ("batch.size", BATCH_BYTES)];
