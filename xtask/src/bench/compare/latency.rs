@@ -74,7 +74,7 @@ impl Compare<'_> {
 
     fn open_loop(&mut self, brokers: &Brokers, name: &str) -> Result<(), Failure> {
         let quick = self.options.quick;
-        let (count, full_speed) = if quick { (500, 100_000) } else { (2000, 1_000_000) };
+        let (count, full_speed) = if quick { (500, 300_000) } else { (2000, 1_000_000) };
         let mut settings = others();
         settings.splice(0..0, grid());
         settings.insert(0, Setting::new(Peer::Ottla, &[]));
@@ -121,7 +121,7 @@ impl Compare<'_> {
     ) -> Result<(), Failure> {
         settings.retain(|setting| self.peers.has(setting.peer));
         settings.iter_mut().zip(0..).for_each(|(setting, place)| setting.place = place);
-        let repeats = self.options.repeats(10, 2);
+        let repeats = self.options.repeats(10, 3);
         let mut random = Random::new();
         for pass in 0..=repeats {
             match pass {
