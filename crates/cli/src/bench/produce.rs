@@ -74,13 +74,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(client: &Client, args: &'a Args, pool: &'a Pool) -> Result<Self, Failure> {
         let producer = Producer::of(client);
-        Ok(Self {
-            reports: producer.reports()?,
-            producer,
-            pool,
-            topic: &args.common.topic,
-            acknowledged: 0,
-        })
+        Ok(Self { reports: producer.reports()?, producer, pool, topic: &args.common.topic, acknowledged: 0 })
     }
 
     /// Sends `count` messages from number `from` on, and takes the result of each.
