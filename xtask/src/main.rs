@@ -25,6 +25,11 @@ usage: cargo xtask COMMAND
       --repeat N            passes over everything, interleaved (default 3)
       --without-kafka       ours alone
       --json FILE           every sample as JSON
+  compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
+      --quick               fewer messages and passes: a look, no result
+      --only PART           only what has PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
+      --repeat N            passes over everything, interleaved (default 3, and 10 for latencies)
+      --json FILE           every sample as JSON
 ";
 
 fn main() -> ExitCode {
@@ -45,6 +50,10 @@ fn main() -> ExitCode {
         },
         ["bench", rest @ ..] => match bench::Options::parse(rest) {
             Ok(options) => bench::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["compare", rest @ ..] => match bench::compare::Options::parse(rest) {
+            Ok(options) => bench::compare::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["help" | "--help" | "-h"] => {
