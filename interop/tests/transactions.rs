@@ -205,8 +205,8 @@ async fn a_transaction_that_takes_too_long_is_fenced(cluster: &KafkaCluster, lev
     let topic = format!("slow-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let mut config = Config::new(cluster.bootstrap());
-    config.transactional_id = Some("slow".into());
-    config.transaction_timeout = Duration::from_secs(1);
+    config.set("transactional.id", "slow").expect("a name");
+    config.set("transaction.timeout.ms", "1000").expect("the least there is");
     let producer = Producer::new(config).expect("a producer");
     producer.init_transactions(PATIENCE).await.expect("initialized");
     producer.begin_transaction().expect("ready");
@@ -323,7 +323,7 @@ async fn calls_in_the_wrong_order_are_refused_and_change_nothing(cluster: &Kafka
 
 async fn transactional(cluster: &KafkaCluster, id: &str) -> Producer {
     let mut config = Config::new(cluster.bootstrap());
-    config.transactional_id = Some(id.into());
+    config.set("transactional.id", id).expect("a name");
     let producer = Producer::new(config).expect("a producer");
     producer.init_transactions(PATIENCE).await.expect("initialized");
     producer

@@ -24,6 +24,7 @@ impl Sender {
         request: u64,
         result: Result<ProduceResponse, Error>,
         connection: Option<Rc<Connection>>,
+        sent: bool,
     ) {
         let Some(InFlight { node, batches }) = self.requests.remove(&request) else { return };
         let leader = self.leaders.entry(node).or_default();
@@ -58,9 +59,11 @@ impl Sender {
                     self.on_trouble(at, batch, ProduceErrorKind::Request(Box::new(error)), true, now);
                 }
                 (Err(error), _) => {
-                    // Whatever was sent and not answered may have been written.
-                    let sent = !matches!(error, Error::Unreachable { .. });
                     self.cluster.refresh();
+                    // What never left is no attempt (the introduction's "timed out in transmission queue"); whatever
+                    // was sent and not answered may have been written.
+                    let mut batch = batch;
+                    batch.attempts -= u32::from(!sent);
                     let kind = ProduceErrorKind::Request(Box::new(error.clone()));
                     self.on_trouble(at, batch, kind, sent, now);
                 }
@@ -81,39 +84,64 @@ impl Sender {
             // A duplicate was written by an earlier attempt whose answer was lost.
             ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
                 self.partitions[at].numbering.acknowledged();
+                self.partitions[at].unknown_since = None;
                 self.settle(at, batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
                 let behind_another =
                     self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
-                if !behind_another && self.partitions[at].in_flight == 0 {
-                    if self.produce.transactions.id.is_some() {
-                        // Epochs are the coordinator's: the abort brings the next one.
-                        self.fail(at, batch, broker_error(answer));
-                        return;
-                    }
-                    // The first in line is out of order: the broker has lost what it knew of us (KIP-360).
+                let in_transaction = self.produce.transactions.id.is_some();
+                if in_transaction && !behind_another && self.partitions[at].in_flight == 0 {
+                    // Epochs are the coordinator's: the abort brings the next one.
+                    self.fail(at, batch, broker_error(answer));
+                    return;
+                }
+                let mut batch = batch;
+                // Our own numbering is at fault, not the record: this is no attempt of its.
+                batch.attempts -= 1;
+                let order = batch.order;
+                self.on_trouble(at, batch, broker_error(answer), false, now);
+                let partition = &self.partitions[at];
+                let is_first = partition.retry.front().is_some_and(|first| first.order == order);
+                if is_first && partition.in_flight == 0 {
+                    // The first in line is out of order: the broker has lost what it knew of us, or what came before
+                    // was given up (KIP-360).
                     self.renumber(at);
                 }
-                self.on_trouble(at, batch, broker_error(answer), false, now);
             }
+            // A topic that is new, or moves, is not known everywhere at once.
+            ErrorCode::UnknownTopicOrPartition => {
+                let since = *self.partitions[at].unknown_since.get_or_insert(now);
+                self.forget_leader(at);
+                if now < since + self.produce.config.metadata_propagation {
+                    self.on_trouble(at, batch, broker_error(answer), false, now);
+                } else {
+                    self.fail(at, batch, broker_error(answer));
+                }
+            }
+            // The same bytes would be as corrupt again.
+            ErrorCode::CorruptMessage => self.fail(at, batch, broker_error(answer)),
             code if code.is_retriable() => {
                 if code.needs_metadata_refresh() {
-                    let queue = &self.partitions[at].queue;
-                    self.cluster.forget_leader(&queue.topic, queue.partition);
+                    self.forget_leader(at);
                 }
-                // These come before anything is appended; all others, a leader that moved or a disk that failed
-                // among them, may come after it.
+                // These come before anything is appended; all others, a disk that failed among them, may come after
+                // it. A leader that moved may have appended before it moved.
                 let not_written = matches!(
                     code,
-                    ErrorCode::UnknownTopicOrPartition
-                        | ErrorCode::CorruptMessage
-                        | ErrorCode::NotEnoughReplicas
+                    ErrorCode::NotEnoughReplicas
+                        | ErrorCode::LeaderNotAvailable
+                        | ErrorCode::ThrottlingQuotaExceeded
                 );
                 self.on_trouble(at, batch, broker_error(answer), !not_written, now);
             }
             _ => self.fail(at, batch, broker_error(answer)),
         }
+    }
+
+    fn forget_leader(&self, at: usize) {
+        let queue = &self.partitions[at].queue;
+        self.cluster.forget_leader(&queue.topic, queue.partition);
     }
 
     /// The batch goes again, unless its time is over.
@@ -138,7 +166,7 @@ impl Sender {
             self.fail(at, batch, problem);
             return;
         }
-        let doubled = config.retry_backoff.saturating_mul(1 << (batch.attempts - 1).min(16));
+        let doubled = config.retry_backoff.saturating_mul(1 << batch.attempts.saturating_sub(1).min(16));
         let pause = doubled.min(config.retry_backoff_max).mul_f64(0.8 + 0.4 * self.produce.random());
         self.activate(at);
         let partition = &mut self.partitions[at];
@@ -222,8 +250,25 @@ impl Sender {
                 let Some(open) = queue.take(true) else { break };
                 self.produce.fail_unsent(&queue, open, self.overdue(at));
             }
+            self.expire_unknown(at, now);
             if let Some(then) = now.checked_sub(timeout / EXPIRY_SPANS) {
                 queue.retire_older(then, &self.produce.queues);
+            }
+        }
+    }
+
+    /// Fails the records of a topic that no broker has known for too long.
+    fn expire_unknown(&mut self, at: usize, now: Instant) {
+        let queue = self.partitions[at].queue.clone();
+        let error = self.cluster.topic(&queue.topic).map(|layout| layout.error);
+        if queue.partition >= 0 || error != Some(ErrorCode::UnknownTopicOrPartition) {
+            return;
+        }
+        let since = *self.partitions[at].unknown_since.get_or_insert(now);
+        if now >= since + self.produce.config.metadata_propagation {
+            while let Some(open) = queue.take(true) {
+                let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
+                self.produce.fail_unsent(&queue, open, ProduceErrorKind::Broker { code, detail });
             }
         }
     }

@@ -59,6 +59,8 @@ pub(super) struct Partition {
     pub(super) next_order: u64,
     pub(super) numbering: Numbering,
     pub(super) blocked_until: Option<Instant>,
+    /// Since when its leader says that it does not know it.
+    pub(super) unknown_since: Option<Instant>,
     /// Whether it is among the sender's active ones.
     pub(super) active: bool,
 }
@@ -76,6 +78,7 @@ impl Partition {
             next_order: 0,
             numbering: Numbering::default(),
             blocked_until: None,
+            unknown_since: None,
             active: false,
         }
     }

@@ -60,6 +60,8 @@ pub(super) enum Event {
         request: u64,
         result: Result<ProduceResponse, Error>,
         connection: Option<Rc<Connection>>,
+        /// Whether it may have left: a failure to connect is certain not to.
+        sent: bool,
     },
     ProducerId(Result<ProducerId, Error>),
     /// The coordinator knows that the transaction writes to these partitions.
@@ -379,7 +381,7 @@ impl Sender {
         let mut request = ProduceRequest {
             transactional_id: config.transactional_id.clone(),
             acks: config.acks.code(),
-            timeout_ms: config.request_timeout.as_millis() as i32,
+            timeout_ms: config.ack_timeout.unwrap_or(config.request_timeout).as_millis() as i32,
             ..Default::default()
         };
         for (at, batch) in &mut batches {
@@ -407,19 +409,18 @@ impl Sender {
         let timeout = config.request_timeout;
         let events = self.events_in.clone();
         let open = leader.connection.clone().filter(|connection| connection.is_open());
-        let report = move |result, connection| {
-            let _ = events.send(Event::Answer { request: id, result, connection });
+        let report = move |result, connection, sent| {
+            let _ = events.send(Event::Answer { request: id, result, connection, sent });
         };
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
                 let begun = connection.begin(version_max, |_| request);
                 self.tasks.spawn_local(async move {
-                    let result = match begun {
-                        Ok(pending) => pending.answer(timeout).await,
-                        Err(error) => Err(error),
-                    };
-                    report(result, None);
+                    match begun {
+                        Ok(pending) => report(pending.answer(timeout).await, None, true),
+                        Err(error) => report(Err(error), None, false),
+                    }
                 });
             }
             _ => {
@@ -433,9 +434,9 @@ impl Sender {
                                 let told = connection.tell(version_max, timeout, |_| request).await;
                                 told.map(|()| ProduceResponse::default())
                             };
-                            report(result, Some(connection));
+                            report(result, Some(connection), true);
                         }
-                        Err(error) => report(Err(error), None),
+                        Err(error) => report(Err(error), None, false),
                     }
                 });
             }
@@ -444,8 +445,10 @@ impl Sender {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Answer { request, result, connection } => self.on_answer(request, result, connection),
             Event::Prepared { added } => self.on_prepared(added),
+            Event::Answer { request, result, connection, sent } => {
+                self.on_answer(request, result, connection, sent);
+            }
             Event::ProducerId(result) => {
                 self.asking_producer_id = false;
                 match result {
