@@ -3,14 +3,19 @@
 //! Every story runs against two clusters: one as it comes, with `transaction.version` 2, and one at level 1.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    Admin, Config, Consumer, ErrorCode, Event, GroupMetadata, Isolation, NewTopic, OffsetAt, OffsetReset,
-    Polled, ProduceErrorKind, Producer, Record, StartAt, TopicPartition, TransactionErrorKind,
+    Admin, Client, Config, Connecting, Connector, Consumer, ErrorCode, Event, GroupMetadata, Io, Isolation,
+    NewTopic, OffsetAt, OffsetReset, Polled, ProduceErrorKind, Producer, Record, StartAt, TopicPartition,
+    TransactionErrorKind,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, console, java_tool, require};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpStream;
 
 /// Generous: nothing here takes long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +50,9 @@ in_both_protocols! {
     a_failed_record_can_be_aborted_and_the_next_transaction_commits
     many_small_transactions_follow_one_another
     calls_in_the_wrong_order_are_refused_and_change_nothing
+    a_request_whose_answer_is_lost_is_repeated_and_nothing_is_doubled
+    a_commit_of_unknown_outcome_is_not_reported_as_done
+    errors_in_answers_have_their_consequence
 }
 
 /// A cluster at `transaction.version` 1 that all running tests share.
@@ -319,6 +327,217 @@ async fn calls_in_the_wrong_order_are_refused_and_change_nothing(cluster: &Kafka
     let plain = Producer::new(Config::new(cluster.bootstrap())).expect("a producer");
     let error = plain.begin_transaction().expect_err("no transactional.id");
     assert!(error.to_string().contains("transactional.id"), "{error}");
+}
+
+/// Each kind of request once: the broker has done what it says, and the connection is gone before the answer.
+async fn a_request_whose_answer_is_lost_is_repeated_and_nothing_is_doubled(
+    cluster: &KafkaCluster,
+    level: i16,
+) {
+    let topic = format!("lost-answers-{level}");
+    create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
+    let group = format!("lost-answers-{level}");
+    let mut expected = Vec::new();
+    for (number, key) in TRANSACTIONAL.into_iter().enumerate() {
+        let (producer, meddler) = meddled(cluster, &format!("lost-{}", key as i16), Meddling::Cut(key));
+        producer.init_transactions(PATIENCE).await.expect("initialized");
+        for round in 0..3 {
+            let value = format!("{number}.{round}");
+            producer.begin_transaction().expect("ready");
+            producer.post(Record::to(&topic).value(&value)).await.expect("taken");
+            let offsets = BTreeMap::from([(TopicPartition::new(&topic, 0), round)]);
+            let group = GroupMetadata::new(&group);
+            producer.send_offsets_to_transaction(&offsets, &group, PATIENCE).await.expect("sent");
+            if round == 1 {
+                producer.abort_transaction(PATIENCE).await.expect("aborted");
+            } else {
+                producer.commit_transaction(PATIENCE).await.expect("committed");
+                expected.push(value);
+            }
+        }
+        // KIP-890 has no requests of their own for adding.
+        let added = matches!(key, Api::AddPartitionsToTxn | Api::AddOffsetsToTxn);
+        assert_eq!(meddler.is_done(), level == 1 || !added, "{key:?}");
+    }
+    assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, expected.len()).await, expected);
+}
+
+/// The coordinator commits, and answers that something unknown went wrong.
+async fn a_commit_of_unknown_outcome_is_not_reported_as_done(cluster: &KafkaCluster, level: i16) {
+    let topic = format!("unknown-{level}");
+    create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
+    let error = Meddling::Answer(Api::EndTxn, ErrorCode::UnknownServerError);
+    let (producer, meddler) = meddled(cluster, "unknown", error);
+    producer.init_transactions(PATIENCE).await.expect("initialized");
+    producer.begin_transaction().expect("ready");
+    producer.post(Record::to(&topic).value("first")).await.expect("taken");
+    let committed = producer.commit_transaction(PATIENCE).await;
+    if level == 1 {
+        let error = committed.expect_err("nobody knows");
+        assert!(error.outcome_is_unknown() && error.requires_init() && !error.is_retriable(), "{error}");
+        producer.begin_transaction().expect_err("initialized anew first");
+        producer.abort_transaction(PATIENCE).await.expect_err("it may be committed");
+        producer.init_transactions(PATIENCE).await.expect("a new start");
+    } else {
+        committed.expect("the repetition under the same epoch tells");
+    }
+    assert!(meddler.is_done());
+    producer.begin_transaction().expect("ready");
+    producer.post(Record::to(&topic).value("second")).await.expect("taken");
+    producer.commit_transaction(PATIENCE).await.expect("committed");
+    assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 2).await, ["first", "second"]);
+}
+
+async fn errors_in_answers_have_their_consequence(cluster: &KafkaCluster, level: i16) {
+    let topic = format!("answers-{level}");
+    create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
+    for (number, (code, consequence)) in [
+        (ErrorCode::CoordinatorLoadInProgress, "committed"),
+        (ErrorCode::NotCoordinator, "committed"),
+        (ErrorCode::ConcurrentTransactions, "committed"),
+        (ErrorCode::TransactionAbortable, "abort"),
+        (ErrorCode::InvalidProducerEpoch, "fatal"),
+        (ErrorCode::TransactionalIdAuthorizationFailed, "fatal"),
+        (ErrorCode::Unknown(9999), "init"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let error = Meddling::Answer(Api::EndTxn, code);
+        let (producer, meddler) = meddled(cluster, &format!("answers-{number}"), error);
+        producer.init_transactions(PATIENCE).await.expect("initialized");
+        producer.begin_transaction().expect("ready");
+        producer.post(Record::to(&topic).value("v")).await.expect("taken");
+        let found = match producer.commit_transaction(PATIENCE).await {
+            Ok(()) => "committed",
+            Err(error) if error.requires_abort() => "abort",
+            Err(error) if error.requires_init() => "init",
+            Err(error) if error.is_fatal() => "fatal",
+            Err(error) => panic!("{code}: {error}"),
+        };
+        assert_eq!(found, consequence, "{code}");
+        assert!(meddler.is_done(), "{code}");
+    }
+}
+
+/// The requests of a transaction, by their keys.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Api {
+    Produce = 0,
+    InitProducerId = 22,
+    AddPartitionsToTxn = 24,
+    AddOffsetsToTxn = 25,
+    EndTxn = 26,
+    TxnOffsetCommit = 28,
+}
+
+const TRANSACTIONAL: [Api; 6] = [
+    Api::Produce,
+    Api::InitProducerId,
+    Api::AddPartitionsToTxn,
+    Api::AddOffsetsToTxn,
+    Api::EndTxn,
+    Api::TxnOffsetCommit,
+];
+
+/// What happens to the first request of its kind; the broker gets it in any case.
+#[derive(Clone, Copy, Debug)]
+enum Meddling {
+    /// The connection is cut before the answer arrives.
+    Cut(Api),
+    /// The answer carries this code: for those whose answer is throttle time and code.
+    Answer(Api, ErrorCode),
+}
+
+/// Stands between the client and the brokers.
+struct Meddler {
+    meddling: Meddling,
+    done: AtomicBool,
+}
+
+impl Meddler {
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Whether this request is the one.
+    fn is_it(&self, request: &[u8]) -> bool {
+        let (Meddling::Cut(api) | Meddling::Answer(api, _)) = self.meddling;
+        request.starts_with(&(api as i16).to_be_bytes()) && !self.done.swap(true, Ordering::Relaxed)
+    }
+
+    /// Carries requests there and answers back, one at a time as they come.
+    async fn relay(self: Arc<Self>, client: DuplexStream, broker: TcpStream) -> io::Result<()> {
+        let (mut from_client, mut to_client) = tokio::io::split(client);
+        let (mut from_broker, mut to_broker) = broker.into_split();
+        let chosen = Arc::new(Mutex::new(None));
+        let seen = chosen.clone();
+        let meddler = self.clone();
+        let there = async move {
+            loop {
+                let request = read_frame(&mut from_client).await?;
+                if meddler.is_it(&request) {
+                    *seen.lock().unwrap_or_else(PoisonError::into_inner) =
+                        request.get(4..8).map(<[u8]>::to_vec);
+                }
+                write_frame(&mut to_broker, &request).await?;
+            }
+        };
+        let back = async {
+            loop {
+                let mut answer = read_frame(&mut from_broker).await?;
+                let chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if chosen.is_some_and(|id| answer.starts_with(&id)) {
+                    match self.meddling {
+                        Meddling::Cut(_) => return Err::<(), _>(io::ErrorKind::ConnectionReset.into()),
+                        // Correlation id, no tags, throttle time; then the code.
+                        Meddling::Answer(_, code) => {
+                            answer[9..11].copy_from_slice(&code.code().to_be_bytes());
+                        }
+                    }
+                }
+                write_frame(&mut to_client, &answer).await?;
+            }
+        };
+        tokio::select! {
+            ended = there => ended,
+            ended = back => ended,
+        }
+    }
+}
+
+impl Connector for SharedMeddler {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        Box::pin(async move {
+            let broker = TcpStream::connect((host, port)).await?;
+            let (client, ours) = tokio::io::duplex(1 << 20);
+            // Ends with either side's connection.
+            tokio::spawn(self.0.clone().relay(ours, broker));
+            Ok(Box::new(client) as Box<dyn Io>)
+        })
+    }
+}
+
+struct SharedMeddler(Arc<Meddler>);
+
+async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let bytes = from.read_u32().await?;
+    let mut frame = vec![0; bytes as usize];
+    from.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
+    to.write_u32(frame.len() as u32).await?;
+    to.write_all(frame).await
+}
+
+fn meddled(cluster: &KafkaCluster, id: &str, meddling: Meddling) -> (Producer, Arc<Meddler>) {
+    let meddler = Arc::new(Meddler { meddling, done: AtomicBool::new(false) });
+    let mut config = Config::new(cluster.bootstrap());
+    config.set("transactional.id", id).expect("a name");
+    let client = Client::with_connector(config, Arc::new(SharedMeddler(meddler.clone()))).expect("a client");
+    (Producer::of(&client), meddler)
 }
 
 async fn transactional(cluster: &KafkaCluster, id: &str) -> Producer {
