@@ -50,6 +50,7 @@ in_both_protocols! {
     a_failed_record_can_be_aborted_and_the_next_transaction_commits
     many_small_transactions_follow_one_another
     calls_in_the_wrong_order_are_refused_and_change_nothing
+    a_commit_that_times_out_goes_on_where_it_was
     a_request_whose_answer_is_lost_is_repeated_and_nothing_is_doubled
     a_commit_of_unknown_outcome_is_not_reported_as_done
     errors_in_answers_have_their_consequence
@@ -214,7 +215,8 @@ async fn a_transaction_that_takes_too_long_is_fenced(cluster: &KafkaCluster, lev
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let mut config = Config::new(cluster.bootstrap());
     config.set("transactional.id", "slow").expect("a name");
-    config.set("transaction.timeout.ms", "1000").expect("the least there is");
+    config.set("transaction.timeout.ms", "3000").expect("within its range");
+    config.set("delivery.timeout.ms", "30000").expect("within its range");
     let producer = Producer::new(config).expect("a producer");
     producer.init_transactions(PATIENCE).await.expect("initialized");
     producer.begin_transaction().expect("ready");
@@ -320,13 +322,36 @@ async fn calls_in_the_wrong_order_are_refused_and_change_nothing(cluster: &Kafka
     producer.commit_transaction(PATIENCE).await.expect("an empty transaction");
     producer.begin_transaction().expect("ready");
     producer.post(Record::to(&topic).value("inside")).await.expect("taken");
-    producer.commit_transaction(PATIENCE).await.expect("committed");
+    producer.commit_transaction_blocking(PATIENCE).expect("committed");
     outside().await;
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 1).await, ["inside"]);
 
     let plain = Producer::new(Config::new(cluster.bootstrap())).expect("a producer");
     let error = plain.begin_transaction().expect_err("no transactional.id");
     assert!(error.to_string().contains("transactional.id"), "{error}");
+}
+
+async fn a_commit_that_times_out_goes_on_where_it_was(cluster: &KafkaCluster, level: i16) {
+    let topic = format!("impatient-{level}");
+    create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
+    let producer = transactional(cluster, "impatient").await;
+    let mut expected = Vec::new();
+    let mut timed_out = 0;
+    for number in 0..5 {
+        let value = number.to_string();
+        producer.begin_transaction().expect("ready");
+        producer.post(Record::to(&topic).value(&value)).await.expect("taken");
+        expected.push(value);
+        let mut timeout = Duration::ZERO;
+        while let Err(error) = producer.commit_transaction(timeout).await {
+            assert!(error.is_retriable() && timeout < PATIENCE, "{error}");
+            assert!(matches!(error.kind, TransactionErrorKind::TimedOut { .. }), "{error}");
+            timed_out += 1;
+            timeout = timeout * 2 + Duration::from_millis(1);
+        }
+    }
+    assert!(timed_out >= 5, "no time at all is never enough");
+    assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 5).await, expected);
 }
 
 /// Each kind of request once: the broker has done what it says, and the connection is gone before the answer.

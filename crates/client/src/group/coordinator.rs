@@ -30,13 +30,17 @@ pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str)
     };
     let response = cluster.call_any(FIND_COORDINATOR_VERSION_MAX, request).await?;
     // The batched form names its answers, the single form does not.
-    let (code, node, host, port) = match response.coordinators.first() {
-        Some(found) => (found.error_code, found.node_id, &found.host, found.port),
-        None => (response.error_code, response.node_id, &response.host, response.port),
+    let (code, text, node, host, port) = match response.coordinators.first() {
+        Some(found) => (found.error_code, &found.error_message, found.node_id, &found.host, found.port),
+        None => {
+            (response.error_code, &response.error_message, response.node_id, &response.host, response.port)
+        }
     };
     if code != ErrorCode::None {
         let kind = if key_type == GROUP { "group" } else { "transactional.id" };
-        return Err(Error::Broker { what: format!("coordinator of {kind} `{key}`"), code });
+        let detail = text.as_ref().filter(|text| !text.is_empty()).map(|text| format!(" ({text})"));
+        let what = format!("coordinator of {kind} `{key}`{}", detail.unwrap_or_default());
+        return Err(Error::Broker { what, code });
     }
     cluster.brokers.learn(node, host, port as u16);
     Ok(node)

@@ -75,18 +75,18 @@ impl Calls<'_> {
                         Some((verdict, code)) => {
                             return Err(self
                                 .transactions
-                                .update(|machine| machine.refused(call, code, verdict)));
+                                .update(|machine| machine.refused(call, code, "", verdict)));
                         }
                     }
                 }
-                Err(Failed::Find(code)) => {
+                Err(Failed::Find { code, what }) => {
                     let find = Call::FindCoordinator;
                     match self.transactions.update(|machine| machine.judge(find, code)) {
                         Verdict::Done | Verdict::Again | Verdict::Elsewhere => self.note(find, &code),
                         verdict => {
                             return Err(self
                                 .transactions
-                                .update(|machine| machine.refused(find, code, verdict)));
+                                .update(|machine| machine.refused(find, code, &what, verdict)));
                         }
                     }
                 }
@@ -117,7 +117,7 @@ impl Calls<'_> {
         } else {
             let find = find_coordinator(self.cluster, whose.0, &whose.1);
             let node = find.await.map_err(|error| match error {
-                Error::Broker { code, .. } => Failed::Find(code),
+                Error::Broker { code, what } => Failed::Find { code, what },
                 error => Failed::Request(error),
             })?;
             lock(&self.transactions.nodes).insert(whose.clone(), node);
@@ -148,7 +148,7 @@ impl Calls<'_> {
 /// Why there is no answer.
 enum Failed {
     /// The coordinator is not to be had.
-    Find(ErrorCode),
+    Find { code: ErrorCode, what: String },
     /// The request failed.
     Request(Error),
 }

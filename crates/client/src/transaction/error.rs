@@ -50,10 +50,12 @@ pub enum TransactionErrorKind {
         last: String,
     },
     /// A coordinator refused.
-    #[error("{request}: {code}")]
+    #[error("{request}{}{what}: {code}", if what.is_empty() { "" } else { ": " })]
     Coordinator {
         /// The request.
         request: &'static str,
+        /// What was asked for, and what the broker says of it, where it says more than the code.
+        what: String,
         /// The code in the answer.
         code: ErrorCode,
     },

@@ -257,11 +257,17 @@ impl Machine {
         (self.touched, self.added, self.gap) = (false, false, false);
     }
 
-    /// An answer, or its absence, ends the call. The error, and the state that goes with it.
-    pub(crate) fn refused(&mut self, call: Call, code: ErrorCode, verdict: Verdict) -> TransactionError {
+    /// An answer ends the call. The error, and the state that goes with it; `what` is what the broker says of it.
+    pub(crate) fn refused(
+        &mut self,
+        call: Call,
+        code: ErrorCode,
+        what: &str,
+        verdict: Verdict,
+    ) -> TransactionError {
         let kind = match verdict {
             Verdict::Fenced => TransactionErrorKind::Fenced { code },
-            _ => TransactionErrorKind::Coordinator { request: call.request(), code },
+            _ => TransactionErrorKind::Coordinator { request: call.request(), what: what.to_owned(), code },
         };
         // An earlier copy of the commit may have done its work before somebody took over.
         let unknown = call == Call::Commit

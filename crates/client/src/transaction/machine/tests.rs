@@ -35,7 +35,7 @@ fn in_state(name: &str) -> Machine {
         "Abortable" => machine.record_failed(&failure(ErrorCode::MessageTooLarge)),
         "Undecided" => {
             machine = in_state("Committing");
-            machine.refused(Call::Commit, ErrorCode::UnknownServerError, Verdict::Unknown);
+            machine.refused(Call::Commit, ErrorCode::UnknownServerError, "", Verdict::Unknown);
         }
         "Fatal" => machine.record_failed(&failure(ErrorCode::ProducerFenced)),
         other => panic!("{other}"),
@@ -142,7 +142,7 @@ fn every_code_in_the_answer_to_a_commit_leads_to_its_state_and_none_but_success_
                 assert!(error.is_retriable() && error.outcome_is_unknown(), "{error}");
                 continue;
             }
-            let error = machine.refused(Call::Commit, code, verdict);
+            let error = machine.refused(Call::Commit, code, "", verdict);
             let expected = match verdict {
                 Verdict::Abortable | Verdict::Forgotten => "Abortable",
                 Verdict::Unknown => "Undecided",
@@ -170,7 +170,7 @@ fn a_fenced_commit_after_a_lost_answer_says_that_its_outcome_is_unknown() {
     machine.asked();
     machine.asked();
     machine.answered();
-    let error = machine.refused(Call::Commit, ErrorCode::ProducerFenced, Verdict::Fenced);
+    let error = machine.refused(Call::Commit, ErrorCode::ProducerFenced, "", Verdict::Fenced);
     assert!(error.is_fatal() && error.outcome_is_unknown(), "{error}");
     assert!(error.to_string().contains("not known"), "{error}");
 }
@@ -229,7 +229,7 @@ fn the_new_protocols_epoch_comes_with_every_end() {
 fn what_the_coordinator_forgot_needs_no_abort_and_a_fresh_id() {
     let mut machine = started(Protocol::V1);
     let code = ErrorCode::InvalidProducerIdMapping;
-    let error = machine.refused(Call::AddPartitions, code, Verdict::Forgotten);
+    let error = machine.refused(Call::AddPartitions, code, "", Verdict::Forgotten);
     assert!(error.requires_abort(), "{error}");
     machine.begin_abort().expect("abortable");
     assert!(!machine.drained().expect("nothing worse"));
@@ -244,7 +244,7 @@ fn what_the_coordinator_forgot_needs_no_abort_and_a_fresh_id() {
     assert_eq!(raising.judge(Call::InitProducerId, code), Verdict::Again);
     assert_eq!(raising.epoch_of(), None, "asked again without the id");
     assert_eq!(raising.judge(Call::InitProducerId, code), Verdict::Forgotten);
-    assert!(raising.refused(Call::InitProducerId, code, Verdict::Forgotten).is_fatal());
+    assert!(raising.refused(Call::InitProducerId, code, "", Verdict::Forgotten).is_fatal());
 }
 
 #[test]
