@@ -131,6 +131,7 @@ impl Sender {
                     code,
                     ErrorCode::NotEnoughReplicas
                         | ErrorCode::LeaderNotAvailable
+                        | ErrorCode::ConcurrentTransactions
                         | ErrorCode::ThrottlingQuotaExceeded
                 );
                 self.on_trouble(at, batch, broker_error(answer), !not_written, now);

@@ -269,14 +269,19 @@ impl Machine {
             Verdict::Fenced => TransactionErrorKind::Fenced { code },
             _ => TransactionErrorKind::Coordinator { request: call.request(), what: what.to_owned(), code },
         };
-        // An earlier copy of the commit may have done its work before somebody took over.
-        let unknown = call == Call::Commit
-            && (verdict == Verdict::Unknown || (verdict >= Verdict::Fatal && self.unanswered > 0));
+        // An earlier copy of the commit may have done its work before somebody took over, or could not be asked.
+        let lost = self.unanswered > 0 && (verdict >= Verdict::Fatal || call == Call::FindCoordinator);
+        let unknown = matches!(self.state, State::Committing) && (verdict == Verdict::Unknown || lost);
         let then = match verdict {
             Verdict::Done | Verdict::Again | Verdict::Elsewhere => Then::Retry,
             Verdict::Forgotten => {
                 self.forgotten = true;
                 if call == Call::InitProducerId { Then::Close } else { Then::Abort }
+            }
+            Verdict::Abortable if unknown => Then::Init,
+            // There is nothing to abort.
+            Verdict::Abortable if matches!(self.state, State::Uninitialized | State::Undecided(_)) => {
+                Then::Close
             }
             Verdict::Abortable => Then::Abort,
             Verdict::Unknown => Then::Init,

@@ -283,3 +283,23 @@ fn only_a_timeout_after_the_commit_was_sent_leaves_its_outcome_open() {
         assert_eq!(error.outcome_is_unknown(), unknown, "{name}");
     }
 }
+
+#[test]
+fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
+    let (code, verdict) = (ErrorCode::UnknownServerError, Verdict::Abortable);
+    for (name, asked, after) in [
+        ("Uninitialized", false, "Fatal"),
+        ("InTransaction", false, "Abortable"),
+        ("Committing", false, "Abortable"),
+        ("Committing", true, "Undecided"),
+        ("Aborting", false, "Aborting"),
+    ] {
+        let mut machine = in_state(name);
+        if asked {
+            machine.asked();
+        }
+        let error = machine.refused(Call::FindCoordinator, code, "", verdict);
+        assert_eq!(state(&machine), after, "{name}: {error}");
+        assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{name}: {error}");
+    }
+}
