@@ -28,6 +28,7 @@ mod net;
 mod produce;
 mod producer;
 mod record;
+mod security;
 
 pub use admin::{
     Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
@@ -41,8 +42,14 @@ pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPart
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
+pub use net::settings::{AddressFamily, DnsLookup, NetSettings};
+pub use net::versions::BrokerVersion;
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::delivery::Delivery;
 pub use produce::partitioner::{ChoosePartition, Partitioner};
 pub use producer::{Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
+pub use security::{
+    Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
+    TokenCallback, TokenFuture, TokenProvider,
+};

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::net::Network;
 use crate::net::connection::Connection;
-use crate::net::connector::Connector;
 
 /// The port of a bootstrap server that names none.
 const DEFAULT_PORT: u16 = 9092;
@@ -32,19 +32,11 @@ const LANES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Brokers {
     config: Arc<Config>,
-    connector: ConnectorRef,
+    network: Network,
     bootstrap: Vec<Rc<Peer>>,
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
-    last_failure: RefCell<String>,
-}
-
-struct ConnectorRef(Arc<dyn Connector>);
-
-impl std::fmt::Debug for ConnectorRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Connector")
-    }
+    last_failure: RefCell<Option<Error>>,
 }
 
 #[derive(Debug)]
@@ -68,20 +60,16 @@ impl Peer {
 }
 
 impl Brokers {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        connector: Arc<dyn Connector>,
-        rng: fastrand::Rng,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
         let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect();
         Ok(Self {
             config,
-            connector: ConnectorRef(connector),
+            network,
             bootstrap,
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
-            last_failure: RefCell::new("not tried yet".into()),
+            last_failure: RefCell::default(),
         })
     }
 
@@ -149,10 +137,15 @@ impl Brokers {
 
     /// The error for when nobody answers.
     pub(crate) fn unreachable(&self, waited: Duration) -> Error {
-        Error::Unreachable {
-            brokers: self.config.bootstrap_servers.clone(),
-            waited_ms: waited.as_millis(),
-            reason: self.last_failure.borrow().clone(),
+        let last = self.last_failure.borrow();
+        match &*last {
+            // They were reached: what they say, or what we say of them, is the news.
+            Some(error) if error.is_security() => error.clone(),
+            last => Error::Unreachable {
+                brokers: self.config.bootstrap_servers.clone(),
+                waited_ms: waited.as_millis(),
+                reason: last.as_ref().map_or_else(|| "not tried yet".into(), Error::to_string),
+            },
         }
     }
 
@@ -164,7 +157,8 @@ impl Brokers {
         if let Some(retry_at) = slot.retry_at.filter(|_| patient) {
             tokio::time::sleep_until(retry_at).await;
         }
-        match Connection::open(&*self.connector.0, &peer.host, peer.port, &self.config).await {
+        let rng = self.rng.borrow_mut().fork();
+        match Connection::open(&self.network, &peer.host, peer.port, &self.config, rng).await {
             Ok(connection) => {
                 let connection = Rc::new(connection);
                 *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
@@ -173,7 +167,8 @@ impl Brokers {
                 Ok(connection)
             }
             Err(error) => {
-                *self.last_failure.borrow_mut() = error.to_string();
+                tracing::debug!(%error, "not connected");
+                *self.last_failure.borrow_mut() = Some(error.clone());
                 slot.connection = None;
                 let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));
                 slot.failures += 1;

@@ -20,7 +20,7 @@ use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
-use crate::net::connector::Connector;
+use crate::net::Network;
 
 /// The cluster as seen by one engine. Tasks of the engine share it.
 #[derive(Debug)]
@@ -36,13 +36,9 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        connector: Arc<dyn Connector>,
-        rng: fastrand::Rng,
-    ) -> Result<Rc<Self>, Error> {
+    pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Rc<Self>, Error> {
         Ok(Rc::new(Self {
-            brokers: Brokers::new(config.clone(), connector, rng)?,
+            brokers: Brokers::new(config.clone(), network, rng)?,
             config,
             layout: RefCell::default(),
             wanted: RefCell::default(),

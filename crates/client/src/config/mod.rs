@@ -8,7 +8,9 @@ use ottla_wire::Compression;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
+use crate::security::Security;
 
 /// What a broker must have done before it acknowledges a record.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -146,6 +148,10 @@ pub struct Config {
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the most one batch may inflate to.
     pub decompressed_bytes_max: usize,
+    /// TLS and SASL.
+    pub security: Security,
+    /// How connections are made and kept.
+    pub net: NetSettings,
     /// Where record timestamps come from: the seam of simulations.
     pub clock: Clock,
 }
@@ -175,6 +181,7 @@ impl Config {
         if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
             return refuse("bootstrap.servers is empty: name at least one host[:port]".into());
         }
+        self.security.validate()?;
         if self.idempotence && self.acks != Acks::All {
             return refuse(format!(
                 "enable.idempotence=true needs acks=all, and acks is {}: set one of the two",
@@ -247,6 +254,8 @@ impl Default for Config {
             queued_bytes_max: 64 << 20,
             check_crcs: true,
             decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
+            security: Security::default(),
+            net: NetSettings::default(),
             clock: Clock::System,
         }
     }
