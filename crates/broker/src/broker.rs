@@ -395,6 +395,11 @@ impl Cluster {
         self.intercepts.add(api, node, count, fault);
     }
 
+    /// Requests of `api` that came to any node since this was first asked; the first call gives 0.
+    pub fn requests(&self, api: ApiKey) -> u64 {
+        self.intercepts.requests(api)
+    }
+
     /// No request meets a fault any more.
     pub fn clear_intercepts(&self) {
         self.intercepts.clear();

@@ -1,5 +1,7 @@
 //! Faults on request: fail, delay or cut the next requests of an API.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +32,9 @@ struct Rule {
 #[derive(Debug, Default)]
 pub(crate) struct Intercepts {
     rules: Mutex<Vec<Rule>>,
+    /// Requests that came, by the API's number.
+    requests: Mutex<BTreeMap<i16, u64>>,
+    counting: AtomicBool,
 }
 
 impl Intercepts {
@@ -47,6 +52,9 @@ impl Intercepts {
 
     /// The fault for a request, if one waits for it; the oldest first.
     pub(crate) fn take(&self, api: ApiKey, node: i32) -> Option<Fault> {
+        if self.counting.load(Ordering::Relaxed) {
+            *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(api.code()).or_default() += 1;
+        }
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let at =
             rules.iter().position(|rule| rule.api == api && rule.node.is_none_or(|wanted| wanted == node))?;
@@ -57,6 +65,13 @@ impl Intercepts {
             rules.remove(at);
         }
         Some(fault)
+    }
+
+    /// Requests of `api` since the first call of this function; the first one gives 0 and begins to count.
+    pub(crate) fn requests(&self, api: ApiKey) -> u64 {
+        self.counting.store(true, Ordering::Relaxed);
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.get(&api.code()).copied().unwrap_or(0)
     }
 
     /// Forgets every fault.

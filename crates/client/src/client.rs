@@ -49,7 +49,8 @@ impl Client {
 
     /// A client with a thread of its own, over connections of the caller's making.
     pub fn with_connector(config: Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
-        let (client, engine) = Self::with_engine(config, connector, fastrand::Rng::new().u64(..))?;
+        let (client, mut engine) = Self::with_engine(config, connector, fastrand::Rng::new().u64(..))?;
+        engine.threads = true;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

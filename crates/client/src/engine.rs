@@ -32,6 +32,8 @@ pub struct Engine {
     produce: Arc<Produce>,
     commands: mpsc::UnboundedReceiver<Command>,
     rng: fastrand::Rng,
+    /// Whether it may start threads of its own: not where somebody else drives it.
+    pub(crate) threads: bool,
 }
 
 impl std::fmt::Debug for Engine {
@@ -48,7 +50,7 @@ impl Engine {
         commands: mpsc::UnboundedReceiver<Command>,
         rng: fastrand::Rng,
     ) -> Self {
-        Self { config, network, produce, commands, rng }
+        Self { config, network, produce, commands, rng, threads: false }
     }
 
     /// Runs until every handle of the client is gone. Dropping the future is a crash: connections are cut and what is
@@ -57,14 +59,14 @@ impl Engine {
     /// # Errors
     /// [`Error::Config`] when the bootstrap servers cannot be parsed; nothing else ends it early.
     pub async fn run(self) -> Result<(), Error> {
-        let Self { config, network, produce, mut commands, rng } = self;
+        let Self { config, network, produce, mut commands, rng, threads } = self;
         let cluster = Cluster::new(config, network, rng)?;
         let local = LocalSet::new();
         local
             .run_until(async move {
                 let mut tasks = JoinSet::new();
                 tasks.spawn_local(cluster.clone().keep_fresh());
-                tasks.spawn_local(Sender::run(cluster.clone(), produce.clone()));
+                tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));
                 loop {
                     tokio::select! {
                         biased;

@@ -149,21 +149,35 @@ pub enum ProduceErrorKind {
         /// The broker's own words, after a colon.
         detail: String,
     },
-    /// It is larger than `max.request.size` allows.
-    #[error("the record takes {bytes} bytes, max.request.size is {max}")]
+    /// It is larger than `message.max.bytes` allows.
+    #[error("the record takes {bytes} bytes with its batch's header, message.max.bytes is {max}")]
     TooLarge {
         /// Bytes it takes.
         bytes: usize,
         /// Bytes allowed.
         max: usize,
     },
-    /// `buffer.memory` is used up by records that are not acknowledged yet; the record was not taken.
-    #[error("the send buffer is full: {used} of {max} bytes")]
+    /// `buffer.memory` or `queue.buffering.max.messages` is used up by records that are not acknowledged yet; the
+    /// record was not taken.
+    #[error("the send buffer is full: {used} of {max} bytes{}", of_records(*records, *records_max))]
     QueueFull {
         /// Bytes in use.
         used: usize,
         /// Bytes allowed.
         max: usize,
+        /// Records waiting, if they are limited.
+        records: usize,
+        /// Records allowed; 0 is no limit.
+        records_max: usize,
+    },
+    /// The request that carried it failed, and `retries` are used up.
+    #[error("{0}")]
+    Request(Box<Error>),
+    /// The application purged it.
+    #[error("purged by the application")]
+    Purged {
+        /// Whether a request carried it.
+        in_flight: bool,
     },
     /// The partition does not exist, or the partitioner declined.
     #[error("no such partition: the topic has {count}")]
@@ -183,6 +197,10 @@ pub enum ProduceErrorKind {
     /// The client was closed first.
     #[error("the client is closed")]
     Closed,
+}
+
+fn of_records(records: usize, max: usize) -> String {
+    if max == 0 { String::new() } else { format!(", {records} of {max} records") }
 }
 
 impl Error {
@@ -224,7 +242,9 @@ impl ProduceError {
             | ProduceErrorKind::QueueFull { .. }
             | ProduceErrorKind::NoMetadata => true,
             ProduceErrorKind::Broker { code, .. } => code.is_retriable(),
-            ProduceErrorKind::TooLarge { .. }
+            ProduceErrorKind::Request(error) => error.is_retriable(),
+            ProduceErrorKind::Purged { .. }
+            | ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::NoSuchPartition { .. }
             | ProduceErrorKind::Compress(_)
             | ProduceErrorKind::Fatal(_)

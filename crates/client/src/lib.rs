@@ -45,9 +45,11 @@ pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use net::settings::{AddressFamily, DnsLookup, NetSettings};
 pub use net::versions::BrokerVersion;
 pub use ottla_protocol::{ErrorCode, Uuid};
+pub use produce::answers::Purge;
 pub use produce::delivery::Delivery;
-pub use produce::partitioner::{ChoosePartition, Partitioner};
-pub use producer::{Producer, TopicProducer};
+pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
+pub use produce::reports::{Report, Reported, Reports};
+pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 pub use security::{
     Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,

@@ -8,10 +8,14 @@ use std::time::Duration;
 use crate::blocking;
 use crate::client::Client;
 use crate::config::Config;
-use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
+#[cfg(doc)]
+use crate::error::ProduceErrorKind;
+use crate::error::{Error, ProduceError};
+use crate::produce::answers::Purge;
 use crate::produce::delivery::Delivery;
-use crate::produce::queue::{Push, Refused};
-use crate::produce::topics::{NotTaken, Parts, Topic};
+use crate::produce::queue::{Content, Push, Refused};
+use crate::produce::reports::Reports;
+use crate::produce::topics::{NotTaken, Topic};
 use crate::record::{Record, RecordMetadata};
 
 /// Sends records and tells what became of each.
@@ -72,9 +76,61 @@ impl Producer {
     /// Hands a record over without ever waiting.
     ///
     /// # Errors
-    /// [`ProduceErrorKind::QueueFull`] when the buffer has no room; the record was not taken.
-    pub fn try_send(&self, record: Record<'_>) -> Result<Delivery, ProduceError> {
-        self.topic(record.topic).try_send(&record)
+    /// [`ProduceErrorKind::QueueFull`] when the buffer has no room; the record was not taken and comes back.
+    #[expect(clippy::result_large_err, reason = "the record that was not taken comes back")]
+    pub fn try_send<'a>(&self, record: Record<'a>) -> Result<Delivery, NotSent<'a>> {
+        self.topic(record.topic).try_send(&record).map_err(|error| NotSent { record, error })
+    }
+
+    /// Hands a record over without a future for its fate, waiting for room when the buffer is full: what became of it
+    /// is in the reports, if they are on, and otherwise nobody is told.
+    ///
+    /// Cancel safe: a record is either taken, or not.
+    pub async fn post(&self, record: Record<'_>) -> Result<(), ProduceError> {
+        self.topic(record.topic).post(&record).await
+    }
+
+    /// The queue of delivery reports: the fate of every record, batch by batch, much cheaper than a future per record.
+    ///
+    /// Clones read the same queue. The reports of records that nobody reads count against
+    /// `queue.buffering.max.messages`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ottla_client::{Config, Producer, Record};
+    ///
+    /// # let broker = ottla_broker::Broker::builder().memory().spawn()?;
+    /// let mut config = Config::new(broker.bootstrap_servers());
+    /// config.delivery_reports = true;
+    /// let producer = Producer::new(config)?;
+    /// let orders = producer.topic("orders");
+    /// for order in 1..=3 {
+    ///     orders.post_blocking(&Record::to("orders").value("paid").tag(order))?;
+    /// }
+    /// let mut reported = Vec::new();
+    /// while reported.len() < 3 {
+    ///     let report = producer.reports()?.next_blocking(Duration::from_secs(10)).expect("a report in time");
+    ///     reported.extend(report.iter().map(|record| (record.tag, record.offset)));
+    /// }
+    /// assert_eq!(reported, [(1, 0), (2, 1), (3, 2)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] when `Config::delivery_reports` is off: the queue would stay empty.
+    pub fn reports(&self) -> Result<Reports, Error> {
+        if !self.client.config().delivery_reports {
+            return Err(Error::Config("delivery reports are off: set Config::delivery_reports".into()));
+        }
+        Ok(Reports { produce: self.client.produce().clone() })
+    }
+
+    /// Fails records that are not acknowledged yet, as [`ProduceErrorKind::Purged`], without waiting for the broker.
+    ///
+    /// Returns at once; [`Producer::flush`] waits until each has its outcome. A record that was in flight may be in the
+    /// log: its error says so.
+    pub fn purge(&self, purge: Purge) {
+        self.client.produce().purge(purge);
     }
 
     /// A handle for many records of one topic: saves looking its name up each time.
@@ -130,7 +186,7 @@ impl Producer {
 
     /// Bytes of memory that unacknowledged records take at this moment.
     pub fn buffered_bytes(&self) -> usize {
-        self.client.produce().queues.budget().used()
+        self.client.produce().queues.memory.used()
     }
 }
 
@@ -145,77 +201,113 @@ impl TopicProducer {
     /// As [`Producer::try_send`]; the record's own topic is ignored.
     #[inline]
     pub fn try_send(&self, record: &Record<'_>) -> Result<Delivery, ProduceError> {
-        self.push(record).map_err(|refused| self.refusal(refused))
+        self.push(record, true).and_then(watched).map_err(|refused| self.refusal(refused))
     }
 
     /// As [`Producer::enqueue`]; the record's own topic is ignored.
     pub async fn enqueue(&self, record: &Record<'_>) -> Result<Delivery, ProduceError> {
-        let freed = &self.client.produce().queues.budget().freed;
-        let give_up = tokio::time::sleep(self.client.config().delivery_timeout);
-        let mut give_up = pin!(give_up);
-        loop {
-            let mut room = pin!(freed.notified());
-            room.as_mut().enable();
-            match self.push(record) {
-                Ok(delivery) => return Ok(delivery),
-                Err(refused) if is_full(refused) => tokio::select! {
-                    biased;
-                    () = room => {}
-                    () = &mut give_up => return Err(self.refusal(refused)),
-                },
-                Err(refused) => return Err(self.refusal(refused)),
-            }
-        }
+        let taken = self.push_when_room(record, true).await;
+        taken.and_then(watched).map_err(|refused| self.refusal(refused))
     }
 
     /// As [`Producer::enqueue_blocking`]; the record's own topic is ignored.
     #[inline]
     pub fn enqueue_blocking(&self, record: &Record<'_>) -> Result<Delivery, ProduceError> {
-        match self.push(record) {
-            Ok(delivery) => Ok(delivery),
-            Err(refused) if is_full(refused) => self.enqueue_when_room(record),
-            Err(refused) => Err(self.refusal(refused)),
-        }
+        let taken = self.push_blocking(record, true);
+        taken.and_then(watched).map_err(|refused| self.refusal(refused))
     }
 
-    #[cold]
-    fn enqueue_when_room(&self, record: &Record<'_>) -> Result<Delivery, ProduceError> {
-        let queues = &self.client.produce().queues;
-        let mut last = None;
-        blocking::wait_until(self.client.config().delivery_timeout, &queues.budget().freed, || {
-            let result = self.push(record);
-            let full = matches!(result, Err(refused) if is_full(refused));
-            last = Some(result);
-            !full
-        });
-        match last {
-            Some(result) => result.map_err(|refused| self.refusal(refused)),
-            None => Err(ProduceError {
-                topic: self.topic.name.clone(),
-                partition: -1,
-                kind: ProduceErrorKind::Closed,
-                persisted: Persisted::NotWritten,
-            }),
+    /// As [`TopicProducer::try_send`], without a future for the record's fate: see [`Producer::post`].
+    #[inline]
+    pub fn try_post(&self, record: &Record<'_>) -> Result<(), ProduceError> {
+        self.push(record, false).map(drop).map_err(|refused| self.refusal(refused))
+    }
+
+    /// As [`Producer::post`]; the record's own topic is ignored.
+    pub async fn post(&self, record: &Record<'_>) -> Result<(), ProduceError> {
+        let taken = self.push_when_room(record, false).await;
+        taken.map(drop).map_err(|refused| self.refusal(refused))
+    }
+
+    /// [`TopicProducer::post`] for threads without a runtime: blocks while the buffer is full.
+    #[inline]
+    pub fn post_blocking(&self, record: &Record<'_>) -> Result<(), ProduceError> {
+        self.push_blocking(record, false).map(drop).map_err(|refused| self.refusal(refused))
+    }
+
+    async fn push_when_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
+        let freed = &self.client.produce().queues.memory.freed;
+        let give_up = tokio::time::sleep(self.client.config().delivery_timeout);
+        let mut give_up = pin!(give_up);
+        loop {
+            let mut room = pin!(freed.notified());
+            room.as_mut().enable();
+            match self.push(record, watched) {
+                Err(refused) if is_full(refused) => tokio::select! {
+                    biased;
+                    () = room => {}
+                    () = &mut give_up => return Err(refused),
+                },
+                result => return result,
+            }
         }
     }
 
     #[inline]
-    fn push(&self, record: &Record<'_>) -> Result<Delivery, NotTaken> {
+    fn push_blocking(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
+        match self.push(record, watched) {
+            Err(refused) if is_full(refused) => self.block_until_room(record, watched),
+            result => result,
+        }
+    }
+
+    #[cold]
+    fn block_until_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
+        let queues = &self.client.produce().queues;
+        let mut last = Err(NotTaken::Refused(-1, Refused::Full));
+        blocking::wait_until(self.client.config().delivery_timeout, &queues.memory.freed, || {
+            last = self.push(record, watched);
+            !matches!(last, Err(refused) if is_full(refused))
+        });
+        last
+    }
+
+    #[inline]
+    fn push(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
         let produce = self.client.produce();
-        let parts = Parts {
-            partition: record.partition,
+        let content = Content {
             timestamp_ms: record.timestamp_ms,
             key: record.key,
             value: record.value,
+            shared: record.shared,
             headers: &record.headers,
+            tag: record.tag,
+            watched,
         };
-        self.topic.push(&produce.queues, &produce.config.partitioner, &parts, Push::Normal)
+        let partitioner = &produce.config.partitioner;
+        self.topic.push(&produce.queues, partitioner, record.partition, &content, Push::Normal)
     }
 
     #[cold]
     fn refusal(&self, refused: NotTaken) -> ProduceError {
         self.client.produce().refusal(&self.topic.name, refused)
     }
+}
+
+/// A record that was not taken, and why.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotSent<'a> {
+    /// The record, as it was handed in.
+    pub record: Record<'a>,
+    /// Why it was not taken.
+    pub error: ProduceError,
+}
+
+/// A watched record that was taken has its future.
+#[inline]
+fn watched(delivery: Option<Delivery>) -> Result<Delivery, NotTaken> {
+    delivery.ok_or(NotTaken::Refused(-1, Refused::Closed))
 }
 
 fn is_full(refused: NotTaken) -> bool {

@@ -23,10 +23,14 @@ pub struct Record<'a> {
     pub key: Option<&'a [u8]>,
     /// Value; `None` is null (a tombstone in a compacted topic).
     pub value: Option<&'a [u8]>,
+    /// The same bytes as `value`, refcounted: see [`Record::shared_value`].
+    pub shared: Option<&'a Bytes>,
     /// Headers in order; names may repeat.
     pub headers: Vec<HeaderRef<'a>>,
     /// Milliseconds since 1970, or `None` for the time of the call.
     pub timestamp_ms: Option<i64>,
+    /// Comes back in the record's [`Report`](crate::Report); 0 is no tag.
+    pub tag: u64,
 }
 
 impl<'a> Record<'a> {
@@ -46,6 +50,24 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn value<V: AsRef<[u8]> + ?Sized>(mut self, value: &'a V) -> Self {
         self.value = Some(value.as_ref());
+        self.shared = None;
+        self
+    }
+
+    /// Sets a value that need not be copied: above `message.copy.max.bytes` the request refers to these very bytes.
+    ///
+    /// Without compression, they are then never copied before they reach the socket.
+    #[must_use]
+    pub fn shared_value(mut self, value: &'a Bytes) -> Self {
+        self.value = Some(value);
+        self.shared = Some(value);
+        self
+    }
+
+    /// Sets the tag that comes back in the record's report.
+    #[must_use]
+    pub fn tag(mut self, tag: u64) -> Self {
+        self.tag = tag;
         self
     }
 

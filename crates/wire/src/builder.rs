@@ -5,6 +5,7 @@ use bytes::{Bytes, BytesMut};
 use crate::batch::{
     self, BatchHeader, CRC_FROM, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, TimestampType,
 };
+use crate::buffer::Buffer;
 use crate::chain::Chain;
 use crate::compress::{self, CompressError};
 use crate::crc::Crc32c;
@@ -38,14 +39,11 @@ const CAPACITY_MIN: usize = 1024;
 /// ```
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Always initialised to its full length; `at` says how much of it is written.
-    buf: BytesMut,
+    buffer: Buffer,
     at: usize,
-    /// Payloads that stay outside: where in `buf` each belongs.
+    /// Payloads that stay outside: where in the buffer each belongs.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
-    /// Beyond this the buffer grows by what is needed, no longer by doubling.
-    doubling_max: usize,
     count: u32,
     last_offset_delta: i32,
     base_timestamp: i64,
@@ -82,6 +80,32 @@ impl Default for Seal {
     }
 }
 
+/// A batch that takes no more records: compressed, if it is to be, and still without header and checksum, which need
+/// what only its sender knows.
+#[derive(Debug)]
+pub struct Closed {
+    body: Body,
+    compression: Compression,
+    uncompressed_bytes: usize,
+    records: Option<Bytes>,
+    count: u32,
+    last_offset_delta: i32,
+    base_timestamp: i64,
+    max_timestamp: i64,
+}
+
+/// A closed batch's bytes, the first 61 kept free for the header.
+#[derive(Debug)]
+enum Body {
+    /// As they were written, up to `at`, with the payloads that lie elsewhere.
+    Plain {
+        buffer: Buffer,
+        at: usize,
+        shared: Vec<(usize, Bytes)>,
+    },
+    Compressed(Vec<u8>),
+}
+
 /// A finished batch: frozen bytes, the same for every attempt to send them.
 #[derive(Clone, Debug)]
 pub struct Sealed {
@@ -90,6 +114,7 @@ pub struct Sealed {
     /// Bytes of the records before compression.
     pub uncompressed_bytes: usize,
     chain: Chain,
+    records: Option<Bytes>,
 }
 
 impl Sealed {
@@ -101,6 +126,16 @@ impl Sealed {
     /// The batch in one piece; copies only when payloads were handed over without a copy.
     pub fn to_bytes(&self) -> Bytes {
         self.chain.to_bytes().unwrap_or_default()
+    }
+
+    /// The batch as it was before compression, in one piece, without a valid checksum; for a compressed one only if
+    /// [`BatchBuilder::close`] was told to keep it.
+    pub fn records(&self) -> Option<Bytes> {
+        match &self.records {
+            Some(records) => Some(records.clone()),
+            None if self.header.compression() == Ok(Compression::None) => Some(self.to_bytes()),
+            None => None,
+        }
     }
 
     /// Bytes of the whole batch.
@@ -119,34 +154,23 @@ impl Sealed {
         let mut bytes = BytesMut::from(&self.to_bytes()[..]);
         let mut header = BatchHeader { producer_id, producer_epoch, base_sequence, ..self.header };
         finish_header(&mut header, &mut bytes, &[]);
-        Self { header, uncompressed_bytes: self.uncompressed_bytes, chain: bytes.freeze().into() }
-    }
-
-    /// Gives the buffer back for the next batch when nobody else holds it; `None` when somebody does.
-    pub fn reclaim(self) -> Option<BytesMut> {
-        match self.chain.into_pieces().pop() {
-            Some(crate::chain::Piece::Memory(bytes)) => bytes.try_into_mut().ok(),
-            _ => None,
-        }
+        Self { header, chain: bytes.freeze().into(), ..self.clone() }
     }
 }
 
 impl BatchBuilder {
-    /// An empty batch that has not allocated.
+    /// An empty batch that has not allocated; its buffer doubles as records come.
     pub fn new() -> Self {
-        Self::reusing(BytesMut::new())
+        Self::in_buffer(Buffer::default())
     }
 
-    /// An empty batch in a buffer that held another one before.
-    pub fn reusing(mut buf: BytesMut) -> Self {
-        let capacity = buf.capacity();
-        buf.resize(capacity, 0);
+    /// An empty batch in this buffer, all of which it may use.
+    pub fn in_buffer(buffer: Buffer) -> Self {
         Self {
-            buf,
+            buffer,
             at: HEADER_BYTES,
             shared: Vec::new(),
             shared_bytes: 0,
-            doubling_max: usize::MAX,
             count: 0,
             last_offset_delta: -1,
             base_timestamp: -1,
@@ -154,9 +178,20 @@ impl BatchBuilder {
         }
     }
 
-    /// Says how large the batch will be at most, so that doubling does not make its buffer larger than that.
-    pub fn expect_at_most(&mut self, bytes: usize) {
-        self.doubling_max = bytes;
+    /// Moves what is written to a larger buffer; the old one goes home.
+    ///
+    /// # Panics
+    /// When the new one is too small for what is written.
+    pub fn move_to(&mut self, mut buffer: Buffer) {
+        let written = self.at.min(self.buffer.bytes.len());
+        buffer.bytes[..written].copy_from_slice(&self.buffer.bytes[..written]);
+        self.buffer = buffer;
+    }
+
+    /// Whether a record of at most `record_bytes` fits without more memory.
+    #[inline]
+    pub fn has_room(&self, record_bytes: usize) -> bool {
+        self.at + record_bytes <= self.buffer.bytes.len()
     }
 
     /// Records in the batch.
@@ -176,19 +211,7 @@ impl BatchBuilder {
 
     /// Bytes of memory the batch holds: its buffer's capacity and the payloads handed over.
     pub fn memory(&self) -> usize {
-        self.buf.len() + self.shared_bytes
-    }
-
-    /// Bytes of memory that a record of at most `record_bytes` would add, 0 while the buffer has room for it.
-    #[inline]
-    pub fn growth_for(&self, record_bytes: usize) -> usize {
-        let need = self.at + record_bytes;
-        if need <= self.buf.len() { 0 } else { self.grown_len(need) - self.buf.len() }
-    }
-
-    /// Grows the buffer by what [`BatchBuilder::growth_for`] says: records up to that size then add no memory.
-    pub fn make_room(&mut self, record_bytes: usize) {
-        self.reserve(record_bytes);
+        self.buffer.bytes.len() + self.shared_bytes
     }
 
     /// Timestamp of the first record, or -1.
@@ -233,7 +256,7 @@ impl BatchBuilder {
         let body = record_body_bytes(delta, offset_delta, key, value, headers);
         let total = unsigned_len(zigzag(body as i64)) + body;
         self.reserve(total);
-        let mut out = Cursor { buf: &mut self.buf[self.at..self.at + total], at: 0 };
+        let mut out = Cursor { buf: &mut self.buffer.bytes[self.at..self.at + total], at: 0 };
         out.varint(body as i64);
         out.byte(0);
         out.varint(delta);
@@ -260,7 +283,7 @@ impl BatchBuilder {
         let body = record_body_bytes(delta, offset_delta, key, Some(&value), headers);
         let inline = unsigned_len(zigzag(body as i64)) + body - value.len();
         self.reserve(inline);
-        let mut out = Cursor { buf: &mut self.buf[self.at..self.at + inline], at: 0 };
+        let mut out = Cursor { buf: &mut self.buffer.bytes[self.at..self.at + inline], at: 0 };
         out.varint(body as i64);
         out.byte(0);
         out.varint(delta);
@@ -274,55 +297,66 @@ impl BatchBuilder {
         self.shared.push((splice, value));
     }
 
-    /// Closes the batch: compresses if asked to, writes the header and the checksum.
+    /// Closes the batch and writes header and checksum: [`BatchBuilder::close`] and [`Closed::seal`] in one.
     ///
-    /// Offsets start at 0: a broker assigns the real base offset.
-    pub fn seal(mut self, seal: &Seal) -> Result<Sealed, CompressError> {
-        if self.buf.is_empty() {
-            self.reserve(0);
-        }
-        let mut header = BatchHeader {
-            base_offset: 0,
-            batch_length: 0,
-            partition_leader_epoch: -1,
-            crc: 0,
-            attributes: batch::attributes(Compression::None, TimestampType::CreateTime, seal.transactional),
+    /// # Errors
+    /// A level that the codec does not have.
+    pub fn seal(self, seal: &Seal) -> Result<Sealed, CompressError> {
+        Ok(self.close(seal.compression, seal.level, false)?.seal(seal))
+    }
+
+    /// Closes the batch and compresses it; one that does not shrink stays as it is.
+    ///
+    /// `keep_records` keeps the records as they were before compression, for [`Sealed::records`].
+    ///
+    /// # Errors
+    /// A level that the codec does not have.
+    pub fn close(
+        mut self,
+        compression: Compression,
+        level: Option<i32>,
+        keep_records: bool,
+    ) -> Result<Closed, CompressError> {
+        self.reserve(0);
+        let mut closed = Closed {
+            body: Body::Compressed(Vec::new()),
+            compression: Compression::None,
+            uncompressed_bytes: self.len() - HEADER_BYTES,
+            records: None,
+            count: self.count,
             last_offset_delta: self.last_offset_delta.max(0),
             base_timestamp: self.base_timestamp,
             max_timestamp: self.max_timestamp,
-            producer_id: seal.producer_id,
-            producer_epoch: seal.producer_epoch,
-            base_sequence: seal.base_sequence,
-            record_count: self.count as i32,
         };
-        let uncompressed_bytes = self.len() - HEADER_BYTES;
-        self.buf.truncate(self.at);
-        if seal.compression != Compression::None {
+        let Self { mut buffer, at, shared, .. } = self;
+        if compression != Compression::None {
             let whole;
-            let records = if self.shared.is_empty() {
-                &self.buf[HEADER_BYTES..]
+            let records = if shared.is_empty() {
+                &buffer.bytes[HEADER_BYTES..at]
             } else {
-                whole = splice(&self.buf[..], &self.shared).to_bytes().unwrap_or_default();
+                whole = splice(&buffer.bytes[..at], &shared).to_bytes().unwrap_or_default();
                 &whole[HEADER_BYTES..]
             };
             let mut out = Vec::with_capacity(HEADER_BYTES + records.len() / 2);
             out.resize(HEADER_BYTES, 0);
-            compress::compress(seal.compression, seal.level, records, &mut out)?;
+            compress::compress(compression, level, records, &mut out)?;
             if out.len() < HEADER_BYTES + records.len() {
-                header.attributes =
-                    batch::attributes(seal.compression, TimestampType::CreateTime, seal.transactional);
-                let mut out = BytesMut::from(Bytes::from(out));
-                finish_header(&mut header, &mut out, &[]);
-                return Ok(Sealed { header, uncompressed_bytes, chain: out.freeze().into() });
+                if keep_records {
+                    let mut header = closed.header(&Seal::default(), Compression::None);
+                    header.batch_length = (HEADER_BYTES + records.len() - LOG_OVERHEAD_BYTES) as i32;
+                    if let Some(front) = buffer.bytes.first_chunk_mut::<HEADER_BYTES>() {
+                        header.write(front);
+                    }
+                    let kept = splice_frozen(buffer.freeze(at), shared);
+                    closed.records = Some(kept.to_bytes().unwrap_or_default());
+                }
+                closed.body = Body::Compressed(out);
+                closed.compression = compression;
+                return Ok(closed);
             }
         }
-        finish_header(&mut header, &mut self.buf, &self.shared);
-        let chain = if self.shared.is_empty() {
-            self.buf.freeze().into()
-        } else {
-            splice_frozen(self.buf.freeze(), self.shared)
-        };
-        Ok(Sealed { header, uncompressed_bytes, chain })
+        closed.body = Body::Plain { buffer, at, shared };
+        Ok(closed)
     }
 
     /// Books a record and returns its timestamp delta.
@@ -342,24 +376,81 @@ impl BatchBuilder {
 
     #[inline]
     fn reserve(&mut self, more: usize) {
-        let need = self.at + more;
-        if need > self.buf.len() {
-            self.grow(need);
+        if !self.has_room(more) {
+            self.grow(self.at + more);
         }
-    }
-
-    fn grown_len(&self, need: usize) -> usize {
-        need.max((self.buf.len() * 2).min(self.doubling_max)).max(CAPACITY_MIN)
     }
 
     #[cold]
     fn grow(&mut self, need: usize) {
-        let len = self.grown_len(need);
-        // A fresh zeroed buffer costs no memset (the allocator hands out zero pages), resizing would.
-        let mut buf = BytesMut::zeroed(len);
-        let written = self.at.min(self.buf.len());
-        buf[..written].copy_from_slice(&self.buf[..written]);
-        self.buf = buf;
+        self.move_to(Buffer::of_bytes(need.max(self.buffer.bytes.len() * 2).max(CAPACITY_MIN)));
+    }
+}
+
+impl Closed {
+    /// Records in the batch.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes of the whole batch, header included.
+    pub fn len(&self) -> usize {
+        match &self.body {
+            Body::Plain { at, shared, .. } => at + shared.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(),
+            Body::Compressed(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it holds no records.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of memory the batch holds.
+    pub fn memory(&self) -> usize {
+        let body = match &self.body {
+            Body::Plain { buffer, shared, .. } => {
+                buffer.bytes.len() + shared.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+            }
+            Body::Compressed(bytes) => bytes.capacity(),
+        };
+        body + self.records.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Writes header and checksum; codec and level were settled when the batch was closed.
+    ///
+    /// Offsets start at 0: a broker assigns the real base offset.
+    pub fn seal(self, seal: &Seal) -> Sealed {
+        let mut header = self.header(seal, self.compression);
+        let chain = match self.body {
+            Body::Plain { mut buffer, at, shared } => {
+                finish_header(&mut header, &mut buffer.bytes[..at], &shared);
+                splice_frozen(buffer.freeze(at), shared)
+            }
+            Body::Compressed(mut bytes) => {
+                finish_header(&mut header, &mut bytes, &[]);
+                Bytes::from(bytes).into()
+            }
+        };
+        Sealed { header, uncompressed_bytes: self.uncompressed_bytes, chain, records: self.records }
+    }
+
+    /// The header, but for length and checksum.
+    fn header(&self, seal: &Seal, compression: Compression) -> BatchHeader {
+        BatchHeader {
+            base_offset: 0,
+            batch_length: 0,
+            partition_leader_epoch: -1,
+            crc: 0,
+            attributes: batch::attributes(compression, TimestampType::CreateTime, seal.transactional),
+            last_offset_delta: self.last_offset_delta,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            producer_id: seal.producer_id,
+            producer_epoch: seal.producer_epoch,
+            base_sequence: seal.base_sequence,
+            record_count: self.count as i32,
+        }
     }
 }
 
@@ -392,7 +483,7 @@ fn record_body_bytes(
 }
 
 /// Fills in length and checksum and writes the header at the front of `buf`; `shared` lies between its bytes.
-fn finish_header(header: &mut BatchHeader, buf: &mut BytesMut, shared: &[(usize, Bytes)]) {
+fn finish_header(header: &mut BatchHeader, buf: &mut [u8], shared: &[(usize, Bytes)]) {
     let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
     header.batch_length = (buf.len() + shared_bytes - LOG_OVERHEAD_BYTES) as i32;
     if let Some(front) = buf.first_chunk_mut::<HEADER_BYTES>() {
@@ -419,6 +510,9 @@ fn splice(buf: &[u8], shared: &[(usize, Bytes)]) -> Chain {
 }
 
 fn splice_frozen(buf: Bytes, shared: Vec<(usize, Bytes)>) -> Chain {
+    if shared.is_empty() {
+        return buf.into();
+    }
     let mut chain = Chain::new();
     let mut from = 0;
     for (at, bytes) in shared {
@@ -553,20 +647,17 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_serves_batch_after_batch() {
+    fn what_was_compressed_can_be_kept_as_it_was() {
         let mut batch = BatchBuilder::new();
-        batch.push(1, None, Some(&[1; 5000]), &[]);
-        let sealed = batch.seal(&Seal::default()).expect("sealed");
-        let kept = sealed.clone();
-        assert!(sealed.reclaim().is_none(), "somebody still holds the bytes");
-        let buf = kept.reclaim().expect("nobody else holds the bytes");
-        let capacity = buf.capacity();
-        let mut batch = BatchBuilder::reusing(buf);
-        assert_eq!(batch.memory(), capacity);
-        batch.push(2, None, Some(b"second"), &[]);
-        assert_eq!(
-            values(&batch.seal(&Seal::default()).expect("sealed").to_bytes()),
-            [Some(b"second".to_vec())]
-        );
+        for _ in 0..1000 {
+            batch.push(1, None, Some(b"again and again"), &[]);
+        }
+        batch.push_shared(1, None, Bytes::from_static(b"elsewhere"), &[]);
+        let closed = batch.close(Compression::Lz4, None, true).expect("closed");
+        let sealed = closed.seal(&Seal::default());
+        assert_eq!(sealed.header.compression(), Ok(Compression::Lz4));
+        let kept = values(&sealed.records().expect("kept"));
+        assert_eq!(kept, values(&sealed.to_bytes()));
+        assert_eq!(kept[1000].as_deref(), Some(&b"elsewhere"[..]));
     }
 }

@@ -6,6 +6,11 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
+/// The CRC32 of zlib and gzip, which one of librdkafka's partitioners uses.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iso_hdlc(bytes)
+}
+
 /// A checksum over bytes that come in several pieces.
 #[derive(Debug)]
 pub struct Crc32c {

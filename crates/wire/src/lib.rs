@@ -8,6 +8,7 @@
 //! batch arrived in; whoever writes records writes them once, straight into the batch.
 
 pub mod batch;
+pub mod buffer;
 pub mod builder;
 pub mod chain;
 pub mod compress;
@@ -18,7 +19,8 @@ pub mod reader;
 pub mod varint;
 
 pub use batch::{BatchError, BatchHeader, Batches, Compression, TimestampType};
-pub use builder::{BatchBuilder, HeaderRef, Seal, Sealed};
+pub use buffer::{Buffer, BufferHome};
+pub use builder::{BatchBuilder, Closed, HeaderRef, Seal, Sealed};
 pub use chain::{Chain, FileSlice, Piece, ReadAt, WriteQueue};
 pub use compress::CompressError;
 pub use reader::{HeadersRef, RecordError, RecordIter, RecordRef, Records};

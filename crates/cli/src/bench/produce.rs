@@ -1,9 +1,8 @@
 //! `ottla bench produce`: the whole way of a record, from the call to its delivery result.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ottla_client::{Client, Delivery, ProduceError, Producer, Record};
+use ottla_client::{Client, ProduceError, Producer, Record, Reports};
 
 use super::measure::{Phase, report};
 use super::payload::{Pool, Sums};
@@ -39,10 +38,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut config = args.common.connect.config(&[])?;
     args.producing.apply(&mut config)?;
     let described = Producing::describe(&config);
+    config.delivery_reports = true;
     let (client, partitions) = prepare(&args.common, config)?;
     let size = args.common.size as usize;
     let pool = Pool::new(size);
-    let mut bench = Bench::new(&client, args, &pool);
+    let mut bench = Bench::new(&client, args, &pool)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
     bench.send(0, warmup, 0)?;
 
@@ -68,20 +68,21 @@ struct Bench<'a> {
     pool: &'a Pool,
     size: usize,
     topic: &'a str,
-    window: VecDeque<Delivery>,
+    reports: Reports,
     acknowledged: u64,
 }
 
 impl<'a> Bench<'a> {
-    fn new(client: &Client, args: &'a Args, pool: &'a Pool) -> Self {
-        Self {
-            producer: Producer::of(client),
+    fn new(client: &Client, args: &'a Args, pool: &'a Pool) -> Result<Self, Failure> {
+        let producer = Producer::of(client);
+        Ok(Self {
+            reports: producer.reports()?,
+            producer,
             pool,
             size: args.common.size as usize,
             topic: &args.common.topic,
-            window: VecDeque::with_capacity(1 << 20),
             acknowledged: 0,
-        }
+        })
     }
 
     /// Sends `count` messages from number `from` on, and takes the result of each.
@@ -97,7 +98,7 @@ impl<'a> Bench<'a> {
             record.timestamp_ms = Some(time::now_ms());
             for message in messages.by_ref().take(stride as usize) {
                 record.value = Some(message);
-                self.window.push_back(topic.enqueue_blocking(&record)?);
+                topic.post_blocking(&record)?;
             }
             sent += stride;
             self.take_done()?;
@@ -112,7 +113,7 @@ impl<'a> Bench<'a> {
         self.producer.flush_blocking(FLUSH_WITHIN)?;
         self.take_done()?;
         let got = self.acknowledged - before;
-        if got != count || !self.window.is_empty() {
+        if got != count {
             return Err(Failure::failed(format!("{count} messages were sent and {got} acknowledged")));
         }
         Ok(())
@@ -120,13 +121,9 @@ impl<'a> Bench<'a> {
 
     #[inline]
     fn take_done(&mut self) -> Result<(), ProduceError> {
-        while let Some(delivery) = self.window.front() {
-            match delivery.try_offset() {
-                None => break,
-                Some(Ok(_)) => self.acknowledged += 1,
-                Some(Err(error)) => return Err(error.clone()),
-            }
-            self.window.pop_front();
+        while let Some(report) = self.reports.try_next() {
+            report.result().map_err(Clone::clone)?;
+            self.acknowledged += report.iter().filter(|record| record.tag == 0).count() as u64;
         }
         Ok(())
     }

@@ -223,6 +223,7 @@ impl<'a> Sending<'a> {
             value: if value.is_empty() && self.args.tombstone { None } else { Some(value) },
             headers: self.headers.clone(),
             timestamp_ms: None,
+            ..Record::default()
         };
         self.summary.sent += 1;
         match self.topic.enqueue_blocking(&record) {

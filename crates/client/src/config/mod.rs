@@ -84,8 +84,28 @@ pub struct Config {
     pub batch_bytes_max: usize,
     /// `buffer.memory`: the most bytes that records waiting for their acknowledgement may take.
     pub buffer_bytes_max: usize,
+    /// `batch.num.messages`: the most records a batch takes.
+    pub batch_records_max: usize,
+    /// `queue.buffering.max.messages`: the most records that wait for their acknowledgement; 0 is no limit.
+    pub buffer_records_max: usize,
+    /// `message.max.bytes`: the most bytes one record may take, with its batch's header. A record above `batch.size`
+    /// travels alone.
+    pub message_bytes_max: usize,
+    /// `message.copy.max.bytes`: values handed over as shared bytes are copied up to this size, shared above it.
+    pub copy_bytes_max: usize,
     /// `max.request.size`: the most bytes of records in one produce request.
     pub request_bytes_max: usize,
+    /// `retries`: how often a batch is sent again before it fails with its last error.
+    pub retries_max: u32,
+    /// `sticky.partitioning.linger.ms`: how long records without a key stay with one partition; 0 is not at all.
+    /// `None`, the default, is for as long as a batch takes them.
+    pub sticky_linger: Option<Duration>,
+    /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
+    pub delivery_reports: bool,
+    /// `delivery.report.only.error`: only failures are reported.
+    pub delivery_report_only_error: bool,
+    /// Whether reports carry the records' keys and values: their memory is held until the report is dropped.
+    pub delivery_report_records: bool,
     /// `compression.codec`. None by default.
     pub compression: Compression,
     /// `compression.level`; `None` is the codec's default.
@@ -104,6 +124,9 @@ pub struct Config {
     pub partitioner: Partitioner,
     /// `metadata.max.age.ms`: after this time the cluster's layout is asked for again.
     pub metadata_max_age: Duration,
+    /// `topic.metadata.propagation.max.ms`: how long a topic that a broker does not know may be news that has not got
+    /// round; records for it fail after that.
+    pub metadata_propagation: Duration,
     /// `allow.auto.create.topics`: whether asking for an unknown topic may create it, if the broker agrees.
     pub auto_create_topics: bool,
     /// `reconnect.backoff.ms`: before the second attempt to connect; doubles with each one after it.
@@ -221,8 +244,17 @@ impl Default for Config {
             idempotence: true,
             linger: None,
             batch_bytes_max: 1_000_000,
+            batch_records_max: 1 << 20,
+            buffer_records_max: 0,
+            message_bytes_max: 1_000_000,
+            copy_bytes_max: 65_535,
             buffer_bytes_max: 32 << 20,
             request_bytes_max: 1_000_000,
+            retries_max: i32::MAX as u32,
+            sticky_linger: None,
+            delivery_reports: false,
+            delivery_report_only_error: false,
+            delivery_report_records: false,
             compression: Compression::None,
             compression_level: None,
             in_flight_max: 5,
@@ -232,6 +264,7 @@ impl Default for Config {
             retry_backoff_max: ms(1_000),
             partitioner: Partitioner::default(),
             metadata_max_age: ms(300_000),
+            metadata_propagation: ms(30_000),
             auto_create_topics: true,
             reconnect_backoff: ms(50),
             reconnect_backoff_max: ms(1_000),

@@ -328,7 +328,7 @@ pub const PROPERTIES: &[Property] = &[
         "How partitions are chosen for records that name none.",
         |c, v| {
             c.partitioner = match v {
-                "murmur2_sticky" => Partitioner::Murmur2Sticky,
+                "murmur2_sticky" => Partitioner::Murmur2Random,
                 "random" => Partitioner::Random,
                 _ => return Err("not one of murmur2_sticky, random".into()),
             };

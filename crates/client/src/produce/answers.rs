@@ -1,19 +1,20 @@
 //! What each answer, error and deadline means for a batch: settled, sent again, or failed.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{PartitionProduceResponse, ProduceResponse};
+use ottla_wire::Seal;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use super::batch::Batch;
+use super::batch::{Batch, Closing};
+use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
-use super::queue::{OpenBatch, Queue};
 use super::sender::{InFlight, Sender};
+use super::{Concluded, Produce};
 use crate::config::Acks;
-use crate::error::{Error, Persisted, ProduceError, ProduceErrorKind};
+use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
 
 impl Sender {
@@ -22,6 +23,7 @@ impl Sender {
         request: u64,
         result: Result<ProduceResponse, Error>,
         connection: Option<Rc<Connection>>,
+        sent: bool,
     ) {
         let Some(InFlight { node, batches }) = self.requests.remove(&request) else { return };
         let leader = self.leaders.entry(node).or_default();
@@ -40,26 +42,29 @@ impl Sender {
         }
         for (at, batch) in batches {
             self.partitions[at].in_flight -= 1;
+            // Purged meanwhile: its fate was told.
+            let Some(batch) = batch else { continue };
             let queue = self.partitions[at].queue.clone();
             match (&result, answers.get(&(&*queue.topic, queue.partition))) {
                 (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, answer, now),
                 (Ok(_), None) if self.produce.config.acks == Acks::None => {
-                    self.settle(batch, Outcome::Written { base_offset: -1 });
+                    self.settle(at, batch, Outcome::Written { base_offset: -1 });
                 }
                 (Ok(_), None) => {
-                    self.on_trouble(
-                        at,
-                        batch,
-                        "the broker's answer leaves this partition out".into(),
-                        true,
-                        now,
-                    );
+                    let error = Error::Protocol {
+                        address: format!("node {node}"),
+                        reason: "the answer to a produce request leaves a partition out".into(),
+                    };
+                    self.on_trouble(at, batch, ProduceErrorKind::Request(Box::new(error)), true, now);
                 }
                 (Err(error), _) => {
-                    // Whatever was sent and not answered may have been written.
-                    let sent = !matches!(error, Error::Unreachable { .. });
                     self.cluster.refresh();
-                    self.on_trouble(at, batch, error.to_string(), sent, now);
+                    // What never left is no attempt (the introduction's "timed out in transmission queue"); whatever
+                    // was sent and not answered may have been written.
+                    let mut batch = batch;
+                    batch.attempts -= u32::from(!sent);
+                    let kind = ProduceErrorKind::Request(Box::new(error.clone()));
+                    self.on_trouble(at, batch, kind, sent, now);
                 }
             }
         }
@@ -78,38 +83,56 @@ impl Sender {
             // A duplicate was written by an earlier attempt whose answer was lost.
             ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
                 self.partitions[at].numbering.acknowledged();
-                self.settle(batch, Outcome::Written { base_offset: answer.base_offset });
+                self.partitions[at].unknown_since = None;
+                self.settle(at, batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
-                let behind_another =
-                    self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
-                if !behind_another && self.partitions[at].in_flight == 0 {
-                    // The first in line is out of order: the broker has lost what it knew of us (KIP-360).
+                let mut batch = batch;
+                // Our own numbering is at fault, not the record: this is no attempt of its.
+                batch.attempts -= 1;
+                let order = batch.order;
+                self.on_trouble(at, batch, broker_error(answer), false, now);
+                let partition = &self.partitions[at];
+                let is_first = partition.retry.front().is_some_and(|first| first.order == order);
+                if is_first && partition.in_flight == 0 {
+                    // The first in line is out of order: the broker has lost what it knew of us, or what came before
+                    // was given up (KIP-360).
                     self.renumber(at);
                 }
-                self.on_trouble(at, batch, code.to_string(), false, now);
             }
+            // A topic that is new, or moves, is not known everywhere at once.
+            ErrorCode::UnknownTopicOrPartition => {
+                let since = *self.partitions[at].unknown_since.get_or_insert(now);
+                self.forget_leader(at);
+                if now < since + self.produce.config.metadata_propagation {
+                    self.on_trouble(at, batch, broker_error(answer), false, now);
+                } else {
+                    self.fail(at, batch, broker_error(answer));
+                }
+            }
+            // The same bytes would be as corrupt again.
+            ErrorCode::CorruptMessage => self.fail(at, batch, broker_error(answer)),
             code if code.is_retriable() => {
                 if code.needs_metadata_refresh() {
-                    let queue = &self.partitions[at].queue;
-                    self.cluster.forget_leader(&queue.topic, queue.partition);
+                    self.forget_leader(at);
                 }
-                // These come before anything is appended; all others, a leader that moved or a disk that failed
-                // among them, may come after it.
+                // These come before anything is appended; all others, a disk that failed among them, may come after
+                // it. A leader that moved may have appended before it moved.
                 let not_written = matches!(
                     code,
-                    ErrorCode::UnknownTopicOrPartition
-                        | ErrorCode::CorruptMessage
-                        | ErrorCode::NotEnoughReplicas
+                    ErrorCode::NotEnoughReplicas
+                        | ErrorCode::LeaderNotAvailable
+                        | ErrorCode::ThrottlingQuotaExceeded
                 );
-                self.on_trouble(at, batch, code.to_string(), !not_written, now);
+                self.on_trouble(at, batch, broker_error(answer), !not_written, now);
             }
-            code => {
-                let detail =
-                    answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-                self.fail(at, batch, ProduceErrorKind::Broker { code, detail });
-            }
+            _ => self.fail(at, batch, broker_error(answer)),
         }
+    }
+
+    fn forget_leader(&self, at: usize) {
+        let queue = &self.partitions[at].queue;
+        self.cluster.forget_leader(&queue.topic, queue.partition);
     }
 
     /// The batch goes again, unless its time is over.
@@ -117,24 +140,28 @@ impl Sender {
         &mut self,
         at: usize,
         mut batch: Batch,
-        problem: String,
+        problem: ProduceErrorKind,
         possibly_written: bool,
         now: Instant,
     ) {
         tracing::debug!(topic = %self.partitions[at].queue.topic, partition = self.partitions[at].queue.partition,
-            problem, attempts = batch.attempts, "batch goes again");
+            %problem, attempts = batch.attempts, "batch goes again");
         batch.possibly_written |= possibly_written;
-        batch.last_problem = problem;
-        if now >= batch.created + self.produce.config.delivery_timeout {
+        batch.last_problem = problem.to_string();
+        let config = &self.produce.config;
+        if now >= batch.created + config.delivery_timeout {
             self.time_out(at, batch);
             return;
         }
-        let config = &self.produce.config;
-        let doubled = config.retry_backoff.saturating_mul(1 << (batch.attempts - 1).min(16));
+        if batch.attempts > config.retries_max {
+            self.fail(at, batch, problem);
+            return;
+        }
+        let doubled = config.retry_backoff.saturating_mul(1 << batch.attempts.saturating_sub(1).min(16));
         let pause = doubled.min(config.retry_backoff_max).mul_f64(0.8 + 0.4 * self.produce.random());
+        self.activate(at);
         let partition = &mut self.partitions[at];
         partition.blocked_until = Some(now + pause);
-        partition.active = true;
         let place = partition.retry.partition_point(|other| other.order < batch.order);
         partition.retry.insert(place, batch);
     }
@@ -150,13 +177,14 @@ impl Sender {
     /// Reports a batch as failed. Those behind it keep their numbers: they may be written as well, and under others
     /// the broker would write them twice. If this one is missing there, the next is refused as out of order; that
     /// it is not written is then certain, and the sequence starts anew.
-    fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
+    pub(super) fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
         let persisted =
             if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
-        let queue = &self.partitions[at].queue;
-        let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
-        tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
-        self.settle(batch, Outcome::Failed(Arc::new(error)));
+        let outcome = Produce::failed(&self.partitions[at].queue, kind, persisted);
+        if let Outcome::Failed(error) = &outcome {
+            tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
+        }
+        self.settle(at, batch, outcome);
     }
 
     /// Starts the partition's sequence anew under a higher epoch, the batches that wait included.
@@ -177,42 +205,123 @@ impl Sender {
         }
     }
 
-    fn settle(&mut self, batch: Batch, outcome: Outcome) {
-        batch.completion.complete(outcome);
-        self.produce.queues.settle(batch.memory, batch.sealed.reclaim());
+    pub(super) fn settle(&mut self, at: usize, batch: Batch, outcome: Outcome) {
+        let queue = &self.partitions[at].queue;
+        let records = if self.produce.keeps_records() { batch.sealed.records() } else { None };
+        let concluded = Concluded {
+            queue,
+            partition: queue.partition,
+            told: batch.told,
+            count: batch.sealed.header.record_count as u32,
+            memory: batch.memory,
+            records,
+        };
+        self.produce.conclude(concluded, outcome);
     }
 
     /// Fails what has waited too long, sent or not. Batches in flight are left to their answer or its timeout.
     pub(super) fn expire(&mut self, now: Instant) {
         let timeout = self.produce.config.delivery_timeout;
-        for at in 0..self.partitions.len() {
-            if !self.partitions[at].active {
-                continue;
-            }
+        for at in self.active.clone() {
             while self.partitions[at].retry.front().is_some_and(|batch| now >= batch.created + timeout) {
                 if let Some(batch) = self.partitions[at].retry.pop_front() {
                     self.time_out(at, batch);
                 }
             }
+            while self.partitions[at].closing.front().is_some_and(|closing| closing.is_older(now, timeout)) {
+                if let Some(Closing::Ready(batch)) = self.partitions[at].closing.pop_front() {
+                    self.fail_closed(at, batch, self.overdue(at));
+                }
+            }
             let queue = self.partitions[at].queue.clone();
             while queue.waiting().is_some_and(|waiting| waiting.age(now) >= timeout) {
                 let Some(open) = queue.take(true) else { break };
-                let known = self.cluster.topic(&queue.topic);
-                let last = match known.map(|layout| layout.error) {
-                    Some(code) if code != ErrorCode::None => code.to_string(),
-                    Some(_) => "the partition has no leader that can be reached".to_owned(),
-                    None => self.cluster.brokers.unreachable(timeout).to_string(),
-                };
-                let kind = ProduceErrorKind::TimedOut { timeout_ms: timeout.as_millis() as u64, last };
-                self.fail_unsent(&queue, open, kind);
+                self.produce.fail_unsent(&queue, open, self.overdue(at));
+            }
+            if let Some(then) = now.checked_sub(timeout / EXPIRY_SPANS) {
+                queue.retire_older(then, &self.produce.queues);
             }
         }
     }
 
-    pub(super) fn fail_unsent(&self, queue: &Queue, open: OpenBatch, kind: ProduceErrorKind) {
-        let persisted = Persisted::NotWritten;
-        let error = ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
-        open.completion.complete(Outcome::Failed(Arc::new(error)));
-        self.produce.queues.settle(open.builder.memory(), None);
+    /// The error of what was never sent in its time.
+    fn overdue(&self, at: usize) -> ProduceErrorKind {
+        let timeout = self.produce.config.delivery_timeout;
+        let last = match self.cluster.topic(&self.partitions[at].queue.topic).map(|layout| layout.error) {
+            Some(code) if code != ErrorCode::None => code.to_string(),
+            Some(_) => "the partition has no leader that can be reached".to_owned(),
+            None => self.cluster.brokers.unreachable(timeout).to_string(),
+        };
+        ProduceErrorKind::TimedOut { timeout_ms: timeout.as_millis() as u64, last }
     }
+
+    /// A batch that was closed and not sent fails.
+    pub(super) fn fail_closed(&self, at: usize, batch: ClosedBatch, kind: ProduceErrorKind) {
+        let queue = &self.partitions[at].queue;
+        let ClosedBatch { closed, told, memory, .. } = batch;
+        let count = closed.count();
+        let keeps = self.produce.keeps_records();
+        let records = if keeps { closed.seal(&Seal::default()).records() } else { None };
+        let concluded = Concluded { queue, partition: queue.partition, told, count, memory, records };
+        self.produce.conclude(concluded, Produce::failed(queue, kind, Persisted::NotWritten));
+    }
+
+    /// Fails what the application no longer wants sent.
+    pub(super) fn purge(&mut self, purge: Purge) {
+        if purge.queued {
+            for at in 0..self.partitions.len() {
+                self.purge_queued(at);
+            }
+        }
+        if purge.in_flight {
+            for request in self.requests.keys().copied().collect::<std::collections::BTreeSet<_>>() {
+                let Some(in_flight) = self.requests.get_mut(&request) else { continue };
+                let taken: Vec<_> = in_flight
+                    .batches
+                    .iter_mut()
+                    .filter_map(|(at, batch)| Some((*at, batch.take()?)))
+                    .collect();
+                for (at, mut batch) in taken {
+                    batch.possibly_written = true;
+                    self.fail(at, batch, ProduceErrorKind::Purged { in_flight: true });
+                }
+            }
+        }
+    }
+
+    fn purge_queued(&mut self, at: usize) {
+        let purged = ProduceErrorKind::Purged { in_flight: false };
+        while let Some(batch) = self.partitions[at].retry.pop_front() {
+            self.fail(at, batch, purged.clone());
+        }
+        // What the worker has is purged when it comes back.
+        self.partitions[at].purged_below = self.partitions[at].next_slot;
+        for closing in std::mem::take(&mut self.partitions[at].closing) {
+            match closing {
+                Closing::Ready(batch) => self.fail_closed(at, batch, purged.clone()),
+                Closing::Away(slot) => self.partitions[at].closing.push_back(Closing::Away(slot)),
+            }
+        }
+        let queue = self.partitions[at].queue.clone();
+        while let Some(open) = queue.take(true) {
+            self.produce.fail_unsent(&queue, open, purged.clone());
+        }
+    }
+}
+
+/// What to purge.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Purge {
+    /// Records that no request carries.
+    pub queued: bool,
+    /// Records in requests that are not answered: they may be written all the same.
+    pub in_flight: bool,
+}
+
+/// A batch takes records for at most this part of `delivery.timeout.ms`.
+const EXPIRY_SPANS: u32 = 16;
+
+fn broker_error(answer: &PartitionProduceResponse) -> ProduceErrorKind {
+    let detail = answer.error_message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    ProduceErrorKind::Broker { code: answer.error_code, detail }
 }

@@ -2,21 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ottla_wire::{Compression, Seal, Sealed};
+use ottla_wire::{Seal, Sealed};
 use tokio::time::Instant;
 
-use super::Produce;
-use super::delivery::{Completion, Outcome};
+use super::compressor::ClosedBatch;
 use super::idempotence::{Numbering, ProducerId};
-use super::queue::{OpenBatch, Queue};
-use crate::error::{Persisted, ProduceError, ProduceErrorKind};
+use super::queue::{Queue, Told};
 
 /// A sealed batch until it is settled.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) sealed: Sealed,
-    pub(super) completion: Arc<Completion>,
+    pub(super) told: Told,
     pub(super) created: Instant,
     pub(super) memory: usize,
     /// Its place among the partition's batches.
@@ -27,10 +26,31 @@ pub(super) struct Batch {
     pub(super) last_problem: String,
 }
 
+/// A full batch on its way through compression.
+#[derive(Debug)]
+pub(super) enum Closing {
+    /// The worker has it.
+    Away(u64),
+    /// It may be sent.
+    Ready(ClosedBatch),
+}
+
+impl Closing {
+    /// Whether it may be sent, and its time is over.
+    pub(super) fn is_older(&self, now: Instant, timeout: Duration) -> bool {
+        matches!(self, Self::Ready(batch) if now >= batch.created + timeout)
+    }
+}
+
 /// A partition that has, or had, something to send.
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) queue: Arc<Queue>,
+    /// Full batches that are being compressed, or are, in the order in which they were filled.
+    pub(super) closing: VecDeque<Closing>,
+    pub(super) next_slot: u64,
+    /// Batches of slots below it are purged when they come back.
+    pub(super) purged_below: u64,
     /// Sealed batches that must go again, in order, before anything new.
     pub(super) retry: VecDeque<Batch>,
     pub(super) in_flight: usize,
@@ -39,52 +59,55 @@ pub(super) struct Partition {
     pub(super) next_order: u64,
     pub(super) numbering: Numbering,
     pub(super) blocked_until: Option<Instant>,
+    /// Since when its leader says that it does not know it.
+    pub(super) unknown_since: Option<Instant>,
+    /// Whether it is among the sender's active ones.
     pub(super) active: bool,
 }
-/// Closes a batch: its number in the partition's sequence, codec, checksum.
-pub(super) fn seal(
-    partition: &mut Partition,
-    open: OpenBatch,
-    config: &crate::config::Config,
-    producer_id: Option<ProducerId>,
-    produce: &Produce,
-) -> Option<Batch> {
-    let OpenBatch { builder, completion, created } = open;
-    let memory = builder.memory();
-    let mut seal =
-        Seal { compression: config.compression, level: config.compression_level, ..Seal::default() };
-    if let Some(id) = producer_id {
-        partition.numbering.adopt(id);
-        (seal.producer_id, seal.producer_epoch, seal.base_sequence) =
-            partition.numbering.take(builder.count() as i32);
-    }
-    let sealed = match builder.seal(&seal) {
-        Ok(sealed) => sealed,
-        Err(error) => {
-            // Only a level outside the codec's range comes here, and the configuration was checked.
-            let queue = &partition.queue;
-            let kind = ProduceErrorKind::Compress(error.to_string());
-            let persisted = Persisted::NotWritten;
-            let error =
-                ProduceError { topic: queue.topic.clone(), partition: queue.partition, kind, persisted };
-            completion.complete(Outcome::Failed(Arc::new(error)));
-            produce.queues.settle(memory, None);
-            return None;
+
+impl Partition {
+    pub(super) fn new(queue: Arc<Queue>) -> Self {
+        Self {
+            queue,
+            closing: VecDeque::new(),
+            next_slot: 0,
+            purged_below: 0,
+            retry: VecDeque::new(),
+            in_flight: 0,
+            sent_to: -1,
+            next_order: 0,
+            numbering: Numbering::default(),
+            blocked_until: None,
+            unknown_since: None,
+            active: false,
         }
-    };
-    debug_assert!(
-        sealed.header.compression() == Ok(config.compression) || config.compression != Compression::None
-    );
-    let order = partition.next_order;
-    partition.next_order += 1;
-    Some(Batch {
-        sealed,
-        completion,
-        created,
-        memory,
-        order,
-        attempts: 0,
-        possibly_written: false,
-        last_problem: "it was never sent".into(),
-    })
+    }
+
+    /// Whether nothing of it is outside its queue.
+    pub(super) fn is_idle(&self) -> bool {
+        self.retry.is_empty() && self.in_flight == 0 && self.closing.is_empty()
+    }
+
+    /// Gives a batch its number in the partition's sequence, its header and its checksum.
+    pub(super) fn seal(&mut self, batch: ClosedBatch, producer_id: Option<ProducerId>) -> Batch {
+        let ClosedBatch { closed, told, created, memory } = batch;
+        let mut seal = Seal::default();
+        if let Some(id) = producer_id {
+            self.numbering.adopt(id);
+            (seal.producer_id, seal.producer_epoch, seal.base_sequence) =
+                self.numbering.take(closed.count() as i32);
+        }
+        let order = self.next_order;
+        self.next_order += 1;
+        Batch {
+            sealed: closed.seal(&seal),
+            told,
+            created,
+            memory,
+            order,
+            attempts: 0,
+            possibly_written: false,
+            last_problem: "it was never sent".into(),
+        }
+    }
 }

@@ -1,20 +1,28 @@
 //! Producing: records into batches in the caller's thread, batches into requests in the engine's.
 
-mod answers;
+pub(crate) mod answers;
 mod batch;
+mod compressor;
 pub(crate) mod delivery;
 pub(crate) mod idempotence;
+pub(crate) mod memory;
 pub(crate) mod partitioner;
 pub(crate) mod queue;
+pub(crate) mod reports;
 pub(crate) mod sender;
 pub(crate) mod topics;
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+
+use self::answers::Purge;
 use self::delivery::Outcome;
-use self::queue::Queues;
+use self::queue::{OpenBatch, Queues, Told};
+use self::reports::{Held, Report, ReportQueue};
 use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
@@ -25,14 +33,18 @@ pub(crate) struct Produce {
     pub(crate) config: Arc<Config>,
     pub(crate) queues: Queues,
     pub(crate) topics: Topics,
+    pub(crate) reports: ReportQueue,
+    purge: Mutex<Option<Purge>>,
     rng: Mutex<fastrand::Rng>,
 }
 
 impl Produce {
     pub(crate) fn new(config: Arc<Config>, mut rng: fastrand::Rng) -> Arc<Self> {
         Arc::new(Self {
-            queues: Queues::new(config.buffer_bytes_max, config.batch_bytes_max, config.clock.clone()),
+            queues: Queues::new(&config),
             topics: Topics::new(rng.u64(..)),
+            reports: ReportQueue::default(),
+            purge: Mutex::default(),
             rng: Mutex::new(rng),
             config,
         })
@@ -42,6 +54,21 @@ impl Produce {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner).f64()
     }
 
+    /// Has the sender fail what the application no longer wants sent.
+    pub(crate) fn purge(&self, purge: Purge) {
+        let mut wanted = self.purge.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = wanted.unwrap_or_default();
+        *wanted = Some(Purge {
+            queued: before.queued || purge.queued,
+            in_flight: before.in_flight || purge.in_flight,
+        });
+        self.queues.wake.notify_one();
+    }
+
+    fn take_purge(&self) -> Option<Purge> {
+        self.purge.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// The error for a record that was not taken.
     pub(crate) fn refusal(&self, topic: &Arc<str>, refused: NotTaken) -> ProduceError {
         let (partition, kind) = match refused {
@@ -49,34 +76,118 @@ impl Produce {
                 (partition, ProduceErrorKind::NoSuchPartition { count })
             }
             NotTaken::Refused(partition, queue::Refused::TooLarge(bytes)) => {
-                (partition, ProduceErrorKind::TooLarge { bytes, max: self.queues.batch_bytes_max() })
+                (partition, ProduceErrorKind::TooLarge { bytes, max: self.queues.record_bytes_max() })
             }
             NotTaken::Refused(partition, queue::Refused::Full | queue::Refused::NewBatch) => {
-                let budget = self.queues.budget();
-                (partition, ProduceErrorKind::QueueFull { used: budget.used(), max: budget.max() })
+                let memory = &self.queues.memory;
+                let kind = ProduceErrorKind::QueueFull {
+                    used: memory.used(),
+                    max: memory.max(),
+                    records: memory.records(),
+                    records_max: memory.records_max(),
+                };
+                (partition, kind)
             }
             NotTaken::Refused(partition, queue::Refused::Closed) => (partition, ProduceErrorKind::Closed),
         };
         ProduceError { topic: topic.clone(), partition, kind, persisted: Persisted::NotWritten }
     }
 
+    /// A batch has met its fate: tells whoever is to be told and gives back what it had booked.
+    pub(crate) fn conclude(&self, batch: Concluded<'_>, outcome: Outcome) {
+        let Concluded { queue, partition, told, count, mut memory, records } = batch;
+        queue.backlog.fetch_sub(1, Ordering::Relaxed);
+        let failed = matches!(outcome, Outcome::Failed(_));
+        let mut released = count;
+        if self.config.delivery_reports && (failed || !self.config.delivery_report_only_error) {
+            let result = match &outcome {
+                Outcome::Written { base_offset } => Some(Ok(*base_offset)),
+                Outcome::Failed(error) => Some(Err(error.clone())),
+                Outcome::Forwarded(_) => None,
+            };
+            if let Some(result) = result {
+                let bytes = records.as_ref().map_or(0, |records| records.len().min(memory));
+                memory -= bytes;
+                released = 0;
+                let held = Held { memory: self.queues.memory.clone(), bytes, records: count };
+                let (topic, tags) = (queue.topic.clone(), told.tags);
+                self.reports.push(Report { topic, partition, result, count, tags, records, _held: held });
+            }
+        }
+        if let Some(completion) = told.completion {
+            completion.complete(outcome);
+        }
+        self.queues.settle(memory, released);
+    }
+
+    /// A single record that no batch holds any more fails.
+    pub(crate) fn conclude_alone(
+        &self,
+        queue: &queue::Queue,
+        told: Told,
+        error: Arc<ProduceError>,
+        records: Option<Bytes>,
+    ) {
+        self.queues.begin_unsettled();
+        queue.backlog.fetch_add(1, Ordering::Relaxed);
+        let partition = error.partition;
+        // It is booked as long as its report lives, like any other.
+        let _ = self.queues.memory.reserve(records.as_ref().map_or(0, Bytes::len), queue::Push::Forced);
+        let memory = records.as_ref().map_or(0, Bytes::len);
+        self.queues.memory.reserve_record();
+        let batch = Concluded { queue, partition, told, count: 1, memory, records };
+        self.conclude(batch, Outcome::Failed(error));
+    }
+
+    /// A batch that was not sent fails.
+    pub(crate) fn fail_unsent(&self, queue: &queue::Queue, open: OpenBatch, kind: ProduceErrorKind) {
+        let (memory, count) = (open.memory(), open.builder.count());
+        let records = (self.keeps_records()).then(|| open.builder.seal(&ottla_wire::Seal::default()).ok());
+        let batch = Concluded {
+            queue,
+            partition: queue.partition,
+            told: open.told,
+            count,
+            memory,
+            records: records.flatten().and_then(|sealed| sealed.records()),
+        };
+        self.conclude(batch, Self::failed(queue, kind, Persisted::NotWritten));
+    }
+
+    /// The outcome of a failure in a queue's partition.
+    pub(crate) fn failed(queue: &queue::Queue, kind: ProduceErrorKind, persisted: Persisted) -> Outcome {
+        let (topic, partition) = (queue.topic.clone(), queue.partition);
+        Outcome::Failed(Arc::new(ProduceError { topic, partition, kind, persisted }))
+    }
+
+    /// Whether reports carry the records.
+    pub(crate) fn keeps_records(&self) -> bool {
+        self.config.delivery_reports && self.config.delivery_report_records
+    }
+
     /// Refuses records from now on and fails those that no request carries.
     pub(crate) fn close(&self) {
         for topic in self.topics.all() {
             for queue in topic.close() {
-                for open in queue.close() {
-                    let kind = ProduceErrorKind::Closed;
-                    let persisted = Persisted::NotWritten;
-                    let error = ProduceError {
-                        topic: topic.name.clone(),
-                        partition: queue.partition,
-                        kind,
-                        persisted,
-                    };
-                    open.completion.complete(Outcome::Failed(Arc::new(error)));
-                    self.queues.settle(open.builder.memory(), None);
+                for open in queue.close(&self.queues) {
+                    self.fail_unsent(queue, open, ProduceErrorKind::Closed);
                 }
             }
         }
     }
+}
+
+/// A batch at its end.
+#[derive(Debug)]
+pub(crate) struct Concluded<'a> {
+    /// Where it was queued.
+    pub(crate) queue: &'a queue::Queue,
+    /// The partition it was for.
+    pub(crate) partition: i32,
+    pub(crate) told: Told,
+    pub(crate) count: u32,
+    /// Bytes it had booked.
+    pub(crate) memory: usize,
+    /// The records before compression, if reports carry them.
+    pub(crate) records: Option<Bytes>,
 }

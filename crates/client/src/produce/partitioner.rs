@@ -3,42 +3,116 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::queue::Queue;
+
 /// How partitions are chosen for records that name none.
 ///
-/// A partitioner may be called from any thread and several times for one record, and must be quick.
+/// Every hash gives the partitions of librdkafka's partitioner of the same name; `Murmur2Random` gives Java's.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Partitioner {
-    /// Java's default: the murmur2 hash of the key; without a key, one partition until about a batch has gone
-    /// there, then another (KIP-480, KIP-794).
-    #[default]
-    Murmur2Sticky,
-    /// Any partition, per record.
+    /// Any partition for every record, key or not.
     Random,
-    /// The user's own: key and partition count in, partition out; `None` declines, and the record fails.
+    /// CRC32 of the key; a null key counts as an empty one.
+    Consistent,
+    /// CRC32 of the key; records with an empty key or none go where the sticky partition is.
+    ConsistentRandom,
+    /// Java's hash of the key; a null key counts as an empty one.
+    Murmur2,
+    /// Java's default: its hash of the key; records without one go where the sticky partition is (KIP-480, KIP-794).
+    #[default]
+    Murmur2Random,
+    /// 32-bit FNV-1a of the key, as Sarama has it; a null key counts as an empty one.
+    Fnv1a,
+    /// 32-bit FNV-1a of the key; records without one go where the sticky partition is.
+    Fnv1aRandom,
+    /// The application's own.
     Custom(ChoosePartition),
 }
 
-/// A partitioner of the user's own: key and partition count in, partition out.
-pub type ChoosePartition = Arc<dyn Fn(Option<&[u8]>, u32) -> Option<u32> + Send + Sync>;
+/// An application's partitioner: gives the partition, or declines, and the record fails.
+///
+/// It may be called from any thread, by several at once, and more than once for a record (again when the topic's
+/// partitions become known); it must be quick and must not call the producer.
+pub type ChoosePartition = Arc<dyn Fn(&Choice<'_>) -> Option<u32> + Send + Sync>;
+
+/// What an application's partitioner decides on.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The record's key; `None` is null.
+    pub key: Option<&'a [u8]>,
+    /// Partitions of the topic: 0 up to this number may be chosen.
+    pub partitions: u32,
+    /// The record's tag.
+    pub tag: u64,
+    queues: &'a [Arc<Queue>],
+}
+
+impl<'a> Choice<'a> {
+    pub(super) fn new(topic: &'a str, key: Option<&'a [u8]>, tag: u64, queues: &'a [Arc<Queue>]) -> Self {
+        Self { topic, key, partitions: queues.len() as u32, tag, queues }
+    }
+
+    /// Whether the partition has a leader at this moment, as far as is known.
+    pub fn is_available(&self, partition: u32) -> bool {
+        self.queues.get(partition as usize).is_some_and(|queue| queue.is_available())
+    }
+}
+
+/// What a partitioner says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Chosen {
+    Partition(u32),
+    /// The sticky partition.
+    Sticky,
+    /// Any.
+    Random,
+    Declined,
+}
+
+impl Partitioner {
+    #[inline]
+    pub(super) fn choose(&self, choice: &Choice<'_>) -> Chosen {
+        let modulo = |hash: u32| Chosen::Partition(hash % choice.partitions);
+        match (self, choice.key) {
+            (Self::ConsistentRandom, None | Some([])) | (Self::Murmur2Random | Self::Fnv1aRandom, None) => {
+                Chosen::Sticky
+            }
+            (Self::Consistent | Self::ConsistentRandom, key) => {
+                modulo(ottla_wire::crc::crc32(key.unwrap_or_default()))
+            }
+            (Self::Murmur2 | Self::Murmur2Random, key) => {
+                modulo(murmur2(key.unwrap_or_default()) & 0x7fff_ffff)
+            }
+            (Self::Fnv1a | Self::Fnv1aRandom, key) => modulo(fnv1a(key.unwrap_or_default())),
+            (Self::Random, _) => Chosen::Random,
+            (Self::Custom(choose), _) => match choose(choice) {
+                Some(partition) => Chosen::Partition(partition),
+                None => Chosen::Declined,
+            },
+        }
+    }
+}
 
 impl fmt::Debug for Partitioner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Murmur2Sticky => "Murmur2Sticky",
             Self::Random => "Random",
+            Self::Consistent => "Consistent",
+            Self::ConsistentRandom => "ConsistentRandom",
+            Self::Murmur2 => "Murmur2",
+            Self::Murmur2Random => "Murmur2Random",
+            Self::Fnv1a => "Fnv1a",
+            Self::Fnv1aRandom => "Fnv1aRandom",
             Self::Custom(_) => "Custom",
         })
     }
 }
 
-/// Java's partition for a key: murmur2, sign bit cleared, modulo the count.
-pub(crate) fn murmur2_partition(key: &[u8], partitions: u32) -> u32 {
-    (murmur2(key) & 0x7fff_ffff) % partitions
-}
-
 /// Murmur2 with the seed of `org.apache.kafka.common.utils.Utils`.
-pub(crate) fn murmur2(data: &[u8]) -> u32 {
+fn murmur2(data: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;
     const R: u32 = 24;
@@ -60,9 +134,19 @@ pub(crate) fn murmur2(data: &[u8]) -> u32 {
     h ^ (h >> 15)
 }
 
+/// 32-bit FNV-1a; Sarama, and so librdkafka, takes the absolute value of the signed result.
+fn fnv1a(data: &[u8]) -> u32 {
+    const PRIME: u32 = 0x0100_0193;
+    const OFFSET: u32 = 0x811c_9dc5;
+    let hash = data.iter().fold(OFFSET, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(PRIME));
+    (hash as i32).unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const UNALIGNED: &str = "PreAmbleWillBeRemoved,ThePrePartThatIs";
 
     #[test]
     fn murmur2_gives_the_values_of_the_java_clients_own_test() {
@@ -76,5 +160,48 @@ mod tests {
         ] {
             assert_eq!(murmur2(key.as_bytes()) as i32, hash, "{key}");
         }
+    }
+
+    #[test]
+    fn fnv1a_gives_the_values_of_saramas_and_librdkafkas_tests() {
+        for (key, hash) in [
+            ("kafka", 0x0d33_c4e1),
+            ("giberish123456789", 0x77a5_8295),
+            ("1234", 0x023b_dd03),
+            ("234", 0x2dea_3cd2),
+            ("34", 0x740f_a83e),
+            ("4", 0x310c_a263),
+            (UNALIGNED, 0x65cb_d69c),
+            (&UNALIGNED[1..], 0x6e49_c79a),
+            (&UNALIGNED[2..], 0x69ee_d356),
+            (&UNALIGNED[3..], 0x6abc_c023),
+            ("", 0x7ee3_623b),
+        ] {
+            assert_eq!(fnv1a(key.as_bytes()), hash, "{key:?} {:x}", fnv1a(key.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn keys_that_are_null_or_empty_are_treated_as_librdkafka_treats_them() {
+        let queues: Vec<_> = (0..8).map(|partition| Queue::new("t".into(), partition)).collect();
+        let choose = |partitioner: &Partitioner, key| partitioner.choose(&Choice::new("t", key, 0, &queues));
+        for (partitioner, null, empty) in [
+            (Partitioner::Consistent, Chosen::Partition(0), Chosen::Partition(0)),
+            (Partitioner::ConsistentRandom, Chosen::Sticky, Chosen::Sticky),
+            (Partitioner::Murmur2Random, Chosen::Sticky, Chosen::Partition(murmur2(b"") % 8)),
+            (Partitioner::Random, Chosen::Random, Chosen::Random),
+        ] {
+            assert_eq!(choose(&partitioner, None), null, "{partitioner:?}");
+            assert_eq!(choose(&partitioner, Some(b"")), empty, "{partitioner:?}");
+        }
+        assert_eq!(choose(&Partitioner::Murmur2, None), choose(&Partitioner::Murmur2, Some(b"")));
+        assert_eq!(choose(&Partitioner::Fnv1a, None), choose(&Partitioner::Fnv1a, Some(b"")));
+        let hash = Chosen::Partition(0xcbf4_3926 % 8);
+        assert_eq!(choose(&Partitioner::Consistent, Some(b"123456789")), hash, "CRC32's check value");
+        let declines = Partitioner::Custom(Arc::new(|choice| {
+            assert!(choice.is_available(7) && !choice.is_available(8));
+            None
+        }));
+        assert_eq!(choose(&declines, None), Chosen::Declined);
     }
 }

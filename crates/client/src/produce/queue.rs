@@ -4,37 +4,62 @@
 //! told once that a partition has something (`listed`), not once per record.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use ottla_wire::batch::HEADER_BYTES;
 use ottla_wire::{BatchBuilder, HeaderRef};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::delivery::{Completion, Delivery};
+use super::memory::Memory;
 use crate::clock::{Clock, Stamper};
-
-/// Buffers smaller than this are not worth keeping.
-const SPARE_BYTES_MIN: usize = 64 << 10;
+use crate::config::Config;
 
 /// A batch that takes records, or is full and waits to be sealed.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
     pub(crate) builder: BatchBuilder,
-    pub(crate) completion: Arc<Completion>,
+    pub(crate) told: Told,
     pub(crate) created: Instant,
+}
+
+/// Who is told of a batch's fate.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// The futures of its records, if anybody asked for one.
+    pub(crate) completion: Option<Arc<Completion>>,
+    /// The records' tags, if any has one: shorter than the batch when the last ones have none.
+    pub(crate) tags: Vec<u64>,
+}
+
+impl OpenBatch {
+    /// Bytes it has booked.
+    pub(crate) fn memory(&self) -> usize {
+        self.builder.memory() + self.told.memory()
+    }
+}
+
+impl Told {
+    pub(crate) fn memory(&self) -> usize {
+        self.tags.capacity() * size_of::<u64>()
+    }
 }
 
 /// What all partitions' queues of one client share.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    budget: Budget,
+    pub(crate) memory: Arc<Memory>,
     batch_bytes_max: usize,
-    clock: Clock,
-    spare: Mutex<Spare>,
+    batch_records_max: u32,
+    record_bytes_max: usize,
+    copy_bytes_max: usize,
+    pub(super) clock: Clock,
+    /// How long keyless records stay with a partition; `None` is for a batch.
+    pub(super) sticky_linger: Option<Duration>,
     ready: Mutex<Vec<Arc<Queue>>>,
     /// Wakes the engine's sender.
     pub(crate) wake: Notify,
@@ -46,20 +71,16 @@ pub(crate) struct Queues {
     pub(crate) flushing: AtomicUsize,
 }
 
-/// Buffers of finished batches, for the next ones.
-#[derive(Debug, Default)]
-struct Spare {
-    buffers: Vec<BytesMut>,
-    bytes: usize,
-}
-
 impl Queues {
-    pub(crate) fn new(buffer_bytes_max: usize, batch_bytes_max: usize, clock: Clock) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
-            budget: Budget { used: AtomicUsize::new(0), max: buffer_bytes_max, freed: Notify::new() },
-            batch_bytes_max,
-            clock,
-            spare: Mutex::default(),
+            memory: Memory::new(config.buffer_bytes_max, config.buffer_records_max, config.batch_bytes_max),
+            batch_bytes_max: config.batch_bytes_max,
+            batch_records_max: u32::try_from(config.batch_records_max).unwrap_or(u32::MAX),
+            record_bytes_max: config.message_bytes_max,
+            copy_bytes_max: config.copy_bytes_max,
+            clock: config.clock.clone(),
+            sticky_linger: config.sticky_linger,
             ready: Mutex::default(),
             wake: Notify::new(),
             unsettled: AtomicUsize::new(0),
@@ -73,12 +94,9 @@ impl Queues {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    pub(crate) fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    pub(crate) fn batch_bytes_max(&self) -> usize {
-        self.batch_bytes_max
+    /// Bytes that one record may take, its batch's header included.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        self.record_bytes_max
     }
 
     /// The partitions that got their first record since the last call.
@@ -86,64 +104,19 @@ impl Queues {
         into.append(&mut lock(&self.ready));
     }
 
-    /// Takes back the memory of a batch that is acknowledged or failed.
+    /// One batch more that is neither acknowledged nor failed.
+    pub(crate) fn begin_unsettled(&self) {
+        self.unsettled.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes back what a batch that is acknowledged or failed had booked.
     ///
     /// Its records' outcome must have been set before.
-    pub(crate) fn settle(&self, memory: usize, buffer: Option<BytesMut>) {
-        if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() >= SPARE_BYTES_MIN) {
-            let mut spare = lock(&self.spare);
-            // What is in use and what is kept for the next batches stay below the budget together: memory that was
-            // touched once is not given back to the system only to be faulted in again.
-            if spare.bytes + self.budget.used() <= self.budget.max() {
-                spare.bytes += buffer.capacity();
-                spare.buffers.push(buffer);
-            }
-        }
-        self.budget.release(memory);
+    pub(crate) fn settle(&self, memory: usize, records: u32) {
+        self.memory.release(memory, records as usize);
         if self.unsettled.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.settled.notify_waiters();
         }
-    }
-
-    fn spare_buffer(&self) -> Option<BytesMut> {
-        let mut spare = lock(&self.spare);
-        let buffer = spare.buffers.pop()?;
-        spare.bytes -= buffer.capacity();
-        Some(buffer)
-    }
-}
-
-/// The bound on bytes that wait for an acknowledgement: capacity of the batches, not just what is written in them.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    used: AtomicUsize,
-    max: usize,
-    /// Told when memory comes back.
-    pub(crate) freed: Notify,
-}
-
-impl Budget {
-    pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn max(&self) -> usize {
-        self.max
-    }
-
-    fn try_reserve(&self, bytes: usize, how: Push) -> bool {
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                // A single batch may always exist, however small the budget.
-                let fits = used == 0 || used + bytes <= self.max || how == Push::Forced;
-                fits.then_some(used + bytes)
-            })
-            .is_ok()
-    }
-
-    fn release(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.freed.notify_waiters();
     }
 }
 
@@ -176,6 +149,9 @@ pub(crate) enum Refused {
 pub(crate) struct Queue {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,
+    /// Batches that are neither acknowledged nor failed.
+    pub(super) backlog: AtomicU32,
+    available: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -190,44 +166,104 @@ struct State {
     stamper: Stamper,
     /// Bytes of the batch before: what the next one will probably need.
     expected_bytes: usize,
+    /// Records that are booked and have not come yet.
+    credit: u32,
+}
+
+impl State {
+    /// Puts the open batch, if there is one, to the full ones.
+    fn retire(&mut self, queues: &Queues) {
+        let Some(open) = self.open.take() else { return };
+        self.expected_bytes = open.builder.len();
+        self.full.push_back(open);
+        // The engine may be waiting for an answer with nothing full in hand: a full batch need not wait for it.
+        queues.wake.notify_one();
+    }
+
+    /// Gives back what is booked for records that may not come.
+    fn return_credit(&mut self, queues: &Queues) {
+        queues.memory.release(0, std::mem::take(&mut self.credit) as usize);
+    }
+}
+
+/// A record's contents, and what its sender wants to be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    pub(crate) timestamp_ms: Option<i64>,
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: Option<&'a [u8]>,
+    /// The value, if it may be shared instead of copied.
+    pub(crate) shared: Option<&'a Bytes>,
+    pub(crate) headers: &'a [HeaderRef<'a>],
+    /// Comes back in the record's report.
+    pub(crate) tag: u64,
+    /// Whether a [`Delivery`] is wanted.
+    pub(crate) watched: bool,
 }
 
 impl Queue {
     pub(crate) fn new(topic: Arc<str>, partition: i32) -> Arc<Self> {
-        Arc::new(Self { topic, partition, state: Mutex::default() })
+        Arc::new(Self {
+            topic,
+            partition,
+            backlog: AtomicU32::new(0),
+            available: AtomicBool::new(true),
+            state: Mutex::default(),
+        })
     }
 
-    /// Encodes a record into the open batch.
-    ///
+    /// Whether the partition has a leader, as far as is known.
+    pub(crate) fn is_available(&self) -> bool {
+        self.available.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_available(&self, available: bool) {
+        self.available.store(available, Ordering::Relaxed);
+    }
+
+    /// Encodes a record into the open batch; the [`Delivery`] is there if it was wanted.
     #[inline]
     pub(crate) fn push(
         self: &Arc<Self>,
         queues: &Queues,
         how: Push,
-        timestamp_ms: Option<i64>,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
-        headers: &[HeaderRef<'_>],
-    ) -> Result<Delivery, Refused> {
-        let bytes_max = BatchBuilder::record_bytes_max(key, value, headers);
+        content: &Content<'_>,
+    ) -> Result<Option<Delivery>, Refused> {
+        let Content { key, value, headers, .. } = *content;
+        let shared = content.shared.filter(|value| value.len() > queues.copy_bytes_max);
+        let inline_value = if shared.is_some() { None } else { value };
+        let shared_bytes = shared.map_or(0, Bytes::len);
+        let bytes_max = BatchBuilder::record_bytes_max(key, inline_value, headers);
         let mut state = lock(&self.state);
-        if state.open.as_ref().is_none_or(|open| open.builder.len() + bytes_max > queues.batch_bytes_max) {
-            self.open_batch(&mut state, queues, how, bytes_max)?;
+        let fits = state.credit > 0
+            && state.open.as_ref().is_some_and(|open| {
+                open.builder.has_room(bytes_max)
+                    && open.builder.len() + bytes_max + shared_bytes <= queues.batch_bytes_max
+                    && open.builder.count() < queues.batch_records_max
+            });
+        if !fits || shared_bytes > 0 {
+            self.make_fit(&mut state, queues, how, bytes_max, shared_bytes)?;
         }
-        let State { open: Some(open), stamper, .. } = &mut *state else { return Err(Refused::Closed) };
-        let growth = open.builder.growth_for(bytes_max);
-        if growth > 0 {
-            if !queues.budget.try_reserve(growth, how) {
-                return Err(Refused::Full);
-            }
-            open.builder.make_room(bytes_max);
-        }
-        let memory = open.builder.memory();
+        let State { open: Some(open), stamper, credit, .. } = &mut *state else {
+            return Err(Refused::Closed);
+        };
+        *credit -= 1;
+        let timestamp_ms = content.timestamp_ms.unwrap_or_else(|| stamper.stamp(&queues.clock));
         let index = open.builder.count();
-        let timestamp_ms = timestamp_ms.unwrap_or_else(|| stamper.stamp(&queues.clock));
-        open.builder.push(timestamp_ms, key, value, headers);
-        debug_assert_eq!(open.builder.memory(), memory, "the budget counts every byte");
-        let delivery = Delivery::new(open.completion.clone(), index);
+        match shared {
+            None => open.builder.push(timestamp_ms, key, value, headers),
+            Some(value) => open.builder.push_shared(timestamp_ms, key, value.clone(), headers),
+        }
+        if content.tag != 0 {
+            note_tag(&mut open.told.tags, index, content.tag, &queues.memory);
+        }
+        let delivery = content.watched.then(|| {
+            let completion = open
+                .told
+                .completion
+                .get_or_insert_with(|| Completion::new(self.topic.clone(), self.partition));
+            Delivery::new(completion.clone(), index)
+        });
         if !state.listed {
             state.listed = true;
             drop(state);
@@ -236,54 +272,84 @@ impl Queue {
         Ok(delivery)
     }
 
-    /// Puts the open batch, if there is one, to the full ones and opens another.
+    /// Sees to it that the open batch takes a record of this size: gives it a larger buffer, or begins another batch.
     #[cold]
-    fn open_batch(
+    #[inline(never)]
+    fn make_fit(
         self: &Arc<Self>,
         state: &mut MutexGuard<'_, State>,
         queues: &Queues,
         how: Push,
-        record_bytes: usize,
+        bytes_max: usize,
+        shared_bytes: usize,
     ) -> Result<(), Refused> {
         if state.closed {
             return Err(Refused::Closed);
         }
-        let batch_bytes = record_bytes + HEADER_BYTES;
-        if batch_bytes > queues.batch_bytes_max {
-            return Err(Refused::TooLarge(batch_bytes));
+        let alone = HEADER_BYTES + bytes_max + shared_bytes;
+        if alone > queues.record_bytes_max {
+            return Err(Refused::TooLarge(alone));
+        }
+        let memory = &queues.memory;
+        let result = memory.reserve(shared_bytes, how).and_then(|()| {
+            let fit = self.fit(state, queues, how, bytes_max, shared_bytes);
+            fit.inspect_err(|_| memory.release(shared_bytes, 0))
+        });
+        if result == Err(Refused::Full) {
+            // What is here must not linger while others wait for its memory.
+            state.retire(queues);
+        }
+        result
+    }
+
+    fn fit(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        queues: &Queues,
+        how: Push,
+        bytes_max: usize,
+        shared_bytes: usize,
+    ) -> Result<(), Refused> {
+        let memory = &queues.memory;
+        if state.credit == 0 {
+            state.credit = memory.reserve_records(how)?;
+        }
+        let takes_more = state.open.as_ref().is_some_and(|open| {
+            open.builder.len() + bytes_max + shared_bytes <= queues.batch_bytes_max
+                && open.builder.count() < queues.batch_records_max
+        });
+        if takes_more {
+            if let Some(open) = state.open.as_mut().filter(|open| !open.builder.has_room(bytes_max)) {
+                let before = open.memory();
+                let buffer = memory.buffer(open.builder.len() + bytes_max, how)?;
+                let moved_to = buffer.len();
+                open.builder.move_to(buffer);
+                memory.release(before + moved_to - open.memory(), 0);
+            }
+            return Ok(());
         }
         if how == Push::IntoOpenBatch {
             return Err(Refused::NewBatch);
         }
-        if let Some(full) = state.open.take() {
-            state.expected_bytes = full.builder.len();
-            state.full.push_back(full);
-            // The engine may be waiting for an answer with nothing full in hand: a full batch need not wait for it.
-            queues.wake.notify_one();
-        }
-        let spare = if state.expected_bytes >= SPARE_BYTES_MIN { queues.spare_buffer() } else { None };
-        let mut builder = match spare {
-            Some(buffer) if queues.budget.try_reserve(buffer.capacity(), how) => {
-                BatchBuilder::reusing(buffer)
-            }
-            Some(_) => return Err(Refused::Full),
-            None => BatchBuilder::new(),
-        };
-        // The last record is booked by the most it can take, and that is what the buffer must have room for.
-        builder.expect_at_most(queues.batch_bytes_max);
-        if state.expected_bytes >= SPARE_BYTES_MIN {
-            // As large as the one before, at once: growing there would copy and fault in twice the bytes.
-            let expected =
-                state.expected_bytes.next_power_of_two().min(queues.batch_bytes_max) - HEADER_BYTES;
-            let growth = builder.growth_for(expected);
-            if growth > 0 && queues.budget.try_reserve(growth, how) {
-                builder.make_room(expected);
-            }
-        }
-        let completion = Completion::new(self.topic.clone(), self.partition);
-        queues.unsettled.fetch_add(1, Ordering::AcqRel);
-        state.open = Some(OpenBatch { builder, completion, created: now() });
+        // As large as the one before, at once: growing there would copy twice the bytes.
+        let expected = state.open.as_ref().map_or(state.expected_bytes, |open| open.builder.len());
+        let need = (HEADER_BYTES + bytes_max).max(expected.min(queues.batch_bytes_max));
+        let buffer = memory.buffer(need, how).or_else(|_| memory.buffer(HEADER_BYTES + bytes_max, how))?;
+        state.retire(queues);
+        queues.begin_unsettled();
+        self.backlog.fetch_add(1, Ordering::Relaxed);
+        let builder = BatchBuilder::in_buffer(buffer);
+        state.open = Some(OpenBatch { builder, told: Told::default(), created: now() });
         Ok(())
+    }
+
+    /// Puts the open batch to the full ones if it was begun before `then`: its first record must not have the others
+    /// expire with it.
+    pub(crate) fn retire_older(&self, then: Instant, queues: &Queues) {
+        let mut state = lock(&self.state);
+        if state.open.as_ref().is_some_and(|open| open.created < then) {
+            state.retire(queues);
+        }
     }
 
     fn tell_engine(self: &Arc<Self>, queues: &Queues) {
@@ -300,7 +366,7 @@ impl Queue {
         if !open_too {
             return None;
         }
-        let open = state.open.take_if(|open| !open.builder.is_empty())?;
+        let open = state.open.take()?;
         state.expected_bytes = open.builder.len();
         Some(open)
     }
@@ -308,35 +374,37 @@ impl Queue {
     /// What waits here: whether a full batch does, and when the oldest batch was opened.
     pub(crate) fn waiting(&self) -> Option<Waiting> {
         let state = lock(&self.state);
-        let oldest = state.full.front().or(state.open.as_ref().filter(|open| !open.builder.is_empty()))?;
+        let oldest = state.full.front().or(state.open.as_ref())?;
         Some(Waiting { full: !state.full.is_empty(), since: oldest.created, bytes: oldest.builder.len() })
     }
 
     /// The engine forgets this partition unless something waits here; the next push tells it again.
-    pub(crate) fn unlist_if_empty(&self) -> bool {
+    pub(crate) fn unlist_if_empty(&self, queues: &Queues) -> bool {
         let mut state = lock(&self.state);
-        let empty = state.full.is_empty() && state.open.as_ref().is_none_or(|open| open.builder.is_empty());
+        let empty = state.full.is_empty() && state.open.is_none();
         if empty {
             state.listed = false;
+            state.return_credit(queues);
         }
         empty
     }
 
     /// Refuses records from now on if nothing waits here; `false` if something does.
-    pub(crate) fn close_if_empty(&self) -> bool {
+    pub(crate) fn close_if_empty(&self, queues: &Queues) -> bool {
         let mut state = lock(&self.state);
-        let empty = state.full.is_empty() && state.open.as_ref().is_none_or(|open| open.builder.is_empty());
+        let empty = state.full.is_empty() && state.open.is_none();
         if empty {
-            // An open batch without records goes, too: its budget was reserved.
             state.closed = true;
+            state.return_credit(queues);
         }
         empty
     }
 
     /// Refuses records from now on and gives back those that wait.
-    pub(crate) fn close(&self) -> Vec<OpenBatch> {
+    pub(crate) fn close(&self, queues: &Queues) -> Vec<OpenBatch> {
         let mut state = lock(&self.state);
         state.closed = true;
+        state.return_credit(queues);
         let open = state.open.take();
         state.full.drain(..).chain(open).collect()
     }
@@ -356,6 +424,16 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
+    }
+}
+
+fn note_tag(tags: &mut Vec<u64>, index: u32, tag: u64, memory: &Memory) {
+    let before = tags.capacity();
+    tags.resize(index as usize, 0);
+    tags.push(tag);
+    if tags.capacity() > before {
+        // Forced cannot be refused: the record is in the batch already.
+        let _ = memory.reserve((tags.capacity() - before) * size_of::<u64>(), Push::Forced);
     }
 }
 

@@ -4,7 +4,7 @@
 //! Batching adapts (Nagle's idea, at the layer that knows the batches): while nothing is in flight to a leader, what is queued goes at once; while something
 //! is, records collect until the answer comes, a batch is full, or `linger.ms` has passed.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,14 +20,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Produce;
-use super::batch::{Batch, Partition, seal};
-use super::idempotence::{Numbering, ProducerId};
-use super::queue::Queue;
+use super::batch::{Batch, Closing, Partition};
+use super::compressor::{ClosedBatch, Compressed, Compressor, Uncompressed, close};
+use super::idempotence::ProducerId;
+use super::queue::{OpenBatch, Queue};
+use super::{Concluded, Produce};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::Acks;
-use crate::error::{Error, ProduceErrorKind};
+use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
 
 /// Version 13 names topics by id; names work with every broker.
@@ -47,11 +48,19 @@ pub(super) struct Leader {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) node: i32,
-    pub(super) batches: Vec<(usize, Batch)>,
+    /// What it carries, with the partition's place; nothing any more when it was purged.
+    pub(super) batches: Vec<(usize, Option<Batch>)>,
 }
 
-enum Event {
-    Answer { request: u64, result: Result<ProduceResponse, Error>, connection: Option<Rc<Connection>> },
+/// What happens elsewhere and concerns the sender.
+pub(super) enum Event {
+    Answer {
+        request: u64,
+        result: Result<ProduceResponse, Error>,
+        connection: Option<Rc<Connection>>,
+        /// Whether it may have left: a failure to connect is certain not to.
+        sent: bool,
+    },
     ProducerId(Result<ProducerId, Error>),
 }
 
@@ -60,6 +69,11 @@ pub(crate) struct Sender {
     pub(super) cluster: Rc<Cluster>,
     pub(super) produce: Arc<Produce>,
     pub(super) partitions: Vec<Partition>,
+    /// Those of them that have something to send, or in flight.
+    pub(super) active: Vec<usize>,
+    compressor: Compressor,
+    /// Somebody was refused for want of memory: nothing lingers.
+    pressed: bool,
     /// Where each queue's partition stands in `partitions`.
     index: FxHashMap<(Arc<str>, i32), usize>,
     pub(super) leaders: FxHashMap<i32, Leader>,
@@ -76,13 +90,17 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Runs until the engine drops it.
-    pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
+    pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>, threads: bool) {
         let (events_in, mut events) = mpsc::unbounded_channel();
+        let (compressor, mut compressed) = Compressor::new(produce.config.clone(), threads);
         let mut changes = cluster.changes();
         let mut sender = Self {
             cluster,
-            produce,
             partitions: Vec::new(),
+            active: Vec::new(),
+            pressed: false,
+            compressor,
+            produce,
             index: FxHashMap::default(),
             leaders: FxHashMap::default(),
             requests: FxHashMap::default(),
@@ -106,6 +124,7 @@ impl Sender {
                         sender.on_event(event);
                     }
                 }
+                Some(done) = compressed.recv() => sender.on_compressed(done),
                 () = produce.queues.wake.notified() => {}
                 () = changes.changed() => sender.on_layout(),
                 Some(_) = sender.tasks.join_next() => {}
@@ -117,10 +136,14 @@ impl Sender {
     /// Takes in what is new, sends what may go, and says when to look again.
     fn pump(&mut self, now: Instant) -> Option<Instant> {
         self.list_ready();
+        self.pressed = self.produce.queues.memory.take_pressed();
         let mut wake_at = None;
         if now >= self.expire_at {
             self.expire(now);
             self.expire_at = now + EXPIRY_EVERY;
+        }
+        if let Some(purge) = self.produce.take_purge() {
+            self.purge(purge);
         }
         self.forward_unassigned();
         if self.produce.config.idempotence && self.producer_id.is_none() {
@@ -128,7 +151,7 @@ impl Sender {
         } else {
             self.drain(now, &mut wake_at);
         }
-        if self.partitions.iter().any(|partition| partition.active) {
+        if !self.active.is_empty() {
             earliest(&mut wake_at, self.expire_at);
         }
         wake_at
@@ -139,36 +162,37 @@ impl Sender {
         self.produce.queues.take_ready(&mut ready);
         for queue in ready.drain(..) {
             let at = *self.index.entry((queue.topic.clone(), queue.partition)).or_insert_with(|| {
-                self.partitions.push(Partition {
-                    queue: queue.clone(),
-                    retry: VecDeque::new(),
-                    in_flight: 0,
-                    sent_to: -1,
-                    next_order: 0,
-                    numbering: Numbering::default(),
-                    blocked_until: None,
-                    active: false,
-                });
+                self.partitions.push(Partition::new(queue.clone()));
                 self.partitions.len() - 1
             });
             self.cluster.want(&queue.topic);
-            self.partitions[at].active = true;
+            self.activate(at);
         }
         self.ready = ready;
+    }
+
+    pub(super) fn activate(&mut self, at: usize) {
+        if !self.partitions[at].active {
+            self.partitions[at].active = true;
+            self.active.push(at);
+        }
     }
 
     /// Sends to every leader what may go to it.
     fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
         let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
-        for at in 0..self.partitions.len() {
+        let mut active = std::mem::take(&mut self.active);
+        active.retain(|at| {
+            let partition = &mut self.partitions[*at];
+            partition.active = !partition.is_idle() || !partition.queue.unlist_if_empty(&self.produce.queues);
+            partition.active
+        });
+        for at in active.iter().copied() {
+            if self.partitions[at].queue.partition < 0 {
+                continue;
+            }
+            self.compress_full(at);
             let partition = &mut self.partitions[at];
-            if !partition.active || partition.queue.partition < 0 {
-                continue;
-            }
-            if partition.retry.is_empty() && partition.in_flight == 0 && partition.queue.unlist_if_empty() {
-                partition.active = false;
-                continue;
-            }
             if let Some(until) = partition.blocked_until {
                 if until > now {
                     earliest(wake_at, until);
@@ -189,11 +213,61 @@ impl Sender {
                 None => by_leader.push((leader, vec![at])),
             }
         }
+        self.active.append(&mut active);
         for (node, mut partitions) in by_leader {
             // Whoever came last in one request comes first in the next.
             let turn = self.next_request as usize % partitions.len();
             partitions.rotate_left(turn);
             while self.send_to(node, &partitions, now, wake_at) {}
+        }
+    }
+
+    /// Hands the partition's full batches to the worker, if compressing them is worth it.
+    fn compress_full(&mut self, at: usize) {
+        while let Some(waiting) = self.partitions[at].queue.waiting()
+            && waiting.full
+            && self.compressor.wants(waiting.bytes)
+            && let Some(open) = self.partitions[at].queue.take(false)
+        {
+            self.hand_over(at, open);
+        }
+    }
+
+    fn hand_over(&mut self, at: usize, open: OpenBatch) {
+        let partition = &mut self.partitions[at];
+        let slot = partition.next_slot;
+        partition.next_slot += 1;
+        match self.compressor.hand_over(at, slot, open) {
+            Ok(()) => partition.closing.push_back(Closing::Away(slot)),
+            Err(open) => {
+                let closed = close(open, &self.produce.config);
+                if let Some(batch) = self.closed(at, closed) {
+                    self.partitions[at].closing.push_back(Closing::Ready(batch));
+                }
+            }
+        }
+    }
+
+    /// Books a closed batch by the size it has now; one that could not be compressed fails.
+    fn closed(&mut self, at: usize, closed: Result<ClosedBatch, Uncompressed>) -> Option<ClosedBatch> {
+        let queues = &self.produce.queues;
+        match closed {
+            Ok(mut batch) => {
+                let memory = batch.closed.memory() + batch.told.memory();
+                if memory < batch.memory {
+                    queues.memory.release(batch.memory - memory, 0);
+                    batch.memory = memory;
+                }
+                Some(batch)
+            }
+            Err(Uncompressed { error, told, memory, count }) => {
+                let queue = &self.partitions[at].queue;
+                let kind = ProduceErrorKind::Compress(error.to_string());
+                let partition = queue.partition;
+                let batch = Concluded { queue, partition, told, count, memory, records: None };
+                self.produce.conclude(batch, Produce::failed(queue, kind, Persisted::NotWritten));
+                None
+            }
         }
     }
 
@@ -213,7 +287,7 @@ impl Sender {
         if in_flight >= config.in_flight_max || broken {
             return false;
         }
-        let flushing = self.produce.queues.flushing.load(Ordering::Relaxed) > 0;
+        let flushing = self.pressed || self.produce.queues.flushing.load(Ordering::Relaxed) > 0;
         let mut batches: Vec<(usize, Batch)> = Vec::new();
         let mut bytes = 0;
         for &at in partitions {
@@ -231,6 +305,14 @@ impl Sender {
                     continue;
                 }
                 partition.retry.pop_front()
+            } else if let Some(closing) = partition.closing.front() {
+                // What follows it waits behind it.
+                let Closing::Ready(ready) = closing else { continue };
+                if bytes > 0 && bytes + ready.closed.len() > config.request_bytes_max {
+                    continue;
+                }
+                let Some(Closing::Ready(ready)) = partition.closing.pop_front() else { continue };
+                Some(partition.seal(ready, self.producer_id))
             } else {
                 let Some(waiting) = partition.queue.waiting() else { continue };
                 let age = waiting.age(now);
@@ -246,12 +328,17 @@ impl Sender {
                 if bytes > 0 && bytes + waiting.bytes > config.request_bytes_max {
                     continue;
                 }
-                match partition.queue.take(open_too) {
-                    Some(open) => seal(partition, open, &config, self.producer_id, &self.produce),
-                    None => continue,
+                let Some(open) = partition.queue.take(open_too) else { continue };
+                if self.compressor.wants(waiting.bytes) {
+                    self.hand_over(at, open);
+                    continue;
                 }
+                let closed = close(open, &config);
+                let closed = self.closed(at, closed);
+                closed.map(|closed| self.partitions[at].seal(closed, self.producer_id))
             };
             let Some(batch) = batch else { continue };
+            let partition = &mut self.partitions[at];
             bytes += batch.sealed.len();
             partition.in_flight += 1;
             partition.sent_to = node;
@@ -287,6 +374,7 @@ impl Sender {
         }
         let id = self.next_request;
         self.next_request += 1;
+        let batches = batches.into_iter().map(|(at, batch)| (at, Some(batch))).collect();
         self.requests.insert(id, InFlight { node, batches });
         let leader = self.leaders.entry(node).or_default();
         leader.in_flight += 1;
@@ -295,19 +383,18 @@ impl Sender {
         let timeout = config.request_timeout;
         let events = self.events_in.clone();
         let open = leader.connection.clone().filter(|connection| connection.is_open());
-        let report = move |result, connection| {
-            let _ = events.send(Event::Answer { request: id, result, connection });
+        let report = move |result, connection, sent| {
+            let _ = events.send(Event::Answer { request: id, result, connection, sent });
         };
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
                 let begun = connection.begin(PRODUCE_VERSION_MAX, |_| request);
                 self.tasks.spawn_local(async move {
-                    let result = match begun {
-                        Ok(pending) => pending.answer(timeout).await,
-                        Err(error) => Err(error),
-                    };
-                    report(result, None);
+                    match begun {
+                        Ok(pending) => report(pending.answer(timeout).await, None, true),
+                        Err(error) => report(Err(error), None, false),
+                    }
                 });
             }
             _ => {
@@ -321,9 +408,9 @@ impl Sender {
                                 let told = connection.tell(PRODUCE_VERSION_MAX, timeout, |_| request).await;
                                 told.map(|()| ProduceResponse::default())
                             };
-                            report(result, Some(connection));
+                            report(result, Some(connection), true);
                         }
-                        Err(error) => report(Err(error), None),
+                        Err(error) => report(Err(error), None, false),
                     }
                 });
             }
@@ -332,7 +419,9 @@ impl Sender {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Answer { request, result, connection } => self.on_answer(request, result, connection),
+            Event::Answer { request, result, connection, sent } => {
+                self.on_answer(request, result, connection, sent);
+            }
             Event::ProducerId(result) => {
                 self.asking_producer_id = false;
                 match result {
@@ -343,11 +432,28 @@ impl Sender {
         }
     }
 
+    fn on_compressed(&mut self, Compressed { at, slot, batch }: Compressed) {
+        let batch = self.closed(at, batch);
+        let partition = &mut self.partitions[at];
+        let away = |closing: &Closing| matches!(closing, Closing::Away(away) if *away == slot);
+        let Some(place) = partition.closing.iter().position(away) else { return };
+        match batch {
+            Some(batch) if slot >= partition.purged_below => partition.closing[place] = Closing::Ready(batch),
+            batch => {
+                partition.closing.remove(place);
+                if let Some(batch) = batch {
+                    self.fail_closed(at, batch, ProduceErrorKind::Purged { in_flight: false });
+                }
+            }
+        }
+    }
+
     /// Metadata has come: topics may have grown, partitions may have found a leader.
     fn on_layout(&mut self) {
         for topic in self.produce.topics.all() {
             if let Some(layout) = self.cluster.topic(&topic.name) {
                 topic.grow(layout.partitions.len(), &self.produce);
+                topic.note_leaders(|partition| layout.leader(partition).is_some());
             }
         }
     }
@@ -355,9 +461,9 @@ impl Sender {
     /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
     /// that may not be used fail.
     fn forward_unassigned(&mut self) {
-        for at in 0..self.partitions.len() {
+        for at in self.active.clone() {
             let partition = &mut self.partitions[at];
-            if partition.queue.partition >= 0 || !partition.active {
+            if partition.queue.partition >= 0 {
                 continue;
             }
             let queue = partition.queue.clone();
@@ -366,7 +472,6 @@ impl Sender {
                 topic.grow(layout.partitions.len(), &self.produce);
                 self.fail_forbidden(&queue, layout.error);
             }
-            self.partitions[at].active = !queue.unlist_if_empty();
         }
         // Forwarding may have filled queues that were empty.
         self.list_ready();
@@ -376,13 +481,17 @@ impl Sender {
     fn fail_forbidden(&self, queue: &Queue, code: ErrorCode) {
         if matches!(code, ErrorCode::TopicAuthorizationFailed | ErrorCode::InvalidTopicException) {
             while let Some(open) = queue.take(true) {
-                self.fail_unsent(queue, open, ProduceErrorKind::Broker { code, detail: String::new() });
+                self.produce.fail_unsent(
+                    queue,
+                    open,
+                    ProduceErrorKind::Broker { code, detail: String::new() },
+                );
             }
         }
     }
 
     fn ask_producer_id(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
-        if self.asking_producer_id || !self.partitions.iter().any(|partition| partition.active) {
+        if self.asking_producer_id || self.active.is_empty() {
             return;
         }
         if let Some(at) = self.producer_id_at.filter(|at| *at > now) {
@@ -410,6 +519,29 @@ impl Sender {
             });
             let _ = events.send(Event::ProducerId(result));
         });
+    }
+}
+
+impl Drop for Sender {
+    /// The engine ends: what is still here fails, instead of leaving those who wait for it waiting.
+    fn drop(&mut self) {
+        let closed = ProduceErrorKind::Closed;
+        let requests: BTreeMap<u64, InFlight> = self.requests.drain().collect();
+        for (at, batch) in requests.into_values().flat_map(|request| request.batches) {
+            let Some(mut batch) = batch else { continue };
+            batch.possibly_written = true;
+            self.fail(at, batch, closed.clone());
+        }
+        for at in 0..self.partitions.len() {
+            while let Some(batch) = self.partitions[at].retry.pop_front() {
+                self.fail(at, batch, closed.clone());
+            }
+            for closing in std::mem::take(&mut self.partitions[at].closing) {
+                if let Closing::Ready(batch) = closing {
+                    self.fail_closed(at, batch, closed.clone());
+                }
+            }
+        }
     }
 }
 

@@ -1,15 +1,17 @@
 //! The producer's topics: partition queues by number, and the choice among them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use ottla_wire::{HeaderRef, Records, Seal};
+use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
 use super::Produce;
 use super::delivery::{Completion, Delivery, Outcome};
-use super::partitioner::{Partitioner, murmur2_partition};
-use super::queue::{OpenBatch, Push, Queue, Queues, Refused};
+use super::partitioner::{Choice, Chosen, Partitioner};
+use super::queue::{Content, OpenBatch, Push, Queue, Queues, Refused, Told};
+use crate::clock::Clock;
 
 /// How often one topic may grow while a client lives. Each growth leaves a list of pointers behind, so that a push can
 /// read the newest without a lock; who adds partitions 32 times to a topic does so by hand.
@@ -28,16 +30,8 @@ pub(crate) struct Topic {
     closed: AtomicBool,
     /// The sticky partition in the lower half, a generator's state in the upper.
     sticky: AtomicU64,
-}
-
-/// Where a record goes and when it was made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts<'a> {
-    pub(crate) partition: Option<i32>,
-    pub(crate) timestamp_ms: Option<i64>,
-    pub(crate) key: Option<&'a [u8]>,
-    pub(crate) value: Option<&'a [u8]>,
-    pub(crate) headers: &'a [HeaderRef<'a>],
+    /// Until when the sticky partition stays, where it stays for a time.
+    sticky_until_ms: AtomicI64,
 }
 
 /// Why a record was not taken.
@@ -58,6 +52,7 @@ impl Topic {
             growths: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             sticky: AtomicU64::new(seed | 1),
+            sticky_until_ms: AtomicI64::new(i64::MIN),
         })
     }
 
@@ -66,15 +61,16 @@ impl Topic {
         &self,
         queues: &Queues,
         partitioner: &Partitioner,
-        parts: &Parts<'_>,
+        partition: Option<i32>,
+        content: &Content<'_>,
         how: Push,
-    ) -> Result<Delivery, NotTaken> {
+    ) -> Result<Option<Delivery>, NotTaken> {
         loop {
             let partitions = self.partitions();
             if !partitions.is_empty() {
-                return self.push_among(partitions, queues, partitioner, parts, how);
+                return self.push_among(partitions, queues, partitioner, partition, content, how);
             }
-            match self.push_unassigned(queues, parts, how) {
+            match self.push_unassigned(queues, partition, content, how) {
                 // Its records are moving to their partitions, which appear at once.
                 Err(NotTaken::Refused(_, Refused::Closed)) if !self.closed.load(Ordering::Acquire) => {
                     std::thread::yield_now();
@@ -98,62 +94,92 @@ impl Topic {
         partitions: &[Arc<Queue>],
         queues: &Queues,
         partitioner: &Partitioner,
-        parts: &Parts<'_>,
+        partition: Option<i32>,
+        content: &Content<'_>,
         how: Push,
-    ) -> Result<Delivery, NotTaken> {
-        let Parts { timestamp_ms, key, value, headers, .. } = *parts;
-        let count = partitions.len() as u32;
-        let chosen = match (parts.partition, partitioner, key) {
-            (Some(partition), _, _) => partition,
-            (None, Partitioner::Murmur2Sticky, Some(key)) => murmur2_partition(key, count) as i32,
-            (None, Partitioner::Murmur2Sticky, None) => {
-                let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % count;
-                let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
-                match partitions[sticky as usize].push(queues, into_open, timestamp_ms, key, value, headers) {
-                    Err(Refused::NewBatch) => self.next_sticky(count) as i32,
-                    other => return other.map_err(|refused| NotTaken::Refused(sticky as i32, refused)),
-                }
-            }
-            (None, Partitioner::Random, _) => self.next_sticky(count) as i32,
-            (None, Partitioner::Custom(choose), key) => match choose(key, count) {
-                Some(partition) => partition as i32,
-                None => return Err(NotTaken::NoSuchPartition(-1, count as usize)),
+    ) -> Result<Option<Delivery>, NotTaken> {
+        let refused = |refused, partition| NotTaken::Refused(partition as i32, refused);
+        let chosen = match partition {
+            Some(partition) => match u32::try_from(partition) {
+                Ok(partition) => Chosen::Partition(partition),
+                Err(_) => return Err(NotTaken::NoSuchPartition(partition, partitions.len())),
             },
+            None => partitioner.choose(&Choice::new(&self.name, content.key, content.tag, partitions)),
         };
-        let Some(queue) = usize::try_from(chosen).ok().and_then(|at| partitions.get(at)) else {
-            return Err(NotTaken::NoSuchPartition(chosen, count as usize));
+        let partition = match chosen {
+            Chosen::Partition(partition) => partition,
+            Chosen::Random => self.next_sticky(partitions),
+            Chosen::Sticky => match queues.sticky_linger {
+                None => {
+                    let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % partitions.len() as u32;
+                    let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
+                    match partitions[sticky as usize].push(queues, into_open, content) {
+                        Err(Refused::NewBatch) => self.next_sticky(partitions),
+                        other => return other.map_err(|why| refused(why, sticky)),
+                    }
+                }
+                Some(linger) => self.sticky_for(linger, &queues.clock, partitions),
+            },
+            Chosen::Declined => return Err(NotTaken::NoSuchPartition(-1, partitions.len())),
         };
-        queue
-            .push(queues, how, timestamp_ms, key, value, headers)
-            .map_err(|refused| NotTaken::Refused(chosen, refused))
+        let Some(queue) = partitions.get(partition as usize) else {
+            return Err(NotTaken::NoSuchPartition(partition as i32, partitions.len()));
+        };
+        queue.push(queues, how, content).map_err(|why| refused(why, partition))
     }
 
     /// Before the layout is known: the partition that was asked for travels as the record's first header.
-    fn push_unassigned(&self, queues: &Queues, parts: &Parts<'_>, how: Push) -> Result<Delivery, NotTaken> {
-        let partition = parts.partition.unwrap_or(-1).to_be_bytes();
-        let mut headers = Vec::with_capacity(parts.headers.len() + 1);
+    fn push_unassigned(
+        &self,
+        queues: &Queues,
+        partition: Option<i32>,
+        content: &Content<'_>,
+        how: Push,
+    ) -> Result<Option<Delivery>, NotTaken> {
+        let partition = partition.unwrap_or(-1).to_be_bytes();
+        let mut headers = Vec::with_capacity(content.headers.len() + 1);
         headers.push(("", Some(&partition[..])));
-        headers.extend_from_slice(parts.headers);
-        self.unassigned
-            .push(queues, how, parts.timestamp_ms, parts.key, parts.value, &headers)
-            .map_err(|refused| NotTaken::Refused(-1, refused))
+        headers.extend_from_slice(content.headers);
+        let content = Content { headers: &headers, ..*content };
+        self.unassigned.push(queues, how, &content).map_err(|refused| NotTaken::Refused(-1, refused))
     }
 
-    /// Another partition than the last, at random when there are several (xorshift on the topic's own state).
-    fn next_sticky(&self, count: u32) -> u32 {
-        let old = self.sticky.load(Ordering::Relaxed);
-        let mut state = old;
+    /// The sticky partition, another one when `linger` has passed since it was chosen.
+    fn sticky_for(&self, linger: Duration, clock: &Clock, partitions: &[Arc<Queue>]) -> u32 {
+        let now_ms = clock.coarse_ms();
+        let until_ms = self.sticky_until_ms.load(Ordering::Relaxed);
+        if now_ms < until_ms {
+            return self.sticky.load(Ordering::Relaxed) as u32 % partitions.len() as u32;
+        }
+        self.sticky_until_ms.store(now_ms + linger.as_millis() as i64, Ordering::Relaxed);
+        self.next_sticky(partitions)
+    }
+
+    /// Chooses the sticky partition anew: of two at random, the one that has fewer batches to send (KIP-794's aim, at
+    /// the same price for any number of partitions). One without a leader is not chosen when the other has one.
+    fn next_sticky(&self, partitions: &[Arc<Queue>]) -> u32 {
+        let count = partitions.len() as u32;
+        let mut state = self.sticky.load(Ordering::Relaxed);
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let last = old as u32 % count;
-        let mut next = (state >> 32) as u32 % count;
-        if next == last && count > 1 {
-            next = (next + 1) % count;
-        }
+        let first = (state >> 32) as u32 % count;
+        let second = (first + 1 + (state >> 8) as u32 % (count - 1).max(1)) % count;
+        let load = |partition: u32| {
+            let queue = &partitions[partition as usize];
+            (!queue.is_available(), queue.backlog.load(Ordering::Relaxed))
+        };
+        let next = if load(second) < load(first) { second } else { first };
         // Losing a race only means that two threads share a partition for a batch.
         self.sticky.store((state >> 32 << 32) | u64::from(next), Ordering::Relaxed);
         next
+    }
+
+    /// Notes which partitions have a leader.
+    pub(crate) fn note_leaders(&self, has_leader: impl Fn(i32) -> bool) {
+        for queue in self.partitions() {
+            queue.set_available(has_leader(queue.partition));
+        }
     }
 
     /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
@@ -174,7 +200,7 @@ impl Topic {
             while let Some(open) = self.unassigned.take(true) {
                 self.forward(&partitions, open, produce);
             }
-            if self.unassigned.close_if_empty() {
+            if self.unassigned.close_if_empty(&produce.queues) {
                 break;
             }
         }
@@ -185,38 +211,61 @@ impl Topic {
 
     /// Moves the records of a batch that had no partition to the partitions they belong to.
     fn forward(&self, partitions: &[Arc<Queue>], open: OpenBatch, produce: &Produce) {
-        let OpenBatch { builder, completion, .. } = open;
-        let memory = builder.memory();
-        let mut forwarded = Vec::with_capacity(builder.count() as usize);
-        let block = builder
-            .seal(&Seal::default())
-            .ok()
-            .and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
-        for record in block.iter().flatten().flatten() {
+        let (memory, count) = (open.memory(), open.builder.count());
+        let OpenBatch { builder, mut told, .. } = open;
+        let watched = told.completion.is_some();
+        let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
+        let sealed = builder.seal(&Seal::default()).ok();
+        let records = sealed.and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
+        for (at, record) in records.iter().flatten().flatten().enumerate() {
             let mut names = record.headers.iter();
             // The first header is ours: the partition that was asked for.
             let asked =
                 names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
             let headers: Vec<HeaderRef<'_>> =
                 names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
-            let parts = Parts {
-                partition: asked.filter(|partition| *partition >= 0),
+            let content = Content {
                 timestamp_ms: Some(record.timestamp),
                 key: record.key,
                 value: record.value,
+                shared: None,
                 headers: &headers,
+                tag: told.tags.get(at).copied().unwrap_or(0),
+                watched,
             };
+            let asked = asked.filter(|partition| *partition >= 0);
             let partitioner = &produce.config.partitioner;
-            let delivery = self.push_among(partitions, &produce.queues, partitioner, &parts, Push::Forced);
-            forwarded.push(delivery.unwrap_or_else(|refused| {
+            let pushed =
+                self.push_among(partitions, &produce.queues, partitioner, asked, &content, Push::Forced);
+            match pushed {
+                Ok(delivery) => forwarded.extend(delivery),
                 // A partition that does not exist: the record fails alone.
-                let failed = Completion::new(self.name.clone(), -1);
-                failed.complete(Outcome::Failed(Arc::new(produce.refusal(&self.name, refused))));
-                Delivery::new(failed, 0)
-            }));
+                Err(refused) => forwarded.extend(self.refuse_alone(produce, refused, &content)),
+            }
         }
-        completion.complete(Outcome::Forwarded(forwarded));
-        produce.queues.settle(memory, None);
+        // What the records say of themselves is said where they are now.
+        let completion = told.completion.take();
+        if let Some(completion) = completion {
+            completion.complete(Outcome::Forwarded(forwarded));
+        }
+        produce.queues.settle(memory, count);
+    }
+
+    /// Fails one record that had been taken.
+    fn refuse_alone(&self, produce: &Produce, refused: NotTaken, content: &Content<'_>) -> Option<Delivery> {
+        let completion = content.watched.then(|| Completion::new(self.name.clone(), -1));
+        let delivery = completion.clone().map(|completion| Delivery::new(completion, 0));
+        let error = produce.refusal(&self.name, refused);
+        let mut batch = BatchBuilder::new();
+        batch.push(content.timestamp_ms.unwrap_or(-1), content.key, content.value, content.headers);
+        let records = produce.keeps_records().then(|| batch.seal(&Seal::default()).ok()).flatten();
+        produce.conclude_alone(
+            &self.unassigned,
+            Told { completion, tags: vec![content.tag] },
+            Arc::new(error),
+            records.and_then(|sealed| sealed.records()),
+        );
+        delivery
     }
 
     /// Refuses records from now on; gives every queue, the unassigned one included, to be emptied.

@@ -1,0 +1,145 @@
+//! Delivery reports: the fate of records for applications that would rather read a queue than hold a future per record.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ottla_wire::Records;
+use tokio::sync::Notify;
+
+use super::Produce;
+use super::memory::Memory;
+use crate::blocking;
+use crate::error::ProduceError;
+
+/// Reports that wait to be read.
+#[derive(Debug, Default)]
+pub(crate) struct ReportQueue {
+    reports: Mutex<VecDeque<Report>>,
+    filled: Notify,
+}
+
+impl ReportQueue {
+    pub(super) fn push(&self, report: Report) {
+        self.lock().push_back(report);
+        self.filled.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Report>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The fate of one batch's records, in the order in which they were handed over.
+///
+/// Records that were reported count against `queue.buffering.max.messages` until their report is dropped.
+#[derive(Debug)]
+pub struct Report {
+    pub(super) topic: Arc<str>,
+    pub(super) partition: i32,
+    pub(super) result: Result<i64, Arc<ProduceError>>,
+    pub(super) count: u32,
+    pub(super) tags: Vec<u64>,
+    pub(super) records: Option<Bytes>,
+    pub(super) _held: Held,
+}
+
+/// What a report keeps booked while it lives.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) memory: Arc<Memory>,
+    pub(super) bytes: usize,
+    pub(super) records: u32,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.release(self.bytes, self.records as usize);
+    }
+}
+
+/// One record's fate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reported {
+    /// Its offset; -1 if it failed, with `acks=0`, or where the broker did not say.
+    pub offset: i64,
+    /// The tag it was given, or 0.
+    pub tag: u64,
+}
+
+impl Report {
+    /// The topic the records were sent to.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// Their partition; -1 if none was chosen.
+    pub fn partition(&self) -> i32 {
+        self.partition
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Never: a batch has records.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The first record's offset (-1 if the broker did not say), or why all of them failed.
+    pub fn result(&self) -> Result<i64, &ProduceError> {
+        self.result.as_ref().map(|offset| *offset).map_err(|error| &**error)
+    }
+
+    /// Each record's offset and tag.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Reported> + '_ {
+        let first = *self.result.as_ref().unwrap_or(&-1);
+        (0..self.count as usize).map(move |at| Reported {
+            offset: if first < 0 { -1 } else { first + at as i64 },
+            tag: self.tags.get(at).copied().unwrap_or(0),
+        })
+    }
+
+    /// The records themselves, if `Config::delivery_report_records` is on.
+    pub fn records(&self) -> Option<Records> {
+        Records::of_batch(self.records.as_ref()?, usize::MAX).ok()
+    }
+}
+
+/// The queue of delivery reports; see [`Producer::reports`](crate::Producer::reports).
+#[derive(Clone, Debug)]
+pub struct Reports {
+    pub(crate) produce: Arc<Produce>,
+}
+
+impl Reports {
+    /// The next report, if there is one.
+    pub fn try_next(&self) -> Option<Report> {
+        self.produce.reports.lock().pop_front()
+    }
+
+    /// Waits for the next report. Cancel safe: a report is returned or stays in the queue.
+    pub async fn next(&self) -> Report {
+        loop {
+            let mut filled = std::pin::pin!(self.produce.reports.filled.notified());
+            filled.as_mut().enable();
+            if let Some(report) = self.try_next() {
+                return report;
+            }
+            filled.await;
+        }
+    }
+
+    /// Blocks the calling thread until there is a report, at most for `timeout`.
+    pub fn next_blocking(&self, timeout: Duration) -> Option<Report> {
+        let mut next = None;
+        blocking::wait_until(timeout, &self.produce.reports.filled, || {
+            next = self.try_next();
+            next.is_some()
+        });
+        next
+    }
+}

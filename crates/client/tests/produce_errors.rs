@@ -1,0 +1,204 @@
+//! What every error of a produce request does to its records: the introduction's chapter on delivery failures, as a
+//! table. The embedded broker gives the errors, and counts.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{
+    Client, Config, Connecting, Connector, ErrorCode, Persisted, ProduceError, ProduceErrorKind, Producer,
+    Record, TcpConnector,
+};
+use ottla_protocol::ApiKey;
+
+/// Generous: nothing here takes long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const RETRIES: u32 = 3;
+
+/// What is to be seen of a failure that does not end.
+struct Expected {
+    code: ErrorCode,
+    /// Requests with the record: one, and one for each retry.
+    requests: u64,
+    persisted: Persisted,
+    refreshes_metadata: bool,
+}
+
+const fn temporary(code: ErrorCode, persisted: Persisted) -> Expected {
+    Expected { code, requests: 1 + RETRIES as u64, persisted, refreshes_metadata: false }
+}
+
+const fn stale(code: ErrorCode, persisted: Persisted) -> Expected {
+    Expected { refreshes_metadata: true, ..temporary(code, persisted) }
+}
+
+const fn permanent(code: ErrorCode) -> Expected {
+    Expected { code, requests: 1, persisted: Persisted::NotWritten, refreshes_metadata: false }
+}
+
+/// A broker, and a producer that gives up after three retries.
+fn world(tune: impl FnOnce(&mut Config)) -> (BrokerThread, Producer) {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.retries_max = RETRIES;
+    config.retry_backoff = Duration::from_millis(5);
+    config.retry_backoff_max = Duration::from_millis(10);
+    tune(&mut config);
+    let producer = Producer::of(&Client::new(config).expect("a client"));
+    // The topic is known and the producer has its id: what follows is the record's doing alone.
+    send(&producer).expect("written");
+    (broker, producer)
+}
+
+fn send(producer: &Producer) -> Result<i64, ProduceError> {
+    let delivery = producer.try_send(Record::to("orders").value("x")).map_err(|refused| refused.error)?;
+    delivery.wait(PATIENCE).expect("its fate is known in time").map(|written| written.offset)
+}
+
+#[test]
+fn each_error_is_retried_reported_and_followed_by_metadata_as_the_introduction_says() {
+    use Persisted::{NotWritten, PossiblyWritten};
+    let table = [
+        temporary(ErrorCode::RequestTimedOut, PossiblyWritten),
+        temporary(ErrorCode::NotEnoughReplicas, NotWritten),
+        temporary(ErrorCode::NotEnoughReplicasAfterAppend, PossiblyWritten),
+        stale(ErrorCode::LeaderNotAvailable, NotWritten),
+        stale(ErrorCode::NotLeaderOrFollower, PossiblyWritten),
+        permanent(ErrorCode::CorruptMessage),
+        permanent(ErrorCode::MessageTooLarge),
+        permanent(ErrorCode::RecordListTooLarge),
+        permanent(ErrorCode::InvalidRequiredAcks),
+        permanent(ErrorCode::TopicAuthorizationFailed),
+        permanent(ErrorCode::UnsupportedForMessageFormat),
+        permanent(ErrorCode::ClusterAuthorizationFailed),
+    ];
+    for expected in table {
+        let (broker, producer) = world(|_| {});
+        let cluster = broker.cluster();
+        let (produce, metadata) = (cluster.requests(ApiKey::Produce), cluster.requests(ApiKey::Metadata));
+        cluster.intercept(ApiKey::Produce, None, u32::MAX, Fault::Fail(expected.code));
+        let error = send(&producer).expect_err("it never succeeds");
+        let code = expected.code;
+        assert!(matches!(error.kind, ProduceErrorKind::Broker { code: got, .. } if got == code), "{error}");
+        assert_eq!(error.persisted, expected.persisted, "{code:?}");
+        assert_eq!(cluster.requests(ApiKey::Produce) - produce, expected.requests, "{code:?}");
+        if expected.refreshes_metadata {
+            assert!(cluster.requests(ApiKey::Metadata) > metadata, "{code:?}");
+        } else {
+            assert_eq!(cluster.requests(ApiKey::Metadata), metadata, "{code:?}");
+        }
+        cluster.clear_intercepts();
+        send(&producer).expect("the next record is not concerned");
+    }
+}
+
+#[test]
+fn an_error_that_ends_in_time_is_not_seen() {
+    for code in [ErrorCode::RequestTimedOut, ErrorCode::NotEnoughReplicas, ErrorCode::NotLeaderOrFollower] {
+        let (broker, producer) = world(|_| {});
+        broker.cluster().intercept(ApiKey::Produce, None, RETRIES, Fault::Fail(code));
+        assert_eq!(send(&producer).expect("written in the end"), 1, "{code:?}");
+    }
+}
+
+#[test]
+fn retries_end_after_message_send_max_retries() {
+    let (broker, producer) = world(|config| config.retries_max = 0);
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::NotEnoughReplicas));
+    let error = send(&producer).expect_err("there is no retry");
+    assert!(matches!(error.kind, ProduceErrorKind::Broker { code: ErrorCode::NotEnoughReplicas, .. }));
+}
+
+#[test]
+fn a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good() {
+    let (broker, producer) = world(|config| {
+        config.metadata_propagation = Duration::from_millis(300);
+        config.retries_max = u32::MAX;
+    });
+    let gone = Fault::Fail(ErrorCode::UnknownTopicOrPartition);
+    broker.cluster().intercept(ApiKey::Produce, None, 3, gone);
+    assert_eq!(send(&producer).expect("it was only news that had not got round"), 1);
+    broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, gone);
+    let error = send(&producer).expect_err("it stays unknown");
+    assert!(
+        matches!(error.kind, ProduceErrorKind::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }),
+        "{error}"
+    );
+    assert_eq!(error.persisted, Persisted::NotWritten);
+}
+
+#[test]
+fn a_request_that_is_cut_off_was_possibly_written_and_is_retried() {
+    let (broker, producer) = world(|_| {});
+    // Carried out, and the answer lost: with idempotence the retry is recognised.
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::CutAfter);
+    assert_eq!(send(&producer).expect("acknowledged by the retry"), 1);
+    broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Cut);
+    let error = send(&producer).expect_err("no answer ever comes");
+    assert!(matches!(error.kind, ProduceErrorKind::Request(_)), "{error}");
+    assert_eq!(error.persisted, Persisted::PossiblyWritten);
+}
+
+/// Lets one connection through, the one for metadata, and refuses all others.
+struct OnlyMetadata(AtomicU32);
+
+impl Connector for OnlyMetadata {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Box::pin(async move { TcpConnector::default().connect(host, port).await });
+        }
+        Box::pin(std::future::ready(Err(std::io::ErrorKind::ConnectionRefused.into())))
+    }
+}
+
+#[test]
+fn what_cannot_be_connected_was_certainly_not_written_and_is_no_retry() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.retries_max = 1;
+    config.retry_backoff = Duration::from_millis(5);
+    config.reconnect_backoff = Duration::from_millis(5);
+    config.delivery_timeout = Duration::from_secs(2);
+    let connector = Arc::new(OnlyMetadata(AtomicU32::new(0)));
+    let client = Client::with_connector(config, connector.clone()).expect("a client");
+    let error = send(&Producer::of(&client)).expect_err("its leader cannot be reached");
+    // Far more than two attempts fit into the time, and none of them counts: it is the time that ends it.
+    assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 2000, .. }), "{error}");
+    assert!(connector.0.load(Ordering::Relaxed) > 3, "it was tried again and again");
+    assert_eq!(error.persisted, Persisted::NotWritten, "{error}");
+}
+
+#[test]
+fn a_request_without_an_answer_times_out_and_is_retried() {
+    let (broker, producer) = world(|config| {
+        config.request_timeout = Duration::from_millis(300);
+        config.retries_max = 1;
+    });
+    let cluster = broker.cluster();
+    let before = cluster.requests(ApiKey::Produce);
+    cluster.intercept(ApiKey::Produce, None, 2, Fault::Delay(Duration::from_secs(3)));
+    let error = send(&producer).expect_err("no answer in time");
+    assert!(matches!(error.kind, ProduceErrorKind::Request(_)), "{error}");
+    assert_eq!(error.persisted, Persisted::PossiblyWritten);
+    assert_eq!(cluster.requests(ApiKey::Produce) - before, 2);
+}
+
+#[test]
+fn metadata_is_asked_for_once_for_a_topic_however_many_records_it_gets() {
+    let (broker, producer) = world(|_| {});
+    let cluster = broker.cluster();
+    let before = cluster.requests(ApiKey::Metadata);
+    for _ in 0..200 {
+        send(&producer).expect("written");
+    }
+    assert_eq!(cluster.requests(ApiKey::Metadata), before, "a topic that is known is not asked for");
+    let other = producer.try_send(Record::to("other").value("x")).expect("taken");
+    other.wait(PATIENCE).expect("in time").expect("written");
+    let asked = cluster.requests(ApiKey::Metadata) - before;
+    // Once to create it, and perhaps again until it has a leader.
+    assert!((1..=3).contains(&asked), "{asked} requests for one new topic");
+}

@@ -1,0 +1,246 @@
+//! Stories of the producer against the embedded broker.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{
+    Config, Consumer, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record, StartAt, TopicPartition,
+};
+use ottla_wire::Compression;
+
+/// Generous: nothing here takes long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn broker(topic: &str, partitions: i32) -> BrokerThread {
+    Broker::builder().memory().topic(topic, partitions).spawn().expect("a broker in memory")
+}
+
+fn nobody() -> Config {
+    // A port that was free a moment ago: nothing answers there.
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    Config::new(format!("127.0.0.1:{port}"))
+}
+
+/// Values of one partition, in order.
+fn read_back(broker: &BrokerThread, topic: &str, partition: i32, count: usize) -> Vec<Vec<u8>> {
+    let mut consumer = Consumer::new(Config::new(broker.bootstrap_servers())).expect("a consumer");
+    let all = [(TopicPartition::new(topic, partition), StartAt::Beginning)];
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(consumer.assign(&all)).expect("assigned");
+    let mut values = Vec::new();
+    while values.len() < count {
+        match consumer.poll_blocking(PATIENCE).expect("a poll without error") {
+            Some(Polled::Records(batch)) => {
+                values.extend(batch.iter().map(|record| {
+                    record.expect("a sound record").value.map(<[u8]>::to_vec).unwrap_or_default()
+                }));
+            }
+            Some(_) => {}
+            None => panic!("{} of {count} records after {PATIENCE:?}", values.len()),
+        }
+    }
+    values
+}
+
+#[test]
+fn a_buffer_that_fills_before_the_topic_is_known_drains_all_the_same() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.buffer_bytes_max = 65_536;
+    config.batch_bytes_max = 16_384;
+    let producer = Producer::new(config).expect("a producer");
+    let orders = producer.topic("orders");
+    for i in 0..5000 {
+        let value = format!("{i:0100}");
+        orders.post_blocking(&Record::to("orders").value(&value)).expect("taken when there is room");
+    }
+    producer.flush_blocking(PATIENCE).expect("everything is acknowledged");
+    assert_eq!(producer.buffered_bytes(), 0, "every byte was given back");
+    let values = read_back(&broker, "orders", 0, 5000);
+    assert!(values.iter().enumerate().all(|(i, value)| *value == format!("{i:0100}").into_bytes()));
+}
+
+#[test]
+fn reports_tell_every_records_fate_with_its_tag_and_contents() {
+    for codec in [Compression::None, Compression::Zstd] {
+        let broker = broker("orders", 3);
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.compression = codec;
+        config.delivery_reports = true;
+        config.delivery_report_records = true;
+        let producer = Producer::new(config).expect("a producer");
+        let orders = producer.topic("orders");
+        for i in 0..3000_u64 {
+            let value = format!("value {i} {}", "x".repeat(100));
+            let record = Record::to("orders").partition((i % 3) as i32).value(&value).tag(i + 1);
+            orders.post_blocking(&record).expect("taken");
+        }
+        let reports = producer.reports().expect("they are on");
+        let mut seen = [0; 3];
+        while seen.iter().sum::<u64>() < 3000 {
+            let report = reports.next_blocking(PATIENCE).expect("a report in time");
+            let records = report.records().expect("they are kept");
+            let partition = report.partition() as usize;
+            for (reported, record) in report.iter().zip(records.iter()) {
+                assert_eq!(reported.offset, seen[partition] as i64, "in the order of sending");
+                let i = seen[partition] * 3 + partition as u64;
+                assert_eq!(reported.tag, i + 1);
+                let value = record.expect("a sound record").value.expect("not null");
+                assert!(value.starts_with(format!("value {i} ").as_bytes()), "{codec:?}");
+                seen[partition] += 1;
+            }
+        }
+        producer.flush_blocking(PATIENCE).expect("everything is reported");
+        assert_eq!(producer.buffered_bytes(), 0, "{codec:?}");
+    }
+}
+
+#[test]
+fn only_errors_are_reported_when_asked() {
+    let broker = broker("orders", 1);
+    for (mut config, reported) in [(Config::new(broker.bootstrap_servers()), 0), (nobody(), 1)] {
+        config.delivery_reports = true;
+        config.delivery_report_only_error = true;
+        let producer = Producer::new(config).expect("a producer");
+        producer.topic("orders").post_blocking(&Record::to("orders").value("x").tag(7)).expect("taken");
+        if reported > 0 {
+            producer.purge(Purge { queued: true, in_flight: true });
+        }
+        producer.flush_blocking(PATIENCE).expect("its fate is known");
+        let reports = producer.reports().expect("they are on");
+        let tags: Vec<u64> = std::iter::from_fn(|| reports.try_next())
+            .flat_map(|report| {
+                assert_eq!(report.result().expect_err("a failure").persisted, Persisted::NotWritten);
+                report.iter().map(|record| record.tag).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(tags, vec![7; reported]);
+    }
+}
+
+#[test]
+fn the_queue_refuses_what_exceeds_its_message_count() {
+    let mut config = nobody();
+    config.buffer_records_max = 10;
+    let producer = Producer::new(config).expect("a producer");
+    for _ in 0..10 {
+        drop(producer.try_send(Record::to("orders").value("x")).expect("room for ten"));
+    }
+    let refused = producer.try_send(Record::to("orders").key("k").value("eleventh")).expect_err("full");
+    assert!(matches!(refused.error.kind, ProduceErrorKind::QueueFull { records: 10, records_max: 10, .. }));
+    assert_eq!(refused.record.value, Some(&b"eleventh"[..]), "the record comes back");
+    producer.purge(Purge { queued: true, in_flight: true });
+    producer.flush_blocking(PATIENCE).expect("nothing is left");
+    drop(producer.try_send(Record::to("orders").value("x")).expect("room again"));
+}
+
+#[test]
+fn a_record_above_message_max_bytes_is_refused() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.message_bytes_max = 1000;
+    let producer = Producer::new(config).expect("a producer");
+    let large = vec![b'x'; 1001];
+    let refused = producer.try_send(Record::to("orders").value(&large)).expect_err("too large");
+    assert!(refused.to_string().contains("message.max.bytes is 1000"), "{refused}");
+    let small = vec![b'x'; 800];
+    drop(producer.try_send(Record::to("orders").value(&small)).expect("small enough"));
+    producer.flush_blocking(PATIENCE).expect("acknowledged");
+}
+
+#[test]
+fn a_record_larger_than_a_batch_travels_alone() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.batch_bytes_max = 2048;
+    let producer = Producer::new(config).expect("a producer");
+    let large = vec![b'L'; 100_000];
+    let orders = producer.topic("orders");
+    for value in [&b"before"[..], &large, b"after"] {
+        orders.post_blocking(&Record::to("orders").value(value)).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("acknowledged");
+    assert_eq!(read_back(&broker, "orders", 0, 3), [b"before".to_vec(), large, b"after".to_vec()]);
+}
+
+#[test]
+fn a_batch_takes_no_more_records_than_batch_num_messages() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.batch_records_max = 7;
+    config.delivery_reports = true;
+    config.linger = Some(Duration::from_secs(60));
+    let producer = Producer::new(config).expect("a producer");
+    let orders = producer.topic("orders");
+    for _ in 0..70 {
+        orders.post_blocking(&Record::to("orders").value("x")).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("acknowledged");
+    let reports = producer.reports().expect("they are on");
+    let sizes: Vec<usize> = std::iter::from_fn(|| reports.try_next()).map(|report| report.len()).collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 70);
+    assert!(sizes.iter().all(|size| *size <= 7), "{sizes:?}");
+}
+
+#[test]
+fn payloads_above_message_copy_max_bytes_are_not_copied() {
+    let broker = broker("orders", 1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.copy_bytes_max = 1000;
+    config.linger = Some(Duration::from_secs(60));
+    let producer = Producer::new(config).expect("a producer");
+    let payload = Bytes::from(vec![b'p'; 200_000]);
+    let small = Bytes::from(vec![b's'; 1000]);
+    let orders = producer.topic("orders");
+    orders.post_blocking(&Record::to("orders").shared_value(&small)).expect("taken");
+    assert!(small.is_unique(), "a small payload is copied");
+    orders.post_blocking(&Record::to("orders").shared_value(&payload)).expect("taken");
+    assert!(!payload.is_unique(), "a large one is held");
+    assert!(producer.buffered_bytes() >= 200_000, "and counted");
+    producer.flush_blocking(PATIENCE).expect("acknowledged");
+    assert_eq!(read_back(&broker, "orders", 0, 2), [small.to_vec(), payload.to_vec()]);
+}
+
+#[test]
+fn what_is_purged_is_reported_and_not_sent() {
+    let mut config = nobody();
+    config.delivery_reports = true;
+    let producer = Producer::new(config).expect("a producer");
+    let future = producer.try_send(Record::to("orders").value("x").tag(1)).expect("taken");
+    producer.purge(Purge { queued: true, in_flight: false });
+    let error = future.wait(PATIENCE).expect("in time").expect_err("purged");
+    assert!(matches!(error.kind, ProduceErrorKind::Purged { in_flight: false }), "{error}");
+    assert_eq!(error.persisted, Persisted::NotWritten);
+    let report = producer.reports().expect("they are on").next_blocking(PATIENCE).expect("a report");
+    assert_eq!(report.iter().next().map(|record| (record.tag, record.offset)), Some((1, -1)));
+}
+
+#[test]
+fn records_expire_no_earlier_than_their_timeout_and_not_much_later() {
+    let mut config = nobody();
+    config.delivery_timeout = Duration::from_millis(1600);
+    let producer = Producer::new(config).expect("a producer");
+    let started = std::time::Instant::now();
+    let first = producer.try_send(Record::to("orders").value("first")).expect("taken");
+    std::thread::sleep(Duration::from_millis(800));
+    let second_at = std::time::Instant::now();
+    let second = producer.try_send(Record::to("orders").value("second")).expect("taken");
+    let error = first.wait(PATIENCE).expect("in time").expect_err("nobody answers");
+    assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 1600, .. }), "{error}");
+    assert!(started.elapsed() >= Duration::from_millis(1600));
+    second.wait(PATIENCE).expect("in time").expect_err("nobody answers");
+    // A batch takes records for a sixteenth of the timeout: the second record is in another one.
+    assert!(second_at.elapsed() >= Duration::from_millis(1500), "{:?}", second_at.elapsed());
+}
+
+#[test]
+fn a_client_that_ends_tells_the_fate_of_what_it_had() {
+    let producer = Producer::new(nobody()).expect("a producer");
+    let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+    drop(producer);
+    let error = delivery.wait(PATIENCE).expect("in time").expect_err("the client is gone");
+    assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
+}
