@@ -40,10 +40,7 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] for contradictions and bad addresses, or when the system gives no thread.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let connector = TcpConnector {
-            send_buffer_bytes: config.send_buffer_bytes,
-            receive_buffer_bytes: config.receive_buffer_bytes,
-        };
+        let connector = TcpConnector::new(&config);
         Self::with_connector(config, Arc::new(connector))
     }
 

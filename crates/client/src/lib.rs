@@ -42,7 +42,7 @@ pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPart
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
-pub use net::settings::{AddressFamily, DnsLookup, NetSettings};
+pub use net::settings::{AddressFamily, NetSettings};
 pub use net::versions::BrokerVersion;
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::answers::Purge;

@@ -3,6 +3,7 @@
 //! Two tasks, one per direction, live as long as the connection. Any failure closes it, and every request that still
 //! waits for its answer learns why.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,6 +30,13 @@ pub(crate) struct Connection {
     tasks: JoinSet<()>,
 }
 
+/// What is remembered of a broker between two connections to it.
+#[derive(Debug, Default)]
+pub(crate) struct Greeting {
+    /// Until when it is taken for `broker.version.fallback`: it did not answer when it was asked.
+    skip_until: Cell<Option<Instant>>,
+}
+
 impl Connection {
     /// Connects, asks for the broker's versions and authenticates, all within `socket.connection.setup.timeout.ms`.
     pub(crate) async fn open(
@@ -36,6 +44,7 @@ impl Connection {
         host: &str,
         port: u16,
         config: &Arc<Config>,
+        greeting: &Greeting,
         rng: fastrand::Rng,
     ) -> Result<Self, Error> {
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -46,7 +55,7 @@ impl Connection {
                 .await
                 .map_err(|error| Error::transport(&address, &error))?;
             let mut connection = Self::start(io, address.clone(), config);
-            connection.greet().await?;
+            connection.greet(greeting).await?;
             if let Some(authenticator) = &network.authenticator {
                 connection.authenticate(authenticator.clone(), rng).await?;
             }
@@ -73,18 +82,22 @@ impl Connection {
     }
 
     /// Learns the broker's versions. An old broker answers in version 0 with the error that says so (KIP-511).
-    async fn greet(&self) -> Result<(), Error> {
+    async fn greet(&self, greeting: &Greeting) -> Result<(), Error> {
         let net = &self.link.config.net;
-        if !net.api_version_request {
+        if !net.api_version_request || greeting.skip_until.get().is_some_and(|until| Instant::now() < until) {
             self.link.versions.borrow_mut().extend(net.version_fallback.requests());
             return Ok(());
         }
         let asking = tokio::time::timeout(net.version_request_timeout, self.ask_versions());
         let within = net.version_request_timeout.as_millis();
-        let ApiVersionsResponse { error_code, api_keys, .. } = asking.await.unwrap_or_else(|_| {
+        let answer = asking.await.unwrap_or_else(|_| {
             let reason = format!("no answer to ApiVersions within {within} ms").into();
             Err(Error::Transport { address: self.link.address.clone(), reason })
-        })?;
+        });
+        if matches!(answer, Err(Error::Transport { .. })) && !net.version_fallback_for.is_zero() {
+            greeting.skip_until.set(Some(Instant::now() + net.version_fallback_for));
+        }
+        let ApiVersionsResponse { error_code, api_keys, .. } = answer?;
         if error_code != ErrorCode::None {
             return Err(Error::Broker {
                 what: format!("ApiVersions of {}", self.link.address),

@@ -21,10 +21,9 @@ pub struct NetSettings {
     /// `socket.nagle.disable`: send at once what is written. On by default: off, the system may hold a small request
     /// back until the answer to the one before it has come, 40 ms at worst.
     pub nodelay: bool,
-    /// `broker.address.family`.
+    /// `broker.address.family`. Of the addresses that a name has, each attempt begins with another one, whatever
+    /// `client.dns.lookup` says.
     pub address_family: AddressFamily,
-    /// `client.dns.lookup`.
-    pub dns_lookup: DnsLookup,
     /// `connections.max.idle.ms`: a connection without requests is closed after this time, a quarter more at most;
     /// `None` (0) keeps it. 9 minutes by default, a minute before brokers would close it.
     pub max_idle: Option<Duration>,
@@ -40,11 +39,13 @@ pub struct NetSettings {
     pub api_version_request: bool,
     /// `broker.version.fallback`: what a broker that is not asked, or does not answer, is taken for.
     pub version_fallback: BrokerVersion,
-    /// `api.version.fallback.ms`: how long a broker that has closed the connection when asked for its versions is
-    /// taken for `broker.version.fallback` without being asked again.
+    /// `api.version.fallback.ms`: how long a broker that did not answer when it was asked for its versions is taken for
+    /// `broker.version.fallback` without being asked again. Zero (the default) asks each time.
     pub version_fallback_for: Duration,
     /// `api.version.request.timeout.ms`.
     pub version_request_timeout: Duration,
+    /// `topic.metadata.refresh.sparse`: ask for the topics in use only, not for all there are. On by default.
+    pub sparse: bool,
     /// `metadata.recovery.strategy`: `rebootstrap` (the default) or `none`.
     pub rebootstrap: bool,
     /// `metadata.recovery.rebootstrap.trigger.ms`: with no metadata for so long, start from the bootstrap servers again.
@@ -57,7 +58,6 @@ impl Default for NetSettings {
             keepalive: false,
             nodelay: true,
             address_family: AddressFamily::Any,
-            dns_lookup: DnsLookup::UseAll,
             max_idle: Some(Duration::from_secs(540)),
             log_connection_close: true,
             max_fails: 1,
@@ -66,6 +66,7 @@ impl Default for NetSettings {
             version_fallback: BrokerVersion::V0_11,
             version_fallback_for: Duration::ZERO,
             version_request_timeout: Duration::from_secs(10),
+            sparse: true,
             rebootstrap: true,
             rebootstrap_after: Duration::from_secs(300),
         }
@@ -82,15 +83,4 @@ pub enum AddressFamily {
     V4,
     /// `v6`.
     V6,
-}
-
-/// The values of `client.dns.lookup`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum DnsLookup {
-    /// `use_all_dns_ips`: each attempt begins with the address after the one that the last began with.
-    #[default]
-    UseAll,
-    /// `resolve_canonical_bootstrap_servers_only`: names of bootstrap servers are replaced by those that their
-    /// addresses resolve back to, as certificates and Kerberos may need it.
-    CanonicalBootstrap,
 }
