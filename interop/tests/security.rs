@@ -14,8 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use certificates::{Authority, Certificate};
 use ottla_client::{
-    Admin, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Protocol, Record, Secret,
-    Token, TokenCallback,
+    Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Protocol,
+    Record, Secret, Token, TokenCallback,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
 use rustls::pki_types::pem::PemObject;
@@ -64,6 +64,7 @@ fn every_way_in_and_every_refusal() -> Result<(), Failure> {
         tokens(&world).await;
         oidc(&world).await;
         wrong_doors(&world).await;
+        old_requests(&world).await;
         sessions_are_renewed_and_nothing_is_lost(&world).await;
         failed_authentication_backs_off(&world).await;
     });
@@ -343,6 +344,24 @@ async fn wrong_doors(world: &World) {
     no_sasl = world.config("LOGIN", Protocol::Ssl);
     let error = world.is_refused(no_sasl).await.to_string();
     assert!(error.contains("does the listener want SASL?"), "{error}");
+}
+
+/// Kafka 4.1 still takes what 0.11 and 2.1 spoke, SASL's bare messages excepted.
+async fn old_requests(world: &World) {
+    for version in [BrokerVersion::V0_11, BrokerVersion::V1_1, BrokerVersion::V2_1] {
+        let mut config = world.config("TLS", Protocol::Ssl);
+        config.net.api_version_request = false;
+        config.net.version_fallback = version;
+        world.gets_in(config).await;
+    }
+    // SaslHandshake 0, as of 0.11: tokens without Kafka's framing.
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha512] {
+        let mut config = world.login("LOGIN", mechanism, PASSWORD);
+        config.net.api_version_request = false;
+        world.gets_in(config.clone()).await;
+        config.security.sasl.password = Some(Secret::new(WRONG_PASSWORD));
+        assert_authentication(&world.is_refused(config).await, "wrong username or password?");
+    }
 }
 
 async fn sessions_are_renewed_and_nothing_is_lost(world: &World) {
