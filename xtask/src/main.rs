@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a shell around cargo: it measures real time")]
 
 mod bench;
+mod compat;
 mod shell;
 mod soak;
 mod test;
@@ -17,11 +18,17 @@ usage: cargo xtask COMMAND
       --quick               without what only Apache Kafka's own broker can answer; at most 5 minutes
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
+  compat                    writes docs/CONFIGURATION.md and COMPAT.md anew from the table of properties
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
   bench [OPTIONS]           our broker and client against Apache Kafka's and against the floor, as a table
       --count N             messages per pass (default 3000000)
       --repeat N            passes over everything, interleaved (default 3)
       --without-kafka       ours alone
+      --json FILE           every sample as JSON
+  compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
+      --quick               fewer messages and passes: a look, no result
+      --only PART           only what has PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
+      --repeat N            passes over everything, interleaved (default 3, and 10 for latencies)
       --json FILE           every sample as JSON
 ";
 
@@ -34,6 +41,7 @@ fn main() -> ExitCode {
             Err(wrong) => usage_error(&wrong),
         },
         ["tidy"] => tidy::report(),
+        ["compat"] => compat::run(),
         ["soak"] => soak::list(),
         ["soak", name] => soak::run(name, None),
         ["soak", name, count] => match count.parse() {
@@ -42,6 +50,10 @@ fn main() -> ExitCode {
         },
         ["bench", rest @ ..] => match bench::Options::parse(rest) {
             Ok(options) => bench::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["compare", rest @ ..] => match bench::compare::Options::parse(rest) {
+            Ok(options) => bench::compare::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["help" | "--help" | "-h"] => {

@@ -5,8 +5,10 @@ mod latency;
 pub(crate) mod measure;
 mod minikafka;
 mod payload;
+mod pingpong;
 mod produce;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ottla_client::{Admin, Client, Config, Error, ErrorCode, NewTopic};
@@ -14,6 +16,8 @@ use ottla_client::{Admin, Client, Config, Error, ErrorCode, NewTopic};
 use crate::commands::produce::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
+
+use self::payload::Pool;
 
 /// How long a new topic may take to be usable.
 const TOPIC_WITHIN: Duration = Duration::from_secs(10);
@@ -26,6 +30,7 @@ pub(crate) enum Bench {
     Produce(produce::Args),
     Consume(consume::Args),
     Latency(latency::Args),
+    Pingpong(pingpong::Args),
     Minikafka(minikafka::Args),
 }
 
@@ -60,6 +65,9 @@ pub(crate) struct Producing {
     /// What the broker must have done before it acknowledges [default: all]
     #[arg(long)]
     acks: Option<AcksArg>,
+    /// A file of messages, one per line, all of the same length, which then is the size of each
+    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    payload: Option<PathBuf>,
 }
 
 impl Producing {
@@ -71,6 +79,14 @@ impl Producing {
             config.set("acks", acks.value())?;
         }
         Ok(())
+    }
+
+    /// The messages.
+    fn pool(&self, common: &Common) -> Result<Pool, Failure> {
+        match &self.payload {
+            Some(path) => Pool::of_lines(path),
+            None => Ok(Pool::new(common.size as usize)),
+        }
     }
 
     fn describe(config: &Config) -> String {
@@ -107,6 +123,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         Bench::Produce(args) => produce::run(args),
         Bench::Consume(args) => consume::run(args),
         Bench::Latency(args) => latency::run(args),
+        Bench::Pingpong(args) => pingpong::run(args),
         Bench::Minikafka(args) => minikafka::run(args),
     }
 }

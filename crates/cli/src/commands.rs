@@ -7,4 +7,5 @@ pub(crate) mod demo;
 pub(crate) mod groups;
 pub(crate) mod log;
 pub(crate) mod produce;
+pub(crate) mod properties;
 pub(crate) mod topics;

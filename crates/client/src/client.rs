@@ -71,8 +71,7 @@ impl Client {
         connector: Arc<dyn Connector>,
         seed: u64,
     ) -> Result<(Self, Engine), Error> {
-        config.validate()?;
-        let config = Arc::new(config);
+        let config = Arc::new(config.settled()?);
         let mut rng = fastrand::Rng::with_seed(seed);
         let produce = Produce::new(config.clone(), rng.fork());
         let (commands, receiver) = mpsc::unbounded_channel();

@@ -43,15 +43,20 @@ const fn permanent(code: ErrorCode) -> Expected {
 /// A broker, and a producer that gives up after three retries.
 fn world(tune: impl FnOnce(&mut Config)) -> (BrokerThread, Producer) {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
-    let mut config = Config::new(broker.bootstrap_servers());
-    config.retries_max = RETRIES;
-    config.retry_backoff = Duration::from_millis(5);
-    config.retry_backoff_max = Duration::from_millis(10);
+    let mut config = producer_config(&broker);
     tune(&mut config);
     let producer = Producer::of(&Client::new(config).expect("a client"));
     // The topic is known and the producer has its id: what follows is the record's doing alone.
     send(&producer).expect("written");
     (broker, producer)
+}
+
+fn producer_config(broker: &BrokerThread) -> Config {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.retries_max = RETRIES;
+    config.retry_backoff = Duration::from_millis(5);
+    config.retry_backoff_max = Duration::from_millis(10);
+    config
 }
 
 fn send(producer: &Producer) -> Result<i64, ProduceError> {
@@ -107,7 +112,10 @@ fn an_error_that_ends_in_time_is_not_seen() {
 
 #[test]
 fn retries_end_after_message_send_max_retries() {
-    let (broker, producer) = world(|config| config.retries_max = 0);
+    let (broker, producer) = world(|config| {
+        config.idempotence = false;
+        config.retries_max = 0;
+    });
     broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::NotEnoughReplicas));
     let error = send(&producer).expect_err("there is no retry");
     assert!(matches!(error.kind, ProduceErrorKind::Broker { code: ErrorCode::NotEnoughReplicas, .. }));
@@ -129,6 +137,17 @@ fn a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good() {
         "{error}"
     );
     assert_eq!(error.persisted, Persisted::NotWritten);
+    // The same for a topic that was never there, and that nobody may create.
+    let mut config = producer_config(&broker);
+    config.auto_create_topics = false;
+    config.metadata_propagation = Duration::from_millis(300);
+    let producer = Producer::new(config).expect("a producer");
+    let nowhere = producer.try_send(Record::to("nowhere").value("x")).expect("taken");
+    let error = nowhere.wait(PATIENCE).expect("in time").expect_err("it stays unknown");
+    assert!(
+        matches!(error.kind, ProduceErrorKind::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -66,13 +66,15 @@ impl Figures {
     }
 }
 
-fn median(samples: &[f64]) -> Option<f64> {
+pub(super) fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
 }
 
-fn spread(samples: &[f64]) -> String {
+pub(super) fn spread(samples: &[f64]) -> String {
     let Some(middle) = median(samples) else { return String::new() };
     let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
     let most = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -108,5 +110,6 @@ mod tests {
         assert!(table.ends_with("| produce | 150 (100–300) |  | 50.0 |  | 3.00 |\n"), "{table}");
         assert_eq!(figures.json()["produce"]["ottla"]["median"], 150.0);
         assert!(figures.json()["produce"].get("kafka").is_none());
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5), "between the two in the middle");
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn cpu(process: u32) -> Result<Duration, Failure> {
 }
 
 /// `PID (COMMAND) STATE ..`: user and system time are the 14th and 15th field.
-fn ticks(stat: &str) -> Option<u64> {
+pub(super) fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
@@ -126,7 +126,7 @@ impl Touched {
 }
 
 /// Bytes in the segments of all partitions below `dir`.
-fn log_bytes(dir: &Path) -> u64 {
+pub(super) fn log_bytes(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(meta) if meta.is_dir() => log_bytes(&entry.path()),

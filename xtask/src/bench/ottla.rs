@@ -15,12 +15,14 @@ const BENCH_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// the broker that is starting.
 const TRY_EVERY: Duration = Duration::from_micros(100);
 
+#[derive(Clone)]
 pub(super) struct Ottla {
     pub(super) binary: PathBuf,
 }
 
 /// What a benchmark printed.
 pub(super) struct Report {
+    name: String,
     fields: Value,
     text: String,
 }
@@ -47,12 +49,7 @@ impl Ottla {
     /// Runs `ottla bench ARGS --json`.
     pub(super) fn bench(&self, args: &[&str]) -> Result<Report, Failure> {
         let output = self.command(&[&["bench"], args, &["--json"]].concat())?;
-        let text = output.stdout_text();
-        let last = text.lines().last().unwrap_or_default();
-        let fields = serde_json::from_str(last).map_err(|error| {
-            Failure::new(format!("ottla bench: its last line is no JSON: {error}: {text}"))
-        })?;
-        Ok(Report { fields, text })
+        Report::parse("ottla bench", output.stdout_text())
     }
 
     /// Runs any command, which must succeed.
@@ -64,16 +61,24 @@ impl Ottla {
 }
 
 impl Report {
+    /// The last line is JSON.
+    pub(super) fn parse(name: &str, text: String) -> Result<Self, Failure> {
+        let last = text.lines().last().unwrap_or_default();
+        let fields = serde_json::from_str(last)
+            .map_err(|error| Failure::new(format!("{name}: its last line is no JSON: {error}: {text}")))?;
+        Ok(Self { name: name.to_owned(), fields, text })
+    }
+
     /// The number at `path`, whose parts are separated by slashes.
     pub(super) fn number(&self, path: &str) -> Result<f64, Failure> {
         let number = self.fields.pointer(path).and_then(Value::as_f64);
-        number.ok_or_else(|| Failure::new(format!("ottla bench: no number {path} in {}", self.fields)))
+        number.ok_or_else(|| Failure::new(format!("{}: no number {path} in {}", self.name, self.fields)))
     }
 
     /// The verification sum, which stands in the title.
     pub(super) fn sum(&self) -> Result<&str, Failure> {
         let sum = self.text.split("sum ").nth(1).and_then(|rest| rest.split_whitespace().next());
-        sum.ok_or_else(|| Failure::new(format!("ottla bench: no sum in {}", self.text)))
+        sum.ok_or_else(|| Failure::new(format!("{}: no sum in {}", self.name, self.text)))
     }
 }
 

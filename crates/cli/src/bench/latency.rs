@@ -1,6 +1,6 @@
 //! `ottla bench latency`: from the moment a message is due to its acknowledgement, and to its reader.
 
-use std::sync::mpsc;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -37,13 +37,17 @@ pub(crate) struct Args {
     /// Messages per second; 0 is one after the other
     #[arg(long, default_value_t = 1000)]
     rate: u64,
+    /// Nobody reads the messages: only their acknowledgement is measured
+    #[arg(long)]
+    acks_only: bool,
     /// Messages before the measured phase [default: a tenth of --count, at most 10000]
     #[arg(long)]
     warmup: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if (args.common.size as usize) < STAMP_BYTES {
+    let pool = args.producing.pool(&args.common)?;
+    if pool.size() < STAMP_BYTES && !args.acks_only {
         return Err(Failure::usage(format!(
             "--size: latency needs messages of at least {STAMP_BYTES} bytes"
         )));
@@ -53,12 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let described = Producing::describe(&config);
     let (client, partitions) = prepare(&args.common, config)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(10_000));
-    let pool = Pool::new(args.common.size as usize);
-    let mut consumer = at_end(&client, &args.common.topic, partitions)?;
+    let mut consumer =
+        if args.acks_only { None } else { Some(at_end(&client, &args.common.topic, partitions)?) };
     let producer = Producer::of(&client);
-    let once = |consumer: &mut Consumer, from, count| {
+    let once = |consumer: &mut Option<Consumer>, from, count| {
         let pass = Pass { args, producer: &producer, pool: &pool, from, count, base: Instant::now() };
-        pass.run(consumer)
+        pass.run(consumer.as_mut())
     };
     if warmup > 0 {
         once(&mut consumer, 0, warmup)?;
@@ -66,11 +70,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let phase = Phase::start();
     let (acks, ends) = once(&mut consumer, warmup, args.common.count)?;
-    let measured = phase.end(args.common.count, args.common.count * u64::from(args.common.size));
+    let measured = phase.end(args.common.count, args.common.count * pool.size() as u64);
 
     let mut fields = measured.json();
     fields.insert("ack_us".into(), percentiles_us(&acks));
-    fields.insert("e2e_us".into(), percentiles_us(&ends));
+    if !args.acks_only {
+        fields.insert("e2e_us".into(), percentiles_us(&ends));
+    }
     let loop_kind = match args.rate {
         0 => "closed loop: each is sent when the one before is acknowledged".to_owned(),
         rate => format!("open loop at {rate} per second: latency from when a message was due"),
@@ -78,7 +84,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let title = format!(
         "latency through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, {described}; \
          {loop_kind}",
-        args.common.topic, args.common.count, args.common.size,
+        args.common.topic,
+        args.common.count,
+        pool.size(),
     );
     report(&title, fields, args.common.json)
 }
@@ -108,37 +116,73 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn run(&self, consumer: &mut Consumer) -> Result<(Histogram<u64>, Histogram<u64>), Failure> {
+    fn run(&self, consumer: Option<&mut Consumer>) -> Result<(Histogram<u64>, Histogram<u64>), Failure> {
         std::thread::scope(|scope| {
-            let (sent, deliveries) = mpsc::channel();
             let sender = scope.spawn(move || match self.args.rate {
                 0 => self.send_closed(),
-                rate => self.send_open(rate, &sent).map(|()| None),
+                rate => self.send_open(rate),
             });
-            let acknowledged = scope.spawn(move || self.take_deliveries(&deliveries));
-            let ends = self.consume(consumer);
-            let closed = join(sender)?;
-            let open = join(acknowledged)?;
-            Ok((closed.unwrap_or(open), ends?))
+            let ends = consumer.map_or_else(|| Ok(histogram()), |consumer| self.consume(consumer));
+            let acks = join(sender)?;
+            Ok((acks, ends?))
         })
     }
 
-    fn send_open(&self, rate: u64, sent: &mpsc::Sender<(u64, Delivery)>) -> Result<(), Failure> {
+    fn send_open(&self, rate: u64) -> Result<Histogram<u64>, Failure> {
         let topic = self.producer.topic(&self.args.common.topic);
+        let mut acks = histogram();
+        let mut waiting = VecDeque::new();
         let mut body = Vec::new();
         for index in 0..self.count {
             let due_ns = (u128::from(index) * 1_000_000_000 / u128::from(rate)) as u64;
-            wait_until(self.base + Duration::from_nanos(due_ns));
+            self.take_until(self.base + Duration::from_nanos(due_ns), &mut waiting, &mut acks)?;
             self.fill(&mut body, due_ns, self.from + index);
             let record = Record::to(&self.args.common.topic).value(&body);
-            let delivery = topic.enqueue_blocking(&record)?;
-            // The receiver ends early only with an error of its own, which is reported there.
-            let _ = sent.send((due_ns, delivery));
+            waiting.push_back((due_ns, topic.enqueue_blocking(&record)?));
         }
-        Ok(())
+        for (due_ns, delivery) in waiting {
+            settle(&delivery)?;
+            acks.saturating_record(self.elapsed_ns().saturating_sub(due_ns));
+        }
+        Ok(acks)
     }
 
-    fn send_closed(&self) -> Result<Option<Histogram<u64>>, Failure> {
+    /// Takes acknowledgements until a moment: a thread of their own would be woken for each message that is sent, too.
+    fn take_until(
+        &self,
+        until: Instant,
+        waiting: &mut VecDeque<(u64, Delivery)>,
+        acks: &mut Histogram<u64>,
+    ) -> Result<(), Failure> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let pause = left.saturating_sub(SPIN);
+            let Some((due_ns, delivery)) = waiting.front() else {
+                if pause.is_zero() {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::sleep(pause);
+                }
+                continue;
+            };
+            if !pause.is_zero() {
+                drop(delivery.wait(pause));
+            }
+            match delivery.try_offset() {
+                None => std::hint::spin_loop(),
+                Some(Ok(_)) => {
+                    acks.saturating_record(self.elapsed_ns().saturating_sub(*due_ns));
+                    waiting.pop_front();
+                }
+                Some(Err(error)) => return Err(error.clone().into()),
+            }
+        }
+    }
+
+    fn send_closed(&self) -> Result<Histogram<u64>, Failure> {
         let topic = self.producer.topic(&self.args.common.topic);
         let mut acks = histogram();
         let mut body = Vec::new();
@@ -148,18 +192,6 @@ impl Pass<'_> {
             let record = Record::to(&self.args.common.topic).value(&body);
             settle(&topic.enqueue_blocking(&record)?)?;
             acks.saturating_record(self.elapsed_ns() - due_ns);
-        }
-        Ok(Some(acks))
-    }
-
-    fn take_deliveries(
-        &self,
-        deliveries: &mpsc::Receiver<(u64, Delivery)>,
-    ) -> Result<Histogram<u64>, Failure> {
-        let mut acks = histogram();
-        for (due_ns, delivery) in deliveries {
-            settle(&delivery)?;
-            acks.saturating_record(self.elapsed_ns().saturating_sub(due_ns));
         }
         Ok(acks)
     }
@@ -194,10 +226,15 @@ impl Pass<'_> {
     }
 
     fn fill(&self, body: &mut Vec<u8>, due_ns: u64, number: u64) {
+        let message = self.pool.message(number);
         body.clear();
-        body.extend_from_slice(&due_ns.to_le_bytes());
-        body.extend_from_slice(&number.to_le_bytes());
-        body.extend_from_slice(self.pool.message(number, self.args.common.size as usize - STAMP_BYTES));
+        if self.args.acks_only {
+            body.extend_from_slice(message);
+        } else {
+            body.extend_from_slice(&due_ns.to_le_bytes());
+            body.extend_from_slice(&number.to_le_bytes());
+            body.extend_from_slice(&message[STAMP_BYTES..]);
+        }
     }
 
     fn elapsed_ns(&self) -> u64 {
@@ -221,18 +258,4 @@ fn stamp_of(value: Option<&[u8]>) -> Option<(u64, u64)> {
     let (due, rest) = value?.split_first_chunk::<8>()?;
     let (number, _) = rest.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*due), u64::from_le_bytes(*number)))
-}
-
-fn wait_until(due: Instant) {
-    loop {
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        if left > SPIN {
-            std::thread::sleep(left.saturating_sub(SPIN));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Clocks, memory, and how results are printed.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,13 +16,15 @@ const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Wall time and the process's user and system time, from its start on.
 pub(super) struct Phase {
     wall: Instant,
+    began: Duration,
     cpu: Duration,
 }
 
 impl Phase {
     pub(super) fn start() -> Self {
         let cpu = process_cpu();
-        Self { wall: Instant::now(), cpu }
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall: Instant::now(), began, cpu }
     }
 
     pub(super) fn end(&self, messages: u64, bytes: u64) -> Measured {
@@ -31,6 +33,7 @@ impl Phase {
             messages,
             bytes,
             wall,
+            began: self.began,
             cpu: process_cpu().saturating_sub(self.cpu),
             max_rss_kb: max_rss_kb(),
         }
@@ -43,6 +46,8 @@ pub(super) struct Measured {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) wall: Duration,
+    /// Since 1970: when the phase began, for whoever watches other processes meanwhile.
+    pub(super) began: Duration,
     pub(super) cpu: Duration,
     pub(super) max_rss_kb: u64,
 }
@@ -59,6 +64,8 @@ impl Measured {
             "mb_per_s": rounded(self.bytes as f64 / 1e6 / seconds, 3),
             "cpu_ns_per_msg": rounded(self.cpu.as_nanos() as f64 / self.messages.max(1) as f64, 1),
             "max_rss_kb": self.max_rss_kb,
+            "began_s": rounded(self.began.as_secs_f64(), 6),
+            "ended_s": rounded(self.began.as_secs_f64() + seconds, 6),
         });
         match fields {
             Value::Object(fields) => fields,

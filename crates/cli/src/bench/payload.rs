@@ -1,4 +1,8 @@
-//! Message bodies: slices of a pool of text that compresses about as real text does.
+//! Message bodies: slices of a pool of text that compresses about as real text does, or of a file's lines.
+
+use std::path::Path;
+
+use crate::failure::Failure;
 
 /// Large enough that neither caches nor codecs see the same bytes again soon.
 const POOL_BYTES: usize = 16 << 20;
@@ -73,6 +77,7 @@ const WORDS: [&str; 64] = [
 /// Text of which messages are slices: copying it is all that making one costs.
 pub(super) struct Pool {
     text: Vec<u8>,
+    size: usize,
 }
 
 impl Pool {
@@ -97,33 +102,55 @@ impl Pool {
                 _ => text.push(b' '),
             }
         }
-        Self { text }
+        Self { text, size }
+    }
+
+    /// The lines of a file, without their ends; all must have the same length.
+    pub(super) fn of_lines(path: &Path) -> Result<Self, Failure> {
+        let wrong = |why: &str| Failure::usage(format!("--payload {}: {why}", path.display()));
+        let mut text = std::fs::read(path).map_err(|error| wrong(&error.to_string()))?;
+        let lines = || {
+            text.split_inclusive(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+        };
+        let size = lines().next().map_or(0, <[u8]>::len);
+        if size == 0 || lines().any(|line| line.len() != size) {
+            return Err(wrong("its lines must all have the same length, of at least one byte"));
+        }
+        if lines().nth(1).is_none() {
+            return Err(wrong("at least two lines are needed"));
+        }
+        text.retain(|byte| *byte != b'\n');
+        Ok(Self { text, size })
+    }
+
+    /// Bytes of each message.
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 
     /// Message number `n`.
     #[inline]
-    pub(super) fn message(&self, n: u64, size: usize) -> &[u8] {
-        let from = self.place(n, size);
-        &self.text[from..from + size]
+    pub(super) fn message(&self, n: u64) -> &[u8] {
+        let from = self.place(n);
+        &self.text[from..from + self.size]
     }
 
     /// The messages from number `n` on, without end.
-    pub(super) fn messages(&self, n: u64, size: usize) -> Messages<'_> {
-        Messages { pool: self, size, next: self.place(n, size) }
+    pub(super) fn messages(&self, n: u64) -> Messages<'_> {
+        Messages { pool: self, next: self.place(n) }
     }
 
     /// One behind the other, as an application finds its data where it has just written it. The floor program steps
     /// through its pool in the same way.
-    fn place(&self, n: u64, size: usize) -> usize {
-        let room = (self.text.len() - size) as u64;
-        ((n * size as u64) % room) as usize
+    fn place(&self, n: u64) -> usize {
+        let room = (self.text.len() - self.size) as u64;
+        ((n * self.size as u64) % room) as usize
     }
 }
 
 /// One message after the other: the same as by number, but without a division for each.
 pub(super) struct Messages<'a> {
     pool: &'a Pool,
-    size: usize,
     next: usize,
 }
 
@@ -133,13 +160,14 @@ impl<'a> Iterator for Messages<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let from = self.next;
-        let room = self.pool.text.len() - self.size;
+        let Pool { text, size } = self.pool;
+        let room = text.len() - size;
         // The pool holds several messages, so that one step passes its end at most once.
-        self.next = from + self.size;
+        self.next = from + size;
         if self.next >= room {
             self.next -= room;
         }
-        self.pool.text.get(from..from + self.size)
+        text.get(from..from + size)
     }
 }
 
@@ -191,8 +219,24 @@ mod tests {
     fn messages_in_a_row_are_those_by_number_across_the_end_of_the_pool() {
         let size = 1 << 20;
         let pool = Pool::new(size);
-        for (n, message) in (7..60).zip(pool.messages(7, size)) {
-            assert_eq!(message, pool.message(n, size), "number {n}");
+        for (n, message) in (7..60).zip(pool.messages(7)) {
+            assert_eq!(message, pool.message(n), "number {n}");
+        }
+    }
+
+    #[test]
+    fn messages_from_a_file_are_its_lines_and_uneven_lines_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let pool = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            Pool::of_lines(file.path())
+        };
+        let lines = pool("{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n").unwrap();
+        let first: Vec<_> = lines.messages(0).take(3).map(|line| String::from_utf8_lossy(line)).collect();
+        assert_eq!(first, ["{\"n\":1}", "{\"n\":2}", "{\"n\":1}"], "the last line closes the ring");
+        assert_eq!(lines.size(), 7);
+        for wrong in ["", "one\n", "one\nthree\n", "\n\n"] {
+            assert!(pool(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let described = Producing::describe(&config);
     config.delivery_reports = true;
     let (client, partitions) = prepare(&args.common, config)?;
-    let size = args.common.size as usize;
-    let pool = Pool::new(size);
+    let pool = args.producing.pool(&args.common)?;
+    let size = pool.size();
     let mut bench = Bench::new(&client, args, &pool)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
     bench.send(0, warmup, 0)?;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let mut sums = Sums::default();
     let all = (warmup + args.common.count) as usize;
-    pool.messages(0, size).take(all).for_each(|message| sums.add(message));
+    pool.messages(0).take(all).for_each(|message| sums.add(message));
     let title = format!(
         "produce to {} ({partitions} partitions): {} messages of {size} bytes after {warmup} for warm-up, {described}, \
          {}; sum {sums}",
@@ -66,7 +66,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 struct Bench<'a> {
     producer: Producer,
     pool: &'a Pool,
-    size: usize,
     topic: &'a str,
     reports: Reports,
     acknowledged: u64,
@@ -75,14 +74,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(client: &Client, args: &'a Args, pool: &'a Pool) -> Result<Self, Failure> {
         let producer = Producer::of(client);
-        Ok(Self {
-            reports: producer.reports()?,
-            producer,
-            pool,
-            size: args.common.size as usize,
-            topic: &args.common.topic,
-            acknowledged: 0,
-        })
+        Ok(Self { reports: producer.reports()?, producer, pool, topic: &args.common.topic, acknowledged: 0 })
     }
 
     /// Sends `count` messages from number `from` on, and takes the result of each.
@@ -91,7 +83,7 @@ impl<'a> Bench<'a> {
         let mut record = Record::to(self.topic);
         let started = Instant::now();
         let before = self.acknowledged;
-        let mut messages = self.pool.messages(from, self.size);
+        let mut messages = self.pool.messages(from);
         let mut sent = 0;
         while sent < count {
             let stride = STRIDE.min(count - sent);

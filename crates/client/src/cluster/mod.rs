@@ -71,7 +71,11 @@ impl Cluster {
             }
             // Wanted topics without leaders are asked for again after the backoff, others when they are too old.
             let unsettled = failures > 0 || self.layout.borrow().is_unsettled(&self.wanted.borrow());
-            let age_max = if unsettled { self.backoff(failures) } else { self.config.metadata_max_age };
+            let age_max = match (failures, unsettled) {
+                (0, true) => self.config.metadata_backoff.unwrap_or(self.config.retry_backoff),
+                (_, true) => self.backoff(failures),
+                (_, false) => self.config.metadata_max_age.min(self.config.metadata_refresh),
+            };
             tokio::select! {
                 biased;
                 () = self.refresh.notified() => {

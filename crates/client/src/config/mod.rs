@@ -1,7 +1,16 @@
 //! Configuration: a struct of typed values, and the table of properties that fills it from strings.
 
+mod java;
 pub mod properties;
+mod property;
+mod settle;
+mod table;
+#[cfg(test)]
+mod tests;
+mod topic;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use ottla_wire::Compression;
@@ -11,6 +20,11 @@ use crate::error::Error;
 use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
 use crate::security::Security;
+
+pub use topic::TopicConfig;
+
+/// Longer than any program runs, and short enough to be added to any time.
+pub(crate) const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// What a broker must have done before it acknowledges a record.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -88,6 +102,9 @@ pub struct Config {
     pub batch_records_max: usize,
     /// `queue.buffering.max.messages`: the most records that wait for their acknowledgement; 0 is no limit.
     pub buffer_records_max: usize,
+    /// `queue.buffering.backpressure.threshold`: while so many requests wait to be written to a broker, no further one
+    /// is made.
+    pub backpressure_requests: usize,
     /// `message.max.bytes`: the most bytes one record may take, with its batch's header. A record above `batch.size`
     /// travels alone.
     pub message_bytes_max: usize,
@@ -114,8 +131,10 @@ pub struct Config {
     pub in_flight_max: usize,
     /// `delivery.timeout.ms`: from handing a record over to its acknowledgement, retries included.
     pub delivery_timeout: Duration,
-    /// `request.timeout.ms`: from sending a request to its answer.
+    /// `socket.timeout.ms`: from sending a request to its answer.
     pub request_timeout: Duration,
+    /// `request.timeout.ms`: how long the broker may wait for replicas; unset, as long as `request_timeout`.
+    pub ack_timeout: Option<Duration>,
     /// `retry.backoff.ms`: before the first retry; doubles with each one after it.
     pub retry_backoff: Duration,
     /// `retry.backoff.max.ms`: where doubling ends.
@@ -127,12 +146,19 @@ pub struct Config {
     /// `topic.metadata.propagation.max.ms`: how long a topic that a broker does not know may be news that has not got
     /// round; records for it fail after that.
     pub metadata_propagation: Duration,
+    /// `topic.metadata.refresh.interval.ms`: the same, as librdkafka calls it; the shorter of the two holds.
+    pub metadata_refresh: Duration,
+    /// `topic.metadata.refresh.fast.interval.ms`: before asking again for topics without a leader; unset, as long as
+    /// `retry_backoff`.
+    pub metadata_backoff: Option<Duration>,
     /// `allow.auto.create.topics`: whether asking for an unknown topic may create it, if the broker agrees.
     pub auto_create_topics: bool,
     /// `reconnect.backoff.ms`: before the second attempt to connect; doubles with each one after it.
     pub reconnect_backoff: Duration,
     /// `reconnect.backoff.max.ms`: where doubling ends.
     pub reconnect_backoff_max: Duration,
+    /// `reconnect.backoff.jitter.ms`: above zero, a pause before connecting again that does not grow.
+    pub reconnect_backoff_jitter: Duration,
     /// `socket.connection.setup.timeout.ms`: for connecting and greeting.
     pub connect_timeout: Duration,
     /// `socket.send.buffer.bytes`; 0 leaves it to the system.
@@ -177,6 +203,10 @@ pub struct Config {
     pub net: NetSettings,
     /// Where record timestamps come from: the seam of simulations.
     pub clock: Clock,
+    /// Whose defaults hold where nothing is set.
+    defaults: Defaults,
+    /// What was set by name, by the property's own name; with the text where no field keeps the value.
+    given: Given,
 }
 
 impl Config {
@@ -185,52 +215,94 @@ impl Config {
         Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }
     }
 
-    /// Sets the property `name` from a string, by the names of [`properties::PROPERTIES`].
+    /// librdkafka's defaults where they differ from ours: what programs written for it expect.
+    ///
+    /// Idempotence is off, checksums are not verified, queues are larger and timeouts longer. Batching adapts as in
+    /// [`Config::default`] as long as `linger.ms` is not set, although it reads 5.
+    pub fn librdkafka() -> Self {
+        let mut config = Self { defaults: Defaults::Librdkafka, ..Self::default() };
+        for property in properties::all().filter(|property| property.default != property.default_librdkafka) {
+            if let (Some(access), Ok(value)) = (property.access, property.parse(property.default_librdkafka))
+            {
+                let set = (access.set)(&mut config, &value);
+                debug_assert_eq!(set, Ok(()), "{}", property.name);
+            }
+        }
+        config.linger = None;
+        config.ack_timeout = Some(Duration::from_secs(30));
+        config
+    }
+
+    /// Sets the property `name` from a string, by the names of [`properties`]. A topic's property set here is the
+    /// default for all topics.
     ///
     /// # Errors
     /// [`Error::Config`] that names the property, the value and what is allowed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        properties::set(self, name, value)
+        properties::set(self, properties::known(name)?, name, value)
+    }
+
+    /// The value of the property `name`, as a string that [`set`](Self::set) takes. Secrets come as they are.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name that is none.
+    pub fn get(&self, name: &str) -> Result<String, Error> {
+        Ok(properties::get(self, properties::known(name)?))
+    }
+
+    /// Whether the property `name` was set by name, be it to its default.
+    pub fn is_set(&self, name: &str) -> bool {
+        properties::find(name).is_some_and(|property| self.given.contains_key(property.name))
+    }
+
+    /// Every property that has a textual form, with its value; set secrets come as `[secret]`.
+    pub fn dump(&self) -> Vec<(&'static str, String)> {
+        let of_client = |property: &&properties::Property| {
+            property.kind != properties::Kind::Pointer
+                && properties::find(property.name).is_some_and(|first| first.scope == property.scope)
+        };
+        let show = |property: &properties::Property| {
+            let value = properties::get(self, property);
+            if property.secret && !value.is_empty() { "[secret]".into() } else { value }
+        };
+        properties::all().filter(of_client).map(|property| (property.name, show(property))).collect()
     }
 
     /// Sets many properties, as from a file or the command line.
     pub fn set_all<'a>(&mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(), Error> {
         pairs.into_iter().try_for_each(|(name, value)| self.set(name, value))
     }
+}
 
-    /// Checks what no single property can: contradictions and what is missing.
-    pub(crate) fn validate(&self) -> Result<(), Error> {
-        let refuse = |text: String| Err(Error::Config(text));
-        if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
-            return refuse("bootstrap.servers is empty: name at least one host[:port]".into());
-        }
-        self.security.validate()?;
-        if self.idempotence && self.acks != Acks::All {
-            return refuse(format!(
-                "enable.idempotence=true needs acks=all, and acks is {}: set one of the two",
-                self.acks.code()
-            ));
-        }
-        if self.idempotence && self.in_flight_max > 5 {
-            return refuse(format!(
-                "enable.idempotence=true allows 1 to 5 requests in flight, max.in.flight is {}",
-                self.in_flight_max
-            ));
-        }
-        if self.heartbeat_interval >= self.session_timeout {
-            return refuse(format!(
-                "heartbeat.interval.ms ({}) must be below session.timeout.ms ({})",
-                self.heartbeat_interval.as_millis(),
-                self.session_timeout.as_millis()
-            ));
-        }
-        if self.batch_bytes_max > self.request_bytes_max {
-            return refuse(format!(
-                "batch.size ({}) must not be above max.request.size ({})",
-                self.batch_bytes_max, self.request_bytes_max
-            ));
-        }
-        Ok(())
+/// Whose defaults a configuration began with.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Defaults {
+    #[default]
+    Native,
+    Librdkafka,
+}
+
+/// What was set by name. Its `Debug` shows no values: some are secrets.
+#[derive(Clone, Default)]
+struct Given(BTreeMap<&'static str, String>);
+
+impl std::ops::Deref for Given {
+    type Target = BTreeMap<&'static str, String>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Given {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
@@ -244,11 +316,12 @@ impl Default for Config {
             idempotence: true,
             linger: None,
             batch_bytes_max: 1_000_000,
-            batch_records_max: 1 << 20,
+            buffer_bytes_max: 32 << 20,
+            batch_records_max: 1_000_000,
             buffer_records_max: 0,
+            backpressure_requests: 1,
             message_bytes_max: 1_000_000,
             copy_bytes_max: 65_535,
-            buffer_bytes_max: 32 << 20,
             request_bytes_max: 1_000_000,
             retries_max: i32::MAX as u32,
             sticky_linger: None,
@@ -260,14 +333,18 @@ impl Default for Config {
             in_flight_max: 5,
             delivery_timeout: ms(120_000),
             request_timeout: ms(30_000),
+            ack_timeout: None,
             retry_backoff: ms(100),
             retry_backoff_max: ms(1_000),
             partitioner: Partitioner::default(),
             metadata_max_age: ms(300_000),
             metadata_propagation: ms(30_000),
+            metadata_refresh: ms(300_000),
+            metadata_backoff: None,
             auto_create_topics: true,
             reconnect_backoff: ms(50),
             reconnect_backoff_max: ms(1_000),
+            reconnect_backoff_jitter: Duration::ZERO,
             connect_timeout: ms(10_000),
             send_buffer_bytes: 0,
             receive_buffer_bytes: 0,
@@ -290,6 +367,8 @@ impl Default for Config {
             security: Security::default(),
             net: NetSettings::default(),
             clock: Clock::System,
+            defaults: Defaults::Native,
+            given: Given::default(),
         }
     }
 }

@@ -373,10 +373,14 @@ impl Fetcher {
     }
 }
 
-/// Where `auto.offset.reset` leads. `error` is answered before anything is asked for.
+/// No offset at all: fetching it is answered with "out of range", which `auto.offset.reset=error` passes on.
+const NO_OFFSET: i64 = -1;
+
+/// Where `auto.offset.reset` leads.
 pub(crate) fn reset_to(reset: OffsetReset) -> StartAt {
     match reset {
         OffsetReset::Earliest => StartAt::Beginning,
-        OffsetReset::Latest | OffsetReset::Error => StartAt::End,
+        OffsetReset::Latest => StartAt::End,
+        OffsetReset::Error => StartAt::Offset(NO_OFFSET),
     }
 }

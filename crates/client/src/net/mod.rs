@@ -29,6 +29,7 @@ impl Network {
     /// Reads what the security settings name, so that a mistake in them shows at once.
     pub(crate) fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
         let security = &config.security;
+        security.validate()?;
         let authenticator = if security.protocol.is_sasl() {
             Some(Arc::new(Authenticator::new(config, connector.clone())?))
         } else {

@@ -258,8 +258,25 @@ impl Sender {
                 let Some(open) = queue.take(true) else { break };
                 self.produce.fail_unsent(&queue, open, self.overdue(at));
             }
+            self.expire_unknown(at, now);
             if let Some(then) = now.checked_sub(timeout / EXPIRY_SPANS) {
                 queue.retire_older(then, &self.produce.queues);
+            }
+        }
+    }
+
+    /// Fails the records of a topic that no broker has known for too long.
+    fn expire_unknown(&mut self, at: usize, now: Instant) {
+        let queue = self.partitions[at].queue.clone();
+        let error = self.cluster.topic(&queue.topic).map(|layout| layout.error);
+        if queue.partition >= 0 || error != Some(ErrorCode::UnknownTopicOrPartition) {
+            return;
+        }
+        let since = *self.partitions[at].unknown_since.get_or_insert(now);
+        if now >= since + self.produce.config.metadata_propagation {
+            while let Some(open) = queue.take(true) {
+                let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
+                self.produce.fail_unsent(&queue, open, ProduceErrorKind::Broker { code, detail });
             }
         }
     }

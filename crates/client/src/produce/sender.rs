@@ -355,7 +355,7 @@ impl Sender {
         let config = &self.produce.config;
         let mut request = ProduceRequest {
             acks: config.acks.code(),
-            timeout_ms: config.request_timeout.as_millis() as i32,
+            timeout_ms: config.ack_timeout.unwrap_or(config.request_timeout).as_millis() as i32,
             ..Default::default()
         };
         for (at, batch) in &mut batches {

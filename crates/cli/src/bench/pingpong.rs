@@ -1,0 +1,77 @@
+//! `ottla bench pingpong`: one message, flushed, then the next.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use ottla_client::{Producer, Record};
+
+use super::measure::{Phase, histogram, percentiles_us, report};
+use super::payload::Pool;
+use super::{Common, Producing, prepare};
+use crate::failure::Failure;
+
+/// How long one round trip may take.
+const FLUSH_WITHIN: Duration = Duration::from_secs(30);
+
+/// Measures round trips
+///
+/// Each message is produced and flushed before the next one. The rate is that of round trips; the latency is that from
+/// the call to the end of the flush.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    producing: Producing,
+    /// Round trips before the measured phase [default: a tenth of --count, at most 10000]
+    #[arg(long)]
+    warmup: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let pool = args.producing.pool(&args.common)?;
+    let mut config = args.common.connect.config(&[])?;
+    args.producing.apply(&mut config)?;
+    let described = Producing::describe(&config);
+    let (client, partitions) = prepare(&args.common, config)?;
+    let producer = Producer::of(&client);
+    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(10_000));
+    round_trips(&producer, args, &pool, 0, warmup)?;
+
+    let phase = Phase::start();
+    let latencies = round_trips(&producer, args, &pool, warmup, args.common.count)?;
+    let measured = phase.end(args.common.count, args.common.count * pool.size() as u64);
+
+    let mut fields = measured.json();
+    fields.insert("ack_us".into(), percentiles_us(&latencies));
+    let title = format!(
+        "round trips through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, \
+         {described}",
+        args.common.topic,
+        args.common.count,
+        pool.size(),
+    );
+    report(&title, fields, args.common.json)
+}
+
+fn round_trips(
+    producer: &Producer,
+    args: &Args,
+    pool: &Pool,
+    from: u64,
+    count: u64,
+) -> Result<Histogram<u64>, Failure> {
+    let topic = producer.topic(&args.common.topic);
+    let mut latencies = histogram();
+    for message in pool.messages(from).take(count as usize) {
+        let began = Instant::now();
+        let delivery = topic.enqueue_blocking(&Record::to(&args.common.topic).value(message))?;
+        producer.flush_blocking(FLUSH_WITHIN)?;
+        match delivery.try_offset() {
+            Some(Ok(_)) => latencies.saturating_record(began.elapsed().as_nanos() as u64),
+            Some(Err(error)) => return Err(error.clone().into()),
+            None => return Err(Failure::failed("a message was flushed and has no delivery result")),
+        }
+    }
+    Ok(latencies)
+}

@@ -1,0 +1,428 @@
+//! What one row of the table of properties says, and how it is written down.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Config;
+
+/// Where a property may stand.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Scope {
+    /// In the configuration of a client.
+    Global,
+    /// In the configuration of a topic; in a client's, it is the default for its topics.
+    Topic,
+}
+
+/// Which kind of client reads a property.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Role {
+    /// Every client.
+    All,
+    /// Producers.
+    Producer,
+    /// Consumers.
+    Consumer,
+}
+
+/// What values a property takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// A whole number from the first to the second.
+    Int(i64, i64),
+    /// A number from the first to the second; with a third, that word too.
+    Float(f64, f64, Option<&'static str>),
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Words out of these, separated by commas.
+    Flags(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Texts separated by commas.
+    List,
+    /// A function or object: it has a method of its own and no textual form.
+    Pointer,
+}
+
+/// How likely a property is to matter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Importance {
+    /// Look at it first.
+    High,
+    /// Now and then.
+    Medium,
+    /// Hardly ever.
+    Low,
+}
+
+/// What setting a property does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    /// It changes what the client does.
+    Effective {
+        /// The test that shows it.
+        test: &'static str,
+    },
+    /// It is checked, kept and read back, and changes nothing.
+    Accepted {
+        /// Why nothing needs to change.
+        why: &'static str,
+    },
+    /// Only its default may be set.
+    Refused {
+        /// What is missing, or what to use instead.
+        why: &'static str,
+    },
+}
+
+/// A value that fits its property's [`Kind`].
+pub(super) enum Value<'a> {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'a str),
+}
+
+impl Value<'_> {
+    pub(super) fn bool(&self) -> bool {
+        matches!(self, Self::Bool(true))
+    }
+
+    pub(super) fn int(&self) -> i64 {
+        match self {
+            Self::Int(number) => *number,
+            Self::Float(number) => *number as i64,
+            Self::Bool(_) | Self::Text(_) => 0,
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Bool(_) | Self::Int(_) | Self::Float(_) => "",
+        }
+    }
+
+    /// The number as milliseconds.
+    pub(super) fn duration(&self) -> Duration {
+        match self {
+            Self::Float(ms) => Duration::from_secs_f64(ms / 1000.0),
+            Self::Int(_) | Self::Bool(_) | Self::Text(_) => Duration::from_millis(self.int() as u64),
+        }
+    }
+}
+
+/// How a row reaches its field.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    pub(super) set: fn(&mut Config, &Value<'_>) -> Result<(), String>,
+    pub(super) get: fn(&Config) -> String,
+}
+
+/// One property.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Property {
+    /// The name that documentation uses.
+    pub name: &'static str,
+    /// Other names for it: librdkafka's older ones, and Java's where they differ.
+    pub aliases: &'static [&'static str],
+    /// Where it may stand.
+    pub scope: Scope,
+    /// Who reads it.
+    pub role: Role,
+    /// What values it takes.
+    pub kind: Kind,
+    /// What [`Config::default`] has.
+    pub default: &'static str,
+    /// What [`Config::librdkafka`] has.
+    pub default_librdkafka: &'static str,
+    /// How likely it is to matter.
+    pub importance: Importance,
+    /// What it does and what it costs.
+    pub text: &'static str,
+    /// What setting it does.
+    pub state: State,
+    /// Whether the value must not be shown.
+    pub secret: bool,
+    pub(super) access: Option<Access>,
+}
+
+impl Property {
+    const fn new(name: &'static str, kind: Kind, default: &'static str) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            scope: Scope::Global,
+            role: Role::All,
+            kind,
+            default,
+            default_librdkafka: default,
+            importance: Importance::Low,
+            text: "",
+            state: State::Refused { why: "" },
+            secret: false,
+            access: None,
+        }
+    }
+
+    pub(super) const fn bool(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::Bool, default)
+    }
+
+    pub(super) const fn int(name: &'static str, min: i64, max: i64, default: &'static str) -> Self {
+        Self::new(name, Kind::Int(min, max), default)
+    }
+
+    pub(super) const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+    ) -> Self {
+        Self::new(name, Kind::Choice(words), default)
+    }
+
+    pub(super) const fn flags(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+    ) -> Self {
+        Self::new(name, Kind::Flags(words), default)
+    }
+
+    pub(super) const fn float(
+        name: &'static str,
+        min: f64,
+        max: f64,
+        word: Option<&'static str>,
+        default: &'static str,
+    ) -> Self {
+        Self::new(name, Kind::Float(min, max, word), default)
+    }
+
+    pub(super) const fn string(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::Text, default)
+    }
+
+    pub(super) const fn list(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::List, default)
+    }
+
+    pub(super) const fn pointer(name: &'static str) -> Self {
+        Self::new(name, Kind::Pointer, "")
+    }
+
+    pub(super) const fn alias(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    pub(super) const fn topic(mut self) -> Self {
+        self.scope = Scope::Topic;
+        self
+    }
+
+    pub(super) const fn producer(mut self) -> Self {
+        self.role = Role::Producer;
+        self
+    }
+
+    pub(super) const fn consumer(mut self) -> Self {
+        self.role = Role::Consumer;
+        self
+    }
+
+    pub(super) const fn high(mut self) -> Self {
+        self.importance = Importance::High;
+        self
+    }
+
+    pub(super) const fn medium(mut self) -> Self {
+        self.importance = Importance::Medium;
+        self
+    }
+
+    pub(super) const fn librdkafka(mut self, default: &'static str) -> Self {
+        self.default_librdkafka = default;
+        self
+    }
+
+    pub(super) const fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+
+    pub(super) const fn text(mut self, text: &'static str) -> Self {
+        self.text = text;
+        self
+    }
+
+    pub(super) const fn effective(mut self, test: &'static str, access: Access) -> Self {
+        self.state = State::Effective { test };
+        self.access = Some(access);
+        self
+    }
+
+    pub(super) const fn accepted(mut self, why: &'static str) -> Self {
+        self.state = State::Accepted { why };
+        self
+    }
+
+    pub(super) const fn refused(mut self, why: &'static str) -> Self {
+        self.state = State::Refused { why };
+        self
+    }
+
+    /// Whether `name` is its name or an alias.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+
+    /// The values it takes, for people.
+    pub fn range(&self) -> String {
+        match self.kind {
+            Kind::Bool => "true, false".into(),
+            Kind::Int(min, max) => format!("{min} to {max}"),
+            Kind::Float(min, max, None) => format!("{min} to {max}, fractions allowed"),
+            Kind::Float(min, max, Some(word)) => format!("{min} to {max}, fractions allowed, or {word}"),
+            Kind::Choice(words) | Kind::Flags(words) => words.join(", "),
+            Kind::Text => "text".into(),
+            Kind::List => "texts, separated by commas".into(),
+            Kind::Pointer => "a function or object".into(),
+        }
+    }
+
+    /// The value that `text` stands for, or what is wrong with it.
+    pub(super) fn parse<'a>(&self, text: &'a str) -> Result<Value<'a>, String> {
+        match self.kind {
+            Kind::Bool if ["true", "t", "1"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
+                Ok(Value::Bool(true))
+            }
+            Kind::Bool if ["false", "f", "0"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
+                Ok(Value::Bool(false))
+            }
+            Kind::Bool => Err("neither true nor false".into()),
+            Kind::Int(min, max) => {
+                let number: i64 = text.parse().map_err(|_| "not a whole number".to_owned())?;
+                let inside = (min..=max).contains(&number);
+                inside.then_some(Value::Int(number)).ok_or_else(|| format!("outside {min} to {max}"))
+            }
+            Kind::Float(_, _, Some(word)) if text == word => Ok(Value::Text(word)),
+            Kind::Float(min, max, _) => {
+                let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+                let inside = (min..=max).contains(&number);
+                inside.then_some(Value::Float(number)).ok_or_else(|| format!("outside {min} to {max}"))
+            }
+            Kind::Choice(words) => words
+                .iter()
+                .find(|word| word.eq_ignore_ascii_case(text))
+                .map(|word| Value::Text(word))
+                .ok_or_else(|| format!("not one of {}", words.join(", "))),
+            Kind::Flags(words) => {
+                let given = text.split(',').map(str::trim).filter(|flag| !flag.is_empty());
+                match given.into_iter().find(|flag| !words.contains(flag)) {
+                    Some(flag) => Err(format!("`{flag}` is not one of {}", words.join(", "))),
+                    None => Ok(Value::Text(text)),
+                }
+            }
+            Kind::Text | Kind::List => Ok(Value::Text(text)),
+            Kind::Pointer => Err("it has no textual form".into()),
+        }
+    }
+}
+
+impl fmt::Debug for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Property")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A row's way to a field of this kind: `flag!(idempotence)`.
+macro_rules! flag {
+    ($field:ident) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                config.$field = value.bool();
+                Ok(())
+            },
+            get: |config| config.$field.to_string(),
+        }
+    };
+}
+
+/// A row's way to a number.
+macro_rules! number {
+    ($field:ident) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                config.$field = value.int() as _;
+                Ok(())
+            },
+            get: |config| config.$field.to_string(),
+        }
+    };
+}
+
+/// A row's way to a duration in milliseconds.
+macro_rules! millis {
+    ($field:ident) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                config.$field = value.duration();
+                Ok(())
+            },
+            get: |config| config.$field.as_millis().to_string(),
+        }
+    };
+}
+
+/// A row's way to a duration in milliseconds of which 0 stands for "never".
+macro_rules! millis_or_never {
+    ($field:ident) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                let duration = value.duration();
+                config.$field = if duration.is_zero() { crate::config::NEVER } else { duration };
+                Ok(())
+            },
+            get: |config| {
+                let duration = config.$field;
+                if duration >= crate::config::NEVER { "0".into() } else { duration.as_millis().to_string() }
+            },
+        }
+    };
+}
+
+/// A row's way to a text.
+macro_rules! string {
+    ($field:ident) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                value.text().clone_into(&mut config.$field);
+                Ok(())
+            },
+            get: |config| config.$field.clone(),
+        }
+    };
+}
+
+/// A row's way to a text that may be absent: the empty one is none.
+macro_rules! optional_string {
+    ($field:ident) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                config.$field = Some(value.text().to_owned()).filter(|text| !text.is_empty());
+                Ok(())
+            },
+            get: |config| config.$field.clone().unwrap_or_default(),
+        }
+    };
+}
+
+pub(super) use {flag, millis, millis_or_never, number, optional_string, string};

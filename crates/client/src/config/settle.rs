@@ -1,0 +1,136 @@
+//! What the properties mean together: what unset ones follow from, and what contradicts itself.
+
+use std::time::Duration;
+
+use super::{Acks, Config, Defaults};
+use crate::error::Error;
+
+/// What a fetch response takes besides its records.
+const RESPONSE_OVERHEAD_BYTES: usize = 512;
+
+impl Config {
+    /// Lets unset properties follow those that are set, and finds contradictions and what is missing.
+    pub(crate) fn settled(mut self) -> Result<Self, Error> {
+        self.follow();
+        self.check().map_err(Error::Config)?;
+        Ok(self)
+    }
+
+    fn follow(&mut self) {
+        // Asking for what excludes idempotence switches it off unless it is asked for, as in Java's client.
+        if self.idempotence && !self.is_set("enable.idempotence") {
+            let excluded = (self.is_set("acks") && self.acks != Acks::All)
+                || (self.is_set("max.in.flight") && self.in_flight_max > 5)
+                || (self.is_set("retries") && self.retries_max == 0);
+            self.idempotence = !excluded;
+        }
+        if self.idempotence && !self.is_set("max.in.flight") && self.defaults == Defaults::Librdkafka {
+            self.in_flight_max = self.in_flight_max.min(5);
+        }
+        if self.reconnect_backoff_jitter > Duration::ZERO {
+            if !self.is_set("reconnect.backoff.ms") {
+                self.reconnect_backoff = self.reconnect_backoff_jitter;
+            }
+            if !self.is_set("reconnect.backoff.max.ms") {
+                self.reconnect_backoff_max = self.reconnect_backoff;
+            }
+        }
+        if !self.is_set("reconnect.backoff.max.ms") {
+            self.reconnect_backoff_max = self.reconnect_backoff_max.max(self.reconnect_backoff);
+        }
+        if !self.is_set("retry.backoff.max.ms") {
+            self.retry_backoff_max = self.retry_backoff_max.max(self.retry_backoff);
+        }
+        // Java's property is about every request; librdkafka's about what the broker may take for a produce request.
+        if self.defaults == Defaults::Native && !self.is_set("socket.timeout.ms") {
+            self.request_timeout = self.ack_timeout.unwrap_or(self.request_timeout);
+        }
+        if !self.is_set("max.request.size") {
+            self.request_bytes_max =
+                self.request_bytes_max.max(self.batch_bytes_max).max(self.message_bytes_max);
+        } else if !self.is_set("batch.size") {
+            self.batch_bytes_max = self.batch_bytes_max.min(self.request_bytes_max);
+        }
+        if !self.is_set("receive.message.max.bytes") {
+            self.response_bytes_max =
+                self.response_bytes_max.max(self.fetch_bytes_max.saturating_add(RESPONSE_OVERHEAD_BYTES));
+        }
+    }
+
+    /// The contradictions; each text names the properties, their values and what would do.
+    fn check(&self) -> Result<(), String> {
+        if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
+            return Err("bootstrap.servers is empty: name at least one host[:port]".into());
+        }
+        if self.idempotence {
+            if self.acks != Acks::All {
+                return Err(format!(
+                    "enable.idempotence=true needs acks=all, and acks is {}: set one of the two",
+                    self.acks.code()
+                ));
+            }
+            if self.in_flight_max > 5 {
+                return Err(format!(
+                    "enable.idempotence=true allows 1 to 5 requests in flight, and max.in.flight is {}",
+                    self.in_flight_max
+                ));
+            }
+            if self.retries_max == 0 {
+                return Err("enable.idempotence=true needs retries of 1 or more, and retries is 0".into());
+            }
+        }
+        above("session.timeout.ms", self.session_timeout, "heartbeat.interval.ms", self.heartbeat_interval)?;
+        not_below(
+            "max.poll.interval.ms",
+            self.poll_interval_max,
+            "session.timeout.ms",
+            self.session_timeout,
+        )?;
+        not_below(
+            "reconnect.backoff.max.ms",
+            self.reconnect_backoff_max,
+            "reconnect.backoff.ms",
+            self.reconnect_backoff,
+        )?;
+        not_below("retry.backoff.max.ms", self.retry_backoff_max, "retry.backoff.ms", self.retry_backoff)?;
+        if let Some(linger) = self.linger {
+            above("delivery.timeout.ms", self.delivery_timeout, "linger.ms", linger)?;
+        }
+        if self.batch_bytes_max > self.request_bytes_max {
+            return Err(format!(
+                "batch.size ({}) must not be above max.request.size ({})",
+                self.batch_bytes_max, self.request_bytes_max
+            ));
+        }
+        if self.response_bytes_max < self.fetch_bytes_max.saturating_add(RESPONSE_OVERHEAD_BYTES) {
+            return Err(format!(
+                "receive.message.max.bytes ({}) must be at least {RESPONSE_OVERHEAD_BYTES} above fetch.max.bytes ({})",
+                self.response_bytes_max, self.fetch_bytes_max
+            ));
+        }
+        if let (Some((min, _, max)), Some(level)) =
+            (ottla_wire::compress::levels(self.compression), self.compression_level)
+            && !(min..=max).contains(&level)
+        {
+            return Err(format!(
+                "compression.level={level}: {} has levels {min} to {max}, and -1 for its default",
+                self.compression.name()
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn above(name: &str, value: Duration, lower: &str, lower_value: Duration) -> Result<(), String> {
+    if value > lower_value {
+        return Ok(());
+    }
+    Err(format!("{name} ({}) must be above {lower} ({})", value.as_millis(), lower_value.as_millis()))
+}
+
+fn not_below(name: &str, value: Duration, lower: &str, lower_value: Duration) -> Result<(), String> {
+    if value >= lower_value {
+        return Ok(());
+    }
+    Err(format!("{name} ({}) must not be below {lower} ({})", value.as_millis(), lower_value.as_millis()))
+}

@@ -1,0 +1,118 @@
+//! Reaching brokers: addresses, sockets, timeouts, versions.
+
+use crate::config::property::{Property, millis, number, string};
+
+pub(super) const ROWS: &[Property] = &[
+    Property::list("bootstrap.servers", "")
+        .alias(&["metadata.broker.list"])
+        .high()
+        .text("Brokers to ask for the cluster's layout, as `host[:port]`, tried in turn. Port 9092 when none is given.")
+        .effective("bootstrap_servers_are_tried_in_turn", string!(bootstrap_servers)),
+    Property::string("client.id", "ottla")
+        .librdkafka("rdkafka")
+        .text("Name of this client in the broker's logs and quotas.")
+        .effective("requests_carry_what_the_properties_say", string!(client_id)),
+    Property::int("message.max.bytes", 1000, 1_000_000_000, "1000000")
+        .medium()
+        .text("The largest record that is taken. Above `batch.size`, a record travels in a batch of its own; brokers have a limit of their own (`max.message.bytes` of the topic).")
+        .effective("a_record_above_message_max_bytes_is_refused", number!(message_bytes_max)),
+    Property::int("message.copy.max.bytes", 0, 1_000_000_000, "65535")
+        .text("Values handed over as shared bytes are copied into the batch up to this size, and referred to above it.")
+        .effective("payloads_above_message_copy_max_bytes_are_not_copied", number!(copy_bytes_max)),
+    Property::int("receive.message.max.bytes", 1000, 2_147_483_647, "268435456")
+        .librdkafka("100000000")
+        .medium()
+        .text("A response that claims more closes the connection. Unset, it grows with `fetch.max.bytes`.")
+        .effective("a_response_above_receive_message_max_bytes_closes_the_connection", number!(response_bytes_max)),
+    Property::int("max.in.flight.requests.per.connection", 1, 1_000_000, "5")
+        .alias(&["max.in.flight"])
+        .librdkafka("1000000")
+        .text("Produce requests to one broker that may wait for their answers. With idempotence at most 5, to which an unset one is lowered. More hide the network's latency and, without idempotence, let retries change the order.")
+        .effective("requests_in_flight_stay_within_max_in_flight", number!(in_flight_max)),
+    Property::int("socket.timeout.ms", 10, 300_000, "30000")
+        .librdkafka("60000")
+        .text("From sending a request to its answer; a connection that is late is closed. Unset, it follows `request.timeout.ms`, as in Java's client; behind the C interface the two are apart.")
+        .effective("an_unanswered_request_ends_after_socket_timeout", millis!(request_timeout)),
+    Property::int("socket.blocking.max.ms", 1, 60_000, "1000")
+        .text("How long librdkafka's network threads once slept.")
+        .accepted("nothing here blocks on a socket; librdkafka ignores it, too"),
+    Property::int("socket.send.buffer.bytes", 0, 100_000_000, "0")
+        .alias(&["send.buffer.bytes"])
+        .text("Send buffer of the sockets; 0 leaves it to the system, which is nearly always better.")
+        .effective("socket_buffers_have_the_size_that_was_asked_for", number!(send_buffer_bytes)),
+    Property::int("socket.receive.buffer.bytes", 0, 100_000_000, "0")
+        .alias(&["receive.buffer.bytes"])
+        .text("Receive buffer of the sockets; 0 leaves it to the system, which is nearly always better.")
+        .effective("socket_buffers_have_the_size_that_was_asked_for", number!(receive_buffer_bytes)),
+    Property::bool("socket.keepalive.enable", "false")
+        .text("TCP keep-alives on the connections.")
+        .refused("this version sets no keep-alives"),
+    Property::bool("socket.nagle.disable", "true")
+        .text("Sends small writes at once (`TCP_NODELAY`). With Nagle's algorithm a request may wait 40 ms for an acknowledgement that the peer delays.")
+        .refused("this version always disables Nagle's algorithm"),
+    Property::int("socket.max.fails", 0, 1_000_000, "1")
+        .text("After how many timed-out requests librdkafka closes a connection.")
+        .accepted("one request that times out closes the connection, which is librdkafka's default: answers come in order, so what follows a lost one is late, too"),
+    Property::int("broker.address.ttl", 0, 86_400_000, "1000")
+        .text("How long resolved addresses are kept.")
+        .accepted("names are resolved anew for each attempt to connect, and never kept"),
+    Property::choice("broker.address.family", &["any", "v4", "v6"], "any")
+        .text("Which of a broker's addresses are used.")
+        .refused("this version tries every address that a name has"),
+    Property::choice(
+        "client.dns.lookup",
+        &["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"],
+        "use_all_dns_ips",
+    )
+    .text("Whether all addresses of a name are tried, or the bootstrap names are first replaced by their canonical ones.")
+    .refused("this version tries every address that a name has and looks up no canonical names"),
+    Property::int("socket.connection.setup.timeout.ms", 1000, 2_147_483_647, "10000")
+        .librdkafka("30000")
+        .medium()
+        .text("For connecting and greeting, TLS and authentication included.")
+        .effective("a_connection_that_is_not_set_up_in_time_is_given_up", millis!(connect_timeout)),
+    Property::int("connections.max.idle.ms", 0, 2_147_483_647, "0")
+        .medium()
+        .text("Closes connections that carried nothing for so long; 0 leaves that to the broker.")
+        .refused("this version leaves closing idle connections to the broker"),
+    Property::int("reconnect.backoff.ms", 0, 3_600_000, "50")
+        .librdkafka("100")
+        .medium()
+        .text("Before connecting again; doubles with each failure, and varies so that clients do not come back together.")
+        .effective("reconnecting_backs_off_between_its_bounds", millis!(reconnect_backoff)),
+    Property::int("reconnect.backoff.max.ms", 0, 3_600_000, "1000")
+        .librdkafka("10000")
+        .medium()
+        .text("Where the reconnect backoff stops doubling.")
+        .effective("reconnecting_backs_off_between_its_bounds", millis!(reconnect_backoff_max)),
+    Property::int("reconnect.backoff.jitter.ms", 0, 3_600_000, "0")
+        .text("The older form of the reconnect backoff: one pause that does not grow. Set above 0, it stands for `reconnect.backoff.ms` and `reconnect.backoff.max.ms` unless they are set.")
+        .effective("the_older_reconnect_backoff_does_not_grow", millis!(reconnect_backoff_jitter)),
+    Property::bool("api.version.request", "true")
+        .high()
+        .text("Asks each broker which requests it knows.")
+        .refused("this version always asks: every broker since 0.10 answers"),
+    Property::int("api.version.request.timeout.ms", 1, 300_000, "10000")
+        .text("How long a broker may take to say which requests it knows.")
+        .refused("here that is part of socket.connection.setup.timeout.ms"),
+    Property::int("api.version.fallback.ms", 0, 604_800_000, "0")
+        .medium()
+        .text("How long a broker that did not say what it knows is taken for `broker.version.fallback`.")
+        .refused("this version needs brokers that say which requests they know"),
+    Property::string("broker.version.fallback", "0.10.0")
+        .medium()
+        .text("The version that a broker is taken for when it does not say which requests it knows.")
+        .refused("this version needs brokers that say which requests they know"),
+    Property::int("retry.backoff.ms", 1, 300_000, "100")
+        .medium()
+        .text("Before the first retry of a request; doubles with each one after it.")
+        .effective("retries_back_off_between_their_bounds", millis!(retry_backoff)),
+    Property::int("retry.backoff.max.ms", 1, 300_000, "1000")
+        .medium()
+        .text("Where the retry backoff stops doubling.")
+        .effective("retries_back_off_between_their_bounds", millis!(retry_backoff_max)),
+    Property::string("client.rack", "")
+        .consumer()
+        .text("Where this client is, so that it may fetch from a replica nearby.")
+        .refused("this version fetches from leaders only"),
+];

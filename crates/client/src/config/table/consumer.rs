@@ -1,0 +1,101 @@
+//! Fetching records.
+
+use crate::config::Isolation;
+use crate::config::property::{Access, Property, flag, millis, number};
+
+pub(super) const ROWS: &[Property] = &[
+    Property::int("fetch.min.bytes", 0, 2_147_483_647, "1")
+        .consumer()
+        .text("The broker answers when it has so much, or after `fetch.wait.max.ms`.")
+        .effective("requests_carry_what_the_properties_say", number!(fetch_bytes_min)),
+    Property::int("fetch.wait.max.ms", 0, 300_000, "500")
+        .alias(&["fetch.max.wait.ms"])
+        .consumer()
+        .text("How long the broker may wait for `fetch.min.bytes`.")
+        .effective("requests_carry_what_the_properties_say", millis!(fetch_wait_max)),
+    Property::int("fetch.max.bytes", 0, 2_147_483_135, "52428800")
+        .consumer()
+        .medium()
+        .text("The most bytes of one fetch response; a larger first batch still comes whole.")
+        .effective("requests_carry_what_the_properties_say", number!(fetch_bytes_max)),
+    Property::int("max.partition.fetch.bytes", 1, 1_000_000_000, "1048576")
+        .alias(&["fetch.message.max.bytes"])
+        .consumer()
+        .medium()
+        .text("The most bytes of one partition in one response; a larger batch still comes whole.")
+        .effective("requests_carry_what_the_properties_say", number!(partition_fetch_bytes_max)),
+    Property::int("queued.max.messages.kbytes", 1, 2_097_151, "65536")
+        .consumer()
+        .medium()
+        .text("The most KiB that are fetched ahead and not yet polled.")
+        .effective(
+            "what_is_fetched_ahead_stays_within_its_limit",
+            Access {
+                set: |config, value| {
+                    config.queued_bytes_max = (value.int() as usize) << 10;
+                    Ok(())
+                },
+                get: |config| (config.queued_bytes_max >> 10).to_string(),
+            },
+        ),
+    Property::int("queued.min.messages", 1, 10_000_000, "100000")
+        .consumer()
+        .medium()
+        .text("How many records are fetched ahead.")
+        .refused("this version bounds what it fetches ahead by bytes alone: queued.max.messages.kbytes"),
+    Property::int("fetch.queue.backoff.ms", 0, 300_000, "1000")
+        .consumer()
+        .medium()
+        .text("How long librdkafka pauses fetching when its local queue is full.")
+        .accepted("there is no such pause: fetching goes on as soon as there is room"),
+    Property::int("fetch.error.backoff.ms", 0, 300_000, "500")
+        .consumer()
+        .medium()
+        .text("How long to wait after a fetch that failed.")
+        .refused("this version waits as after every other failed request: retry.backoff.ms"),
+    Property::choice("isolation.level", &["read_uncommitted", "read_committed"], "read_committed")
+        .consumer()
+        .high()
+        .text("Whether records of open and aborted transactions are left out.")
+        .effective(
+            "requests_carry_what_the_properties_say",
+            Access {
+                set: |config, value| {
+                    config.isolation = match value.text() {
+                        "read_uncommitted" => Isolation::ReadUncommitted,
+                        _ => Isolation::ReadCommitted,
+                    };
+                    Ok(())
+                },
+                get: |config| match config.isolation {
+                    Isolation::ReadCommitted => "read_committed".into(),
+                    Isolation::ReadUncommitted => "read_uncommitted".into(),
+                },
+            },
+        ),
+    Property::bool("check.crcs", "true")
+        .librdkafka("false")
+        .consumer()
+        .medium()
+        .text("Verifies the checksum of every fetched batch. Costs well below a nanosecond per byte.")
+        .effective("a_damaged_batch_is_found_unless_check_crcs_is_off", flag!(check_crcs)),
+    Property::int("decompressed.max.bytes", 1024, 2_147_483_647, "67108864")
+        .consumer()
+        .text("The most bytes one batch may inflate to: the cap against decompression bombs. Ours.")
+        .effective("a_batch_that_inflates_beyond_the_cap_is_refused", number!(decompressed_bytes_max)),
+    Property::bool("enable.partition.eof", "false")
+        .consumer()
+        .text("Whether reaching a partition's end is an event of the C interface.")
+        .refused(
+            "here `Event`s say so where they are asked for; the C interface will turn them into messages",
+        ),
+    Property::int("max.poll.records", 1, 2_147_483_647, "500")
+        .consumer()
+        .text("How many records one poll of Java's client returns.")
+        .accepted("a poll gives a view of a fetched batch and copies nothing, so there is nothing to limit"),
+    Property::string("share.acknowledgement.mode", "implicit")
+        .consumer()
+        .medium()
+        .text("How records of a share group are acknowledged.")
+        .refused("this version has no share groups"),
+];

@@ -1,0 +1,73 @@
+//! Consumer groups and their offsets.
+
+use crate::config::property::{Property, flag, millis, millis_or_never, optional_string};
+
+pub(super) const ROWS: &[Property] = &[
+    Property::string("group.id", "")
+        .consumer()
+        .high()
+        .text("The consumer group. Needed for subscribing and committing.")
+        .effective("requests_carry_what_the_properties_say", optional_string!(group_id)),
+    Property::string("group.instance.id", "")
+        .consumer()
+        .medium()
+        .text("The name of a static member: it keeps its partitions across a restart.")
+        .refused("this version has no static members"),
+    Property::list("partition.assignment.strategy", "range")
+        .librdkafka("range,roundrobin")
+        .consumer()
+        .medium()
+        .text("How a group's partitions are shared out, by preference.")
+        .refused("this version shares out by range"),
+    Property::int("session.timeout.ms", 1, 3_600_000, "45000")
+        .consumer()
+        .high()
+        .text("A member that is not heard of for so long is out of its group.")
+        .effective("requests_carry_what_the_properties_say", millis!(session_timeout)),
+    Property::int("heartbeat.interval.ms", 1, 3_600_000, "3000")
+        .consumer()
+        .text("How often a member tells that it lives. At most a third of the session's timeout is usual.")
+        .effective("members_are_heard_of_at_the_heartbeat_interval", millis!(heartbeat_interval)),
+    Property::choice("group.protocol.type", &["consumer"], "consumer")
+        .consumer()
+        .text("The kind of group.")
+        .refused("groups of consumers are the only kind there is"),
+    Property::choice("group.protocol", &["classic", "consumer"], "classic")
+        .consumer()
+        .high()
+        .text("Whether members share out the partitions themselves, or the coordinator does (KIP-848).")
+        .refused("this version speaks the classic protocol only"),
+    Property::string("group.remote.assignor", "")
+        .consumer()
+        .medium()
+        .text("The coordinator's assignor to use (KIP-848).")
+        .refused("this version speaks the classic protocol only"),
+    Property::int("coordinator.query.interval.ms", 1, 3_600_000, "600000")
+        .consumer()
+        .text("How often librdkafka asks who coordinates the group while all is well.")
+        .accepted("the coordinator is asked for when it is needed, and again whenever a broker says that it is another"),
+    Property::int("max.poll.interval.ms", 1, 86_400_000, "300000")
+        .consumer()
+        .high()
+        .text("How long a rebalance waits for this member.")
+        .effective("requests_carry_what_the_properties_say", millis!(poll_interval_max)),
+    Property::bool("enable.auto.commit", "true")
+        .consumer()
+        .high()
+        .text("Commits what has been processed, in the background.")
+        .effective("offsets_are_committed_at_the_interval_or_not_at_all", flag!(auto_commit)),
+    Property::int("auto.commit.interval.ms", 0, 86_400_000, "5000")
+        .consumer()
+        .medium()
+        .text("How often processed offsets are committed in the background; 0 leaves it to rebalances and closing.")
+        .effective("offsets_are_committed_at_the_interval_or_not_at_all", millis_or_never!(auto_commit_interval)),
+    Property::bool("enable.auto.offset.store", "true")
+        .consumer()
+        .high()
+        .text("Whether a record counts as processed once the application asks for what follows it.")
+        .refused("this version has no explicit store of offsets: switch enable.auto.commit off and commit"),
+    Property::choice("offset.store.method", &["none", "file", "broker"], "broker")
+        .consumer()
+        .text("Where offsets are kept.")
+        .refused("this version keeps offsets with the broker"),
+];

@@ -1,0 +1,73 @@
+//! Logs, statistics, and the library as such.
+
+use crate::config::property::{Access, Property};
+
+const CONTEXTS: &[&str] = &[
+    "generic",
+    "broker",
+    "topic",
+    "metadata",
+    "feature",
+    "queue",
+    "msg",
+    "protocol",
+    "cgrp",
+    "security",
+    "fetch",
+    "interceptor",
+    "plugin",
+    "consumer",
+    "admin",
+    "eos",
+    "mock",
+    "assignor",
+    "conf",
+    "telemetry",
+    "all",
+];
+
+/// What this build can do, in librdkafka's words.
+const FEATURES: &[&str] = &["gzip", "snappy", "lz4", "zstd"];
+
+const FEATURES_ACCESS: Access = Access { set: |_, _| Ok(()), get: |_| FEATURES.join(",") };
+
+pub(super) const ROWS: &[Property] = &[
+    Property::flags("builtin.features", FEATURES, "gzip,snappy,lz4,zstd")
+        .text("What this build can do. Setting it asks for features: one that is missing is an error.")
+        .effective("missing_features_are_an_error", FEATURES_ACCESS),
+    Property::flags("debug", CONTEXTS, "")
+        .medium()
+        .text("What is logged in detail.")
+        .refused("this version logs through `tracing` alone: choose by its targets"),
+    Property::int("log_level", 0, 7, "6")
+        .text("The least serious of the log lines to give, as in syslog.")
+        .refused("this version logs through `tracing` alone: choose by its levels"),
+    Property::bool("log.queue", "false")
+        .text("Whether log lines wait in a queue for the application.")
+        .refused("this version logs through `tracing` alone"),
+    Property::bool("log.thread.name", "true")
+        .text("Whether log lines name the thread.")
+        .accepted("`tracing` and its subscribers know the thread: the subscriber decides"),
+    Property::bool("log.connection.close", "true")
+        .text("Whether broken connections are logged.")
+        .refused("this version logs them for debugging only"),
+    Property::int("statistics.interval.ms", 0, 86_400_000, "0")
+        .high()
+        .text("How often statistics are given; 0 is never.")
+        .refused("this version gives no statistics"),
+    Property::int("enabled_events", 0, 2_147_483_647, "0")
+        .text("Which events the C interface's queues carry.")
+        .refused("the C interface is not part of this version"),
+    Property::bool("enable.random.seed", "true")
+        .text("Whether librdkafka seeds the C library's random numbers.")
+        .accepted("the C library's random numbers are not used: the system seeds ours"),
+    Property::int("internal.termination.signal", 0, 128, "0")
+        .text("The signal by which librdkafka wakes its threads when it ends.")
+        .accepted("threads are woken through their queues, without signals"),
+    Property::list("plugin.library.paths", "")
+        .text("Libraries to load that intercept calls.")
+        .refused("this client loads no libraries"),
+    Property::bool("enable.metrics.push", "true")
+        .text("Whether metrics are pushed to the broker that asks for them (KIP-714).")
+        .accepted("this client pushes no metrics; a later version will, and then it switches that"),
+];

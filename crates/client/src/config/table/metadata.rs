@@ -1,0 +1,60 @@
+//! What is known of the cluster, and for how long.
+
+use crate::config::NEVER;
+use crate::config::property::{Access, Property, flag, millis};
+
+pub(super) const ROWS: &[Property] = &[
+    Property::int("metadata.max.age.ms", 1, 86_400_000, "300000")
+        .librdkafka("900000")
+        .text("After this time what is known of a topic is asked for again.")
+        .effective("metadata_is_asked_for_again_when_it_is_old", millis!(metadata_max_age)),
+    Property::int("topic.metadata.refresh.interval.ms", -1, 3_600_000, "300000")
+        .text("How often the cluster's layout is asked for while all is well; -1 leaves it to `metadata.max.age.ms`.")
+        .effective(
+            "metadata_is_asked_for_again_when_it_is_old",
+            Access {
+                set: |config, value| {
+                    config.metadata_refresh = if value.int() > 0 { value.duration() } else { NEVER };
+                    Ok(())
+                },
+                get: |config| {
+                    let interval = config.metadata_refresh;
+                    if interval == NEVER { "-1".into() } else { interval.as_millis().to_string() }
+                },
+            },
+        ),
+    Property::int("topic.metadata.refresh.fast.interval.ms", 1, 60_000, "100")
+        .text("How soon metadata is asked for again while a wanted topic has no leader. Unset, it is `retry.backoff.ms`.")
+        .effective(
+            "a_topic_without_a_leader_is_asked_for_at_the_fast_interval",
+            Access {
+                set: |config, value| {
+                    config.metadata_backoff = Some(value.duration());
+                    Ok(())
+                },
+                get: |config| config.metadata_backoff.unwrap_or(config.retry_backoff).as_millis().to_string(),
+            },
+        ),
+    Property::int("topic.metadata.refresh.fast.cnt", 0, 1000, "10")
+        .text("How often librdkafka once repeated the fast refresh.")
+        .accepted("the fast refresh goes on until there is a leader; librdkafka ignores it, too"),
+    Property::bool("topic.metadata.refresh.sparse", "true")
+        .text("Asks only for the topics in use.")
+        .accepted("only the topics in use are ever asked for"),
+    Property::int("topic.metadata.propagation.max.ms", 0, 3_600_000, "30000")
+        .text("How long a topic that brokers do not know may still be on its way to them; records for it fail after that.")
+        .effective("a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good", millis!(metadata_propagation)),
+    Property::list("topic.blacklist", "")
+        .text("Regular expressions of topics to take for absent.")
+        .refused("this version has no subscriptions by pattern, so there is nothing to leave out"),
+    Property::choice("metadata.recovery.strategy", &["none", "rebootstrap"], "rebootstrap")
+        .text("Whether the bootstrap servers are asked again when no known broker answers.")
+        .refused("this version always goes back to the bootstrap servers"),
+    Property::int("metadata.recovery.rebootstrap.trigger.ms", 0, 2_147_483_647, "300000")
+        .text("After how long without metadata the bootstrap servers are asked again.")
+        .refused("this version asks the bootstrap servers as soon as no known broker answers"),
+    Property::bool("allow.auto.create.topics", "true")
+        .librdkafka("false")
+        .text("Whether a consumer that asks for an unknown topic may create it, if the broker agrees.")
+        .effective("requests_carry_what_the_properties_say", flag!(auto_create_topics)),
+];

@@ -1,0 +1,165 @@
+//! Batching, queueing and retrying records.
+
+use crate::config::property::{Access, Property, Value, flag, number};
+use crate::config::{Config, Defaults};
+
+const CODECS: &[&str] = &["none", "gzip", "snappy", "lz4", "zstd"];
+
+pub(super) const ROWS: &[Property] = &[
+    Property::bool("enable.idempotence", "true")
+        .librdkafka("false")
+        .producer()
+        .high()
+        .text("No duplicates and no reordering by retries. Needs `acks=all`, retries, and at most 5 requests in flight; unset, it gives way to settings that exclude it.")
+        .effective("requests_carry_what_the_properties_say", flag!(idempotence)),
+    Property::bool("enable.gapless.guarantee", "false")
+        .producer()
+        .text("With idempotence, a record that fails for good ends the producer, so that none after it is written.")
+        .refused("this version goes on after a record that failed"),
+    Property::string("transactional.id", "")
+        .producer()
+        .high()
+        .text("The name under which a producer's transactions survive its restart.")
+        .refused("this version has no transactions"),
+    Property::int("transaction.timeout.ms", 1000, 2_147_483_647, "60000")
+        .producer()
+        .medium()
+        .text("After how long the coordinator aborts a transaction.")
+        .refused("this version has no transactions"),
+    Property::float("linger.ms", 0.0, 900_000.0, Some("adaptive"), "adaptive")
+        .alias(&["queue.buffering.max.ms"])
+        .librdkafka("5")
+        .producer()
+        .high()
+        .text("How long a batch waits to fill. Unset, batching adapts: nothing waits while nothing is in flight to the leader, and batches grow while something is. Behind the C interface an unset one reads 5 and adapts all the same.")
+        .effective(
+            "a_set_linger_makes_batches_wait",
+            Access {
+                set: |config, value| {
+                    config.linger = match value {
+                        Value::Float(_) => Some(value.duration()),
+                        Value::Text(_) | Value::Int(_) | Value::Bool(_) => None,
+                    };
+                    Ok(())
+                },
+                get: |config| match (config.linger, config.defaults) {
+                    (Some(linger), _) => (linger.as_secs_f64() * 1000.0).to_string(),
+                    (None, Defaults::Native) => "adaptive".into(),
+                    (None, Defaults::Librdkafka) => "5".into(),
+                },
+            },
+        ),
+    Property::int("batch.size", 1, 2_147_483_647, "1000000")
+        .producer()
+        .medium()
+        .text("The most bytes a batch grows to before compression. Larger batches cost memory per partition.")
+        .effective("batches_end_at_batch_size", number!(batch_bytes_max)),
+    Property::int("batch.num.messages", 1, 1_000_000, "1000000")
+        .librdkafka("10000")
+        .producer()
+        .medium()
+        .text("The most records in a batch.")
+        .effective("a_batch_takes_no_more_records_than_batch_num_messages", number!(batch_records_max)),
+    Property::int("max.request.size", 1000, 1_000_000_000, "1000000")
+        .producer()
+        .medium()
+        .text("The most bytes of records in one request. Unset, it grows with `batch.size` and `message.max.bytes`. Java's.")
+        .effective("requests_end_at_max_request_size", number!(request_bytes_max)),
+    Property::int("buffer.memory", 1024, 2_199_023_254_528, "33554432")
+        .librdkafka("1073741824")
+        .producer()
+        .high()
+        .text("The most bytes that unacknowledged records may take; `try_send` refuses beyond, the others wait. Java's.")
+        .effective("the_queue_refuses_what_exceeds_buffer_memory", number!(buffer_bytes_max)),
+    Property::int("queue.buffering.max.kbytes", 1, 2_147_483_647, "32768")
+        .librdkafka("1048576")
+        .producer()
+        .high()
+        .text("`buffer.memory` in KiB.")
+        .effective(
+            "the_queue_refuses_what_exceeds_buffer_memory",
+            Access {
+                set: |config, value| {
+                    config.buffer_bytes_max = (value.int() as usize) << 10;
+                    Ok(())
+                },
+                get: |config| (config.buffer_bytes_max >> 10).to_string(),
+            },
+        ),
+    Property::int("queue.buffering.max.messages", 0, 2_147_483_647, "0")
+        .librdkafka("100000")
+        .producer()
+        .high()
+        .text("The most records that wait for their acknowledgement; 0 is no limit but that of the bytes.")
+        .effective("the_queue_refuses_what_exceeds_its_message_count", number!(buffer_records_max)),
+    Property::int("queue.buffering.backpressure.threshold", 1, 1_000_000, "1")
+        .producer()
+        .text("While so many requests wait to be written to a broker, records gather in their batches instead of becoming further requests.")
+        .effective("a_new_request_waits_while_enough_are_outstanding", number!(backpressure_requests)),
+    Property::int("retries", 0, 2_147_483_647, "2147483647")
+        .alias(&["message.send.max.retries"])
+        .producer()
+        .high()
+        .text("How often a batch is sent again before it fails with its last error; its timeout ends it in any case. Without idempotence, retries with more than one request in flight may change the order.")
+        .effective("retries_end_after_message_send_max_retries", number!(retries_max)),
+    Property::choice("compression.codec", CODECS, "none")
+        .alias(&["compression.type"])
+        .producer()
+        .medium()
+        .text("How batches are compressed: lz4 and zstd cost little, gzip much.")
+        .effective(
+            "requests_carry_what_the_properties_say",
+            Access {
+                set: |config, value| {
+                    config.compression = value.text().parse()?;
+                    Ok(())
+                },
+                get: |config| config.compression.name().to_owned(),
+            },
+        ),
+    Property::float("sticky.partitioning.linger.ms", 0.0, 900_000.0, Some("batch"), "batch")
+        .librdkafka("10")
+        .producer()
+        .text("How long records without a key stay with one partition; 0 gives each its own. Unset, they stay as long as a batch takes them.")
+        .effective(
+            "the_sticky_partition_stays_for_its_linger",
+            Access {
+                set: |config, value| {
+                    config.sticky_linger = match value {
+                        Value::Float(_) => Some(value.duration()),
+                        Value::Text(_) | Value::Int(_) | Value::Bool(_) => None,
+                    };
+                    Ok(())
+                },
+                get: |config| match config.sticky_linger {
+                    Some(linger) => (linger.as_secs_f64() * 1000.0).to_string(),
+                    None => "batch".into(),
+                },
+            },
+        ),
+    Property::bool("delivery.report.only.error", "false")
+        .producer()
+        .text("Reports only failures on the queue of delivery reports.")
+        .effective("only_errors_are_reported_when_asked", flag!(delivery_report_only_error)),
+];
+
+/// The codecs' row in topics' configurations: [`TopicConfig`](crate::TopicConfig) handles `inherit`.
+pub(super) const TOPIC_COMPRESSION: Property =
+    Property::choice("compression.codec", &["none", "gzip", "snappy", "lz4", "zstd", "inherit"], "inherit")
+        .alias(&["compression.type"])
+        .topic()
+        .producer()
+        .high()
+        .text("How this topic's batches are compressed; `inherit` is the client's codec.")
+        .effective(
+            "topic_settings_lie_over_those_of_the_client",
+            Access {
+                set: |config: &mut Config, value: &Value<'_>| {
+                    if value.text() != "inherit" {
+                        config.compression = value.text().parse()?;
+                    }
+                    Ok(())
+                },
+                get: |config| config.compression.name().to_owned(),
+            },
+        );

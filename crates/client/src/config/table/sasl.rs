@@ -1,0 +1,117 @@
+//! Authentication.
+
+use crate::config::property::Property;
+
+const SASL: &str = "this version connects without authentication";
+const GSSAPI: &str = "this version has no Kerberos";
+const ASSERTION: &str = "this version gets tokens by client credentials or from a function only";
+/// What librdkafka runs by default.
+const KINIT: &str = r#"kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}"#;
+
+pub(super) const ROWS: &[Property] = &[
+    Property::string("sasl.mechanism", "GSSAPI")
+        .alias(&["sasl.mechanisms"])
+        .high()
+        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
+        .refused(SASL),
+    Property::string("sasl.username", "").high().text("The name for PLAIN and SCRAM.").refused(SASL),
+    Property::string("sasl.password", "")
+        .high()
+        .secret()
+        .text("The password for PLAIN and SCRAM.")
+        .refused(SASL),
+    Property::string("sasl.kerberos.service.name", "kafka")
+        .text("The brokers' Kerberos name.")
+        .refused(GSSAPI),
+    Property::string("sasl.kerberos.principal", "kafkaclient")
+        .text("This client's Kerberos name.")
+        .refused(GSSAPI),
+    Property::string("sasl.kerberos.kinit.cmd", KINIT)
+        .text("The command that gets a Kerberos ticket.")
+        .refused(GSSAPI),
+    Property::string("sasl.kerberos.keytab", "").text("File of Kerberos keys.").refused(GSSAPI),
+    Property::int("sasl.kerberos.min.time.before.relogin", 0, 86_400_000, "60000")
+        .text("How often the ticket is renewed at most.")
+        .refused(GSSAPI),
+    Property::string("sasl.oauthbearer.config", "")
+        .secret()
+        .text("Parameters for the application's token function.")
+        .refused(SASL),
+    Property::bool("enable.sasl.oauthbearer.unsecure.jwt", "false")
+        .text("Whether an unsigned token is made up, for tests.")
+        .refused(SASL),
+    Property::choice("sasl.oauthbearer.method", &["default", "oidc"], "default")
+        .text("Whether tokens come from a function or from a token endpoint.")
+        .refused(SASL),
+    Property::string("sasl.oauthbearer.client.id", "")
+        .alias(&["sasl.oauthbearer.client.credentials.client.id"])
+        .text("This client's name at the token endpoint.")
+        .refused(SASL),
+    Property::string("sasl.oauthbearer.client.secret", "")
+        .alias(&["sasl.oauthbearer.client.credentials.client.secret"])
+        .secret()
+        .text("This client's secret at the token endpoint.")
+        .refused(SASL),
+    Property::string("sasl.oauthbearer.scope", "").text("What the token shall allow.").refused(SASL),
+    Property::string("sasl.oauthbearer.extensions", "")
+        .text("Extensions sent with the token, as `name=value` separated by commas.")
+        .refused(SASL),
+    Property::string("sasl.oauthbearer.token.endpoint.url", "")
+        .text("Where tokens are fetched: https only.")
+        .refused(SASL),
+    Property::string("sasl.oauthbearer.sub.claim.name", "sub")
+        .text("The claim that names the principal.")
+        .refused(SASL),
+    Property::choice(
+        "sasl.oauthbearer.grant.type",
+        &["client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
+        "client_credentials",
+    )
+    .text("How the token endpoint is asked.")
+    .refused(ASSERTION),
+    Property::choice("sasl.oauthbearer.assertion.algorithm", &["RS256", "ES256"], "RS256")
+        .text("How assertions are signed.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.private.key.file", "")
+        .text("File of the key that signs assertions.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.private.key.passphrase", "")
+        .secret()
+        .text("Password of that key.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.private.key.pem", "")
+        .secret()
+        .text("The key that signs assertions itself (PEM).")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.file", "")
+        .text("File of a finished assertion.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.claim.aud", "")
+        .text("Whom assertions are for.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.claim.iss", "")
+        .text("Who issues assertions.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.claim.sub", "")
+        .text("Whom assertions are about.")
+        .refused(ASSERTION),
+    Property::string("sasl.oauthbearer.assertion.jwt.template.file", "")
+        .text("File of further claims.")
+        .refused(ASSERTION),
+    Property::int("sasl.oauthbearer.assertion.claim.exp.seconds", 1, 2_147_483_647, "300")
+        .text("How long assertions are valid.")
+        .refused(ASSERTION),
+    Property::bool("sasl.oauthbearer.assertion.claim.jti.include", "false")
+        .text("Whether assertions carry an id.")
+        .refused(ASSERTION),
+    Property::int("sasl.oauthbearer.assertion.claim.nbf.seconds", 0, 2_147_483_647, "60")
+        .text("How long before their making assertions are valid.")
+        .refused(ASSERTION),
+    Property::choice(
+        "sasl.oauthbearer.metadata.authentication.type",
+        &["none", "azure_imds", "aws_iam"],
+        "none",
+    )
+    .text("Whether the cloud's own service gives the token.")
+    .refused("this version gets tokens from no cloud's own service"),
+];

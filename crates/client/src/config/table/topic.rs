@@ -1,0 +1,194 @@
+//! What may differ from topic to topic.
+
+use super::producer::TOPIC_COMPRESSION;
+use crate::config::property::{Access, Property, millis_or_never};
+use crate::config::{Acks, Defaults, OffsetReset};
+use crate::produce::partitioner::Partitioner;
+
+const SIMPLE: &str = "it belongs to the simple consumer of old, which this version does not have";
+
+pub(super) const ROWS: &[Property] = &[
+    Property::choice("acks", &["all", "-1", "0", "1", "2"], "all")
+        .alias(&["request.required.acks"])
+        .librdkafka("-1")
+        .topic()
+        .producer()
+        .high()
+        .text("What must have happened before a record counts as delivered: 0 nothing, 1 the leader has it, all in-sync replicas have it. Asking for less than all switches idempotence off unless it is asked for.")
+        .effective(
+            "requests_carry_what_the_properties_say",
+            Access {
+                set: |config, value| {
+                    config.acks = match value.text() {
+                        "0" => Acks::None,
+                        "1" => Acks::Leader,
+                        "2" => {
+                            return Err("brokers since 0.9 answer INVALID_REQUIRED_ACKS to it; use all with \
+                                        the topic's min.insync.replicas=2"
+                                .into());
+                        }
+                        _ => Acks::All,
+                    };
+                    Ok(())
+                },
+                get: |config| match (config.acks, config.defaults) {
+                    (Acks::All, Defaults::Native) => "all".into(),
+                    (acks, _) => acks.code().to_string(),
+                },
+            },
+        ),
+    Property::int("request.timeout.ms", 1, 900_000, "30000")
+        .topic()
+        .producer()
+        .medium()
+        .text("How long the broker may wait for replicas. In the native interface it is also the default of `socket.timeout.ms`, as in Java's client.")
+        .effective(
+            "requests_carry_what_the_properties_say",
+            Access {
+                set: |config, value| {
+                    config.ack_timeout = Some(value.duration());
+                    Ok(())
+                },
+                get: |config| config.ack_timeout.unwrap_or(config.request_timeout).as_millis().to_string(),
+            },
+        ),
+    Property::int("delivery.timeout.ms", 0, 2_147_483_647, "120000")
+        .alias(&["message.timeout.ms"])
+        .librdkafka("300000")
+        .topic()
+        .producer()
+        .high()
+        .text("From handing a record over to its acknowledgement, retries included; 0 is forever.")
+        .effective("records_expire_no_earlier_than_their_timeout_and_not_much_later", millis_or_never!(delivery_timeout)),
+    Property::choice("queuing.strategy", &["fifo", "lifo"], "fifo")
+        .topic()
+        .producer()
+        .text("Whether the oldest or the newest record is sent first.")
+        .refused("records are sent in the order in which they were handed over"),
+    Property::bool("produce.offset.report", "false")
+        .topic()
+        .producer()
+        .text("Whether delivery reports carry offsets.")
+        .accepted("every delivery carries its offset; librdkafka ignores it, too"),
+    Property::choice(
+        "partitioner",
+        &["random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random", "murmur2_sticky"],
+        "murmur2_random",
+    )
+    .librdkafka("consistent_random")
+    .topic()
+    .producer()
+    .high()
+    .text("How partitions are chosen for records that name none: at random, or by a hash of the key (consistent is CRC32, murmur2 Java's, fnv1a Sarama's). Those that end in random keep records without a key together for a while; murmur2_random, also called murmur2_sticky, is what Java's client does.")
+    .effective(
+        "partitioners_agree_with_librdkafka_and_java",
+        Access {
+            set: |config, value| {
+                config.partitioner = match value.text() {
+                    "random" => Partitioner::Random,
+                    "consistent" => Partitioner::Consistent,
+                    "consistent_random" => Partitioner::ConsistentRandom,
+                    "murmur2" => Partitioner::Murmur2,
+                    "fnv1a" => Partitioner::Fnv1a,
+                    "fnv1a_random" => Partitioner::Fnv1aRandom,
+                    _ => Partitioner::Murmur2Random,
+                };
+                Ok(())
+            },
+            get: |config| {
+                let word = match config.partitioner {
+                    Partitioner::Random => "random",
+                    Partitioner::Consistent => "consistent",
+                    Partitioner::ConsistentRandom => "consistent_random",
+                    Partitioner::Murmur2 => "murmur2",
+                    Partitioner::Murmur2Random => "murmur2_random",
+                    Partitioner::Fnv1a => "fnv1a",
+                    Partitioner::Fnv1aRandom => "fnv1a_random",
+                    Partitioner::Custom(_) => "custom",
+                };
+                word.into()
+            },
+        },
+    ),
+    TOPIC_COMPRESSION,
+    Property::int("compression.level", -1, 22, "-1")
+        .topic()
+        .producer()
+        .medium()
+        .text("The codec's level; -1 is its default. gzip has 1 to 9, lz4 1 to 12, zstd 1 to 22, snappy none.")
+        .effective(
+            "a_higher_compression_level_makes_smaller_batches",
+            Access {
+                set: |config, value| {
+                    config.compression_level = Some(value.int() as i32).filter(|level| *level != -1);
+                    Ok(())
+                },
+                get: |config| config.compression_level.unwrap_or(-1).to_string(),
+            },
+        ),
+    Property::choice(
+        "auto.offset.reset",
+        &["latest", "largest", "end", "earliest", "smallest", "beginning", "error", "none"],
+        "latest",
+    )
+    .librdkafka("largest")
+    .topic()
+    .consumer()
+    .high()
+    .text("Where to start without a committed offset, or when the position does not exist any more: earliest (smallest, beginning), latest (largest, end), or with an error (none).")
+    .effective(
+        "auto_offset_reset_decides_where_reading_starts",
+        Access {
+            set: |config, value| {
+                config.offset_reset = match value.text() {
+                    "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
+                    "latest" | "largest" | "end" => OffsetReset::Latest,
+                    _ => OffsetReset::Error,
+                };
+                Ok(())
+            },
+            get: |config| {
+                let word = match (config.offset_reset, config.defaults) {
+                    (OffsetReset::Earliest, Defaults::Native) => "earliest",
+                    (OffsetReset::Earliest, Defaults::Librdkafka) => "smallest",
+                    (OffsetReset::Latest, Defaults::Native) => "latest",
+                    (OffsetReset::Latest, Defaults::Librdkafka) => "largest",
+                    (OffsetReset::Error, _) => "error",
+                };
+                word.into()
+            },
+        },
+    ),
+    Property::bool("auto.commit.enable", "true")
+        .alias(&["enable.auto.commit"])
+        .topic()
+        .consumer()
+        .text("Whether the simple consumer stores offsets by itself.")
+        .refused(SIMPLE),
+    Property::int("auto.commit.interval.ms", 10, 86_400_000, "60000")
+        .topic()
+        .consumer()
+        .high()
+        .text("How often the simple consumer stores offsets.")
+        .refused(SIMPLE),
+    Property::string("offset.store.path", ".")
+        .topic()
+        .consumer()
+        .text("Where the simple consumer keeps its files of offsets.")
+        .refused(SIMPLE),
+    Property::int("offset.store.sync.interval.ms", -1, 86_400_000, "-1")
+        .topic()
+        .consumer()
+        .text("How often the files of offsets are synced; 0 after every write, -1 never.")
+        .refused(SIMPLE),
+    Property::choice("offset.store.method", &["file", "broker"], "broker")
+        .topic()
+        .consumer()
+        .text("Where the simple consumer keeps offsets.")
+        .refused(SIMPLE),
+    Property::int("consume.callback.max.messages", 0, 1_000_000, "0")
+        .topic()
+        .consumer()
+        .text("How many records one call of the simple consumer's callback loop hands out; 0 is no limit.")
+        .refused(SIMPLE),
+];

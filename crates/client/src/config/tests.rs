@@ -1,0 +1,325 @@
+//! The table against itself, and against the list of what librdkafka has.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::properties::{self, Kind, Property, Scope, State};
+use super::{Acks, Config, OffsetReset, TopicConfig};
+
+/// Scope, name, role and default of every property of librdkafka 2.16, as its library prints them.
+const LIBRDKAFKA: &str = include_str!("../../tests/data/librdkafka_2_16_properties.tsv");
+
+/// What programs written after librdkafka's introductions set: none of it may be accepted without effect.
+const INTRODUCED: &[&str] = &[
+    "acks",
+    "api.version.request",
+    "auto.commit.enable",
+    "auto.commit.interval.ms",
+    "batch.num.messages",
+    "broker.version.fallback",
+    "compression.codec",
+    "connections.max.idle.ms",
+    "debug",
+    "linger.ms",
+    "log.connection.close",
+    "max.in.flight",
+    "message.max.bytes",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "metadata.broker.list",
+    "metadata.max.age.ms",
+    "offset.store.path",
+    "offset.store.sync.interval.ms",
+    "partitioner",
+    "queue.buffering.max.messages",
+    "queue.buffering.max.ms",
+    "queued.min.messages",
+    "reconnect.backoff.jitter.ms",
+    "request.required.acks",
+    "retries",
+    "retry.backoff.ms",
+    "socket.nagle.disable",
+    "socket.timeout.ms",
+];
+
+fn listed() -> impl Iterator<Item = (Scope, &'static str, &'static str)> {
+    LIBRDKAFKA.lines().map(|line| {
+        let fields: Vec<_> = line.split('\t').collect();
+        let scope = if fields[0] == "topic" { Scope::Topic } else { Scope::Global };
+        (scope, fields[1], fields[3])
+    })
+}
+
+fn set(name: &str, value: &str) -> Result<Config, String> {
+    let mut config = Config::new("localhost");
+    config.set(name, value).map_err(|error| error.to_string())?;
+    Ok(config)
+}
+
+fn settled(pairs: &[(&str, &str)]) -> Result<Config, String> {
+    let mut config = Config::new("localhost");
+    config.set_all(pairs.iter().copied()).expect("each alone is fine");
+    config.settled().map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_property_of_librdkafka_is_known_in_its_scope() {
+    assert_eq!(listed().count(), 199);
+    let missing: Vec<_> =
+        listed().filter(|(scope, name, _)| properties::find_in(*scope, name).is_none()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn behind_the_c_interface_the_defaults_are_librdkafkas() {
+    // Its features are those of another build.
+    for (scope, name, default) in listed().filter(|(_, name, _)| *name != "builtin.features") {
+        let property = properties::find_in(scope, name).expect("known");
+        // librdkafka lists one alias with another default than the property that it stands for.
+        let expected = if (scope, name) == (Scope::Topic, "compression.type") { "inherit" } else { default };
+        assert_eq!(property.default_librdkafka, expected, "{scope:?} {name}");
+    }
+}
+
+#[test]
+fn no_name_stands_twice_and_every_row_says_what_it_does() {
+    let mut names = BTreeSet::new();
+    for property in properties::all() {
+        for name in std::iter::once(&property.name).chain(property.aliases) {
+            assert!(names.insert((property.scope, *name)), "{name} twice");
+        }
+        assert!(property.text.ends_with('.'), "{}", property.name);
+        match property.state {
+            State::Effective { test } => {
+                assert!(!test.is_empty() && property.access.is_some(), "{}", property.name);
+            }
+            State::Accepted { why } | State::Refused { why } => {
+                assert!(!why.is_empty() && !why.ends_with('.'), "{}", property.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn at_most_thirty_are_accepted_without_effect_and_none_that_the_introductions_name() {
+    let accepted = |property: &&Property| matches!(property.state, State::Accepted { .. });
+    assert!(properties::all().filter(accepted).count() <= 30);
+    for name in INTRODUCED {
+        let property = properties::find(name).unwrap_or_else(|| panic!("{name} is unknown"));
+        assert!(!accepted(&property), "{name}");
+    }
+}
+
+#[test]
+fn every_default_can_be_set_and_reads_back() {
+    for property in properties::all().filter(|property| property.kind != Kind::Pointer) {
+        let sides =
+            [(Config::default(), property.default), (Config::librdkafka(), property.default_librdkafka)];
+        for (mut config, default) in sides {
+            let untouched = properties::get(&config, property);
+            let inherits = property.scope == Scope::Topic && default == "inherit";
+            assert!(inherits || untouched == default, "{}: {untouched}, not {default}", property.name);
+            properties::set(&mut config, property, property.name, default)
+                .unwrap_or_else(|error| panic!("{}: {error}", property.name));
+            let read = properties::get(&config, property);
+            assert!(inherits || read == default, "{}: {read}, not {default}", property.name);
+        }
+    }
+}
+
+#[test]
+fn ranges_hold_at_both_ends() {
+    let mut checked = 0;
+    for property in properties::all().filter(|property| !matches!(property.state, State::Refused { .. })) {
+        let mut config = Config::default();
+        let mut try_set = |value: String| {
+            properties::set(&mut config, property, property.name, &value)
+                .map(|()| properties::get(&config, property))
+                .map_err(|error| error.to_string())
+        };
+        let (min, max) = match property.kind {
+            Kind::Int(min, max) => (min, max),
+            Kind::Float(min, max, _) => (min as i64, max as i64),
+            Kind::Bool | Kind::Choice(_) | Kind::Flags(_) | Kind::Text | Kind::List | Kind::Pointer => {
+                continue;
+            }
+        };
+        for inside in [min, max] {
+            // Every duration that is never reads back as the number that says so.
+            let read = try_set(inside.to_string()).unwrap_or_else(|error| panic!("{error}"));
+            let never = property.name == "topic.metadata.refresh.interval.ms" && inside <= 0;
+            assert_eq!(read, if never { "-1".into() } else { inside.to_string() }, "{}", property.name);
+        }
+        for outside in [min - 1, max + 1] {
+            let error = try_set(outside.to_string()).expect_err(property.name);
+            let says = |part: &str| assert!(error.contains(part), "{error}");
+            says(property.name);
+            says(&format!("`{outside}`"));
+            says(&format!("{min} to {max}"));
+        }
+        checked += 1;
+    }
+    assert!(checked > 30, "{checked} properties are numbers");
+}
+
+#[test]
+fn every_word_of_a_choice_is_taken_or_refused_with_a_reason() {
+    for property in properties::all() {
+        let Kind::Choice(words) = property.kind else { continue };
+        for word in words {
+            let mut config = Config::default();
+            if let Err(error) = properties::set(&mut config, property, property.name, word) {
+                let error = error.to_string();
+                assert!(error.contains(property.name) && error.contains(word), "{error}");
+            }
+        }
+        let error = properties::set(&mut Config::default(), property, property.name, "nonsense");
+        assert!(error.expect_err("no such word").to_string().contains("not one of"), "{}", property.name);
+    }
+}
+
+#[test]
+fn errors_name_the_property_the_value_and_the_range() {
+    assert_eq!(
+        set("fetch.min.bytes", "-3").expect_err("below 0"),
+        "configuration: fetch.min.bytes=`-3`: outside 0 to 2147483647; it takes 0 to 2147483647"
+    );
+    let error = set("linger.sm", "1").expect_err("no such name");
+    assert!(error.contains("did you mean `linger.ms`?"), "{error}");
+    let error = set("xyz", "1").expect_err("no such name");
+    assert!(!error.contains("did you mean"), "{error}");
+    let error = set("key.serializer", "org.apache.kafka.StringSerializer").expect_err("Java's");
+    assert!(error.contains("records are bytes"), "{error}");
+    let error = set("acks", "2").expect_err("brokers refuse it");
+    assert!(error.contains("INVALID_REQUIRED_ACKS"), "{error}");
+}
+
+#[test]
+fn refused_properties_give_the_reason_and_take_their_default() {
+    let error = set("group.protocol", "consumer").expect_err("not spoken");
+    assert_eq!(
+        error,
+        "configuration: group.protocol=`consumer` is refused: this version speaks the classic protocol only"
+    );
+    assert!(set("group.protocol", "modern").expect_err("no such word").contains("classic, consumer"));
+    set("group.protocol", "classic").expect("what is done anyway");
+    let error = set("dr_msg_cb", "0x1234").expect_err("no text");
+    assert!(error.contains("`send` returns a `Delivery`"), "{error}");
+}
+
+#[test]
+fn accepted_properties_are_checked_kept_and_read_back() {
+    let config = set("fetch.queue.backoff.ms", "7").expect("accepted");
+    assert_eq!(config.get("fetch.queue.backoff.ms").expect("known"), "7");
+    assert!(set("fetch.queue.backoff.ms", "-7").is_err());
+}
+
+#[test]
+fn aliases_and_fractions_reach_the_same_field() {
+    let config = set("queue.buffering.max.ms", "1.5").expect("an alias, and a fraction");
+    assert_eq!(config.linger, Some(Duration::from_micros(1500)));
+    assert_eq!(config.get("linger.ms").expect("known"), "1.5");
+    assert!(config.is_set("linger.ms") && !config.is_set("acks"));
+    assert_eq!(set("auto.offset.reset", "smallest").expect("known").offset_reset, OffsetReset::Earliest);
+    assert_eq!(set("message.timeout.ms", "0").expect("forever").delivery_timeout, super::NEVER);
+}
+
+#[test]
+fn an_unset_linger_adapts_on_both_sides_and_reads_five_on_one() {
+    let (native, behind_c) = (Config::default(), Config::librdkafka());
+    assert_eq!((native.linger, behind_c.linger), (None, None));
+    assert_eq!(native.get("linger.ms").expect("known"), "adaptive");
+    assert_eq!(behind_c.get("linger.ms").expect("known"), "5");
+    let mut behind_c = behind_c;
+    behind_c.set("linger.ms", "5").expect("in range");
+    assert_eq!(behind_c.linger, Some(Duration::from_millis(5)));
+    assert!(!behind_c.idempotence && !behind_c.check_crcs && behind_c.buffer_records_max == 100_000);
+}
+
+#[test]
+fn contradictions_are_found_and_unset_properties_give_way() {
+    let config = settled(&[("acks", "1")]).expect("asking for less than all switches idempotence off");
+    assert!(!config.idempotence && config.acks == Acks::Leader);
+    assert!(!settled(&[("max.in.flight", "10")]).expect("likewise").idempotence);
+    assert!(!settled(&[("retries", "0")]).expect("likewise").idempotence);
+    let config = settled(&[("batch.size", "5000000")]).expect("the request grows with it");
+    assert_eq!(config.request_bytes_max, 5_000_000);
+    let config = settled(&[("request.timeout.ms", "7000")]).expect("Java's meaning");
+    assert_eq!(config.request_timeout, Duration::from_secs(7));
+    let mut config = Config::librdkafka();
+    config
+        .set_all([("bootstrap.servers", "b"), ("enable.idempotence", "true"), ("request.timeout.ms", "7000")])
+        .expect("known");
+    let config = config.settled().expect("requests in flight give way");
+    assert_eq!((config.in_flight_max, config.request_timeout), (5, Duration::from_secs(60)));
+
+    for (pairs, parts) in [
+        (&[("bootstrap.servers", " , ")][..], &["bootstrap.servers", "host[:port]"][..]),
+        (&[("enable.idempotence", "true"), ("acks", "1")], &["enable.idempotence", "acks is 1"]),
+        (&[("enable.idempotence", "true"), ("max.in.flight", "6")], &["1 to 5", "is 6"]),
+        (&[("enable.idempotence", "true"), ("retries", "0")], &["retries is 0"]),
+        (&[("session.timeout.ms", "3000")], &["session.timeout.ms (3000)", "heartbeat.interval.ms (3000)"]),
+        (
+            &[("max.poll.interval.ms", "44000")],
+            &["max.poll.interval.ms (44000)", "session.timeout.ms (45000)"],
+        ),
+        (
+            &[("reconnect.backoff.ms", "200"), ("reconnect.backoff.max.ms", "100")],
+            &["reconnect.backoff.max.ms (100)", "reconnect.backoff.ms (200)"],
+        ),
+        (&[("retry.backoff.max.ms", "99")], &["retry.backoff.max.ms (99)", "retry.backoff.ms (100)"]),
+        (&[("linger.ms", "120000")], &["delivery.timeout.ms (120000)", "linger.ms (120000)"]),
+        (&[("batch.size", "20000"), ("max.request.size", "10000")], &["20000", "10000"]),
+        (&[("receive.message.max.bytes", "1000")], &["receive.message.max.bytes (1000)", "52428800"]),
+        (&[("compression.codec", "gzip"), ("compression.level", "12")], &["compression.level=12", "1 to 9"]),
+    ] {
+        let error = settled(pairs).expect_err("a contradiction");
+        for part in parts {
+            assert!(error.contains(part), "{pairs:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn topic_settings_lie_over_those_of_the_client() {
+    let mut topic = TopicConfig::default();
+    let config = set("compression.codec", "zstd").expect("known");
+    assert_eq!(topic.get("compression.type", &config).expect("known"), "inherit");
+    for (name, value) in [
+        ("acks", "1"),
+        ("message.timeout.ms", "5000"),
+        ("compression.codec", "lz4"),
+        ("partitioner", "random"),
+    ] {
+        topic.set(name, value).expect("a property of topics");
+        assert_eq!(topic.get(name, &config).expect("known"), value);
+    }
+    let own = topic.over(&config);
+    assert_eq!((own.acks, own.compression.name()), (Acks::Leader, "lz4"));
+    topic.set("compression.codec", "inherit").expect("the client's");
+    assert_eq!(topic.over(&config).compression.name(), "zstd");
+    let error = topic.set("client.id", "x").expect_err("the client's").to_string();
+    assert!(error.contains("of clients, not of topics"), "{error}");
+    assert!(topic.set("acs", "1").expect_err("unknown").to_string().contains("`acks`"));
+    assert!(topic.set("offset.store.path", "/tmp").is_err());
+}
+
+#[test]
+fn missing_features_are_an_error() {
+    set("builtin.features", "zstd, lz4").expect("both are there");
+    let error = set("builtin.features", "sasl_gssapi").expect_err("not there");
+    assert!(error.contains("`sasl_gssapi` is not one of gzip, snappy, lz4, zstd"), "{error}");
+}
+
+#[test]
+fn dumps_hold_every_property_once_and_no_secret() {
+    let config = set("client.id", "dumped").expect("known");
+    let dump = config.dump();
+    let names: BTreeSet<_> = dump.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names.len(), dump.len());
+    assert!(dump.contains(&("client.id", "dumped".into())) && dump.contains(&("acks", "all".into())));
+    for property in properties::all().filter(|property| property.secret) {
+        let error = set(property.name, "canary").map(|config| format!("{config:?} {:?}", config.dump()));
+        assert!(!error.clone().unwrap_or_else(|text| text).contains("canary"), "{}", property.name);
+    }
+}

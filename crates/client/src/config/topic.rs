@@ -1,0 +1,108 @@
+//! What one topic has otherwise than its client.
+
+use std::time::Duration;
+
+use ottla_wire::Compression;
+
+use super::properties::{self, Scope, State};
+use super::{Acks, Config, OffsetReset};
+use crate::error::Error;
+use crate::produce::partitioner::Partitioner;
+
+/// Settings of one topic that lie over those of its client; what is `None` is the client's.
+///
+/// ```
+/// use ottla_client::{Acks, Config, TopicConfig};
+///
+/// let mut orders = TopicConfig::default();
+/// orders.set("acks", "1")?;
+/// let mut config = Config::new("127.0.0.1:9092");
+/// config.set("compression.codec", "lz4")?;
+/// let own = orders.over(&config);
+/// assert_eq!((own.acks, own.compression.name()), (Acks::Leader, "lz4"));
+/// # Ok::<(), ottla_client::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TopicConfig {
+    /// `acks`.
+    pub acks: Option<Acks>,
+    /// `request.timeout.ms`.
+    pub ack_timeout: Option<Duration>,
+    /// `delivery.timeout.ms`.
+    pub delivery_timeout: Option<Duration>,
+    /// `partitioner`.
+    pub partitioner: Option<Partitioner>,
+    /// `compression.codec`.
+    pub compression: Option<Compression>,
+    /// `compression.level`; the inner `None` is the codec's default.
+    pub compression_level: Option<Option<i32>>,
+    /// `auto.offset.reset`.
+    pub offset_reset: Option<OffsetReset>,
+}
+
+impl TopicConfig {
+    /// Sets the property `name` from a string.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the property, the value and what is allowed; also for names of clients' properties.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let Some(property) = properties::find_in(Scope::Topic, name) else {
+            return Err(match properties::find(name) {
+                Some(_) => Error::Config(format!("`{name}` is a property of clients, not of topics")),
+                None => properties::unknown(name),
+            });
+        };
+        let mut config = Config::default();
+        properties::set(&mut config, property, name, value)?;
+        if !matches!(property.state, State::Effective { .. }) {
+            return Ok(());
+        }
+        let Config {
+            acks,
+            ack_timeout,
+            delivery_timeout,
+            partitioner,
+            compression,
+            compression_level,
+            offset_reset,
+            ..
+        } = config;
+        match property.name {
+            "acks" => self.acks = Some(acks),
+            "request.timeout.ms" => self.ack_timeout = ack_timeout,
+            "delivery.timeout.ms" => self.delivery_timeout = Some(delivery_timeout),
+            "partitioner" => self.partitioner = Some(partitioner),
+            "compression.codec" => self.compression = (value.trim() != "inherit").then_some(compression),
+            "compression.level" => self.compression_level = Some(compression_level),
+            "auto.offset.reset" => self.offset_reset = Some(offset_reset),
+            other => return Err(Error::Config(format!("`{other}` cannot be set for one topic alone"))),
+        }
+        Ok(())
+    }
+
+    /// The value of a property of topics, where `config` is that of the client.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a name that is none.
+    pub fn get(&self, name: &str, config: &Config) -> Result<String, Error> {
+        let property = properties::find_in(Scope::Topic, name).ok_or_else(|| properties::unknown(name))?;
+        if property.name == "compression.codec" && self.compression.is_none() {
+            return Ok("inherit".into());
+        }
+        Ok(properties::get(&self.over(config), property))
+    }
+
+    /// The client's configuration with this topic's settings over it.
+    pub fn over(&self, config: &Config) -> Config {
+        let mut own = config.clone();
+        own.acks = self.acks.unwrap_or(own.acks);
+        own.ack_timeout = self.ack_timeout.or(own.ack_timeout);
+        own.delivery_timeout = self.delivery_timeout.unwrap_or(own.delivery_timeout);
+        own.partitioner = self.partitioner.clone().unwrap_or(own.partitioner);
+        own.compression = self.compression.unwrap_or(own.compression);
+        own.compression_level = self.compression_level.unwrap_or(own.compression_level);
+        own.offset_reset = self.offset_reset.unwrap_or(own.offset_reset);
+        own
+    }
+}

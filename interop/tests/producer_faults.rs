@@ -1,0 +1,245 @@
+//! Idempotent delivery when everything goes wrong: connections cut at random bytes, leaders that move, brokers that
+//! restart. Every record is written once and in order.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ottla_broker::Broker;
+use ottla_client::{
+    Client, Config, Connecting, Connector, Consumer, Io, Polled, Producer, Record, StartAt, TcpConnector,
+    TopicPartition,
+};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, probe, require};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Generous: nothing here takes so long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const PARTITIONS: i32 = 4;
+
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Cuts each connection after a random number of bytes, in either direction.
+struct Cutting {
+    tcp: TcpConnector,
+    random: std::sync::Mutex<fastrand::Rng>,
+    /// The most bytes a connection carries.
+    bytes_max: u64,
+    cuts: Arc<AtomicU64>,
+}
+
+struct Cut {
+    io: Box<dyn Io>,
+    left: u64,
+    cuts: Arc<AtomicU64>,
+}
+
+impl Connector for Cutting {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        let left = self.random.lock().expect("not poisoned").u64(1..self.bytes_max);
+        Box::pin(async move {
+            let io = self.tcp.connect(host, port).await?;
+            Ok(Box::new(Cut { io, left, cuts: self.cuts.clone() }) as Box<dyn Io>)
+        })
+    }
+}
+
+impl Cut {
+    fn carry(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes as u64);
+        if self.left == 0 {
+            self.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsyncRead for Cut {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let room = buf.remaining().min(usize::try_from(self.left).unwrap_or(usize::MAX)).min(READ_BYTES_MAX);
+        let mut part = vec![0; room];
+        let mut part = ReadBuf::new(&mut part);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        buf.put_slice(part.filled());
+        self.carry(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Cut {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let part = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, &buf[..part]))?;
+        self.carry(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// Sends `count` records through connections that are cut, calling `trouble` at each tenth of them, and checks that
+/// every record stands in its partition once and in order.
+fn deliver(
+    bootstrap: &str,
+    topic: &str,
+    count: u64,
+    seed: u64,
+    mut trouble: impl FnMut(u64) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let cuts = Arc::new(AtomicU64::new(0));
+    let connector = Cutting {
+        tcp: TcpConnector::default(),
+        random: std::sync::Mutex::new(fastrand::Rng::with_seed(seed)),
+        bytes_max: 512 << 10,
+        cuts: cuts.clone(),
+    };
+    let mut config = Config::new(bootstrap);
+    config.batch_bytes_max = 64 << 10;
+    config.retry_backoff = Duration::from_millis(10);
+    config.reconnect_backoff = Duration::from_millis(5);
+    config.reconnect_backoff_max = Duration::from_millis(200);
+    config.delivery_timeout = PATIENCE;
+    config.delivery_reports = true;
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("seed {seed}: {error}"));
+    let client = Client::with_connector(config, Arc::new(connector)).map_err(|error| failed(&error))?;
+    let producer = Producer::of(&client);
+    let reports = producer.reports().map_err(|error| failed(&error))?;
+    let records = producer.topic(topic);
+    let mut acknowledged = 0;
+    for number in 0..count {
+        if number % (count / 10) == 0 {
+            trouble(number / (count / 10))?;
+        }
+        let value = format!("{number:020}");
+        let partition = (number % PARTITIONS as u64) as i32;
+        let record = Record::to(topic).partition(partition).value(&value);
+        records.post_blocking(&record).map_err(|error| failed(&error))?;
+        while let Some(report) = reports.try_next() {
+            report.result().map_err(|error| failed(&error))?;
+            acknowledged += report.len() as u64;
+        }
+    }
+    producer.flush_blocking(PATIENCE).map_err(|error| failed(&error))?;
+    while let Some(report) = reports.try_next() {
+        report.result().map_err(|error| failed(&error))?;
+        acknowledged += report.len() as u64;
+    }
+    assert_eq!(acknowledged, count, "seed {seed}: every record was acknowledged");
+    assert!(cuts.load(Ordering::Relaxed) > 0, "seed {seed}: connections were cut");
+    check(bootstrap, topic, count, seed).map_err(|error| failed(&error))
+}
+
+fn check(bootstrap: &str, topic: &str, count: u64, seed: u64) -> Result<(), ottla_client::Error> {
+    let mut consumer = Consumer::new(Config::new(bootstrap))?;
+    let all: Vec<_> = (0..PARTITIONS)
+        .map(|partition| (TopicPartition::new(topic, partition), StartAt::Beginning))
+        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(consumer.assign(&all))?;
+    let mut next: Vec<u64> = (0..PARTITIONS as u64).collect();
+    let mut seen = 0;
+    while seen < count {
+        match consumer.poll_blocking(PATIENCE)? {
+            Some(Polled::Records(batch)) => {
+                for record in &batch {
+                    let value = record?.value.unwrap_or_default().to_vec();
+                    let next = &mut next[batch.partition() as usize];
+                    assert_eq!(
+                        value,
+                        format!("{next:020}").into_bytes(),
+                        "seed {seed}: lost, doubled or moved"
+                    );
+                    *next += PARTITIONS as u64;
+                    seen += 1;
+                }
+            }
+            Some(_) => {}
+            None => panic!("seed {seed}: {seen} of {count} records after {PATIENCE:?}"),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_million_records_survive_cuts_moving_leaders_and_restarts_of_our_broker() -> Result<(), Failure> {
+    let data = tempfile::tempdir().expect("a directory");
+    let start = |port: u16| {
+        let builder = Broker::builder().data_dir(data.path()).nodes(2).topic("orders", PARTITIONS);
+        builder.listen(([127, 0, 0, 1], port).into()).spawn()
+    };
+    // The second node listens on the port after the first one's, which somebody else may have.
+    let (port, first) = (0..100)
+        .find_map(|_| {
+            let port = probe::free_ports(1).ok()?[0];
+            Some((port, start(port).ok()?))
+        })
+        .expect("two ports in a row");
+    let bootstrap = first.bootstrap_servers();
+    let mut broker = Some(first);
+    deliver(&bootstrap, "orders", 1_000_000, 17, |tenth| {
+        if tenth == 5 {
+            broker.take().expect("it runs").stop();
+            broker = start(port).ok();
+            assert!(broker.is_some(), "it starts again on its data");
+        } else if let Some(broker) = &broker {
+            let partition = tenth as i32 % PARTITIONS;
+            broker.cluster().set_leader("orders", partition, 1 + tenth as i32 % 2);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_million_records_survive_cuts_and_a_restart_of_apache_kafka() -> Result<(), Failure> {
+    require!(Peer::Java);
+    let mut kafka = KafkaCluster::start(1)?;
+    ottla_interop::Cluster::create_topic(&kafka, "orders", PARTITIONS as u32)?;
+    let bootstrap = kafka.bootstrap();
+    deliver(&bootstrap, "orders", 1_000_000, 23, |tenth| {
+        if tenth == 5 {
+            kafka.kill_node(1)?;
+            kafka.start_node(1)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_million_records_survive_the_loss_of_a_leader_of_apache_kafka() -> Result<(), Failure> {
+    require!(Peer::Java);
+    let options =
+        KafkaOptions { properties: &[("default.replication.factor", "2")], ..KafkaOptions::default() };
+    let mut kafka = KafkaCluster::start_with(2, &options)?;
+    ottla_interop::Cluster::create_topic(&kafka, "orders", PARTITIONS as u32)?;
+    let bootstrap = kafka.bootstrap();
+    deliver(&bootstrap, "orders", 1_000_000, 29, |tenth| {
+        match tenth {
+            3 => kafka.stop_node(2)?,
+            6 => kafka.start_node(2)?,
+            _ => {}
+        }
+        Ok(())
+    })
+}
