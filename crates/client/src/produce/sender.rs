@@ -70,6 +70,15 @@ pub(super) enum Event {
     },
 }
 
+/// Which partitions a turn looks at. With very many of them, looking at all for each that gets a record would cost the
+/// square of their number.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Look {
+    All,
+    /// Those that were told to have something new: nothing has changed for the others.
+    Fresh,
+}
+
 /// The task that sends.
 pub(crate) struct Sender {
     pub(super) cluster: Rc<Cluster>,
@@ -92,6 +101,10 @@ pub(crate) struct Sender {
     events_in: mpsc::UnboundedSender<Event>,
     tasks: JoinSet<()>,
     ready: Vec<Arc<Queue>>,
+    /// Partitions that have something new since the last turn.
+    fresh: Vec<usize>,
+    /// When to look at all partitions again.
+    wake_at: Option<Instant>,
     expire_at: Instant,
 }
 
@@ -119,11 +132,16 @@ impl Sender {
             events_in,
             tasks: JoinSet::new(),
             ready: Vec::new(),
+            fresh: Vec::new(),
+            wake_at: None,
             expire_at: Instant::now(),
         };
         let produce = sender.produce.clone();
+        let mut look_at = Look::All;
         loop {
-            let wake_at = sender.pump(Instant::now());
+            sender.pump(Instant::now(), look_at);
+            let wake_at = sender.wake_at;
+            look_at = Look::All;
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => {
@@ -133,7 +151,7 @@ impl Sender {
                     }
                 }
                 Some(done) = compressed.recv() => sender.on_compressed(done),
-                () = produce.queues.wake.notified() => {}
+                () = produce.queues.wake.notified() => look_at = Look::Fresh,
                 () = changes.changed() => sender.on_layout(),
                 Some(_) = sender.tasks.join_next() => {}
                 () = sleep_until(wake_at) => {}
@@ -142,29 +160,42 @@ impl Sender {
     }
 
     /// Takes in what is new, sends what may go, and says when to look again.
-    fn pump(&mut self, now: Instant) -> Option<Instant> {
+    fn pump(&mut self, now: Instant, look_at: Look) {
+        self.fresh.clear();
         self.list_ready();
         self.pressed = self.produce.queues.memory.take_pressed();
-        let mut wake_at = None;
+        let purge = self.produce.take_purge();
+        let fresh_only = look_at == Look::Fresh
+            && purge.is_none()
+            && !self.pressed
+            && now < self.expire_at
+            && self.produce.queues.flushing.load(Ordering::Relaxed) == 0
+            && self.produce.transactions.id.is_none();
+        let mut wake_at = self.wake_at.filter(|_| fresh_only);
         if now >= self.expire_at {
             self.expire(now);
             self.expire_at = now + EXPIRY_EVERY;
         }
-        if let Some(purge) = self.produce.take_purge() {
+        if let Some(purge) = purge {
             self.purge(purge);
         }
-        self.forward_unassigned();
+        let unassigned = if fresh_only { self.fresh.clone() } else { self.active.clone() };
+        self.forward_unassigned(&unassigned);
         if self.produce.transactions.id.is_some() {
             self.pump_transaction(now, &mut wake_at);
         } else if self.produce.config.idempotence && self.producer_id.is_none() {
             self.ask_producer_id(now, &mut wake_at);
+        } else if fresh_only {
+            let fresh = std::mem::take(&mut self.fresh);
+            self.drain_from(&fresh, now, &mut wake_at);
+            self.fresh = fresh;
         } else {
             self.drain(now, &mut wake_at);
         }
         if !self.active.is_empty() {
             earliest(&mut wake_at, self.expire_at);
         }
-        wake_at
+        self.wake_at = wake_at;
     }
 
     fn list_ready(&mut self) {
@@ -177,6 +208,10 @@ impl Sender {
             });
             self.cluster.want(&queue.topic);
             self.activate(at);
+            // The same partition comes several times in a row when it fills batch after batch.
+            if self.fresh.last() != Some(&at) {
+                self.fresh.push(at);
+            }
         }
         self.ready = ready;
     }
@@ -201,10 +236,16 @@ impl Sender {
 
     /// Sends to every leader what may go to it.
     pub(super) fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
-        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
         self.drop_idle();
         let mut active = std::mem::take(&mut self.active);
-        for at in active.iter().copied() {
+        self.drain_from(&active, now, wake_at);
+        self.active.append(&mut active);
+    }
+
+    /// Sends to every leader what may go to it from these partitions.
+    fn drain_from(&mut self, candidates: &[usize], now: Instant, wake_at: &mut Option<Instant>) {
+        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+        for at in candidates.iter().copied() {
             if self.partitions[at].queue.partition < 0 {
                 continue;
             }
@@ -233,7 +274,6 @@ impl Sender {
                 None => by_leader.push((leader, vec![at])),
             }
         }
-        self.active.append(&mut active);
         for (node, mut partitions) in by_leader {
             // Whoever came last in one request comes first in the next.
             let turn = self.next_request as usize % partitions.len();
@@ -496,8 +536,8 @@ impl Sender {
 
     /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
     /// that may not be used fail.
-    fn forward_unassigned(&mut self) {
-        for at in self.active.clone() {
+    fn forward_unassigned(&mut self, candidates: &[usize]) {
+        for at in candidates.iter().copied() {
             let partition = &mut self.partitions[at];
             if partition.queue.partition >= 0 {
                 continue;
