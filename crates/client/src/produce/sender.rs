@@ -208,11 +208,11 @@ impl Sender {
             });
             self.cluster.want(&queue.topic);
             self.activate(at);
-            // The same partition comes several times in a row when it fills batch after batch.
-            if self.fresh.last() != Some(&at) {
-                self.fresh.push(at);
-            }
+            self.fresh.push(at);
         }
+        // A partition that filled batch after batch comes several times, and may be in a request only once.
+        self.fresh.sort_unstable();
+        self.fresh.dedup();
         self.ready = ready;
     }
 
