@@ -60,12 +60,13 @@ impl Engine {
     /// [`Error::Config`] when the bootstrap servers cannot be parsed; nothing else ends it early.
     pub async fn run(self) -> Result<(), Error> {
         let Self { config, connector, produce, mut commands, rng, threads } = self;
-        let cluster = Cluster::new(config, connector, rng)?;
+        let cluster = Cluster::new(config, connector, produce.observer.clone(), rng)?;
         let local = LocalSet::new();
         local
             .run_until(async move {
                 let mut tasks = JoinSet::new();
                 tasks.spawn_local(cluster.clone().keep_fresh());
+                tasks.spawn_local(crate::stats::run(cluster.clone(), produce.clone()));
                 tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));
                 loop {
                     tokio::select! {
@@ -80,6 +81,7 @@ impl Engine {
                     }
                 }
                 produce.close();
+                produce.observer.ended();
             })
             .await;
         Ok(())

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::net::connection::Connection;
 use crate::net::connector::Connector;
+use crate::stats::Observer;
 
 /// The port of a bootstrap server that names none.
 const DEFAULT_PORT: u16 = 9092;
@@ -33,6 +34,7 @@ const LANES: usize = 4;
 pub(crate) struct Brokers {
     config: Arc<Config>,
     connector: ConnectorRef,
+    observer: Arc<Observer>,
     bootstrap: Vec<Rc<Peer>>,
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
@@ -71,6 +73,7 @@ impl Brokers {
     pub(crate) fn new(
         config: Arc<Config>,
         connector: Arc<dyn Connector>,
+        observer: Arc<Observer>,
         rng: fastrand::Rng,
     ) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
@@ -78,6 +81,7 @@ impl Brokers {
         Ok(Self {
             config,
             connector: ConnectorRef(connector),
+            observer,
             bootstrap,
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
@@ -107,6 +111,7 @@ impl Brokers {
 
     /// Takes over where one broker is, as a coordinator's lookup says it.
     pub(crate) fn learn(&self, node: i32, host: &str, port: u16) {
+        self.observer.learned(std::iter::once((node, host, i32::from(port))), std::iter::empty());
         let mut nodes = self.nodes.borrow_mut();
         if nodes.get(&node).is_none_or(|peer| peer.host != host || peer.port != port) {
             nodes.insert(node, Peer::new(host.to_owned(), port));
@@ -164,8 +169,11 @@ impl Brokers {
         if let Some(retry_at) = slot.retry_at.filter(|_| patient) {
             tokio::time::sleep_until(retry_at).await;
         }
-        match Connection::open(&*self.connector.0, &peer.host, peer.port, &self.config).await {
+        self.observer.connecting(&peer.host, peer.port);
+        let connector = &*self.connector.0;
+        match Connection::open(connector, &peer.host, peer.port, &self.config, &self.observer).await {
             Ok(connection) => {
+                self.observer.connected(&peer.host, peer.port);
                 let connection = Rc::new(connection);
                 *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
                 // A connection that fails at once is not retried at once.
@@ -173,6 +181,7 @@ impl Brokers {
                 Ok(connection)
             }
             Err(error) => {
+                self.observer.not_connected(&peer.host, peer.port, &error);
                 *self.last_failure.borrow_mut() = error.to_string();
                 slot.connection = None;
                 let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));

@@ -90,6 +90,10 @@ impl TopicLayout {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
     }
 
+    pub(crate) fn leader_epoch(&self, partition: i32) -> Option<i32> {
+        Some(self.partitions.get(usize::try_from(partition).ok()?)?.leader_epoch)
+    }
+
     pub(crate) fn forget_leader(&mut self, partition: i32) {
         let slot =
             usize::try_from(partition).ok().and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));

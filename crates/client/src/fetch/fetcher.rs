@@ -20,6 +20,7 @@ use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::OffsetReset;
 use crate::error::Error;
+use crate::log::Context;
 
 /// Version 13 names topics by id; names work with every broker.
 const FETCH_VERSION_MAX: i16 = 12;
@@ -265,6 +266,7 @@ impl Fetcher {
         let mut answers = FxHashMap::default();
         let problem = match result {
             Ok(response) if response.error_code == ErrorCode::None => {
+                self.cluster.observer.throttled(node, response.throttle_time_ms);
                 for topic in response.responses {
                     let name: Arc<str> = topic.topic.into();
                     for partition in topic.partitions {
@@ -280,7 +282,10 @@ impl Fetcher {
             }
         };
         if let Some(problem) = &problem {
-            tracing::debug!(node, problem, "fetch failed");
+            self.cluster
+                .observer
+                .log
+                .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
         }
         for Asked { topic, partition, offset, seeks } in asked {
             let answer = answers.remove(&(topic.clone(), *partition));
@@ -305,6 +310,8 @@ impl Fetcher {
                     aborted.sort_unstable();
                     let records = answer.records.and_then(|chain| chain.to_bytes().ok());
                     let high_watermark = answer.high_watermark;
+                    let watermarks = (answer.log_start_offset, high_watermark);
+                    self.cluster.observer.fetched(node, topic, *partition, *offset, watermarks);
                     cursor.on_answer(
                         *offset,
                         answer.error_code,

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use super::connector::{Connector, Io};
 use crate::config::Config;
 use crate::error::Error;
+use crate::stats::{Broken, Observer, Wire, address_of};
 
 /// An open connection whose versions are known.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 struct Inner {
     address: String,
+    wire: Wire,
     client_id: String,
     versions: RefCell<FxHashMap<i16, (i16, i16)>>,
     next_correlation_id: Cell<i32>,
@@ -46,6 +48,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Outgoing {
+    correlation_id: i32,
     frame: Chain,
     /// Told when the last byte is written, for requests without an answer.
     written: Option<oneshot::Sender<()>>,
@@ -64,12 +67,13 @@ impl Connection {
         host: &str,
         port: u16,
         config: &Config,
+        observer: &Arc<Observer>,
     ) -> Result<Self, Error> {
-        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let address = address_of(host, port);
         let opening = async {
             let io =
                 connector.connect(host, port).await.map_err(|error| Error::transport(&address, &error))?;
-            let connection = Self::start(io, address.clone(), config);
+            let connection = Self::start(io, address.clone(), config, observer.wire(&address));
             connection.greet().await?;
             Ok(connection)
         };
@@ -81,9 +85,10 @@ impl Connection {
         })
     }
 
-    fn start(io: Box<dyn Io>, address: String, config: &Config) -> Self {
+    fn start(io: Box<dyn Io>, address: String, config: &Config, wire: Wire) -> Self {
         let inner = Rc::new(Inner {
             address,
+            wire,
             client_id: config.client_id.clone(),
             versions: RefCell::default(),
             next_correlation_id: Cell::new(0),
@@ -124,6 +129,7 @@ impl Connection {
                 code: error_code,
             });
         }
+        self.inner.wire.greeted(api_keys.len());
         let mut versions = self.inner.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
         Ok(())
@@ -169,6 +175,7 @@ impl Connection {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.inner.closed_error()),
             Err(_) => {
+                self.inner.wire.broken(Broken::Timeout);
                 self.inner.close(format!(
                     "{} v{version} not written within {} ms",
                     R::KEY,
@@ -229,11 +236,11 @@ impl Connection {
             frame::encode_request(correlation_id, Some(&self.inner.client_id), version, request).map_err(
                 |error| Error::Protocol { address: self.inner.address.clone(), reason: error.to_string() },
             )?;
-        tracing::trace!(address = %self.inner.address, api = %R::KEY, version, correlation_id, bytes = frame.len(), "sent");
+        self.inner.wire.enqueued(R::KEY, version, correlation_id, frame.len(), answer.is_some());
         if let Some(answer) = answer {
             self.inner.waiting.borrow_mut().push_back(Waiting { correlation_id, answer });
         }
-        self.inner.outbox.borrow_mut().push_back(Outgoing { frame, written });
+        self.inner.outbox.borrow_mut().push_back(Outgoing { correlation_id, frame, written });
         self.inner.outbox_filled.notify_one();
         Ok(())
     }
@@ -267,6 +274,7 @@ impl<R: Request> Pending<R> {
             Ok(Ok(frame)) => connection.decode::<R>(frame, version),
             Ok(Err(_)) => Err(connection.inner.closed_error()),
             Err(_) => {
+                connection.inner.wire.broken(Broken::Timeout);
                 let waited = timeout.as_millis();
                 connection.inner.close(format!("no answer to {} v{version} within {waited} ms", R::KEY));
                 Err(connection.inner.closed_error())
@@ -280,7 +288,7 @@ impl Inner {
     fn close(&self, reason: String) {
         let mut closed = self.closed.borrow_mut();
         if closed.is_none() {
-            tracing::debug!(address = %self.address, reason, "connection closed");
+            self.wire.closed(&reason);
             *closed = Some(reason.into());
             drop(closed);
             self.waiting.borrow_mut().clear();
@@ -298,7 +306,7 @@ impl Inner {
 async fn write_frames(inner: Rc<Inner>, mut io: WriteHalf<Box<dyn Io>>) {
     loop {
         let next = inner.outbox.borrow_mut().pop_front();
-        let Some(Outgoing { frame, written }) = next else {
+        let Some(Outgoing { correlation_id, frame, written }) = next else {
             if inner.closed.borrow().is_some() {
                 let _ = io.shutdown().await;
                 return;
@@ -307,9 +315,11 @@ async fn write_frames(inner: Rc<Inner>, mut io: WriteHalf<Box<dyn Io>>) {
             continue;
         };
         if let Err(error) = write_chain(&mut io, frame).await {
+            inner.wire.broken(Broken::Write);
             inner.close(format!("write: {error}"));
             return;
         }
+        inner.wire.written(correlation_id);
         if let Some(written) = written {
             let _ = written.send(());
         }
@@ -340,7 +350,10 @@ async fn read_frames(inner: Rc<Inner>, mut io: ReadHalf<Box<dyn Io>>, response_b
         match frames.next_frame() {
             Ok(Some(frame)) => match dispatch(&inner, frame) {
                 Ok(()) => continue,
-                Err(reason) => break reason,
+                Err(reason) => {
+                    inner.wire.broken(Broken::CorrelationId);
+                    break reason;
+                }
             },
             Ok(None) => {}
             Err(error) => break error.to_string(),
@@ -348,7 +361,10 @@ async fn read_frames(inner: Rc<Inner>, mut io: ReadHalf<Box<dyn Io>>, response_b
         match io.read_buf(frames.spare()).await {
             Ok(0) => break "closed by the broker".to_owned(),
             Ok(_) => {}
-            Err(error) => break format!("read: {error}"),
+            Err(error) => {
+                inner.wire.broken(Broken::Read);
+                break format!("read: {error}");
+            }
         }
     };
     inner.close(reason);
@@ -364,6 +380,7 @@ fn dispatch(inner: &Inner, frame: Bytes) -> Result<(), String> {
     let waiting = inner.waiting.borrow_mut().pop_front();
     match waiting {
         Some(waiting) if waiting.correlation_id == correlation_id => {
+            inner.wire.received(correlation_id, frame.len());
             // A caller that has gone away does not mind.
             let _ = waiting.answer.send(frame);
             Ok(())
