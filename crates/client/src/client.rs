@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::engine::{Command, Engine};
 use crate::error::Error;
 use crate::log::LogLine;
+use crate::net::Network;
 use crate::net::connector::{Connector, TcpConnector};
 use crate::notices::Notices;
 use crate::produce::Produce;
@@ -44,10 +45,7 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] for contradictions and bad addresses, or when the system gives no thread.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let connector = TcpConnector {
-            send_buffer_bytes: config.send_buffer_bytes,
-            receive_buffer_bytes: config.receive_buffer_bytes,
-        };
+        let connector = TcpConnector::new(&config);
         Self::with_connector(config, Arc::new(connector))
     }
 
@@ -81,9 +79,10 @@ impl Client {
         let config = Arc::new(config.settled()?);
         let mut rng = fastrand::Rng::with_seed(seed);
         let observer = Observer::new(&config, seed);
-        let produce = Produce::new(config.clone(), observer, rng.fork());
+        let produce = Produce::new(config.clone(), observer.clone(), rng.fork());
         let (commands, receiver) = mpsc::unbounded_channel();
-        let engine = Engine::new(config.clone(), connector, produce.clone(), receiver, rng);
+        let network = Network::new(&config, connector, observer)?;
+        let engine = Engine::new(config.clone(), network, produce.clone(), receiver, rng);
         // Addresses are checked now, not in a thread that nobody listens to.
         crate::cluster::brokers::check_addresses(&config.bootstrap_servers)?;
         let shared =

@@ -30,6 +30,7 @@ mod notices;
 mod produce;
 mod producer;
 mod record;
+mod security;
 mod stats;
 mod watchdog;
 
@@ -46,6 +47,8 @@ pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
+pub use net::settings::{AddressFamily, NetSettings};
+pub use net::versions::BrokerVersion;
 pub use notices::Notices;
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::answers::Purge;
@@ -60,3 +63,7 @@ pub use watchdog::{Stall, StallReport};
 pub mod statistics {
     pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Snapshot, Topic, Toppar, Window};
 }
+pub use security::{
+    Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
+    TokenCallback, TokenFuture, TokenProvider,
+};

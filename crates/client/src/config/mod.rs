@@ -18,7 +18,9 @@ use ottla_wire::Compression;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::log::LogCallback;
+use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
+use crate::security::Security;
 
 pub use topic::TopicConfig;
 
@@ -210,6 +212,10 @@ pub struct Config {
     /// What should go on and does not for so long is reported in [`Client::stalls`](crate::Client::stalls) and logged
     /// as a warning; 5 s by default, zero watches nothing.
     pub stall_after: Duration,
+    /// TLS and SASL.
+    pub security: Security,
+    /// How connections are made and kept.
+    pub net: NetSettings,
     /// Where record timestamps come from: the seam of simulations.
     pub clock: Clock,
     /// Whose defaults hold where nothing is set.
@@ -379,6 +385,8 @@ impl Default for Config {
             log_queue: false,
             log_callback: None,
             stall_after: ms(5_000),
+            security: Security::default(),
+            net: NetSettings::default(),
             clock: Clock::System,
             defaults: Defaults::Native,
             given: Given::default(),

@@ -270,6 +270,16 @@ impl Wire {
         }
     }
 
+    /// The address as it was connected to.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A step of TLS or SASL; never a secret.
+    pub(crate) fn secured(&self, step: &str) {
+        self.observer.log.debug(Context::Security, "SECURITY", || format!("{}: {step}", self.address));
+    }
+
     /// The broker's versions have come.
     pub(crate) fn greeted(&self, apis: usize) {
         self.observer.log.debug(Context::Feature, "APIVERSION", || {
