@@ -32,6 +32,7 @@ mod producer;
 mod record;
 mod security;
 mod stats;
+mod transaction;
 mod watchdog;
 
 pub use admin::{
@@ -67,3 +68,5 @@ pub use security::{
     Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
     TokenCallback, TokenFuture, TokenProvider,
 };
+pub use transaction::GroupMetadata;
+pub use transaction::error::{TransactionError, TransactionErrorKind};

@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) wire: Wire,
     pub(super) config: Arc<Config>,
     pub(super) versions: RefCell<FxHashMap<i16, (i16, i16)>>,
+    /// The cluster's finalized features, with the level each is at.
+    pub(super) features: RefCell<FxHashMap<String, i16>>,
     next_correlation_id: Cell<i32>,
     outbox: RefCell<VecDeque<Outgoing>>,
     outbox_filled: Notify,
@@ -84,6 +86,7 @@ impl Link {
             wire,
             config,
             versions: RefCell::default(),
+            features: RefCell::default(),
             next_correlation_id: Cell::new(0),
             outbox: RefCell::default(),
             outbox_filled: Notify::new(),

@@ -24,6 +24,7 @@ use super::batch::{Batch, Closing, Partition};
 use super::compressor::{ClosedBatch, Compressed, Compressor, Uncompressed, close};
 use super::idempotence::ProducerId;
 use super::queue::{OpenBatch, Queue};
+use super::transactional::Participation;
 use super::{Concluded, Produce};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
@@ -31,6 +32,7 @@ use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
 use crate::stats::Sent;
+use crate::transaction::machine::Machine;
 
 /// Version 13 names topics by id; names work with every broker.
 const PRODUCE_VERSION_MAX: i16 = 12;
@@ -63,6 +65,10 @@ pub(super) enum Event {
         sent: bool,
     },
     ProducerId(Result<ProducerId, Error>),
+    /// The coordinator knows that the transaction writes to these partitions.
+    Prepared {
+        added: Vec<usize>,
+    },
 }
 
 /// The task that sends.
@@ -83,6 +89,7 @@ pub(crate) struct Sender {
     pub(super) producer_id: Option<ProducerId>,
     asking_producer_id: bool,
     producer_id_at: Option<Instant>,
+    pub(super) transaction: Participation,
     events_in: mpsc::UnboundedSender<Event>,
     tasks: JoinSet<()>,
     ready: Vec<Arc<Queue>>,
@@ -109,6 +116,7 @@ impl Sender {
             producer_id: None,
             asking_producer_id: false,
             producer_id_at: None,
+            transaction: Participation::default(),
             events_in,
             tasks: JoinSet::new(),
             ready: Vec::new(),
@@ -150,7 +158,9 @@ impl Sender {
         if self.produce.observer.take_survey_wish() {
             self.produce.observer.survey(self.survey());
         }
-        if self.produce.config.idempotence && self.producer_id.is_none() {
+        if self.produce.transactions.id.is_some() {
+            self.pump_transaction(now, &mut wake_at);
+        } else if self.produce.config.idempotence && self.producer_id.is_none() {
             self.ask_producer_id(now, &mut wake_at);
         } else {
             self.drain(now, &mut wake_at);
@@ -182,20 +192,30 @@ impl Sender {
         }
     }
 
-    /// Sends to every leader what may go to it.
-    fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
-        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+    /// Forgets the partitions that have nothing to send and nothing in flight.
+    pub(super) fn drop_idle(&mut self) {
         let mut active = std::mem::take(&mut self.active);
         active.retain(|at| {
             let partition = &mut self.partitions[*at];
             partition.active = !partition.is_idle() || !partition.queue.unlist_if_empty(&self.produce.queues);
             partition.active
         });
+        self.active = active;
+    }
+
+    /// Sends to every leader what may go to it.
+    pub(super) fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
+        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+        self.drop_idle();
+        let mut active = std::mem::take(&mut self.active);
         for at in active.iter().copied() {
             if self.partitions[at].queue.partition < 0 {
                 continue;
             }
             self.compress_full(at);
+            if self.must_be_added(at) {
+                continue;
+            }
             let partition = &mut self.partitions[at];
             if let Some(until) = partition.blocked_until {
                 if until > now {
@@ -284,6 +304,7 @@ impl Sender {
         wake_at: &mut Option<Instant>,
     ) -> bool {
         let config = self.produce.config.clone();
+        let transactional = config.transactional_id.is_some();
         let Leader { connection, in_flight } = self.leaders.entry(node).or_default();
         let in_flight = *in_flight;
         // What is in flight on a connection that broke is not overtaken on the next one.
@@ -316,7 +337,7 @@ impl Sender {
                     continue;
                 }
                 let Some(Closing::Ready(ready)) = partition.closing.pop_front() else { continue };
-                Some(partition.seal(ready, self.producer_id))
+                Some(partition.seal(ready, self.producer_id, transactional))
             } else {
                 let Some(waiting) = partition.queue.waiting() else { continue };
                 let age = waiting.age(now);
@@ -339,7 +360,7 @@ impl Sender {
                 }
                 let closed = close(open, &config);
                 let closed = self.closed(at, closed);
-                closed.map(|closed| self.partitions[at].seal(closed, self.producer_id))
+                closed.map(|closed| self.partitions[at].seal(closed, self.producer_id, transactional))
             };
             let Some(batch) = batch else { continue };
             let partition = &mut self.partitions[at];
@@ -357,7 +378,12 @@ impl Sender {
 
     fn send(&mut self, node: i32, mut batches: Vec<(usize, Batch)>) {
         let config = &self.produce.config;
+        if config.transactional_id.is_some() {
+            self.produce.transactions.update(Machine::touch);
+        }
+        let version_max = self.produce_version_max(PRODUCE_VERSION_MAX);
         let mut request = ProduceRequest {
+            transactional_id: config.transactional_id.clone(),
             acks: config.acks.code(),
             timeout_ms: config.ack_timeout.unwrap_or(config.request_timeout).as_millis() as i32,
             ..Default::default()
@@ -403,7 +429,7 @@ impl Sender {
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
-                let begun = connection.begin(PRODUCE_VERSION_MAX, |_| request);
+                let begun = connection.begin(version_max, |_| request);
                 self.tasks.spawn_local(async move {
                     match begun {
                         Ok(pending) => report(pending.answer(timeout).await, None, true),
@@ -417,9 +443,9 @@ impl Sender {
                     match cluster.brokers.connection(node, Lane::Produce).await {
                         Ok(connection) => {
                             let result = if answered {
-                                connection.call(PRODUCE_VERSION_MAX, timeout, |_| request).await
+                                connection.call(version_max, timeout, |_| request).await
                             } else {
-                                let told = connection.tell(PRODUCE_VERSION_MAX, timeout, |_| request).await;
+                                let told = connection.tell(version_max, timeout, |_| request).await;
                                 told.map(|()| ProduceResponse::default())
                             };
                             report(result, Some(connection), true);
@@ -433,6 +459,7 @@ impl Sender {
 
     fn on_event(&mut self, event: Event) {
         match event {
+            Event::Prepared { added } => self.on_prepared(added),
             Event::Answer { request, result, connection, sent } => {
                 self.on_answer(request, result, connection, sent);
             }
@@ -447,6 +474,15 @@ impl Sender {
                 }
             }
         }
+    }
+
+    pub(super) fn events(&self) -> mpsc::UnboundedSender<Event> {
+        self.events_in.clone()
+    }
+
+    /// Starts work that ends with the sender.
+    pub(super) fn spawn(&mut self, work: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn_local(work);
     }
 
     fn on_compressed(&mut self, Compressed { at, slot, batch }: Compressed) {
