@@ -11,9 +11,14 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::{Command, Engine};
 use crate::error::Error;
+use crate::log::LogLine;
 use crate::net::Network;
 use crate::net::connector::{Connector, TcpConnector};
+use crate::notices::Notices;
 use crate::produce::Produce;
+use crate::stats::snapshot::Snapshot;
+use crate::stats::{Observer, prometheus};
+use crate::watchdog::StallReport;
 
 /// A client of one cluster: one engine thread, shared by every producer, consumer and admin made from it.
 ///
@@ -73,9 +78,10 @@ impl Client {
     ) -> Result<(Self, Engine), Error> {
         let config = Arc::new(config.settled()?);
         let mut rng = fastrand::Rng::with_seed(seed);
-        let produce = Produce::new(config.clone(), rng.fork());
+        let observer = Observer::new(&config, seed);
+        let produce = Produce::new(config.clone(), observer.clone(), rng.fork());
         let (commands, receiver) = mpsc::unbounded_channel();
-        let network = Network::new(&config, connector)?;
+        let network = Network::new(&config, connector, observer)?;
         let engine = Engine::new(config.clone(), network, produce.clone(), receiver, rng);
         // Addresses are checked now, not in a thread that nobody listens to.
         crate::cluster::brokers::check_addresses(&config.bootstrap_servers)?;
@@ -87,6 +93,41 @@ impl Client {
     /// The configuration it was made with.
     pub fn config(&self) -> &Arc<Config> {
         &self.shared.config
+    }
+
+    /// The statistics of each interval of `statistics.interval.ms`, newest last; nothing while that is 0.
+    ///
+    /// ```
+    /// use ottla_client::{Client, Config};
+    ///
+    /// let mut config = Config::new("127.0.0.1:9092");
+    /// config.set("statistics.interval.ms", "1000")?;
+    /// let client = Client::new(config)?;
+    /// if let Some(snapshot) = client.statistics().try_next() {
+    ///     println!("{}", snapshot.to_json());
+    /// }
+    /// # Ok::<(), ottla_client::Error>(())
+    /// ```
+    pub fn statistics(&self) -> Notices<Arc<Snapshot>> {
+        self.shared.produce.observer.statistics.clone()
+    }
+
+    /// The last interval's statistics in Prometheus' text format: an exporter's whole answer. Empty before the first
+    /// interval of `statistics.interval.ms` has passed.
+    ///
+    /// Counters count from the client's beginning; the quantiles are those of the last interval.
+    pub fn prometheus_text(&self) -> String {
+        self.shared.produce.observer.last().map(|snapshot| prometheus::text(&snapshot)).unwrap_or_default()
+    }
+
+    /// What is stuck, and what is no longer: see [`Config::stall_after`](crate::Config::stall_after).
+    pub fn stalls(&self) -> Notices<StallReport> {
+        self.shared.produce.observer.stalls.clone()
+    }
+
+    /// The log lines, if `log.queue` is on and there is no callback.
+    pub fn log_lines(&self) -> Notices<LogLine> {
+        self.shared.produce.observer.log.queue.clone()
     }
 
     pub(crate) fn produce(&self) -> &Arc<Produce> {

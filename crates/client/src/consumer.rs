@@ -433,6 +433,7 @@ impl Consumer {
         let Chunk { topic, partition, from, next, high_watermark, records, aborted, .. } = chunk;
         let mut batch = Batch { topic, partition, from, next, high_watermark, sets: Vec::new() };
         let mut aborted = crate::fetch::aborted::Aborted::new(aborted);
+        let (mut count, bytes) = (0, records.len() as u64);
         let mut rest = records;
         while !rest.is_empty() {
             let header = BatchHeader::parse(&rest).map_err(|error| corrupt_at(&batch, from, &error))?;
@@ -447,7 +448,10 @@ impl Consumer {
             let set = Records::of_batch(&bytes, self.config.decompressed_bytes_max)
                 .map_err(|error| batch.corrupt(&header, &error))?;
             batch.sets.push(set);
+            // A fetch from the middle of a batch brings the whole batch.
+            count += i64::from(header.record_count).min(header.last_offset() - from + 1) as u64;
         }
+        self.client.produce().observer.consumed(&batch.topic, partition, count, bytes, next);
         Ok(batch)
     }
 

@@ -24,12 +24,16 @@ mod engine;
 mod error;
 mod fetch;
 mod group;
+mod log;
 mod net;
+mod notices;
 mod produce;
 mod producer;
 mod record;
 mod security;
+mod stats;
 mod transaction;
+mod watchdog;
 
 pub use admin::{
     Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
@@ -42,9 +46,11 @@ pub use config::{Acks, Config, Isolation, OffsetReset, TopicConfig};
 pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition};
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
+pub use log::{Context, LogCallback, LogLine};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use net::settings::{AddressFamily, NetSettings};
 pub use net::versions::BrokerVersion;
+pub use notices::Notices;
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::answers::Purge;
 pub use produce::delivery::Delivery;
@@ -52,6 +58,12 @@ pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
+pub use watchdog::{Stall, StallReport};
+
+/// Statistics as values: what their JSON has, with librdkafka's keys.
+pub mod statistics {
+    pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Snapshot, Topic, Toppar, Window};
+}
 pub use security::{
     Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
     TokenCallback, TokenFuture, TokenProvider,

@@ -5,11 +5,15 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may read the environment and files")]
 #![allow(clippy::format_push_string, reason = "what is written once need not save a copy")]
 
+mod fields;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fields::{Kind as FieldKind, SECTIONS};
 use ottla_client::properties::{self, Importance, Kind, Property, Role, Scope, State};
+use serde_json::{Value, json};
 
 /// Set, the documents are written instead of compared.
 const WRITE: &str = "OTTLA_WRITE_DOCUMENTS";
@@ -50,6 +54,91 @@ fn the_properties_in_compat_md_are_made_of_the_table() {
     let (before, rest) = found.split_once(COMPAT_BEGIN).expect("the beginning is marked");
     let (_, after) = rest.split_once(COMPAT_END).expect("the end is marked");
     compare("COMPAT.md", &format!("{before}{COMPAT_BEGIN}{}{COMPAT_END}{after}", compat()));
+}
+
+#[test]
+fn statistics_md_and_its_schema_are_made_of_the_table_of_fields() {
+    compare("docs/STATISTICS.md", &statistics());
+    let schema = serde_json::to_string_pretty(&schema()).expect("JSON");
+    compare("docs/statistics-schema.json", &format!("{schema}\n"));
+}
+
+fn statistics() -> String {
+    let mut out = String::from(
+        "# Statistics\n\n\
+         Made by `cargo xtask compat` from the table in `crates/client/tests/fields/mod.rs`; do not edit.\n\n\
+         With `statistics.interval.ms` above 0 a client gives its numbers once per interval: `Client::statistics` is the\n\
+         queue they wait in, as values whose `to_json` has the keys below; a test validates them against\n\
+         [statistics-schema.json](statistics-schema.json). Keys and nesting are librdkafka's, so that what reads its\n\
+         statistics reads these. While the interval is 0 nothing is counted, and counting reads a clock per batch and per\n\
+         request, never per record.\n\n\
+         `Client::prometheus_text` has the same numbers in Prometheus' text format, as of the last interval; with the cargo\n\
+         feature `metrics` they also go through the `metrics` facade. There, windows are summaries whose `_sum` and `_count`\n\
+         count from the client's beginning.\n\n\
+         A *counter* only grows; a *gauge* goes up and down.\n",
+    );
+    for section in SECTIONS {
+        out.push_str(&format!(
+            "\n## {}\n\n{}\n\n| Key | Kind | Meaning |\n|---|---|---|\n",
+            section.name, section.text
+        ));
+        for (key, kind, text) in section.fields {
+            let kind = match kind {
+                FieldKind::Text => "text".into(),
+                FieldKind::Flag => "true or false".into(),
+                FieldKind::Counter => "counter".into(),
+                FieldKind::Gauge => "gauge".into(),
+                FieldKind::Counters => "map of counters".into(),
+                FieldKind::Object(of) | FieldKind::Maybe(of) => format!("[{of}](#{of})"),
+                FieldKind::Objects(of) => format!("map of [{of}](#{of})"),
+            };
+            out.push_str(&format!("| `{key}` | {kind} | {text} |\n"));
+        }
+    }
+    out
+}
+
+/// Draft 2020-12: every key is there, and no other.
+fn schema() -> Value {
+    let mut definitions = serde_json::Map::new();
+    for section in SECTIONS {
+        let of_section = |name: &str| json!({ "$ref": format!("#/$defs/{name}") });
+        let properties: serde_json::Map<_, _> = section
+            .fields
+            .iter()
+            .map(|(key, kind, text)| {
+                let mut schema = match kind {
+                    FieldKind::Text => json!({ "type": "string" }),
+                    FieldKind::Flag => json!({ "type": "boolean" }),
+                    FieldKind::Counter => json!({ "type": "integer", "minimum": 0 }),
+                    FieldKind::Gauge => json!({ "type": "integer" }),
+                    FieldKind::Counters => {
+                        json!({ "type": "object", "additionalProperties": { "type": "integer", "minimum": 0 } })
+                    }
+                    FieldKind::Object(of) | FieldKind::Maybe(of) => of_section(of),
+                    FieldKind::Objects(of) => json!({ "type": "object", "additionalProperties": of_section(of) }),
+                };
+                schema["description"] = json!(text);
+                ((*key).to_owned(), schema)
+            })
+            .collect();
+        let optional = |kind: &FieldKind| matches!(kind, FieldKind::Maybe(_));
+        let required = section.fields.iter().filter(|(_, kind, _)| !optional(kind)).map(|(key, _, _)| *key);
+        let definition = json!({
+            "type": "object",
+            "description": section.text,
+            "properties": properties,
+            "required": required.collect::<Vec<_>>(),
+            "additionalProperties": false,
+        });
+        definitions.insert(section.name.to_owned(), definition);
+    }
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Statistics of an Ottla client",
+        "$ref": "#/$defs/client",
+        "$defs": definitions,
+    })
 }
 
 #[test]

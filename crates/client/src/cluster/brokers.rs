@@ -102,6 +102,7 @@ impl Brokers {
 
     /// Takes over where one broker is, as a coordinator's lookup says it.
     pub(crate) fn learn(&self, node: i32, host: &str, port: u16) {
+        self.network.observer.learned(std::iter::once((node, host, i32::from(port))), std::iter::empty());
         let mut nodes = self.nodes.borrow_mut();
         if nodes.get(&node).is_none_or(|peer| peer.host != host || peer.port != port) {
             nodes.insert(node, Peer::new(host.to_owned(), port));
@@ -180,10 +181,12 @@ impl Brokers {
         if let Some(retry_at) = slot.retry_at {
             tokio::time::sleep_until(retry_at).await;
         }
+        self.network.observer.connecting(&peer.host, peer.port);
         let rng = self.rng.borrow_mut().fork();
         let greeting = &peer.greeting;
         match Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await {
             Ok(connection) => {
+                self.network.observer.connected(&peer.host, peer.port);
                 let connection = Rc::new(connection);
                 *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
                 // A connection that fails at once is not retried at once.
@@ -191,7 +194,7 @@ impl Brokers {
                 Ok(connection)
             }
             Err(error) => {
-                tracing::debug!(%error, "not connected");
+                self.network.observer.not_connected(&peer.host, peer.port, &error);
                 *self.last_failure.borrow_mut() = Some(error.clone());
                 slot.connection = None;
                 let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));

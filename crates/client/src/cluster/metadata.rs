@@ -90,6 +90,10 @@ impl TopicLayout {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
     }
 
+    pub(crate) fn leader_epoch(&self, partition: i32) -> Option<i32> {
+        Some(self.partitions.get(usize::try_from(partition).ok()?)?.leader_epoch)
+    }
+
     /// Takes over a leader unless a later one is known.
     pub(crate) fn learn_leader(&mut self, partition: i32, leader: i32, epoch: i32) -> bool {
         let at = usize::try_from(partition).ok();

@@ -21,12 +21,14 @@ use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
 use crate::net::Network;
+use crate::stats::Observer;
 
 /// The cluster as seen by one engine. Tasks of the engine share it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) config: Arc<Config>,
     pub(crate) brokers: Brokers,
+    pub(crate) observer: Arc<Observer>,
     layout: RefCell<Layout>,
     /// Topics that somebody produces to or consumes from.
     wanted: RefCell<BTreeSet<Arc<str>>>,
@@ -37,9 +39,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Rc<Self>, Error> {
+        let observer = network.observer.clone();
         Ok(Rc::new(Self {
             brokers: Brokers::new(config.clone(), network, rng)?,
             config,
+            observer,
             layout: RefCell::default(),
             wanted: RefCell::default(),
             refresh: Notify::new(),
@@ -65,7 +69,7 @@ impl Cluster {
                 }
                 Err(error) => {
                     failures += 1;
-                    tracing::debug!(%error, failures, "metadata not refreshed");
+                    self.observer.not_learned(&error, failures);
                     self.rebootstrap_if_lost(&error, &mut fresh_at);
                 }
             }
@@ -122,6 +126,11 @@ impl Cluster {
     /// What is known of a topic, error included.
     pub(crate) fn topic(&self, topic: &str) -> Option<TopicLayout> {
         self.layout.borrow().topics.get(topic).cloned()
+    }
+
+    /// How many topics are known.
+    pub(crate) fn topic_count(&self) -> usize {
+        self.layout.borrow().topics.len()
     }
 
     /// The leader of a partition, if there is one.
@@ -273,6 +282,10 @@ impl Cluster {
 
     /// Takes over what a response says; what it says nothing about stays.
     pub(crate) fn merge(&self, response: MetadataResponse) {
+        self.observer.learned(
+            response.brokers.iter().map(|broker| (broker.node_id, &*broker.host, broker.port)),
+            response.topics.iter().filter_map(|topic| topic.name.as_deref()),
+        );
         self.brokers.merge(&response);
         self.layout.borrow_mut().merge(response);
     }

@@ -17,6 +17,7 @@ use ottla_wire::Compression;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::log::LogCallback;
 use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
 use crate::security::Security;
@@ -202,6 +203,20 @@ pub struct Config {
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the most one batch may inflate to.
     pub decompressed_bytes_max: usize,
+    /// `statistics.interval.ms`: how often [`Client::statistics`](crate::Client::statistics) gives a snapshot; zero (the
+    /// default) is never, and nothing is counted then.
+    pub statistics_interval: Duration,
+    /// `debug`: which contexts are logged in detail, as words separated by commas. None by default.
+    pub debug: String,
+    /// `log_level`: lines less serious than this are not given, as in syslog; 6 by default, 7 when `debug` is set.
+    pub log_level: u8,
+    /// `log.queue`: lines wait in [`Client::log_lines`](crate::Client::log_lines) instead of going to `tracing`.
+    pub log_queue: bool,
+    /// Takes the log lines instead of `tracing` or the queue.
+    pub log_callback: Option<LogCallback>,
+    /// What should go on and does not for so long is reported in [`Client::stalls`](crate::Client::stalls) and logged
+    /// as a warning; 5 s by default, zero watches nothing.
+    pub stall_after: Duration,
     /// TLS and SASL.
     pub security: Security,
     /// How connections are made and kept.
@@ -371,6 +386,12 @@ impl Default for Config {
             queued_bytes_max: 64 << 20,
             check_crcs: true,
             decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
+            statistics_interval: Duration::ZERO,
+            debug: String::new(),
+            log_level: 6,
+            log_queue: false,
+            log_callback: None,
+            stall_after: ms(5_000),
             security: Security::default(),
             net: NetSettings::default(),
             clock: Clock::System,

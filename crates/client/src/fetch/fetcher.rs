@@ -20,6 +20,7 @@ use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::OffsetReset;
 use crate::error::Error;
+use crate::log::Context;
 
 /// Version 13 names topics by id; names work with every broker.
 const FETCH_VERSION_MAX: i16 = 12;
@@ -273,6 +274,7 @@ impl Fetcher {
         let mut answers = FxHashMap::default();
         let problem = match result {
             Ok(response) if response.error_code == ErrorCode::None => {
+                self.cluster.observer.throttled(node, response.throttle_time_ms);
                 for node in &response.node_endpoints {
                     self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
                 }
@@ -291,7 +293,10 @@ impl Fetcher {
             }
         };
         if let Some(problem) = &problem {
-            tracing::debug!(node, problem, "fetch failed");
+            self.cluster
+                .observer
+                .log
+                .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
         }
         for Asked { topic, partition, offset, seeks } in asked {
             let answer = answers.remove(&(topic.clone(), *partition));
@@ -317,6 +322,8 @@ impl Fetcher {
                     aborted.sort_unstable();
                     let records = answer.records.and_then(|chain| chain.to_bytes().ok());
                     let high_watermark = answer.high_watermark;
+                    let watermarks = (answer.log_start_offset, high_watermark);
+                    self.cluster.observer.fetched(node, topic, *partition, *offset, watermarks);
                     cursor.on_answer(
                         *offset,
                         answer.error_code,

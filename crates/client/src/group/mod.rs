@@ -40,6 +40,8 @@ impl Shared {
 
     /// Replaces what is fetched.
     pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
+        let config = &self.cluster.config;
+        self.cluster.observer.assigned(config.group_id.as_deref(), partitions.len());
         let generation = self.inbox.begin_generation();
         *self.progress() = Progress::default();
         // An answer to a question of the old assignment must not be taken for one of the new.

@@ -22,6 +22,7 @@ use super::link::{Link, Urgency, close_when_idle, read_frames, write_frames};
 use super::sasl::{self, Authenticator};
 use crate::config::Config;
 use crate::error::Error;
+use crate::stats::{Broken, Wire, address_of};
 
 /// An open connection whose versions are known, and on which we have proved who we are.
 #[derive(Debug)]
@@ -47,14 +48,14 @@ impl Connection {
         greeting: &Greeting,
         rng: fastrand::Rng,
     ) -> Result<Self, Error> {
-        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let address = address_of(host, port);
         let opening = async {
             let io = network
                 .connector
                 .connect(host, port)
                 .await
                 .map_err(|error| Error::transport(&address, &error))?;
-            let mut connection = Self::start(io, address.clone(), config);
+            let mut connection = Self::start(io, network.observer.wire(&address), config);
             connection.greet(greeting).await?;
             if let Some(authenticator) = &network.authenticator {
                 connection.authenticate(authenticator.clone(), rng).await?;
@@ -69,8 +70,8 @@ impl Connection {
         })
     }
 
-    fn start(io: Box<dyn Io>, address: String, config: &Arc<Config>) -> Self {
-        let link = Link::new(address, config.clone());
+    fn start(io: Box<dyn Io>, wire: Wire, config: &Arc<Config>) -> Self {
+        let link = Link::new(wire, config.clone());
         let (read_half, write_half) = tokio::io::split(io);
         let mut tasks = JoinSet::new();
         tasks.spawn_local(write_frames(link.clone(), write_half));
@@ -104,6 +105,7 @@ impl Connection {
                 code: error_code,
             });
         }
+        self.link.wire.greeted(api_keys.len());
         let mut versions = self.link.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
         let features =
@@ -141,7 +143,7 @@ impl Connection {
         self.tasks.spawn_local(async move {
             while let Some(lifetime) = session {
                 tokio::time::sleep(lifetime.mul_f64(0.85 + 0.10 * rng.f64())).await;
-                tracing::debug!(address = %link.address, lifetime_ms = lifetime.as_millis(), "authenticating anew");
+                link.wire.secured("authenticating anew");
                 link.hold();
                 let within = link.config.connect_timeout;
                 let again = tokio::time::timeout(within, sasl::authenticate(&link, &authenticator));
@@ -199,6 +201,7 @@ impl Connection {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.link.closed_error()),
             Err(_) => {
+                self.link.wire.broken(Broken::Timeout);
                 self.link.close(format!(
                     "{} v{version} not written within {} ms",
                     R::KEY,

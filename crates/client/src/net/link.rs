@@ -21,6 +21,7 @@ use super::tls::explained;
 use super::versions::client_throttles;
 use crate::config::Config;
 use crate::error::Error;
+use crate::stats::{Broken, Wire};
 
 /// What TLS puts into one record at most.
 const TLS_RECORD_BYTES: usize = 16 << 10;
@@ -29,6 +30,7 @@ const TLS_RECORD_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) address: String,
+    pub(super) wire: Wire,
     pub(super) config: Arc<Config>,
     pub(super) versions: RefCell<FxHashMap<i16, (i16, i16)>>,
     /// The cluster's finalized features, with the level each is at.
@@ -54,6 +56,8 @@ type Held = (Outgoing, Option<Waiting>);
 
 #[derive(Debug)]
 struct Outgoing {
+    /// `None` for bare SASL tokens.
+    correlation_id: Option<i32>,
     frame: Chain,
     /// Told when the last byte is written, for requests without an answer.
     written: Option<oneshot::Sender<()>>,
@@ -76,9 +80,10 @@ pub(super) enum Urgency {
 }
 
 impl Link {
-    pub(super) fn new(address: String, config: Arc<Config>) -> Rc<Self> {
+    pub(super) fn new(wire: Wire, config: Arc<Config>) -> Rc<Self> {
         Rc::new(Self {
-            address,
+            address: wire.address().to_owned(),
+            wire,
             config,
             versions: RefCell::default(),
             features: RefCell::default(),
@@ -114,9 +119,10 @@ impl Link {
         self.next_correlation_id.set(correlation_id.wrapping_add(1));
         let frame = frame::encode_request(correlation_id, Some(&self.config.client_id), version, request)
             .map_err(|error| Error::Protocol { address: self.address.clone(), reason: error.to_string() })?;
-        tracing::trace!(address = %self.address, api = %R::KEY, version, correlation_id, bytes = frame.len(), "sent");
+        self.wire.enqueued(R::KEY, version, correlation_id, frame.len(), answer.is_some());
         let waiting = answer.map(|answer| Waiting { correlation_id: Some(correlation_id), answer });
-        self.enqueue(Outgoing { frame, written }, waiting, urgency);
+        let correlation_id = Some(correlation_id);
+        self.enqueue(Outgoing { correlation_id, frame, written }, waiting, urgency);
         Ok(())
     }
 
@@ -136,7 +142,7 @@ impl Link {
         let mut frame = BytesMut::with_capacity(4 + token.len());
         frame.put_i32(token.len() as i32);
         frame.put_slice(token);
-        let outgoing = Outgoing { frame: frame.freeze().into(), written: None };
+        let outgoing = Outgoing { correlation_id: None, frame: frame.freeze().into(), written: None };
         self.enqueue(outgoing, Some(Waiting { correlation_id: None, answer }), Urgency::Now);
         received.await.map_err(|_| self.closed_error())
     }
@@ -218,6 +224,7 @@ impl Link {
     /// A request was not answered in time. Answers come in order, so those behind it will hardly be: after
     /// `socket.max.fails` such requests the connection is closed.
     pub(super) fn on_unanswered(&self, reason: String) -> Error {
+        self.wire.broken(Broken::Timeout);
         let unanswered = self.unanswered.get() + 1;
         self.unanswered.set(unanswered);
         let max = self.config.net.max_fails;
@@ -237,6 +244,7 @@ impl Link {
         if self.closed.borrow().is_some() {
             return;
         }
+        self.wire.closed(&error.to_string());
         let idle = self.is_idle();
         if idle || !self.config.net.log_connection_close {
             tracing::debug!(address = %self.address, %error, idle, "connection closed");
@@ -310,7 +318,7 @@ pub(super) async fn write_frames(link: Rc<Link>, mut io: WriteHalf<Box<dyn Io>>)
             continue;
         }
         let next = link.outbox.borrow_mut().pop_front();
-        let Some(Outgoing { frame, written }) = next else {
+        let Some(Outgoing { correlation_id, frame, written }) = next else {
             if !link.is_open() {
                 let _ = io.shutdown().await;
                 return;
@@ -321,8 +329,12 @@ pub(super) async fn write_frames(link: Rc<Link>, mut io: WriteHalf<Box<dyn Io>>)
         let result =
             if tls { write_encrypted(&mut io, frame).await } else { write_chain(&mut io, frame).await };
         if let Err(error) = result {
+            link.wire.broken(Broken::Write);
             link.close_with(link.io_error("write", error));
             return;
+        }
+        if let Some(correlation_id) = correlation_id {
+            link.wire.written(correlation_id);
         }
         if let Some(written) = written {
             let _ = written.send(());
@@ -367,7 +379,10 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
         let problem = match frames.next_frame() {
             Ok(Some(frame)) => match dispatch(&link, frame) {
                 Ok(()) => continue,
-                Err(reason) => Some(reason),
+                Err(reason) => {
+                    link.wire.broken(Broken::CorrelationId);
+                    Some(reason)
+                }
             },
             Ok(None) => None,
             Err(error) => Some(error.to_string()),
@@ -383,7 +398,10 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
         match io.read_buf(frames.spare()).await {
             Ok(0) => break link.on_end(),
             Ok(_) => {}
-            Err(error) => break link.io_error("read", error),
+            Err(error) => {
+                link.wire.broken(Broken::Read);
+                break link.io_error("read", error);
+            }
         }
     };
     link.close_with(error);
@@ -406,6 +424,7 @@ fn dispatch(link: &Link, frame: Bytes) -> Result<(), String> {
         if correlation_id != due {
             return Err(format!("answer to request {correlation_id} where {due} was due"));
         }
+        link.wire.received(correlation_id, frame.len());
     }
     // A caller that has gone away does not mind.
     let _ = waiting.answer.send(frame);

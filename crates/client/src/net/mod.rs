@@ -17,17 +17,23 @@ use self::tls::Tls;
 use crate::config::Config;
 use crate::error::Error;
 use crate::security::tls::TlsFiles;
+use crate::stats::Observer;
 
 /// How this client connects: with TLS on top of the connector and a proof of who it is, if the settings say so.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
+    pub(crate) observer: Arc<Observer>,
 }
 
 impl Network {
     /// Reads what the security settings name, so that a mistake in them shows at once.
-    pub(crate) fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        config: &Config,
+        connector: Arc<dyn Connector>,
+        observer: Arc<Observer>,
+    ) -> Result<Self, Error> {
         let security = &config.security;
         security.validate()?;
         let authenticator = if security.protocol.is_sasl() {
@@ -41,7 +47,7 @@ impl Network {
         } else {
             connector
         };
-        Ok(Self { connector, authenticator })
+        Ok(Self { connector, authenticator, observer })
     }
 }
 

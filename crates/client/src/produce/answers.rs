@@ -11,10 +11,12 @@ use tokio::time::Instant;
 use super::batch::{Batch, Closing};
 use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
+use super::queue::Queue;
 use super::sender::{InFlight, Sender};
 use super::{Concluded, Produce};
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
+use crate::log::Context;
 use crate::net::connection::Connection;
 use crate::transaction::machine::Machine;
 
@@ -35,6 +37,7 @@ impl Sender {
         let now = Instant::now();
         let mut answers: FxHashMap<(&str, i32), &PartitionProduceResponse> = FxHashMap::default();
         if let Ok(response) = &result {
+            self.produce.observer.throttled(node, response.throttle_time_ms);
             for node in &response.node_endpoints {
                 self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
             }
@@ -174,8 +177,11 @@ impl Sender {
         possibly_written: bool,
         now: Instant,
     ) {
-        tracing::debug!(topic = %self.partitions[at].queue.topic, partition = self.partitions[at].queue.partition,
-            %problem, attempts = batch.attempts, "batch goes again");
+        self.produce.observer.log.debug(Context::Msg, "RETRY", || {
+            let Queue { topic, partition, .. } = &*self.partitions[at].queue;
+            let (records, attempts) = (batch.sealed.header.record_count, batch.attempts);
+            format!("{topic} [{partition}]: MessageSet with {records} message(s) goes again after {attempts} attempt(s): {problem}")
+        });
         batch.possibly_written |= possibly_written;
         batch.last_problem = problem.to_string();
         let config = &self.produce.config;
@@ -215,7 +221,9 @@ impl Sender {
         }
         let outcome = Produce::failed(&self.partitions[at].queue, kind, persisted);
         if let Outcome::Failed(error) = &outcome {
-            tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
+            self.produce.observer.log.debug(Context::Msg, "MSGSET", || {
+                format!("MessageSet with {} message(s) failed: {error}", batch.sealed.header.record_count)
+            });
         }
         self.settle(at, batch, outcome);
     }
@@ -240,6 +248,10 @@ impl Sender {
 
     pub(super) fn settle(&mut self, at: usize, batch: Batch, outcome: Outcome) {
         let queue = &self.partitions[at].queue;
+        if matches!(outcome, Outcome::Written { .. }) {
+            let count = batch.sealed.header.record_count;
+            self.produce.observer.delivered(&queue.topic, queue.partition, count, batch.sealed.len());
+        }
         let records = if self.produce.keeps_records() { batch.sealed.records() } else { None };
         let concluded = Concluded {
             queue,

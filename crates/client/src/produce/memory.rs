@@ -53,6 +53,12 @@ impl Memory {
         self.max
     }
 
+    /// Whether hardly anything more is taken.
+    pub(crate) fn is_full(&self) -> bool {
+        let bytes = self.used() + BUFFER_BYTES_MIN > self.max;
+        bytes || (self.records_max > 0 && self.records() >= self.records_max)
+    }
+
     pub(crate) fn records(&self) -> usize {
         self.records.load(Ordering::Relaxed)
     }

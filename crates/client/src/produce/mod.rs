@@ -10,6 +10,7 @@ pub(crate) mod partitioner;
 pub(crate) mod queue;
 pub(crate) mod reports;
 pub(crate) mod sender;
+pub(crate) mod survey;
 pub(crate) mod topics;
 mod transactional;
 
@@ -27,6 +28,7 @@ use self::reports::{Held, Report, ReportQueue};
 use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
+use crate::stats::Observer;
 use crate::transaction::Transactions;
 
 /// What producing threads and the sender share.
@@ -36,17 +38,19 @@ pub(crate) struct Produce {
     pub(crate) queues: Queues,
     pub(crate) topics: Topics,
     pub(crate) reports: ReportQueue,
+    pub(crate) observer: Arc<Observer>,
     pub(crate) transactions: Transactions,
     purge: Mutex<Option<Purge>>,
     rng: Mutex<fastrand::Rng>,
 }
 
 impl Produce {
-    pub(crate) fn new(config: Arc<Config>, mut rng: fastrand::Rng) -> Arc<Self> {
+    pub(crate) fn new(config: Arc<Config>, observer: Arc<Observer>, mut rng: fastrand::Rng) -> Arc<Self> {
         Arc::new(Self {
             queues: Queues::new(&config),
             topics: Topics::new(rng.u64(..)),
             reports: ReportQueue::default(),
+            observer,
             transactions: Transactions::new(&config),
             purge: Mutex::default(),
             rng: Mutex::new(rng),

@@ -390,6 +390,15 @@ impl Queue {
         Some(Waiting { full: !state.full.is_empty(), since: oldest.created, bytes: oldest.builder.len() })
     }
 
+    /// Records and bytes that wait here.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        let batches = state.full.iter().chain(&state.open);
+        batches.fold((0, 0), |(records, bytes), batch| {
+            (records + u64::from(batch.builder.count()), bytes + batch.builder.len() as u64)
+        })
+    }
+
     /// The engine forgets this partition unless something waits here; the next push tells it again.
     pub(crate) fn unlist_if_empty(&self, queues: &Queues) -> bool {
         let mut state = lock(&self.state);

@@ -26,6 +26,10 @@ impl ReportQueue {
         self.filled.notify_waiters();
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Report>> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -31,6 +31,7 @@ use crate::cluster::brokers::Lane;
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
+use crate::stats::Sent;
 use crate::transaction::machine::Machine;
 
 /// Version 13 names topics by id; names work with every broker.
@@ -181,6 +182,9 @@ impl Sender {
         }
         let unassigned = if fresh_only { self.fresh.clone() } else { self.active.clone() };
         self.forward_unassigned(&unassigned);
+        if self.produce.observer.take_survey_wish() {
+            self.produce.observer.survey(self.survey());
+        }
         if self.produce.transactions.id.is_some() {
             self.pump_transaction(now, &mut wake_at);
         } else if self.produce.config.idempotence && self.producer_id.is_none() {
@@ -427,6 +431,16 @@ impl Sender {
         for (at, batch) in &mut batches {
             batch.attempts += 1;
             let Queue { topic, partition, .. } = &*self.partitions[*at].queue;
+            let sent = Sent {
+                node,
+                topic,
+                partition: *partition,
+                order: batch.order,
+                records: batch.sealed.header.record_count as u64,
+                bytes: batch.sealed.len() as u64,
+                created: batch.created,
+            };
+            self.produce.observer.batch_sent(sent);
             let data =
                 PartitionProduceData { index: *partition, records: Some(batch.sealed.chain().clone()) };
             match request.topic_data.iter_mut().find(|entry| *entry.name == **topic) {
@@ -492,7 +506,10 @@ impl Sender {
             Event::ProducerId(result) => {
                 self.asking_producer_id = false;
                 match result {
-                    Ok(id) => self.producer_id = Some(id),
+                    Ok(id) => {
+                        self.produce.observer.producer_id(id.id, id.epoch);
+                        self.producer_id = Some(id);
+                    }
                     Err(error) => tracing::debug!(%error, "no producer id yet"),
                 }
             }

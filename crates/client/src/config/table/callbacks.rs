@@ -9,10 +9,12 @@ pub(super) const ROWS: &[Property] = &[
     Property::pointer("throttle_cb")
         .text("Called when a broker delays this client.")
         .refused("this version reports no throttling"),
-    Property::pointer("stats_cb").text("Called with statistics.").refused("this version gives no statistics"),
+    Property::pointer("stats_cb")
+        .text("Called with statistics.")
+        .refused("read the queue that `Client::statistics` returns"),
     Property::pointer("log_cb")
         .text("Called with log lines.")
-        .refused("logs go through `tracing`: subscribe to it"),
+        .refused("give a `LogCallback` to `Config::log_callback`"),
     Property::pointer("background_event_cb")
         .text("Called with events by a thread in the background.")
         .refused("the C interface is not part of this version"),

@@ -1,6 +1,6 @@
 //! Logs, statistics, and the library as such.
 
-use crate::config::property::{Access, Property};
+use crate::config::property::{Access, Property, flag, millis, number, string};
 
 const CONTEXTS: &[&str] = &[
     "generic",
@@ -37,14 +37,17 @@ pub(super) const ROWS: &[Property] = &[
         .effective("missing_features_are_an_error", FEATURES_ACCESS),
     Property::flags("debug", CONTEXTS, "")
         .medium()
-        .text("What is logged in detail.")
-        .refused("this version logs through `tracing` alone: choose by its targets"),
+        .text(
+            "What is logged in detail: `msg` shows each batch as it is delivered, `protocol` each request and each \
+             answer. The lines of a context have the `tracing` target `ottla::CONTEXT`.",
+        )
+        .effective("debug_shows_batches_requests_and_round_trips", string!(debug)),
     Property::int("log_level", 0, 7, "6")
-        .text("The least serious of the log lines to give, as in syslog.")
-        .refused("this version logs through `tracing` alone: choose by its levels"),
+        .text("The least serious of the log lines to give, as in syslog. Setting `debug` makes it 7 while it is unset.")
+        .effective("log_level_silences_what_is_less_serious", number!(log_level)),
     Property::bool("log.queue", "false")
-        .text("Whether log lines wait in a queue for the application.")
-        .refused("this version logs through `tracing` alone"),
+        .text("Whether log lines wait in a queue for the application (`Client::log_lines`) instead of going to `tracing`.")
+        .effective("debug_shows_batches_requests_and_round_trips", flag!(log_queue)),
     Property::bool("log.thread.name", "true")
         .text("Whether log lines name the thread.")
         .accepted("`tracing` and its subscribers know the thread: the subscriber decides"),
@@ -53,8 +56,8 @@ pub(super) const ROWS: &[Property] = &[
         .refused("this version logs them for debugging only"),
     Property::int("statistics.interval.ms", 0, 86_400_000, "0")
         .high()
-        .text("How often statistics are given; 0 is never.")
-        .refused("this version gives no statistics"),
+        .text("How often statistics are given (docs/STATISTICS.md); 0 is never, and nothing is counted then.")
+        .effective("the_numbers_under_load_agree_with_each_other_and_with_the_broker", millis!(statistics_interval)),
     Property::int("enabled_events", 0, 2_147_483_647, "0")
         .text("Which events the C interface's queues carry.")
         .refused("the C interface is not part of this version"),

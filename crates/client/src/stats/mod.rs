@@ -1,0 +1,325 @@
+//! What the client observes of itself: counters and windows for statistics, requests under way for the watchdog, and
+//! the log. The rest of the client calls it in single lines, once per batch or request and never once per record.
+
+mod brokers;
+mod collect;
+#[cfg(feature = "metrics")]
+mod facade;
+pub(crate) mod prometheus;
+pub(crate) mod snapshot;
+mod topics;
+mod window;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_protocol::ApiKey;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use self::brokers::Broker;
+pub(crate) use self::brokers::{Broken, Wire};
+pub(crate) use self::collect::run;
+use self::snapshot::Snapshot;
+use self::topics::TopicCounts;
+use crate::config::Config;
+use crate::log::{Context, INFO, Log};
+use crate::notices::Notices;
+use crate::produce::survey::Survey;
+use crate::watchdog::StallReport;
+
+/// Snapshots and reports that wait to be read; older ones are lost.
+const NOTICES_MAX: usize = 64;
+
+/// One client's view of itself.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    pub(crate) log: Log,
+    pub(crate) statistics: Notices<Arc<Snapshot>>,
+    pub(crate) stalls: Notices<StallReport>,
+    pub(crate) stall_after: Duration,
+    name: Arc<str>,
+    /// Whether anything is counted.
+    counting: bool,
+    state: Mutex<State>,
+    next_wire: AtomicU64,
+    survey_wanted: AtomicBool,
+    surveyed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By `host:port`.
+    brokers: BTreeMap<Arc<str>, Broker>,
+    /// Where each node of the cluster is.
+    nodes: BTreeMap<i32, Arc<str>>,
+    topics: BTreeMap<Arc<str>, TopicCounts>,
+    consumes: bool,
+    producer_id: Option<(i64, i16, Instant)>,
+    producer_ids: u64,
+    group: Option<GroupCounts>,
+    survey: Survey,
+    last: Option<Arc<Snapshot>>,
+}
+
+#[derive(Debug)]
+struct GroupCounts {
+    rebalances: u64,
+    rebalanced_at: Instant,
+    partitions: u64,
+}
+
+/// A batch that goes to its leader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) node: i32,
+    pub(crate) topic: &'a Arc<str>,
+    pub(crate) partition: i32,
+    /// Its place among the partition's batches: one that was seen before goes again.
+    pub(crate) order: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) created: Instant,
+}
+
+impl Observer {
+    /// `seed` tells clients of one `client.id` apart.
+    pub(crate) fn new(config: &Config, seed: u64) -> Arc<Self> {
+        let name: Arc<str> = format!("{}#{:04x}", config.client_id, seed as u16).into();
+        let observer = Self {
+            log: Log::new(config, name.clone()),
+            statistics: Notices::keeping(NOTICES_MAX),
+            stalls: Notices::keeping(NOTICES_MAX),
+            stall_after: config.stall_after,
+            name,
+            counting: !config.statistics_interval.is_zero(),
+            state: Mutex::default(),
+            next_wire: AtomicU64::new(0),
+            survey_wanted: AtomicBool::new(false),
+            surveyed: Notify::new(),
+        };
+        observer.log.debug(Context::Generic, "INIT", || format!("client {} begins", observer.name));
+        if observer.log.is_on(Context::Conf) {
+            for (name, value) in config.dump() {
+                observer.log.debug(Context::Conf, "CONF", || format!("{name} = {value}"));
+            }
+        }
+        Arc::new(observer)
+    }
+
+    /// Whether somebody wants to know what the sender holds; asking answers the question.
+    #[inline]
+    pub(crate) fn take_survey_wish(&self) -> bool {
+        self.survey_wanted.load(Ordering::Relaxed) && self.survey_wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// The sender says what it holds.
+    pub(crate) fn survey(&self, survey: Survey) {
+        self.state().survey = survey;
+        self.surveyed.notify_one();
+    }
+
+    /// The last interval's statistics.
+    pub(crate) fn last(&self) -> Option<Arc<Snapshot>> {
+        self.state().last.clone()
+    }
+
+    /// Batches go to their leader in one request.
+    pub(crate) fn batch_sent(&self, sent: Sent<'_>) {
+        if !self.counting {
+            return;
+        }
+        let now = Instant::now();
+        let mut state = self.state();
+        let state = &mut *state;
+        let topic = state.topics.entry(sent.topic.clone()).or_insert_with(|| TopicCounts::new(now));
+        let is_first = topic.sent(&sent);
+        if let Some(broker) = state.nodes.get(&sent.node).and_then(|address| state.brokers.get_mut(address)) {
+            if is_first {
+                let age = now.saturating_duration_since(sent.created).as_micros() as u64;
+                broker.int_latency.record_n(age, sent.records);
+            } else {
+                broker.retries += 1;
+            }
+        }
+    }
+
+    /// A batch was acknowledged.
+    pub(crate) fn delivered(&self, topic: &str, partition: i32, records: i32, bytes: usize) {
+        self.log.debug(Context::Msg, "MSGSET", || {
+            format!("{topic} [{partition}]: MessageSet with {records} message(s) ({bytes} bytes) delivered")
+        });
+    }
+
+    /// A broker said how long it has held an answer back, or wants to be left alone.
+    pub(crate) fn throttled(&self, node: i32, throttle_ms: i32) {
+        if throttle_ms > 0 {
+            self.log
+                .debug(Context::Broker, "THROTTLE", || format!("node {node} throttles for {throttle_ms} ms"));
+        }
+        if self.counting {
+            let mut state = self.state();
+            let state = &mut *state;
+            let address = state.nodes.get(&node);
+            if let Some(broker) = address.and_then(|address| state.brokers.get_mut(address)) {
+                broker.throttle.record(throttle_ms.max(0) as u64);
+            }
+        }
+    }
+
+    /// The idempotent producer has an id.
+    pub(crate) fn producer_id(&self, id: i64, epoch: i16) {
+        self.log.debug(Context::Eos, "GETPID", || format!("producer id {id}, epoch {epoch}"));
+        let mut state = self.state();
+        state.producer_id = Some((id, epoch, Instant::now()));
+        state.producer_ids += 1;
+    }
+
+    /// Metadata has come: where the nodes are, and which topics it spoke of.
+    pub(crate) fn learned<'a>(
+        &self,
+        nodes: impl Iterator<Item = (i32, &'a str, i32)>,
+        topics: impl Iterator<Item = &'a str>,
+    ) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let mut news = Vec::new();
+        for (node, host, port) in nodes {
+            let address = address_of(host, port as u16);
+            if state.nodes.get(&node).is_none_or(|known| **known != *address) {
+                news.push(format!("node {node} is at {address}"));
+                let address: Arc<str> = address.into();
+                state.brokers.entry(address.clone()).or_insert_with(|| Broker::new(now));
+                state.nodes.insert(node, address);
+            }
+        }
+        let mut count = 0;
+        for topic in topics {
+            count += 1;
+            if self.counting {
+                let counts = state.topics.entry(topic.into()).or_insert_with(|| TopicCounts::new(now));
+                counts.metadata_at = now;
+            }
+        }
+        drop(state);
+        for text in news {
+            self.log.debug(Context::Broker, "BROKER", || text);
+        }
+        self.log.debug(Context::Metadata, "METADATA", || format!("metadata of {count} topic(s)"));
+    }
+
+    /// Metadata did not come.
+    pub(crate) fn not_learned(&self, error: &crate::Error, failures: u32) {
+        self.log.debug(Context::Metadata, "METADATA", || {
+            format!("no metadata, {failures} times in a row: {error}")
+        });
+    }
+
+    /// A fetch has brought a partition's records.
+    pub(crate) fn fetched(
+        &self,
+        node: i32,
+        topic: &Arc<str>,
+        partition: i32,
+        from: i64,
+        watermarks: (i64, i64),
+    ) {
+        self.log.debug(Context::Fetch, "FETCH", || {
+            let (low, high) = watermarks;
+            format!("{topic} [{partition}]: from offset {from} at node {node}; offsets {low} to {high}")
+        });
+        if self.counting {
+            let now = Instant::now();
+            let mut state = self.state();
+            state.consumes = true;
+            let topic = state.topics.entry(topic.clone()).or_insert_with(|| TopicCounts::new(now));
+            topic.fetched(partition, watermarks);
+        }
+    }
+
+    /// The application has polled records of a partition.
+    pub(crate) fn consumed(&self, topic: &Arc<str>, partition: i32, records: u64, bytes: u64, next: i64) {
+        if self.counting {
+            let now = Instant::now();
+            let mut state = self.state();
+            let topic = state.topics.entry(topic.clone()).or_insert_with(|| TopicCounts::new(now));
+            topic.consumed(partition, records, bytes, next);
+        }
+    }
+
+    /// The group has given this client so many partitions.
+    pub(crate) fn assigned(&self, group: Option<&str>, partitions: usize) {
+        let Some(group) = group else { return };
+        self.log
+            .debug(Context::Cgrp, "ASSIGN", || format!("group {group}: {partitions} partition(s) assigned"));
+        let mut state = self.state();
+        let rebalances = state.group.as_ref().map_or(0, |group| group.rebalances) + 1;
+        let partitions = partitions as u64;
+        state.group = Some(GroupCounts { rebalances, rebalanced_at: Instant::now(), partitions });
+    }
+
+    /// An attempt to connect begins.
+    pub(crate) fn connecting(&self, host: &str, port: u16) {
+        let address = address_of(host, port);
+        self.log.debug(Context::Broker, "CONNECT", || format!("{address}: connecting"));
+        self.broker(&address, Broker::connecting);
+    }
+
+    /// The attempt has succeeded.
+    pub(crate) fn connected(&self, host: &str, port: u16) {
+        let address = address_of(host, port);
+        self.log.debug(Context::Broker, "CONNECTED", || format!("{address}: connected"));
+        self.broker(&address, Broker::connected);
+    }
+
+    /// The attempt has failed.
+    pub(crate) fn not_connected(&self, host: &str, port: u16, error: &crate::Error) {
+        let address = address_of(host, port);
+        self.log.debug(Context::Broker, "FAIL", || format!("{address}: {error}"));
+        self.broker(&address, |broker, now| broker.not_connected(error.to_string(), now));
+    }
+
+    /// Watches a connection.
+    pub(crate) fn wire(self: &Arc<Self>, address: &str) -> Wire {
+        let id = self.next_wire.fetch_add(1, Ordering::Relaxed);
+        Wire::new(self.clone(), address.into(), id)
+    }
+
+    /// The client ends.
+    pub(crate) fn ended(&self) {
+        self.log.debug(Context::Generic, "TERM", || format!("client {} has ended", self.name));
+    }
+
+    /// A stall has begun or ended.
+    pub(crate) fn stalled(&self, report: StallReport) {
+        let level = if report.over { INFO } else { crate::log::WARNING };
+        self.log.say(level, "STALL", report.to_string());
+        self.stalls.push(report);
+    }
+
+    fn broker<T>(&self, address: &str, change: impl FnOnce(&mut Broker, Instant) -> T) -> T {
+        let now = Instant::now();
+        let mut state = self.state();
+        if !state.brokers.contains_key(address) {
+            state.brokers.insert(address.into(), Broker::new(now));
+        }
+        let broker = state.brokers.get_mut(address).expect("it was put there if it was missing");
+        change(broker, now)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `host:port`, with the brackets that an IPv6 address needs.
+pub(crate) fn address_of(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Requests whose answer may take as long as others please.
+fn may_take_long(api: ApiKey) -> bool {
+    matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
+}

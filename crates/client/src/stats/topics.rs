@@ -1,0 +1,92 @@
+//! What goes to topics and comes from them, counted by batch and by poll.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::Sent;
+use super::snapshot::NO_OFFSET;
+use super::window::Window;
+
+const BATCH_BYTES_MAX: u64 = 1 << 30;
+const BATCH_RECORDS_MAX: u64 = 10_000_000;
+
+/// One topic's counters.
+#[derive(Debug)]
+pub(super) struct TopicCounts {
+    pub(super) seen_at: Instant,
+    pub(super) metadata_at: Instant,
+    pub(super) batch_bytes: Window,
+    pub(super) batch_records: Window,
+    pub(super) partitions: BTreeMap<i32, PartitionCounts>,
+}
+
+/// One partition's counters.
+#[derive(Debug)]
+pub(super) struct PartitionCounts {
+    /// Batches below it were sent before.
+    next_order: u64,
+    pub(super) tx_records: u64,
+    pub(super) tx_bytes: u64,
+    pub(super) rx_records: u64,
+    pub(super) rx_bytes: u64,
+    pub(super) fetched: bool,
+    pub(super) next_offset: i64,
+    pub(super) low: i64,
+    pub(super) high: i64,
+}
+
+impl Default for PartitionCounts {
+    fn default() -> Self {
+        Self {
+            next_order: 0,
+            tx_records: 0,
+            tx_bytes: 0,
+            rx_records: 0,
+            rx_bytes: 0,
+            fetched: false,
+            next_offset: NO_OFFSET,
+            low: NO_OFFSET,
+            high: NO_OFFSET,
+        }
+    }
+}
+
+impl TopicCounts {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            seen_at: now,
+            metadata_at: now,
+            batch_bytes: Window::up_to(BATCH_BYTES_MAX),
+            batch_records: Window::up_to(BATCH_RECORDS_MAX),
+            partitions: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a batch that is sent, unless it was sent before; `true` if it was not.
+    pub(super) fn sent(&mut self, sent: &Sent<'_>) -> bool {
+        let partition = self.partitions.entry(sent.partition).or_default();
+        if sent.order < partition.next_order {
+            return false;
+        }
+        partition.next_order = sent.order + 1;
+        partition.tx_records += sent.records;
+        partition.tx_bytes += sent.bytes;
+        self.batch_bytes.record(sent.bytes);
+        self.batch_records.record(sent.records);
+        true
+    }
+
+    pub(super) fn fetched(&mut self, partition: i32, (low, high): (i64, i64)) {
+        let partition = self.partitions.entry(partition).or_default();
+        partition.fetched = true;
+        (partition.low, partition.high) = (low, high);
+    }
+
+    pub(super) fn consumed(&mut self, partition: i32, records: u64, bytes: u64, next: i64) {
+        let partition = self.partitions.entry(partition).or_default();
+        partition.rx_records += records;
+        partition.rx_bytes += bytes;
+        partition.next_offset = next;
+    }
+}

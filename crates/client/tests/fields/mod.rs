@@ -1,0 +1,246 @@
+//! Every key of the statistics: docs/STATISTICS.md and docs/statistics-schema.json are made of it, and what a client
+//! really gives is compared with it.
+
+/// An object of the statistics, and its keys.
+pub(crate) struct Section {
+    /// Its name in the schema.
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) fields: &'static [Field],
+}
+
+/// Key, kind and meaning.
+pub(crate) type Field = (&'static str, Kind, &'static str);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Text,
+    Flag,
+    /// Only ever grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A map of counters.
+    Counters,
+    /// An object of this section.
+    Object(&'static str),
+    /// One that may be missing.
+    Maybe(&'static str),
+    /// A map of objects of this section.
+    Objects(&'static str),
+}
+
+use Kind::{Counter, Counters, Flag, Gauge, Maybe, Object, Objects, Text};
+
+pub(crate) const SECTIONS: &[Section] = &[
+    Section {
+        name: "client",
+        text: "The object itself: one client, whatever it produces and consumes.",
+        fields: &[
+            ("name", Text, "The client: its `client.id`, and a number that tells clients of one id apart."),
+            ("client_id", Text, "`client.id`."),
+            ("type", Text, "`consumer` once something was fetched, `producer` before."),
+            ("ts", Gauge, "The client's own clock, microseconds; it starts with the client and never jumps."),
+            ("time", Gauge, "The wall clock, seconds since 1970."),
+            ("age", Gauge, "Microseconds since the client was made."),
+            ("replyq", Gauge, "Delivery reports and notices that wait for the application to read them."),
+            ("msg_cnt", Gauge, "Records that are neither acknowledged nor failed."),
+            ("msg_size", Gauge, "Bytes of the send buffer in use, by the capacity of its batches."),
+            ("msg_max", Gauge, "`queue.buffering.max.messages`; 0 is no limit."),
+            ("msg_size_max", Gauge, "`buffer.memory`."),
+            ("simple_cnt", Gauge, "Always 0: there is no older consumer interface here."),
+            ("metadata_cache_cnt", Gauge, "Topics whose layout is known."),
+            (
+                "brokers",
+                Objects("broker"),
+                "By `host:port/id`, or `host:port/bootstrap` while the id is not known.",
+            ),
+            ("topics", Objects("topic"), "By name."),
+            ("cgrp", Maybe("cgrp"), "The consumer group, once it has assigned something."),
+            ("eos", Maybe("eos"), "The idempotent producer, if idempotence is on."),
+            ("tx", Counter, "Requests sent: the sum over the brokers, like the next three."),
+            ("tx_bytes", Counter, "Bytes sent."),
+            ("rx", Counter, "Answers received."),
+            ("rx_bytes", Counter, "Bytes received."),
+            (
+                "txmsgs",
+                Counter,
+                "Records sent, each once however often it goes: the sum over the partitions, like the next three.",
+            ),
+            ("txmsg_bytes", Counter, "Bytes of their batches, compressed."),
+            ("rxmsgs", Counter, "Records polled."),
+            ("rxmsg_bytes", Counter, "Bytes of their batches, compressed."),
+        ],
+    },
+    Section {
+        name: "broker",
+        text: "One address. A broker that is in `bootstrap.servers` under another name than its own shows twice.",
+        fields: &[
+            ("name", Text, "Its key."),
+            ("nodeid", Gauge, "The broker's id; -1 while it is not known."),
+            ("nodename", Text, "`host:port`."),
+            ("source", Text, "`learned` from metadata, or `configured`."),
+            (
+                "state",
+                Text,
+                "`INIT`, `CONNECT`, `UP` or `DOWN`; `UP` as long as any of its connections is open.",
+            ),
+            ("stateage", Gauge, "Microseconds since the state changed."),
+            ("outbuf_cnt", Gauge, "Requests that are not written yet."),
+            ("outbuf_msg_cnt", Gauge, "Records in batches that wait to be sent, or sent again."),
+            ("waitresp_cnt", Gauge, "Requests that wait for their answer."),
+            ("waitresp_msg_cnt", Gauge, "Records in them."),
+            ("tx", Counter, "Requests sent."),
+            ("txbytes", Counter, "Bytes sent."),
+            ("txerrs", Counter, "Writes that failed."),
+            ("txretries", Counter, "Batches that were sent again."),
+            ("txidle", Gauge, "Microseconds since something was sent; -1 if nothing was."),
+            ("req_timeouts", Counter, "Requests that were not answered, or not written, in time."),
+            ("rx", Counter, "Answers received."),
+            ("rxbytes", Counter, "Bytes received."),
+            ("rxerrs", Counter, "Reads that failed."),
+            ("rxcorriderrs", Counter, "Answers that were not due: each costs the connection."),
+            ("rxpartial", Counter, "Always 0: today's brokers send whole batches."),
+            ("rxidle", Gauge, "Microseconds since something came; -1 if nothing did."),
+            ("req", Counters, "Requests sent, by name."),
+            ("zbuf_grow", Counter, "Always 0: decompression has no buffer that grows."),
+            ("buf_grow", Counter, "Always 0."),
+            ("wakeups", Counter, "Always 0: no thread belongs to a broker."),
+            ("connects", Counter, "Attempts to connect, failed ones included."),
+            ("disconnects", Counter, "Connections that ended."),
+            (
+                "int_latency",
+                Object("window"),
+                "Microseconds from opening a batch to putting it in a request, once for each of its records: what the first \
+                 record of a batch waited, and at most that for those behind it. No clock is read for a record.",
+            ),
+            ("outbuf_latency", Object("window"), "Microseconds from making a request to having written it."),
+            (
+                "rtt",
+                Object("window"),
+                "Microseconds from having written a request to its answer; long polls included.",
+            ),
+            (
+                "throttle",
+                Object("window"),
+                "Milliseconds by which produce and fetch answers say that they were throttled.",
+            ),
+            ("toppars", Objects("toppar"), "Partitions that it leads, by `topic-partition`."),
+        ],
+    },
+    Section {
+        name: "window",
+        text: "What was measured within one interval; with the next, all of it begins anew.",
+        fields: &[
+            ("min", Gauge, "The smallest value."),
+            ("max", Gauge, "The largest value."),
+            ("avg", Gauge, "`sum` by `cnt`."),
+            ("sum", Gauge, "The sum of the values."),
+            ("stddev", Gauge, "The standard deviation, from the histogram."),
+            ("p50", Gauge, "The median; right within 1 %, like all percentiles."),
+            ("p75", Gauge, "75 % of the values are not above it."),
+            ("p90", Gauge, "90 % are not above it."),
+            ("p95", Gauge, "95 % are not above it."),
+            ("p99", Gauge, "99 % are not above it."),
+            ("p99_99", Gauge, "99.99 % are not above it."),
+            ("outofrange", Gauge, "Values too large for the histogram, which count nowhere else."),
+            ("hdrsize", Gauge, "Bytes of the histogram; 0 before its first value."),
+            ("cnt", Gauge, "How many values there were."),
+        ],
+    },
+    Section {
+        name: "toppar",
+        text: "A partition that a broker leads.",
+        fields: &[("topic", Text, "Topic."), ("partition", Gauge, "Partition.")],
+    },
+    Section {
+        name: "topic",
+        text: "One topic that is produced to, consumed from or known.",
+        fields: &[
+            ("topic", Text, "Its name."),
+            ("age", Gauge, "Milliseconds since the client first met it."),
+            ("metadata_age", Gauge, "Milliseconds since metadata spoke of it."),
+            (
+                "batchsize",
+                Object("window"),
+                "Bytes of each batch that was sent, compressed; a batch that goes again counts once.",
+            ),
+            ("batchcnt", Object("window"), "Records of each batch that was sent."),
+            (
+                "partitions",
+                Objects("partition"),
+                "By number; -1 has the records whose topic is not known yet.",
+            ),
+        ],
+    },
+    Section {
+        name: "partition",
+        text: "One partition. An offset that is not known is -1001.",
+        fields: &[
+            ("partition", Gauge, "Its number."),
+            ("broker", Gauge, "The broker it is produced to and fetched from."),
+            ("leader", Gauge, "Its leader; -1 if it has none."),
+            ("desired", Flag, "Whether it was fetched."),
+            ("unknown", Flag, "Whether metadata does not know it."),
+            ("msgq_cnt", Gauge, "Records that no request has carried and that are still being batched."),
+            ("msgq_bytes", Gauge, "Their bytes, uncompressed."),
+            ("xmit_msgq_cnt", Gauge, "Records in finished batches that wait to be sent, or sent again."),
+            ("xmit_msgq_bytes", Gauge, "Their bytes."),
+            ("fetchq_cnt", Gauge, "Always 0: fetched records are counted when they are polled."),
+            ("fetchq_size", Gauge, "Always 0."),
+            ("fetch_state", Text, "`active` once it was fetched, `none` before."),
+            ("query_offset", Gauge, "Always -1001."),
+            ("next_offset", Gauge, "The offset after the last record polled."),
+            ("app_offset", Gauge, "The same."),
+            ("stored_offset", Gauge, "Always -1001."),
+            ("stored_leader_epoch", Gauge, "Always -1."),
+            ("commited_offset", Gauge, "Always -1001; the spelling is librdkafka's."),
+            ("committed_offset", Gauge, "Always -1001."),
+            ("committed_leader_epoch", Gauge, "Always -1."),
+            ("eof_offset", Gauge, "Always -1001."),
+            ("lo_offset", Gauge, "The first offset there is, as of the last fetch."),
+            ("hi_offset", Gauge, "The high watermark, as of the last fetch."),
+            ("ls_offset", Gauge, "The same."),
+            ("consumer_lag", Gauge, "`hi_offset` less `app_offset`; -1 if either is not known."),
+            ("consumer_lag_stored", Gauge, "Always -1."),
+            ("leader_epoch", Gauge, "The leader's epoch; -1 if it is not known."),
+            ("txmsgs", Counter, "Records sent, each once."),
+            ("txbytes", Counter, "Bytes of their batches, compressed."),
+            ("rxmsgs", Counter, "Records polled."),
+            ("rxbytes", Counter, "Bytes of their batches, compressed."),
+            ("msgs", Gauge, "Records polled; of a partition that only is produced to, records handed over."),
+            ("rx_ver_drops", Counter, "Always 0."),
+            ("msgs_inflight", Gauge, "Records in requests without an answer."),
+            ("next_ack_seq", Gauge, "Always 0."),
+            ("next_err_seq", Gauge, "Always 0."),
+            ("acked_msgid", Counter, "Always 0: records have no numbers within the client."),
+        ],
+    },
+    Section {
+        name: "cgrp",
+        text: "The consumer group.",
+        fields: &[
+            ("state", Text, "`up`."),
+            ("stateage", Gauge, "Milliseconds since the last assignment."),
+            ("join_state", Text, "`steady`."),
+            ("rebalance_age", Gauge, "Milliseconds since the last assignment."),
+            ("rebalance_cnt", Counter, "Assignments so far."),
+            ("rebalance_reason", Text, "Always empty."),
+            ("assignment_size", Gauge, "Partitions assigned."),
+        ],
+    },
+    Section {
+        name: "eos",
+        text: "The idempotent producer.",
+        fields: &[
+            ("idemp_state", Text, "`Init` before there is a producer id, `Assigned` after."),
+            ("idemp_stateage", Gauge, "Milliseconds since that changed."),
+            ("txn_state", Text, "`Init`."),
+            ("txn_stateage", Gauge, "Milliseconds since that changed."),
+            ("txn_may_enq", Flag, "Whether a transaction takes records."),
+            ("producer_id", Gauge, "The producer id; -1 if there is none."),
+            ("producer_epoch", Gauge, "Its epoch; -1 if there is none."),
+            ("epoch_cnt", Counter, "How many ids there were."),
+        ],
+    },
+];
