@@ -30,6 +30,10 @@ const STARTS_MAX: usize = 3;
 pub struct KafkaOptions<'a> {
     /// Lines for every `server.properties`, after ours, so that they win.
     pub properties: &'a [(&'a str, &'a str)],
+    /// Further listeners, each a name and a security protocol, on ports of their own.
+    pub listeners: &'a [(&'a str, &'a str)],
+    /// SCRAM credentials to begin with, as `kafka-storage.sh --add-scram` takes them.
+    pub scram: &'a [&'a str],
     /// Full JIT and a larger heap: slower to start, the right peer for a benchmark.
     pub warm: bool,
 }
@@ -45,6 +49,7 @@ struct Node {
     id: usize,
     port: u16,
     controller_port: u16,
+    listeners: Vec<(String, String, u16)>,
     dir: PathBuf,
     warm: bool,
     process: Option<Process>,
@@ -94,6 +99,12 @@ impl KafkaCluster {
         self.nodes.iter().map(Node::address).collect()
     }
 
+    /// The address of a further listener of node 1, as [`KafkaOptions::listeners`] names it.
+    pub fn listener(&self, name: &str) -> SocketAddr {
+        let found = self.nodes[0].listeners.iter().find(|(listed, _, _)| listed == name);
+        (Ipv4Addr::LOCALHOST, found.expect("a listener of the options").2).into()
+    }
+
     /// The directory with the partitions of node `id` (from 1).
     pub fn log_dir(&self, id: usize) -> PathBuf {
         self.nodes[id - 1].dir.join("data")
@@ -132,16 +143,20 @@ impl KafkaCluster {
             .prefix("ottla-kafka-")
             .tempdir()
             .map_err(|error| Failure::new(format!("a directory for Kafka: {error}")))?;
-        let ports =
-            free_ports(nodes * 2).map_err(|error| Failure::new(format!("ports for Kafka: {error}")))?;
+        let ports_each = 2 + options.listeners.len();
+        let ports = free_ports(nodes * ports_each)
+            .map_err(|error| Failure::new(format!("ports for Kafka: {error}")))?;
         // After the directory, so that on a failure they are stopped before it goes.
         let mut cluster: Vec<Node> = ports
-            .chunks_exact(2)
+            .chunks_exact(ports_each)
             .zip(1..)
-            .map(|(pair, id)| Node {
+            .map(|(ports, id)| Node {
                 id,
-                port: pair[0],
-                controller_port: pair[1],
+                port: ports[0],
+                controller_port: ports[1],
+                listeners: (options.listeners.iter().zip(&ports[2..]))
+                    .map(|((name, protocol), port)| ((*name).to_owned(), (*protocol).to_owned(), *port))
+                    .collect(),
                 dir: data.path().join(format!("node-{id}")),
                 warm: options.warm,
                 process: None,
@@ -153,7 +168,8 @@ impl KafkaCluster {
         }
         // Each format starts a JVM: side by side.
         std::thread::scope(|scope| {
-            let formats: Vec<_> = cluster.iter().map(|node| scope.spawn(|| node.format())).collect();
+            let formats: Vec<_> =
+                cluster.iter().map(|node| scope.spawn(|| node.format(options.scram))).collect();
             formats.into_iter().try_for_each(|format| format.join().expect("format does not panic"))
         })?;
         for node in &mut cluster {
@@ -178,17 +194,23 @@ impl Node {
     fn configure(&self, voter_port: u16, options: &KafkaOptions) -> Result<(), Failure> {
         let mut text = String::new();
         let data = self.dir.join("data");
-        let plaintext = format!("PLAINTEXT://{}", self.address());
+        let mut clients = format!("PLAINTEXT://{}", self.address());
+        let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        for (name, protocol, port) in &self.listeners {
+            let _ = write!(clients, ",{name}://127.0.0.1:{port}");
+            let _ = write!(protocols, ",{name}:{protocol}");
+        }
         let (roles, listeners) = if self.id == 1 {
-            ("broker,controller", format!("{plaintext},CONTROLLER://127.0.0.1:{}", self.controller_port))
+            ("broker,controller", format!("{clients},CONTROLLER://127.0.0.1:{}", self.controller_port))
         } else {
-            ("broker", plaintext.clone())
+            ("broker", clients.clone())
         };
         let own = [
             ("process.roles", roles),
             ("node.id", &self.id.to_string()),
             ("listeners", &listeners),
-            ("advertised.listeners", &plaintext),
+            ("advertised.listeners", &clients),
+            ("listener.security.protocol.map", &protocols),
             ("controller.quorum.voters", &format!("1@127.0.0.1:{voter_port}")),
             ("log.dirs", &data.to_string_lossy()),
         ];
@@ -200,9 +222,10 @@ impl Node {
             .map_err(|error| Failure::new(format!("{}: {error}", self.dir.display())))
     }
 
-    fn format(&self) -> Result<(), Failure> {
+    fn format(&self, scram: &[&str]) -> Result<(), Failure> {
         let mut java = jars()?.java(128);
         java.args([console::STORAGE, "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
+        java.args(scram.iter().flat_map(|credentials| ["--add-scram", *credentials]));
         run("StorageTool", &mut java, b"", FORMAT_WITHIN)?.succeeded().map(|_| ())
     }
 
@@ -226,7 +249,6 @@ impl Node {
 /// What every node has: few and unreplicated internal partitions, groups that form at once, topics made on demand.
 const PROPERTIES: &[(&str, &str)] = &[
     ("controller.listener.names", "CONTROLLER"),
-    ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"),
     ("auto.create.topics.enable", "true"),
     ("group.initial.rebalance.delay.ms", "0"),
     ("offsets.topic.num.partitions", "4"),

@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn start_kafka() -> Result<KafkaCluster, Failure> {
     // A node that does not sign off has to wait at its next start until its old session is over, nine seconds.
     let properties = &[("controlled.shutdown.enable", "true")];
-    KafkaCluster::start_with(1, &KafkaOptions { properties, warm: true })
+    KafkaCluster::start_with(1, &KafkaOptions { properties, warm: true, ..KafkaOptions::default() })
 }
 
 fn measure(options: &Options) -> Result<Figures, Failure> {

@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::{Command, Engine};
 use crate::error::Error;
+use crate::net::Network;
 use crate::net::connector::{Connector, TcpConnector};
 use crate::produce::Produce;
 
@@ -39,10 +40,7 @@ impl Client {
     /// # Errors
     /// [`Error::Config`] for contradictions and bad addresses, or when the system gives no thread.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let connector = TcpConnector {
-            send_buffer_bytes: config.send_buffer_bytes,
-            receive_buffer_bytes: config.receive_buffer_bytes,
-        };
+        let connector = TcpConnector::new(&config);
         Self::with_connector(config, Arc::new(connector))
     }
 
@@ -77,7 +75,8 @@ impl Client {
         let mut rng = fastrand::Rng::with_seed(seed);
         let produce = Produce::new(config.clone(), rng.fork());
         let (commands, receiver) = mpsc::unbounded_channel();
-        let engine = Engine::new(config.clone(), connector, produce.clone(), receiver, rng);
+        let network = Network::new(&config, connector)?;
+        let engine = Engine::new(config.clone(), network, produce.clone(), receiver, rng);
         // Addresses are checked now, not in a thread that nobody listens to.
         crate::cluster::brokers::check_addresses(&config.bootstrap_servers)?;
         let shared =

@@ -21,6 +21,14 @@ pub enum Clock {
 }
 
 impl Clock {
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> i64 {
+        match self {
+            Self::System => precise_ms(),
+            Self::Fixed(ms) => ms.load(Ordering::Relaxed),
+        }
+    }
+
     /// Milliseconds of a clock that is quick to read, ticks every few of them, and is good for differences only.
     #[inline]
     pub(crate) fn coarse_ms(&self) -> i64 {

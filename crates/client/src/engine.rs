@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
-use crate::net::connector::Connector;
+use crate::net::Network;
 use crate::produce::Produce;
 use crate::produce::sender::Sender;
 
@@ -28,7 +28,7 @@ pub(crate) type Command = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Outp
 #[must_use = "nothing happens until the engine runs"]
 pub struct Engine {
     config: Arc<Config>,
-    connector: Arc<dyn Connector>,
+    network: Network,
     produce: Arc<Produce>,
     commands: mpsc::UnboundedReceiver<Command>,
     rng: fastrand::Rng,
@@ -45,12 +45,12 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     pub(crate) fn new(
         config: Arc<Config>,
-        connector: Arc<dyn Connector>,
+        network: Network,
         produce: Arc<Produce>,
         commands: mpsc::UnboundedReceiver<Command>,
         rng: fastrand::Rng,
     ) -> Self {
-        Self { config, connector, produce, commands, rng, threads: false }
+        Self { config, network, produce, commands, rng, threads: false }
     }
 
     /// Runs until every handle of the client is gone. Dropping the future is a crash: connections are cut and what is
@@ -59,8 +59,8 @@ impl Engine {
     /// # Errors
     /// [`Error::Config`] when the bootstrap servers cannot be parsed; nothing else ends it early.
     pub async fn run(self) -> Result<(), Error> {
-        let Self { config, connector, produce, mut commands, rng, threads } = self;
-        let cluster = Cluster::new(config, connector, rng)?;
+        let Self { config, network, produce, mut commands, rng, threads } = self;
+        let cluster = Cluster::new(config, network, rng)?;
         let local = LocalSet::new();
         local
             .run_until(async move {

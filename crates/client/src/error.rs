@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 
+use crate::net::tls::TlsFailure;
+
 /// An operation of the client failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,6 +30,24 @@ pub enum Error {
         /// The peer.
         address: String,
         /// What happened.
+        reason: Arc<str>,
+    },
+    /// No TLS with the peer: its certificate, ours, or what it speaks. Tried again with backoff; waiting alone does not
+    /// mend it.
+    #[error("TLS with {address}: {reason}")]
+    Tls {
+        /// The peer.
+        address: String,
+        /// What is wrong, and what to do.
+        reason: Arc<str>,
+    },
+    /// The broker does not take us for who we say we are, or does not prove who it is. Tried again with backoff;
+    /// waiting alone does not mend it.
+    #[error("authentication with {address}: {reason}")]
+    Authentication {
+        /// The peer.
+        address: String,
+        /// What was refused; never a secret.
         reason: Arc<str>,
     },
     /// The broker answered with an error.
@@ -191,6 +211,8 @@ impl Error {
             Self::Broker { code, .. } => code.is_retriable(),
             Self::Produce(error) => error.is_retriable(),
             Self::Config(_)
+            | Self::Tls { .. }
+            | Self::Authentication { .. }
             | Self::Protocol { .. }
             | Self::Corrupt { .. }
             | Self::OffsetOutOfRange { .. }
@@ -199,7 +221,16 @@ impl Error {
     }
 
     pub(crate) fn transport(address: &str, error: &io::Error) -> Self {
-        Self::Transport { address: address.to_owned(), reason: error.to_string().into() }
+        let (address, reason) = (address.to_owned(), error.to_string().into());
+        match error.get_ref() {
+            Some(inner) if inner.is::<TlsFailure>() => Self::Tls { address, reason },
+            _ => Self::Transport { address, reason },
+        }
+    }
+
+    /// Whether the peer was reached and refused, or was refused by us: another attempt will hardly go better.
+    pub(crate) fn is_security(&self) -> bool {
+        matches!(self, Self::Tls { .. } | Self::Authentication { .. })
     }
 }
 

@@ -28,6 +28,7 @@ mod net;
 mod produce;
 mod producer;
 mod record;
+mod security;
 
 pub use admin::{
     Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
@@ -41,6 +42,8 @@ pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPart
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
+pub use net::settings::{AddressFamily, NetSettings};
+pub use net::versions::BrokerVersion;
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use produce::answers::Purge;
 pub use produce::delivery::Delivery;
@@ -48,3 +51,7 @@ pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
+pub use security::{
+    Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
+    TokenCallback, TokenFuture, TokenProvider,
+};

@@ -219,11 +219,14 @@ fn socket_buffers_have_the_size_that_was_asked_for() {
         }
     }
     block_on(async {
-        let free = TcpConnector::default();
-        let small = TcpConnector { send_buffer_bytes: 4096, ..TcpConnector::default() };
-        assert!(room(small, false).await < room(free, false).await);
-        let small = TcpConnector { receive_buffer_bytes: 4096, ..TcpConnector::default() };
-        assert!(room(small, true).await < room(free, true).await);
+        let mut config = Config::new("localhost");
+        config.send_buffer_bytes = 4096;
+        let small = TcpConnector::new(&config);
+        assert!(room(small, false).await < room(TcpConnector::default(), false).await);
+        config = Config::new("localhost");
+        config.receive_buffer_bytes = 4096;
+        let small = TcpConnector::new(&config);
+        assert!(room(small, true).await < room(TcpConnector::default(), true).await);
     });
 }
 

@@ -30,6 +30,11 @@ pub trait Message: Field + Default {
         },
     };
 
+    /// For how long the broker throttles, if the message is an answer that can say so.
+    fn throttle_time_ms(&self) -> i32 {
+        0
+    }
+
     /// Whether `version` has compact lengths and tagged fields.
     #[inline]
     fn is_flexible(version: i16) -> bool {

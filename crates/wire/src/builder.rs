@@ -9,6 +9,7 @@ use crate::buffer::Buffer;
 use crate::chain::Chain;
 use crate::compress::{self, CompressError};
 use crate::crc::Crc32c;
+use crate::prefetch;
 use crate::varint::{signed_len, unsigned_len, write_signed, zigzag};
 
 /// A header of a record: a name and an optional value. Names need not be unique.
@@ -256,6 +257,7 @@ impl BatchBuilder {
         let body = record_body_bytes(delta, offset_delta, key, value, headers);
         let total = unsigned_len(zigzag(body as i64)) + body;
         self.reserve(total);
+        prefetch::ahead_of(&self.buffer.bytes, self.at);
         let mut out = Cursor { buf: &mut self.buffer.bytes[self.at..self.at + total], at: 0 };
         out.varint(body as i64);
         out.byte(0);

@@ -15,6 +15,7 @@ pub mod compress;
 pub mod crc;
 pub mod frames;
 pub mod legacy;
+mod prefetch;
 pub mod reader;
 pub mod varint;
 

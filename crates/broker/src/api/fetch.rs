@@ -9,7 +9,8 @@ use std::time::Duration;
 use ottla_log::{Grown, ReadError};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{
-    EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
+    EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
+    PartitionData,
 };
 use ottla_wire::Chain;
 use tokio::time::Instant;
@@ -59,6 +60,9 @@ impl Api for FetchRequest {
                 || data.high_watermark != target.wanted.high_watermark
                 || data.log_start_offset != target.wanted.log_start_offset;
             node.sessions.note(session_id, &target.name, data.high_watermark, data.log_start_offset);
+            if asked.version >= 16 && data.current_leader.leader_id >= 0 {
+                hint(&mut response, &asked, data.current_leader.leader_id);
+            }
             if news || !incremental {
                 add(&mut response, &target.name, data);
             }
@@ -68,6 +72,16 @@ impl Api for FetchRequest {
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> FetchResponse {
         FetchResponse { error_code: code, ..Default::default() }
+    }
+}
+
+/// Tells where the leader is (KIP-951).
+fn hint(response: &mut FetchResponse, asked: &Asked, leader: i32) {
+    let Some(node) = asked.cluster().node(leader) else { return };
+    if response.node_endpoints.iter().all(|endpoint| endpoint.node_id != leader) {
+        let (host, port) = node.address();
+        let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
+        response.node_endpoints.push(endpoint);
     }
 }
 

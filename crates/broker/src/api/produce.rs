@@ -119,8 +119,7 @@ fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceRe
         let parts = topic.partition_data.into_iter().map(|data| {
             let partition = known.as_ref().map_err(|code| *code).and_then(|topic| {
                 let found = usize::try_from(data.index).ok().and_then(|at| topic.partitions.get(at));
-                let partition = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-                partition.check_leader(asked.node(), -1).map(|()| partition.clone())
+                found.cloned().ok_or(ErrorCode::UnknownTopicOrPartition)
             });
             // Only where the records stand is kept: with every slice gone, the frame may be written in.
             let range = data.records.as_ref().map(|records| match records.as_single() {
@@ -140,8 +139,13 @@ fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceRe
     let append = |part: Part, rest: &mut Rest| {
         let Part { index, partition, range } = part;
         let records = range.map(|(at, len)| rest.cut(at, len));
-        let result = match (&partition, records) {
-            (Err(code), _) => Err((*code, None)),
+        // A partition that is led elsewhere is kept: the answer says by whom.
+        let led = partition
+            .as_ref()
+            .map_err(|code| *code)
+            .and_then(|partition| partition.check_leader(asked.node(), -1).map(|()| partition));
+        let result = match (led, records) {
+            (Err(code), _) => Err((code, None)),
             (Ok(_), None) => Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))),
             (Ok(partition), Some(records)) => append_one(partition, now_ms, records),
         };

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::net::connection::Connection;
-use crate::net::connector::Connector;
+use crate::net::Network;
+use crate::net::connection::{Connection, Greeting};
 
 /// The port of a bootstrap server that names none.
 const DEFAULT_PORT: u16 = 9092;
@@ -32,25 +32,18 @@ const LANES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Brokers {
     config: Arc<Config>,
-    connector: ConnectorRef,
+    network: Network,
     bootstrap: Vec<Rc<Peer>>,
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
-    last_failure: RefCell<String>,
-}
-
-struct ConnectorRef(Arc<dyn Connector>);
-
-impl std::fmt::Debug for ConnectorRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Connector")
-    }
+    last_failure: RefCell<Option<Error>>,
 }
 
 #[derive(Debug)]
 struct Peer {
     host: String,
     port: u16,
+    greeting: Greeting,
     lanes: [tokio::sync::Mutex<Slot>; LANES],
 }
 
@@ -63,25 +56,22 @@ struct Slot {
 
 impl Peer {
     fn new(host: String, port: u16) -> Rc<Self> {
-        Rc::new(Self { host, port, lanes: std::array::from_fn(|_| tokio::sync::Mutex::default()) })
+        let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
+        Rc::new(Self { host, port, greeting: Greeting::default(), lanes })
     }
 }
 
 impl Brokers {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        connector: Arc<dyn Connector>,
-        rng: fastrand::Rng,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
         let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect();
         Ok(Self {
             config,
-            connector: ConnectorRef(connector),
+            network,
             bootstrap,
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
-            last_failure: RefCell::new("not tried yet".into()),
+            last_failure: RefCell::default(),
         })
     }
 
@@ -99,6 +89,11 @@ impl Brokers {
         if !response.brokers.is_empty() {
             nodes.retain(|id, _| response.brokers.iter().any(|broker| broker.node_id == *id));
         }
+    }
+
+    /// Starts from the bootstrap servers again (KIP-899, KIP-1102).
+    pub(crate) fn rebootstrap(&self) {
+        self.nodes.borrow_mut().clear();
     }
 
     pub(crate) fn knows(&self, node: i32) -> bool {
@@ -120,7 +115,7 @@ impl Brokers {
             address: format!("node {node}"),
             reason: "not in the cluster's metadata".into(),
         })?;
-        self.connect(&peer, lane, true).await
+        self.connect(&peer, lane).await
     }
 
     /// A connection to any broker: an open one if there is, else each known broker in random order, then the
@@ -129,9 +124,11 @@ impl Brokers {
         let started = Instant::now();
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
         self.rng.borrow_mut().shuffle(&mut known);
-        let mut bootstrap = self.bootstrap.clone();
-        self.rng.borrow_mut().shuffle(&mut bootstrap);
-        known.extend(bootstrap);
+        if known.is_empty() || self.config.net.rebootstrap {
+            let mut bootstrap = self.bootstrap.clone();
+            self.rng.borrow_mut().shuffle(&mut bootstrap);
+            known.extend(bootstrap);
+        }
         for peer in &known {
             let open =
                 peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.connection.clone());
@@ -139,8 +136,22 @@ impl Brokers {
                 return Ok(connection);
             }
         }
+        // Those whose backoff is over; if there are none, the one whose backoff ends first.
+        let mut due = Vec::new();
+        let mut first: Option<(Instant, &Rc<Peer>)> = None;
         for peer in &known {
-            if let Ok(connection) = self.connect(peer, Lane::Control, false).await {
+            let retry_at = peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.retry_at);
+            match retry_at.filter(|at| *at > started) {
+                None => due.push(peer),
+                Some(at) if first.is_none_or(|(earliest, _)| at < earliest) => first = Some((at, peer)),
+                Some(_) => {}
+            }
+        }
+        if due.is_empty() {
+            due.extend(first.map(|(_, peer)| peer));
+        }
+        for peer in due {
+            if let Ok(connection) = self.connect(peer, Lane::Control).await {
                 return Ok(connection);
             }
         }
@@ -149,22 +160,29 @@ impl Brokers {
 
     /// The error for when nobody answers.
     pub(crate) fn unreachable(&self, waited: Duration) -> Error {
-        Error::Unreachable {
-            brokers: self.config.bootstrap_servers.clone(),
-            waited_ms: waited.as_millis(),
-            reason: self.last_failure.borrow().clone(),
+        let last = self.last_failure.borrow();
+        match &*last {
+            // They were reached: what they say, or what we say of them, is the news.
+            Some(error) if error.is_security() => error.clone(),
+            last => Error::Unreachable {
+                brokers: self.config.bootstrap_servers.clone(),
+                waited_ms: waited.as_millis(),
+                reason: last.as_ref().map_or_else(|| "not tried yet".into(), Error::to_string),
+            },
         }
     }
 
-    async fn connect(&self, peer: &Peer, lane: Lane, patient: bool) -> Result<Rc<Connection>, Error> {
+    async fn connect(&self, peer: &Peer, lane: Lane) -> Result<Rc<Connection>, Error> {
         let mut slot = peer.lanes[lane as usize].lock().await;
         if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_open()) {
             return Ok(connection.clone());
         }
-        if let Some(retry_at) = slot.retry_at.filter(|_| patient) {
+        if let Some(retry_at) = slot.retry_at {
             tokio::time::sleep_until(retry_at).await;
         }
-        match Connection::open(&*self.connector.0, &peer.host, peer.port, &self.config).await {
+        let rng = self.rng.borrow_mut().fork();
+        let greeting = &peer.greeting;
+        match Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await {
             Ok(connection) => {
                 let connection = Rc::new(connection);
                 *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
@@ -173,7 +191,8 @@ impl Brokers {
                 Ok(connection)
             }
             Err(error) => {
-                *self.last_failure.borrow_mut() = error.to_string();
+                tracing::debug!(%error, "not connected");
+                *self.last_failure.borrow_mut() = Some(error.clone());
                 slot.connection = None;
                 let doubled = self.config.reconnect_backoff.saturating_mul(1 << slot.failures.min(16));
                 slot.failures += 1;
@@ -184,9 +203,9 @@ impl Brokers {
         }
     }
 
-    /// Within 20 % of `backoff`, so that many clients do not come back at the same moment.
+    /// Within 50 % of `backoff`, so that many clients do not come back at the same moment.
     fn jittered(&self, backoff: Duration) -> Duration {
-        backoff.mul_f64(0.8 + 0.4 * self.rng.borrow_mut().f64())
+        backoff.mul_f64(0.5 + self.rng.borrow_mut().f64())
     }
 }
 

@@ -90,6 +90,17 @@ impl TopicLayout {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
     }
 
+    /// Takes over a leader unless a later one is known.
+    pub(crate) fn learn_leader(&mut self, partition: i32, leader: i32, epoch: i32) -> bool {
+        let at = usize::try_from(partition).ok();
+        let known = at.and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
+        let news = known.filter(|known| epoch >= known.leader_epoch);
+        news.is_some_and(|known| {
+            *known = PartitionLayout { leader: Some(leader), leader_epoch: epoch };
+            true
+        })
+    }
+
     pub(crate) fn forget_leader(&mut self, partition: i32) {
         let slot =
             usize::try_from(partition).ok().and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));

@@ -20,7 +20,7 @@ use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
-use crate::net::connector::Connector;
+use crate::net::Network;
 
 /// The cluster as seen by one engine. Tasks of the engine share it.
 #[derive(Debug)]
@@ -36,13 +36,9 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        connector: Arc<dyn Connector>,
-        rng: fastrand::Rng,
-    ) -> Result<Rc<Self>, Error> {
+    pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Rc<Self>, Error> {
         Ok(Rc::new(Self {
-            brokers: Brokers::new(config.clone(), connector, rng)?,
+            brokers: Brokers::new(config.clone(), network, rng)?,
             config,
             layout: RefCell::default(),
             wanted: RefCell::default(),
@@ -55,6 +51,7 @@ impl Cluster {
     /// Keeps the layout fresh: on request, when it is too old, and with a pause between two attempts.
     pub(crate) async fn keep_fresh(self: Rc<Self>) {
         let mut failures = 0;
+        let mut fresh_at = Instant::now();
         // Nothing is asked for before somebody wants to know something.
         self.refresh.notified().await;
         loop {
@@ -63,11 +60,13 @@ impl Cluster {
             match self.fetch_layout().await {
                 Ok(()) => {
                     failures = 0;
+                    fresh_at = Instant::now();
                     self.changed.raise();
                 }
                 Err(error) => {
                     failures += 1;
                     tracing::debug!(%error, failures, "metadata not refreshed");
+                    self.rebootstrap_if_lost(&error, &mut fresh_at);
                 }
             }
             // Wanted topics without leaders are asked for again after the backoff, others when they are too old.
@@ -87,6 +86,17 @@ impl Cluster {
                 }
                 () = tokio::time::sleep_until(asked_at + age_max) => {}
             }
+        }
+    }
+
+    /// Forgets the brokers when none of them has given metadata for too long, or one says that they are not ours any
+    /// more: the bootstrap servers lead to those that are.
+    fn rebootstrap_if_lost(&self, error: &Error, fresh_at: &mut Instant) {
+        let told = matches!(error, Error::Broker { code: ErrorCode::RebootstrapRequired, .. });
+        if self.config.net.rebootstrap && (told || fresh_at.elapsed() >= self.config.net.rebootstrap_after) {
+            tracing::info!(%error, "starting from the bootstrap servers again");
+            self.brokers.rebootstrap();
+            *fresh_at = Instant::now();
         }
     }
 
@@ -125,6 +135,30 @@ impl Cluster {
             layout.forget_leader(partition);
         }
         self.refresh();
+    }
+
+    /// Takes over what the answer of a broker that does not lead a partition (any more) says of who does (KIP-951).
+    /// `true` if that broker is known: there is no reason to wait before it is asked.
+    pub(crate) fn learn_leader(
+        &self,
+        topic: &str,
+        partition: i32,
+        said_by: i32,
+        leader: i32,
+        epoch: i32,
+    ) -> bool {
+        if leader < 0 || leader == said_by || !self.brokers.knows(leader) {
+            return false;
+        }
+        let mut layout = self.layout.borrow_mut();
+        let known = layout.topics.get_mut(topic);
+        let learnt = known.is_some_and(|topic| topic.learn_leader(partition, leader, epoch));
+        drop(layout);
+        if learnt {
+            tracing::debug!(topic, partition, leader, epoch, "the leader is another one");
+            self.changed.raise();
+        }
+        learnt
     }
 
     /// Waits until `topic` is known, or until `deadline`: then the error says what is missing.
@@ -185,7 +219,11 @@ impl Cluster {
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let connection = self.brokers.any().await?;
-        connection.call(version_max, self.config.request_timeout, make).await
+        connection.call(version_max, self.socket_timeout(), make).await
+    }
+
+    fn socket_timeout(&self) -> Duration {
+        self.config.net.socket_timeout.unwrap_or(self.config.request_timeout)
     }
 
     /// Sends a request to the controller, or to any broker when none is known: since KRaft any forwards it.
@@ -198,7 +236,7 @@ impl Cluster {
         match controller {
             Some(node) if self.brokers.knows(node) => {
                 let connection = self.brokers.connection(node, Lane::Control).await?;
-                connection.call(version_max, self.config.request_timeout, make).await
+                connection.call(version_max, self.socket_timeout(), make).await
             }
             _ => self.call_any(version_max, make).await,
         }
@@ -206,17 +244,29 @@ impl Cluster {
 
     async fn fetch_layout(&self) -> Result<(), Error> {
         let wanted = self.wanted.borrow().clone();
-        let make = |_version: i16| MetadataRequest {
-            topics: Some(
-                wanted
-                    .iter()
-                    .map(|name| MetadataRequestTopic { name: Some(name.to_string()), ..Default::default() })
-                    .collect(),
-            ),
+        let sparse = self.config.net.sparse;
+        let make = |version: i16| MetadataRequest {
+            topics: match (sparse, version) {
+                // In version 0 an empty list means all; from 1 on, null does.
+                (false, 1..) => None,
+                (false, _) => Some(Vec::new()),
+                (true, _) => Some(
+                    wanted
+                        .iter()
+                        .map(|name| MetadataRequestTopic {
+                            name: Some(name.to_string()),
+                            ..Default::default()
+                        })
+                        .collect(),
+                ),
+            },
             allow_auto_topic_creation: self.config.auto_create_topics,
             ..Default::default()
         };
         let response = self.call_any(METADATA_VERSION_MAX, make).await?;
+        if response.error_code != ErrorCode::None {
+            return Err(Error::Broker { what: "metadata".into(), code: response.error_code });
+        }
         self.merge(response);
         Ok(())
     }
@@ -233,5 +283,4 @@ impl Cluster {
     }
 }
 
-/// Version 13 adds an error at the top that only rebootstrapping clients need.
-const METADATA_VERSION_MAX: i16 = 12;
+const METADATA_VERSION_MAX: i16 = 13;

@@ -17,7 +17,9 @@ use ottla_wire::Compression;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
+use crate::security::Security;
 
 pub use topic::TopicConfig;
 
@@ -195,6 +197,10 @@ pub struct Config {
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the most one batch may inflate to.
     pub decompressed_bytes_max: usize,
+    /// TLS and SASL.
+    pub security: Security,
+    /// How connections are made and kept.
+    pub net: NetSettings,
     /// Where record timestamps come from: the seam of simulations.
     pub clock: Clock,
     /// Whose defaults hold where nothing is set.
@@ -358,6 +364,8 @@ impl Default for Config {
             queued_bytes_max: 64 << 20,
             check_crcs: true,
             decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
+            security: Security::default(),
+            net: NetSettings::default(),
             clock: Clock::System,
             defaults: Defaults::Native,
             given: Given::default(),

@@ -25,6 +25,8 @@ use crate::error::Error;
 const FETCH_VERSION_MAX: i16 = 12;
 /// Every fetch names its partitions (KIP-227's sessions come with the rest of the consumer).
 const SESSIONLESS: i32 = -1;
+/// How long a consumer waits after it was refused as who it is, or has refused the broker.
+const SECURITY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The partitions that one consumer fetches, shared by the fetcher and by whoever changes the assignment.
 #[derive(Debug, Default)]
@@ -250,6 +252,12 @@ impl Fetcher {
                             cursor.position = Position::Unresolved(start);
                             cursor.blocked_until = Some(now + pause);
                         }
+                        // The application is told, and the certificate or password may be mended yet.
+                        Err(error) if error.is_security() => {
+                            cursor.position = Position::Unresolved(start);
+                            cursor.blocked_until = Some(now + SECURITY_PAUSE);
+                            inbox.push(Item::Error(error));
+                        }
                         Err(error) => {
                             cursor.position = Position::Failed;
                             inbox.push(Item::Error(error));
@@ -265,6 +273,9 @@ impl Fetcher {
         let mut answers = FxHashMap::default();
         let problem = match result {
             Ok(response) if response.error_code == ErrorCode::None => {
+                for node in &response.node_endpoints {
+                    self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+                }
                 for topic in response.responses {
                     let name: Arc<str> = topic.topic.into();
                     for partition in topic.partitions {
@@ -294,6 +305,7 @@ impl Fetcher {
             if cursor.seeks != *seeks {
                 continue;
             }
+            let hint = answer.as_ref().map(|answer| answer.current_leader.clone()).unwrap_or_default();
             let next = match answer {
                 None if problem.is_none() => Next::Nothing,
                 None => Next::Retry { refresh: false },
@@ -319,6 +331,15 @@ impl Fetcher {
             match next {
                 Next::Deliver(chunk) => self.inbox.push(Item::Chunk(chunk)),
                 Next::Nothing => {}
+                // The new leader may be asked at once (KIP-951).
+                Next::Retry { refresh: true }
+                    if self.cluster.learn_leader(
+                        topic,
+                        *partition,
+                        node,
+                        hint.leader_id,
+                        hint.leader_epoch,
+                    ) => {}
                 Next::Retry { refresh } => {
                     cursor.attempts += 1;
                     let pause =

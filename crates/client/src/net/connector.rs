@@ -2,11 +2,16 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 
-use socket2::SockRef;
+use rustc_hash::FxHashMap;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+use super::settings::{AddressFamily, NetSettings};
+use crate::config::Config;
 
 /// A connection's two directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -22,29 +27,129 @@ pub trait Connector: Send + Sync + 'static {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
 }
 
-/// TCP with `TCP_NODELAY`: the batching that Nagle's algorithm guesses at is done where batches are known.
-#[derive(Clone, Copy, Debug, Default)]
+/// TCP. Names are resolved anew for each attempt, and each attempt begins with the address after the one that the
+/// attempt before it began with.
+#[derive(Debug, Default)]
 pub struct TcpConnector {
-    /// `SO_SNDBUF`; 0 leaves it to the system.
-    pub send_buffer_bytes: usize,
-    /// `SO_RCVBUF`; 0 leaves it to the system.
-    pub receive_buffer_bytes: usize,
+    send_buffer_bytes: usize,
+    receive_buffer_bytes: usize,
+    net: NetSettings,
+    /// Attempts so far, by host.
+    attempts: Mutex<FxHashMap<String, usize>>,
+}
+
+impl TcpConnector {
+    /// With the socket options of this configuration.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            send_buffer_bytes: config.send_buffer_bytes,
+            receive_buffer_bytes: config.receive_buffer_bytes,
+            net: config.net.clone(),
+            attempts: Mutex::default(),
+        }
+    }
+
+    async fn stream(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let resolved: Vec<_> = lookup_host((host, port)).await?.collect();
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+            let attempts = attempts.entry(host.to_owned()).or_default();
+            *attempts = attempts.wrapping_add(1);
+            *attempts - 1
+        };
+        let mut failure = None;
+        for address in in_turn(&resolved, self.net.address_family, attempt) {
+            match self.socket_to(address)?.connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            let family = self.net.address_family;
+            let text = format!("`{host}` has no address of broker.address.family {family:?}");
+            io::Error::new(io::ErrorKind::AddrNotAvailable, text)
+        }))
+    }
+
+    fn socket_to(&self, address: SocketAddr) -> io::Result<TcpSocket> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Before connecting: the window is agreed on then.
+        if self.send_buffer_bytes > 0 {
+            socket.set_send_buffer_size(clamped(self.send_buffer_bytes))?;
+        }
+        if self.receive_buffer_bytes > 0 {
+            socket.set_recv_buffer_size(clamped(self.receive_buffer_bytes))?;
+        }
+        socket.set_keepalive(self.net.keepalive)?;
+        Ok(socket)
+    }
 }
 
 impl Connector for TcpConnector {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
         Box::pin(async move {
-            // Resolved anew for each attempt; every address is tried in turn.
-            let stream = TcpStream::connect((host, port)).await?;
-            stream.set_nodelay(true)?;
-            let socket = SockRef::from(&stream);
-            if self.send_buffer_bytes > 0 {
-                socket.set_send_buffer_size(self.send_buffer_bytes)?;
-            }
-            if self.receive_buffer_bytes > 0 {
-                socket.set_recv_buffer_size(self.receive_buffer_bytes)?;
-            }
+            let stream = self.stream(host, port).await?;
+            stream.set_nodelay(self.net.nodelay)?;
             Ok(Box::new(stream) as Box<dyn Io>)
         })
+    }
+}
+
+/// Those of the family, in the order in which an attempt tries them.
+fn in_turn(resolved: &[SocketAddr], family: AddressFamily, attempt: usize) -> Vec<SocketAddr> {
+    let wanted = |address: &&SocketAddr| match family {
+        AddressFamily::Any => true,
+        AddressFamily::V4 => address.is_ipv4(),
+        AddressFamily::V6 => address.is_ipv6(),
+    };
+    let mut addresses: Vec<_> = resolved.iter().filter(wanted).copied().collect();
+    if !addresses.is_empty() {
+        let first = attempt % addresses.len();
+        addresses.rotate_left(first);
+    }
+    addresses
+}
+
+fn clamped(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+
+    use super::*;
+
+    #[test]
+    fn each_attempt_begins_with_the_next_address_of_the_family() {
+        let all: Vec<SocketAddr> =
+            ["10.0.0.1:1", "[::1]:1", "10.0.0.2:1"].map(|text| text.parse().expect("an address")).into();
+        let first = |family, attempt| in_turn(&all, family, attempt).first().copied();
+        let begun = [0, 1, 2, 3].map(|attempt| first(AddressFamily::Any, attempt));
+        assert_eq!(begun, [Some(all[0]), Some(all[1]), Some(all[2]), Some(all[0])]);
+        assert_eq!(in_turn(&all, AddressFamily::Any, 1), [all[1], all[2], all[0]]);
+        let begun = [0, 1, 2].map(|attempt| first(AddressFamily::V4, attempt));
+        assert_eq!(begun, [Some(all[0]), Some(all[2]), Some(all[0])]);
+        assert_eq!(in_turn(&all, AddressFamily::V6, 7), [all[1]]);
+        assert_eq!(in_turn(&all[..1], AddressFamily::V6, 0), []);
+    }
+
+    #[tokio::test]
+    async fn the_socket_is_as_configured() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let mut config = Config::new("localhost");
+        config.net.keepalive = true;
+        config.net.address_family = AddressFamily::V4;
+        config.send_buffer_bytes = 50_000;
+        let stream = TcpConnector::new(&config).stream("localhost", port).await.expect("connected");
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().expect("known"));
+        // The kernel doubles what it is asked for.
+        assert_eq!(socket.send_buffer_size().expect("known"), 100_000);
+        config.net.address_family = AddressFamily::V6;
+        let refused =
+            TcpConnector::new(&config).stream("127.0.0.1", port).await.expect_err("no such address");
+        assert!(refused.to_string().contains("no address of broker.address.family V6"), "{refused}");
     }
 }

@@ -34,6 +34,9 @@ impl Sender {
         let now = Instant::now();
         let mut answers: FxHashMap<(&str, i32), &PartitionProduceResponse> = FxHashMap::default();
         if let Ok(response) = &result {
+            for node in &response.node_endpoints {
+                self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+            }
             for topic in &response.responses {
                 for partition in &topic.partition_responses {
                     answers.insert((topic.name.as_str(), partition.index), partition);
@@ -46,7 +49,7 @@ impl Sender {
             let Some(batch) = batch else { continue };
             let queue = self.partitions[at].queue.clone();
             match (&result, answers.get(&(&*queue.topic, queue.partition))) {
-                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, answer, now),
+                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, node, answer, now),
                 (Ok(_), None) if self.produce.config.acks == Acks::None => {
                     self.settle(at, batch, Outcome::Written { base_offset: -1 });
                 }
@@ -75,6 +78,7 @@ impl Sender {
         &mut self,
         at: usize,
         batch: Batch,
+        node: i32,
         answer: &PartitionProduceResponse,
         now: Instant,
     ) {
@@ -113,8 +117,20 @@ impl Sender {
             // The same bytes would be as corrupt again.
             ErrorCode::CorruptMessage => self.fail(at, batch, broker_error(answer)),
             code if code.is_retriable() => {
+                let mut knows_better = false;
                 if code.needs_metadata_refresh() {
-                    self.forget_leader(at);
+                    let queue = &self.partitions[at].queue;
+                    let hint = &answer.current_leader;
+                    knows_better = self.cluster.learn_leader(
+                        &queue.topic,
+                        queue.partition,
+                        node,
+                        hint.leader_id,
+                        hint.leader_epoch,
+                    );
+                    if !knows_better {
+                        self.forget_leader(at);
+                    }
                 }
                 // These come before anything is appended; all others, a disk that failed among them, may come after
                 // it. A leader that moved may have appended before it moved.
@@ -125,6 +141,10 @@ impl Sender {
                         | ErrorCode::ThrottlingQuotaExceeded
                 );
                 self.on_trouble(at, batch, broker_error(answer), !not_written, now);
+                if knows_better {
+                    // The new leader may be asked at once (KIP-951).
+                    self.partitions[at].blocked_until = None;
+                }
             }
             _ => self.fail(at, batch, broker_error(answer)),
         }

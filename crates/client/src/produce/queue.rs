@@ -296,8 +296,10 @@ impl Queue {
             fit.inspect_err(|_| memory.release(shared_bytes, 0))
         });
         if result == Err(Refused::Full) {
-            // What is here must not linger while others wait for its memory.
+            // What is here must not linger while others wait for its memory. Its size says nothing about the next.
+            let expected_bytes = state.expected_bytes;
             state.retire(queues);
+            state.expected_bytes = state.expected_bytes.max(expected_bytes);
         }
         result
     }
@@ -333,8 +335,14 @@ impl Queue {
         }
         // As large as the one before, at once: growing there would copy twice the bytes.
         let expected = state.open.as_ref().map_or(state.expected_bytes, |open| open.builder.len());
-        let need = (HEADER_BYTES + bytes_max).max(expected.min(queues.batch_bytes_max));
-        let buffer = memory.buffer(need, how).or_else(|_| memory.buffer(HEADER_BYTES + bytes_max, how))?;
+        let least = HEADER_BYTES + bytes_max;
+        let buffer = match memory.buffer(least.max(expected.min(queues.batch_bytes_max)), how) {
+            // With nothing here to wait for, a smaller one will do; else the batches that wait leave a large one soon.
+            Err(Refused::Full) if state.full.is_empty() && state.open.is_none() => {
+                memory.buffer(least, how)?
+            }
+            result => result?,
+        };
         state.retire(queues);
         queues.begin_unsettled();
         self.backlog.fetch_add(1, Ordering::Relaxed);

@@ -243,6 +243,13 @@ fn message_impl(container: &Container) -> Option<TokenStream> {
             }
         }
     });
+    let throttle = container.fields.iter().any(|field| field.name == "throttle_time_ms").then(|| {
+        quote! {
+            fn throttle_time_ms(&self) -> i32 {
+                self.throttle_time_ms
+            }
+        }
+    });
     Some(quote! {
         #[automatically_derived]
         impl ::ottla_protocol::Message for #name {
@@ -250,6 +257,7 @@ fn message_impl(container: &Container) -> Option<TokenStream> {
             const VERSIONS: ::core::ops::RangeInclusive<i16> = #min..=#max;
             const STABLE_VERSIONS: ::core::ops::RangeInclusive<i16> = #min..=#stable_max;
             const FLEXIBLE_FROM: i16 = #flexible_from;
+            #throttle
         }
         #request
     })

@@ -55,7 +55,10 @@ impl Brokers {
                 }
                 // Deleted topics shall not fill the disk for a minute each, as they do by default.
                 let properties = &[("log.segment.delete.delay.ms", "1000")];
-                Running::Kafka(KafkaCluster::start_with(nodes, &KafkaOptions { properties, warm: true })?)
+                Running::Kafka(KafkaCluster::start_with(
+                    nodes,
+                    &KafkaOptions { properties, warm: true, ..KafkaOptions::default() },
+                )?)
             }
         };
         let data = match &running {

@@ -1,0 +1,200 @@
+//! SASL: proving who we are, after ApiVersions and before everything else.
+//!
+//! Each mechanism is one async function from first message to last; [`Exchange`] is its line to the broker.
+
+mod oauthbearer;
+pub(crate) mod oidc;
+mod plain;
+mod scram;
+pub(crate) mod unsecured;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
+use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
+
+use self::oidc::Endpoint;
+use self::scram::SaltedPassword;
+use super::connector::Connector;
+use super::link::Link;
+use super::tls::Tls;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::error::Error;
+use crate::security::tls::TlsFiles;
+use crate::security::token::parse_extensions;
+use crate::security::{Mechanism, OauthMethod, SaslSettings, TlsSettings, Token, TokenCallback};
+
+/// Who we are, for all connections of a client.
+pub(crate) struct Authenticator {
+    mechanism: Mechanism,
+    settings: SaslSettings,
+    clock: Clock,
+    tokens: Option<TokenSource>,
+    token: Mutex<Option<(i64, Token)>>,
+    salted: Mutex<Option<SaltedPassword>>,
+}
+
+enum TokenSource {
+    Callback(TokenCallback),
+    Oidc(Arc<Endpoint>),
+    Unsecured(unsecured::Claims),
+}
+
+impl Authenticator {
+    /// `connector` leads to OIDC's token endpoint, with TLS of its own on top.
+    pub(crate) fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
+        let settings = config.security.sasl.clone();
+        let mechanism =
+            settings.mechanism.ok_or_else(|| Error::Config("sasl.mechanism is not set".into()))?;
+        let tokens =
+            if mechanism == Mechanism::OauthBearer { Some(token_source(config, connector)?) } else { None };
+        Ok(Self {
+            mechanism,
+            settings,
+            clock: config.clock.clone(),
+            tokens,
+            token: Mutex::default(),
+            salted: Mutex::default(),
+        })
+    }
+
+    /// A token that has not expired: the last one, as long as a fifth of its life is left.
+    async fn token(&self) -> Result<Token, String> {
+        let now = self.clock.now_ms();
+        let last = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((since, token)) = last
+            && now - since < (token.expires_at_ms - since) / 5 * 4
+        {
+            return Ok(token);
+        }
+        let token = match self.tokens.as_ref() {
+            Some(TokenSource::Callback(callback)) => callback.token().await?,
+            Some(TokenSource::Oidc(endpoint)) => endpoint.token(now).await?,
+            Some(TokenSource::Unsecured(claims)) => claims.token(now),
+            None => return Err("no source of tokens".into()),
+        };
+        let late_ms = self.clock.now_ms() - token.expires_at_ms;
+        if late_ms >= 0 {
+            return Err(format!("the token of `{}` expired {late_ms} ms ago", token.principal));
+        }
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, token.clone()));
+        Ok(token)
+    }
+
+    /// The broker did not take it: the next attempt asks for a fresh one.
+    fn forget_token(&self) {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authenticator").field("mechanism", &self.mechanism).finish_non_exhaustive()
+    }
+}
+
+fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenSource, Error> {
+    let settings = &config.security.sasl.oauthbearer;
+    if let Some(callback) = &settings.callback {
+        return Ok(TokenSource::Callback(callback.clone()));
+    }
+    match settings.method {
+        OauthMethod::Default => Ok(TokenSource::Unsecured(unsecured::Claims::parse(&settings.config)?)),
+        OauthMethod::Oidc => {
+            let tls = TlsSettings {
+                ca_location: settings.https_ca_location.clone(),
+                ca_pem: settings.https_ca_pem.clone(),
+                ..TlsSettings::default()
+            };
+            let files = TlsFiles::load(tls, config.clock.clone())?;
+            let mut endpoint = Endpoint::parse(settings.token_endpoint_url.as_deref().unwrap_or_default())?;
+            endpoint.connector = Some(Arc::new(Tls::over(connector, Arc::new(files))));
+            endpoint.client_id = settings.client_id.clone().unwrap_or_default();
+            endpoint.client_secret = settings.client_secret.clone().unwrap_or_default();
+            endpoint.scope.clone_from(&settings.scope);
+            endpoint.extensions = parse_extensions(&settings.extensions)?;
+            Ok(TokenSource::Oidc(Arc::new(endpoint)))
+        }
+    }
+}
+
+/// The whole dialogue. Gives the session's lifetime if the broker limits it.
+pub(super) async fn authenticate(
+    link: &Link,
+    authenticator: &Authenticator,
+) -> Result<Option<Duration>, Error> {
+    let mut exchange = Exchange { link, mechanism: authenticator.mechanism, bare: false, lifetime_ms: 0 };
+    exchange.handshake().await?;
+    match authenticator.mechanism {
+        Mechanism::Plain => plain::prove(&mut exchange, &authenticator.settings).await,
+        Mechanism::ScramSha256 | Mechanism::ScramSha512 => scram::prove(&mut exchange, authenticator).await,
+        Mechanism::OauthBearer => oauthbearer::prove(&mut exchange, authenticator).await,
+    }?;
+    tracing::debug!(address = %link.address, mechanism = authenticator.mechanism.name(),
+        lifetime_ms = exchange.lifetime_ms, "authenticated");
+    Ok(u64::try_from(exchange.lifetime_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis))
+}
+
+/// A mechanism's line to the broker.
+struct Exchange<'a> {
+    link: &'a Link,
+    mechanism: Mechanism,
+    /// Brokers before 1.0 take the mechanism's messages without Kafka's framing.
+    bare: bool,
+    lifetime_ms: i64,
+}
+
+impl Exchange<'_> {
+    async fn handshake(&mut self) -> Result<(), Error> {
+        let version = self.link.version_of::<SaslHandshakeRequest>(1)?;
+        self.bare = version == 0;
+        let request = SaslHandshakeRequest { mechanism: self.mechanism.name().into() };
+        let frame = self.link.exchange(&request, version).await?;
+        let response = self.link.decode::<SaslHandshakeRequest>(frame, version)?;
+        match response.error_code {
+            ErrorCode::None => Ok(()),
+            ErrorCode::UnsupportedSaslMechanism => Err(self.refused(&format!(
+                "the broker does not offer sasl.mechanism={}; it offers {}",
+                self.mechanism.name(),
+                response.mechanisms.join(", ")
+            ))),
+            ErrorCode::IllegalSaslState => Err(self.refused(
+                "the listener does not do SASL: set security.protocol to plaintext or ssl, or use its SASL port",
+            )),
+            code => Err(self.refused(&format!("SaslHandshake: {code}"))),
+        }
+    }
+
+    /// Sends one message of the mechanism and gives the broker's.
+    async fn say(&mut self, message: Vec<u8>) -> Result<Bytes, Error> {
+        if self.bare {
+            return self.link.exchange_bare(&message).await.map_err(|error| match error {
+                // These brokers say no by hanging up.
+                Error::Transport { .. } => self.refused("the broker hung up: wrong username or password?"),
+                error => error,
+            });
+        }
+        let version = self.link.version_of::<SaslAuthenticateRequest>(2)?;
+        let request = SaslAuthenticateRequest { auth_bytes: message.into() };
+        let frame = self.link.exchange(&request, version).await?;
+        let response = self.link.decode::<SaslAuthenticateRequest>(frame, version)?;
+        if response.error_code != ErrorCode::None {
+            let code = response.error_code;
+            let detail = response.error_message.map(|text| format!(": {text}")).unwrap_or_default();
+            return Err(self.refused(&format!("refused with {code}{detail}")));
+        }
+        self.lifetime_ms = response.session_lifetime_ms;
+        Ok(response.auth_bytes)
+    }
+
+    fn refused(&self, reason: &str) -> Error {
+        Error::Authentication {
+            address: self.link.address.clone(),
+            reason: format!("{}: {reason}", self.mechanism.name()).into(),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Tokens from an OpenID Connect endpoint, by client credentials (RFC 6749, section 4.4).
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::net::connector::Connector;
+use crate::security::{Secret, Token};
+
+/// Tokens take a few thousand bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Where tokens are to be had, and for whom.
+pub(crate) struct Endpoint {
+    host: String,
+    port: u16,
+    path: String,
+    pub(crate) connector: Option<Arc<dyn Connector>>,
+    pub(crate) client_id: String,
+    pub(crate) client_secret: Secret,
+    pub(crate) scope: Option<String>,
+    pub(crate) extensions: Vec<(String, String)>,
+}
+
+impl Endpoint {
+    /// Takes a URL apart. Only `https` is taken: the client's secret goes through it.
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let shown = if url.contains('@') { "..." } else { url };
+        let refuse =
+            |text: &str| Error::Config(format!("sasl.oauthbearer.token.endpoint.url: `{shown}`: {text}"));
+        let uri: hyper::Uri = url.parse().map_err(|_| refuse("not a URL"))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(refuse("must be https: the client's secret goes there"));
+        }
+        let authority = uri.authority().ok_or_else(|| refuse("the host is missing"))?;
+        if authority.as_str().contains('@') {
+            return Err(refuse(
+                "must not carry a user or password: use sasl.oauthbearer.client.id and \
+                 sasl.oauthbearer.client.secret",
+            ));
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self {
+            host,
+            port: authority.port_u16().unwrap_or(443),
+            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            connector: None,
+            client_id: String::new(),
+            client_secret: Secret::default(),
+            scope: None,
+            extensions: Vec::new(),
+        })
+    }
+
+    /// Asks for a token. The error's text names the endpoint and holds no secret.
+    pub(crate) async fn token(&self, now_ms: i64) -> Result<Token, String> {
+        let named = |text: String| format!("token endpoint {}:{}: {text}", self.host, self.port);
+        let (status, body) = self.ask().await.map_err(named)?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status != StatusCode::OK {
+            let text = |key: &str| answer[key].as_str().map(|text| format!(": {text}")).unwrap_or_default();
+            return Err(named(format!("{status}{}{}", text("error"), text("error_description"))));
+        }
+        let Some(value) = answer["access_token"].as_str() else {
+            return Err(named("the answer holds no access_token".into()));
+        };
+        let claims = claims(value);
+        let expires_at_ms = claims["exp"]
+            .as_f64()
+            .map(|seconds| (seconds * 1000.0) as i64)
+            .or_else(|| answer["expires_in"].as_i64().map(|seconds| now_ms + seconds * 1000))
+            .ok_or_else(|| named("neither the token nor the answer says when it expires".into()))?;
+        Ok(Token {
+            value: value.into(),
+            principal: claims["sub"].as_str().unwrap_or(&self.client_id).to_owned(),
+            expires_at_ms,
+            extensions: self.extensions.clone(),
+        })
+    }
+
+    async fn ask(&self) -> Result<(StatusCode, Bytes), String> {
+        let connector = self.connector.as_ref().ok_or("no way to connect")?;
+        let io = connector.connect(&self.host, self.port).await.map_err(|error| error.to_string())?;
+        let http = hyper::client::conn::http1::handshake(TokioIo::new(io)).await;
+        let (mut sender, connection) = http.map_err(|error| error.to_string())?;
+        let asking = async {
+            let response = sender.send_request(self.request()?).await.map_err(|error| error.to_string())?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+        };
+        tokio::pin!(asking);
+        tokio::select! {
+            biased;
+            answer = &mut asking => answer,
+            // Closed behind the answer: what came is read to its end.
+            _ = connection => asking.await,
+        }
+    }
+
+    fn request(&self) -> Result<Request<Full<Bytes>>, String> {
+        let mut body = "grant_type=client_credentials".to_owned();
+        if let Some(scope) = &self.scope {
+            body.push_str("&scope=");
+            body.push_str(&percent_encoded(scope));
+        }
+        let credentials = Secret::new(format!("{}:{}", self.client_id, self.client_secret.expose()));
+        let basic = Secret::new(format!("Basic {}", STANDARD.encode(credentials.expose())));
+        let mut authorization =
+            header::HeaderValue::from_str(basic.expose()).map_err(|error| error.to_string())?;
+        authorization.set_sensitive(true);
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        Request::builder()
+            .method(Method::POST)
+            .uri(&self.path)
+            .header(header::HOST, format!("{host}:{}", self.port))
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(header::CONNECTION, "close")
+            .header(header::AUTHORIZATION, authorization)
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// What a JWT says; nothing if it is none.
+fn claims(token: &str) -> Value {
+    let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    payload.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte as char),
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_endpoints_are_taken() {
+        let endpoint = Endpoint::parse("https://login.example/realms/x/token?y=1").expect("valid");
+        assert_eq!((endpoint.host.as_str(), endpoint.port), ("login.example", 443));
+        assert_eq!(endpoint.path, "/realms/x/token?y=1");
+        assert_eq!(Endpoint::parse("https://[::1]:8443").expect("valid").host, "::1");
+        for (url, reason) in [
+            ("http://login.example/token", "must be https"),
+            ("login.example", "must be https"),
+            ("https://me:secret@login.example/", "must not carry a user"),
+            ("http://me:secret@login.example/", "must be https"),
+        ] {
+            let error = Endpoint::parse(url).err().expect(url).to_string();
+            assert!(error.contains(reason) && !error.contains("secret@"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_scope_is_encoded_for_a_form() {
+        assert_eq!(percent_encoded("a b&c=d"), "a%20b%26c%3Dd");
+    }
+}

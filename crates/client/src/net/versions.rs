@@ -1,0 +1,119 @@
+//! What brokers speak that are not asked, or do not answer: the highest version of each request, by release.
+
+use ottla_protocol::ApiKey;
+
+/// The values of `broker.version.fallback`, by the releases in which requests have changed.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum BrokerVersion {
+    /// 0.11.0: the oldest that this client speaks with, for its record batches.
+    #[default]
+    V0_11,
+    /// 1.0.
+    V1_0,
+    /// 1.1.
+    V1_1,
+    /// 2.0.
+    V2_0,
+    /// 2.1 and everything after it, as far as 2.1's requests go.
+    V2_1,
+}
+
+impl BrokerVersion {
+    /// Reads `0.11.0.0`, `2.1` and the like; `None` for brokers before 0.11 and for what is no version.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.').map(str::parse::<u16>);
+        let (major, minor) = (parts.next()?.ok()?, parts.next().unwrap_or(Ok(0)).ok()?);
+        if parts.any(|part| part.is_err()) {
+            return None;
+        }
+        match (major, minor) {
+            (0, ..11) => None,
+            (0, _) => Some(Self::V0_11),
+            (1, 0) => Some(Self::V1_0),
+            (1, _) => Some(Self::V1_1),
+            (2, 0) => Some(Self::V2_0),
+            _ => Some(Self::V2_1),
+        }
+    }
+
+    /// The requests it answers, each with its lowest and highest version.
+    pub(crate) fn requests(self) -> impl Iterator<Item = (i16, (i16, i16))> {
+        let column = self as usize;
+        TABLE.iter().filter_map(move |(key, highest)| {
+            let highest = highest[column];
+            (highest >= 0).then_some((key.code(), (0, highest)))
+        })
+    }
+}
+
+/// Whether a broker that throttles answers at once in this version and leaves the waiting to the client: KIP-219 has
+/// raised the version of every request for that, in Kafka 2.0.
+pub(crate) fn client_throttles(key: ApiKey, version: i16) -> bool {
+    let row = TABLE.iter().find(|(listed, _)| *listed == key);
+    row.is_none_or(|(_, highest)| version >= highest[BrokerVersion::V2_0 as usize])
+}
+
+/// Per release from 0.11 to 2.1; -1 where the request does not exist yet.
+const TABLE: &[(ApiKey, [i16; 5])] = &[
+    (ApiKey::Produce, [3, 5, 5, 6, 7]),
+    (ApiKey::Fetch, [5, 6, 7, 8, 10]),
+    (ApiKey::ListOffsets, [2, 2, 2, 3, 4]),
+    (ApiKey::Metadata, [4, 5, 5, 6, 7]),
+    (ApiKey::OffsetCommit, [3, 3, 3, 4, 6]),
+    (ApiKey::OffsetFetch, [3, 3, 3, 4, 5]),
+    (ApiKey::FindCoordinator, [1, 1, 1, 2, 2]),
+    (ApiKey::JoinGroup, [2, 2, 2, 3, 3]),
+    (ApiKey::Heartbeat, [1, 1, 1, 2, 2]),
+    (ApiKey::LeaveGroup, [1, 1, 1, 2, 2]),
+    (ApiKey::SyncGroup, [1, 1, 1, 2, 2]),
+    (ApiKey::DescribeGroups, [1, 1, 1, 2, 2]),
+    (ApiKey::ListGroups, [1, 1, 1, 2, 2]),
+    (ApiKey::SaslHandshake, [0, 1, 1, 1, 1]),
+    (ApiKey::ApiVersions, [1, 1, 1, 2, 2]),
+    (ApiKey::CreateTopics, [2, 2, 2, 3, 3]),
+    (ApiKey::DeleteTopics, [1, 1, 1, 2, 3]),
+    (ApiKey::DeleteRecords, [0, 0, 0, 1, 1]),
+    (ApiKey::InitProducerId, [0, 0, 0, 1, 1]),
+    (ApiKey::OffsetForLeaderEpoch, [0, 0, 0, 1, 2]),
+    (ApiKey::AddPartitionsToTxn, [0, 0, 0, 1, 1]),
+    (ApiKey::AddOffsetsToTxn, [0, 0, 0, 1, 1]),
+    (ApiKey::EndTxn, [0, 0, 0, 1, 1]),
+    (ApiKey::TxnOffsetCommit, [0, 0, 0, 1, 2]),
+    (ApiKey::DescribeConfigs, [0, 0, 1, 2, 2]),
+    (ApiKey::AlterConfigs, [0, 0, 0, 1, 1]),
+    (ApiKey::SaslAuthenticate, [-1, 0, 0, 0, 0]),
+    (ApiKey::CreatePartitions, [-1, 0, 0, 1, 1]),
+    (ApiKey::DeleteGroups, [-1, -1, 0, 1, 1]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_read_and_those_before_record_batches_are_refused() {
+        for (text, version) in [
+            ("0.11.0.0", Some(BrokerVersion::V0_11)),
+            ("1.0.0", Some(BrokerVersion::V1_0)),
+            ("1.1", Some(BrokerVersion::V1_1)),
+            ("2.0.1", Some(BrokerVersion::V2_0)),
+            ("4.1.0", Some(BrokerVersion::V2_1)),
+            ("0.10.2.1", None),
+            ("0.9", None),
+            ("new", None),
+            ("2.x", None),
+        ] {
+            assert_eq!(BrokerVersion::parse(text), version, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_release_takes_anything_back() {
+        for (key, highest) in TABLE {
+            assert!(highest.is_sorted(), "{key}");
+        }
+        let old: Vec<_> = BrokerVersion::V0_11.requests().collect();
+        assert!(old.contains(&(ApiKey::Produce.code(), (0, 3))));
+        assert!(old.iter().all(|(key, _)| *key != ApiKey::SaslAuthenticate.code()));
+    }
+}

@@ -1,0 +1,119 @@
+//! Our own certificate and private key, from PEM or a PKCS#12 keystore.
+
+use std::path::Path;
+
+use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12ImportPolicy};
+use pkcs8::EncryptedPrivateKeyInfoRef;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::{Secret, TlsSettings};
+use crate::error::Error;
+
+/// A certificate with its chain, and its private key.
+pub(crate) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// What the settings name, if they name any.
+pub(crate) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, Error> {
+    if let Some(path) = &settings.keystore_location {
+        let password = settings.keystore_password.clone().unwrap_or_default();
+        return keystore(&read("ssl.keystore.location", path)?, &password, path).map(Some);
+    }
+    let Some((name, pem)) = text(
+        ("ssl.certificate.location", settings.certificate_location.as_deref()),
+        ("ssl.certificate.pem", settings.certificate_pem.as_deref()),
+    )?
+    else {
+        return Ok(None);
+    };
+    let chain = certificates(name, pem.expose().as_bytes())?;
+    let key = text(
+        ("ssl.key.location", settings.key_location.as_deref()),
+        ("ssl.key.pem", settings.key_pem.as_ref().map(Secret::expose)),
+    )?;
+    let (name, pem) = key.ok_or_else(|| Error::Config("ssl.key.location is missing".into()))?;
+    Ok(Some((chain, private_key(name, pem.expose().as_bytes(), settings.key_password.as_ref())?)))
+}
+
+/// The text of whichever of the two properties is set, with its name.
+pub(crate) fn text<'a>(
+    (location, path): (&'a str, Option<&Path>),
+    (inline, pem): (&'a str, Option<&str>),
+) -> Result<Option<(&'a str, Secret)>, Error> {
+    match (path, pem) {
+        (Some(path), _) => {
+            let text = String::from_utf8(read(location, path)?)
+                .map_err(|_| Error::Config(format!("{location}: {} is not a PEM file", path.display())))?;
+            Ok(Some((location, text.into())))
+        }
+        (None, Some(pem)) => Ok(Some((inline, pem.into()))),
+        (None, None) => Ok(None),
+    }
+}
+
+pub(crate) fn read(property: &str, path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::Config(format!("{property}: {}: {error}", path.display())))
+}
+
+/// All certificates in a PEM text, at least one.
+pub(crate) fn certificates(property: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match chain {
+        Ok(chain) if !chain.is_empty() => Ok(chain),
+        Ok(_) => Err(Error::Config(format!("{property}: no `BEGIN CERTIFICATE` in it: expected PEM"))),
+        Err(error) => Err(Error::Config(format!("{property}: not readable as PEM: {error}"))),
+    }
+}
+
+/// The only private key in a PEM text.
+fn private_key(
+    property: &str,
+    pem: &[u8],
+    password: Option<&Secret>,
+) -> Result<PrivateKeyDer<'static>, Error> {
+    let refuse = |text: String| Error::Config(format!("{property}: {text}"));
+    let text = String::from_utf8_lossy(pem);
+    if text.contains("Proc-Type: 4,ENCRYPTED") {
+        return Err(refuse(
+            "the key is encrypted in OpenSSL's old form; `openssl pkcs8 -topk8` makes a PKCS#8 key of it"
+                .into(),
+        ));
+    }
+    if !text.contains("BEGIN ENCRYPTED PRIVATE KEY") {
+        return PrivateKeyDer::from_pem_slice(pem)
+            .map_err(|error| refuse(format!("no private key that can be read: {error}")));
+    }
+    let password =
+        password.ok_or_else(|| refuse("the key is encrypted, and ssl.key.password is not set".to_owned()))?;
+    let start = text.find("-----BEGIN ENCRYPTED PRIVATE KEY-----").unwrap_or_default();
+    let (_, der) = pkcs8::SecretDocument::from_pem(&text[start..])
+        .map_err(|error| refuse(format!("the encrypted key is damaged: {error}")))?;
+    let encrypted = EncryptedPrivateKeyInfoRef::try_from(der.as_bytes())
+        .map_err(|error| refuse(format!("the encrypted key is damaged: {error}")))?;
+    let key = encrypted
+        .decrypt(password.expose())
+        .map_err(|error| refuse(format!("the key cannot be decrypted with ssl.key.password: {error}")))?;
+    Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
+}
+
+fn keystore(bytes: &[u8], password: &Secret, path: &Path) -> Result<Identity, Error> {
+    let refuse = |text: String| Error::Config(format!("ssl.keystore.location: {}: {text}", path.display()));
+    if bytes.starts_with(&[0xfe, 0xed, 0xfe, 0xed]) {
+        return Err(refuse(
+            "this is a JKS keystore; `keytool -importkeystore -deststoretype PKCS12` makes a PKCS#12 one"
+                .into(),
+        ));
+    }
+    let store =
+        KeyStore::from_pkcs12(bytes, password.expose(), Pkcs12ImportPolicy::Strict).map_err(|error| {
+            refuse(format!("not a PKCS#12 keystore, or ssl.keystore.password is wrong: {error}"))
+        })?;
+    let chain = store.entries().find_map(|(_, entry)| match entry {
+        KeyStoreEntry::PrivateKeyChain(chain) => Some(chain),
+        KeyStoreEntry::Certificate(_) | KeyStoreEntry::Secret(_) => None,
+    });
+    let chain = chain.ok_or_else(|| refuse("there is no private key with its certificate in it".into()))?;
+    let certificates =
+        chain.certs().iter().map(|cert| CertificateDer::from(cert.as_der().to_vec())).collect();
+    Ok((certificates, PrivatePkcs8KeyDer::from(chain.key().as_der().to_vec()).into()))
+}

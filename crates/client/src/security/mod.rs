@@ -1,0 +1,303 @@
+//! Who we talk to and who we are: the settings of TLS and SASL.
+
+pub(crate) mod keys;
+pub(crate) mod roots;
+pub(crate) mod secret;
+pub(crate) mod tls;
+pub(crate) mod token;
+
+use std::path::PathBuf;
+
+pub use secret::Secret;
+pub use token::{Token, TokenCallback, TokenFuture, TokenProvider};
+
+use crate::error::Error;
+
+/// How connections to brokers are protected.
+///
+/// ```
+/// use ottla_client::{Config, Mechanism, Protocol, Secret};
+///
+/// let mut config = Config::new("broker.example:9093");
+/// config.security.protocol = Protocol::SaslSsl;
+/// config.security.tls.ca_location = Some("/etc/kafka/ca.pem".into());
+/// config.security.sasl.mechanism = Some(Mechanism::ScramSha512);
+/// config.security.sasl.username = Some("orders".into());
+/// config.security.sasl.password = Some(Secret::new("correct horse"));
+/// assert!(!format!("{config:?}").contains("horse"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    /// `security.protocol`. Plaintext by default.
+    pub protocol: Protocol,
+    /// Used by `ssl` and `sasl_ssl`.
+    pub tls: TlsSettings,
+    /// Used by `sasl_plaintext` and `sasl_ssl`.
+    pub sasl: SaslSettings,
+}
+
+/// The values of `security.protocol`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Protocol {
+    /// `plaintext`: neither encrypted nor authenticated.
+    #[default]
+    Plaintext,
+    /// `ssl`: TLS; the client proves who it is with a certificate, or not at all.
+    Ssl,
+    /// `sasl_plaintext`: SASL over an open connection. Only for networks that nobody listens to.
+    SaslPlaintext,
+    /// `sasl_ssl`: SASL inside TLS.
+    SaslSsl,
+}
+
+impl Protocol {
+    /// Whether connections are encrypted.
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::Ssl | Self::SaslSsl)
+    }
+
+    /// Whether the client authenticates with SASL.
+    pub const fn is_sasl(self) -> bool {
+        matches!(self, Self::SaslPlaintext | Self::SaslSsl)
+    }
+}
+
+/// What is trusted, and our own certificate. Files are read when a client is made, and again, for the next connection,
+/// when one of them has changed.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// `ssl.ca.location`: a PEM file, or a directory of them, in place of the system's certificates.
+    pub ca_location: Option<PathBuf>,
+    /// `ssl.ca.pem`: the same as text.
+    pub ca_pem: Option<String>,
+    /// `ssl.crl.location`: a PEM file of revoked certificates; a certificate that no list covers is let through.
+    pub crl_location: Option<PathBuf>,
+    /// `ssl.certificate.location`: our certificate and its chain, PEM.
+    pub certificate_location: Option<PathBuf>,
+    /// `ssl.certificate.pem`: the same as text.
+    pub certificate_pem: Option<String>,
+    /// `ssl.key.location`: our private key, PEM: PKCS#8 (encrypted or not), PKCS#1 or SEC 1.
+    pub key_location: Option<PathBuf>,
+    /// `ssl.key.pem`: the same as text.
+    pub key_pem: Option<Secret>,
+    /// `ssl.key.password`: what the private key is encrypted with.
+    pub key_password: Option<Secret>,
+    /// `ssl.keystore.location`: a PKCS#12 file with our certificate and key.
+    pub keystore_location: Option<PathBuf>,
+    /// `ssl.keystore.password`.
+    pub keystore_password: Option<Secret>,
+    /// `ssl.endpoint.identification.algorithm`: `https` (on, the default) checks that the certificate was made for
+    /// the host that we connect to; `none` (off) takes any certificate that a trusted authority signed.
+    pub endpoint_identification: bool,
+    /// `enable.ssl.certificate.verification`: on by default. Off, anyone can pose as the broker.
+    pub verify_certificates: bool,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        Self {
+            ca_location: None,
+            ca_pem: None,
+            crl_location: None,
+            certificate_location: None,
+            certificate_pem: None,
+            key_location: None,
+            key_pem: None,
+            key_password: None,
+            keystore_location: None,
+            keystore_password: None,
+            endpoint_identification: true,
+            verify_certificates: true,
+        }
+    }
+}
+
+/// Who we are, and how we prove it.
+#[derive(Clone, Debug, Default)]
+pub struct SaslSettings {
+    /// `sasl.mechanism`, `sasl.mechanisms`. Needed with SASL: there is no default.
+    pub mechanism: Option<Mechanism>,
+    /// `sasl.username`, of PLAIN and SCRAM.
+    pub username: Option<String>,
+    /// `sasl.password`, of PLAIN and SCRAM.
+    pub password: Option<Secret>,
+    /// Where OAUTHBEARER's tokens come from.
+    pub oauthbearer: OauthBearer,
+}
+
+/// The values of `sasl.mechanism`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mechanism {
+    /// `PLAIN`: the password itself is sent. Only inside TLS.
+    Plain,
+    /// `SCRAM-SHA-256`: both sides prove that they know the password, and it is not sent.
+    ScramSha256,
+    /// `SCRAM-SHA-512`.
+    ScramSha512,
+    /// `OAUTHBEARER`: a token is sent. Only inside TLS.
+    OauthBearer,
+}
+
+impl Mechanism {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Plain, Self::ScramSha256, Self::ScramSha512, Self::OauthBearer];
+
+    /// Its name on the wire and in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "PLAIN",
+            Self::ScramSha256 => "SCRAM-SHA-256",
+            Self::ScramSha512 => "SCRAM-SHA-512",
+            Self::OauthBearer => "OAUTHBEARER",
+        }
+    }
+}
+
+/// Where OAUTHBEARER's tokens come from: the callback if there is one, else the OIDC endpoint if the method is
+/// [`OauthMethod::Oidc`], else, if allowed, tokens that nobody signed.
+#[derive(Clone, Debug, Default)]
+pub struct OauthBearer {
+    /// `oauthbearer_token_refresh_cb`: asked whenever a token is needed and the last one is about to expire.
+    pub callback: Option<TokenCallback>,
+    /// `sasl.oauthbearer.method`.
+    pub method: OauthMethod,
+    /// `sasl.oauthbearer.config`: `key=value` pairs for unsecured tokens: `principal` (needed), `principalClaimName`,
+    /// `scope` (comma-separated), `scopeClaimName`, `lifeSeconds`, `extension_NAME`.
+    pub config: String,
+    /// `enable.sasl.oauthbearer.unsecure.jwt`: tokens without a signature, which no production broker accepts.
+    pub unsecured_jwt: bool,
+    /// `sasl.oauthbearer.token.endpoint.url`: `https` only.
+    pub token_endpoint_url: Option<String>,
+    /// `sasl.oauthbearer.client.id`, `sasl.oauthbearer.client.credentials.client.id`.
+    pub client_id: Option<String>,
+    /// `sasl.oauthbearer.client.secret`, `sasl.oauthbearer.client.credentials.client.secret`.
+    pub client_secret: Option<Secret>,
+    /// `sasl.oauthbearer.scope`.
+    pub scope: Option<String>,
+    /// `sasl.oauthbearer.extensions`: comma-separated `key=value` pairs that go to the broker beside the token.
+    pub extensions: String,
+    /// `https.ca.location`: what the endpoint's certificate is checked against, in place of the system's.
+    pub https_ca_location: Option<PathBuf>,
+    /// `https.ca.pem`: the same as text.
+    pub https_ca_pem: Option<String>,
+}
+
+/// The values of `sasl.oauthbearer.method`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OauthMethod {
+    /// `default`: tokens from the callback, or unsecured ones.
+    #[default]
+    Default,
+    /// `oidc`: tokens from an OpenID Connect endpoint, by client credentials.
+    Oidc,
+}
+
+impl Security {
+    /// Checks what is missing and what contradicts itself.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let refuse = |text: &str| Err(Error::Config(text.to_owned()));
+        if self.protocol.is_tls() {
+            self.tls.validate()?;
+        }
+        if !self.protocol.is_sasl() {
+            return Ok(());
+        }
+        let sasl = &self.sasl;
+        match sasl.mechanism {
+            None => {
+                refuse("sasl.mechanism is not set: one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER")
+            }
+            Some(Mechanism::OauthBearer) => sasl.oauthbearer.validate(),
+            Some(mechanism) => {
+                for (name, missing) in [
+                    ("sasl.username", sasl.username.as_ref().is_none_or(String::is_empty)),
+                    ("sasl.password", sasl.password.is_none()),
+                ] {
+                    if missing {
+                        return refuse(&format!("sasl.mechanism={} needs {name}", mechanism.name()));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl TlsSettings {
+    /// Whether a certificate of our own is configured.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.certificate_location.is_some()
+            || self.certificate_pem.is_some()
+            || self.keystore_location.is_some()
+    }
+
+    fn validate(&self) -> Result<(), Error> {
+        let pairs = [
+            ("ssl.ca.location", self.ca_location.is_some(), "ssl.ca.pem", self.ca_pem.is_some()),
+            (
+                "ssl.certificate.location",
+                self.certificate_location.is_some(),
+                "ssl.certificate.pem",
+                self.certificate_pem.is_some(),
+            ),
+            ("ssl.key.location", self.key_location.is_some(), "ssl.key.pem", self.key_pem.is_some()),
+            (
+                "ssl.keystore.location",
+                self.keystore_location.is_some(),
+                "ssl.certificate.location or ssl.certificate.pem",
+                self.certificate_location.is_some() || self.certificate_pem.is_some(),
+            ),
+        ];
+        for (one, has_one, other, has_other) in pairs {
+            if has_one && has_other {
+                return Err(Error::Config(format!("{one} and {other} are both set: set one of them")));
+            }
+        }
+        let has_chain = self.certificate_location.is_some() || self.certificate_pem.is_some();
+        let has_key = self.key_location.is_some() || self.key_pem.is_some();
+        if has_chain != has_key {
+            let (set, missing) = if has_chain {
+                ("certificate", "ssl.key.location or ssl.key.pem")
+            } else {
+                ("key", "ssl.certificate.location or ssl.certificate.pem")
+            };
+            return Err(Error::Config(format!("an SSL {set} is set without its other half: set {missing}")));
+        }
+        Ok(())
+    }
+}
+
+impl OauthBearer {
+    fn validate(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Config(text));
+        if self.callback.is_some() {
+            return Ok(());
+        }
+        match self.method {
+            OauthMethod::Oidc => {
+                let Some(url) = &self.token_endpoint_url else {
+                    return refuse(
+                        "sasl.oauthbearer.method=oidc needs sasl.oauthbearer.token.endpoint.url".into(),
+                    );
+                };
+                if self.client_id.is_none() || self.client_secret.is_none() {
+                    return refuse(
+                        "sasl.oauthbearer.method=oidc needs sasl.oauthbearer.client.id and \
+                         sasl.oauthbearer.client.secret"
+                            .into(),
+                    );
+                }
+                token::parse_extensions(&self.extensions)?;
+                crate::net::sasl::oidc::Endpoint::parse(url).map(|_| ())
+            }
+            OauthMethod::Default if self.unsecured_jwt => {
+                crate::net::sasl::unsecured::Claims::parse(&self.config).map(|_| ())
+            }
+            OauthMethod::Default => refuse(
+                "sasl.mechanism=OAUTHBEARER needs a token callback, sasl.oauthbearer.method=oidc, or, for \
+                 development, enable.sasl.oauthbearer.unsecure.jwt=true"
+                    .into(),
+            ),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Whom we trust.
+
+use std::path::Path;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+
+use super::keys::{certificates, read};
+use crate::error::Error;
+
+/// The certificates of `location` (a PEM file, or a directory of them) or of `pem`; the system's if neither is set.
+pub(crate) fn roots(
+    (location_property, location): (&str, Option<&Path>),
+    (pem_property, pem): (&str, Option<&str>),
+) -> Result<RootCertStore, Error> {
+    let mut store = RootCertStore::empty();
+    let mut add = |property: &str, found: Vec<CertificateDer<'static>>| {
+        found.into_iter().try_for_each(|certificate| {
+            store
+                .add(certificate)
+                .map_err(|error| Error::Config(format!("{property}: a certificate is damaged: {error}")))
+        })
+    };
+    match (location, pem) {
+        (Some(dir), _) if dir.is_dir() => {
+            let entries = std::fs::read_dir(dir)
+                .map_err(|error| Error::Config(format!("{location_property}: {}: {error}", dir.display())))?;
+            let mut found = Vec::new();
+            for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
+                // Such directories hold other files too.
+                if let Ok(more) = certificates(location_property, &read(location_property, &entry.path())?) {
+                    found.extend(more);
+                }
+            }
+            if found.is_empty() {
+                return Err(Error::Config(format!(
+                    "{location_property}: no PEM certificates in {}",
+                    dir.display()
+                )));
+            }
+            add(location_property, found)?;
+        }
+        (Some(file), _) => {
+            add(location_property, certificates(location_property, &read(location_property, file)?)?)?;
+        }
+        (None, Some(pem)) => add(pem_property, certificates(pem_property, pem.as_bytes())?)?,
+        (None, None) => {
+            let system = rustls_native_certs::load_native_certs();
+            let (added, _) = store.add_parsable_certificates(system.certs);
+            if added == 0 {
+                let why = system.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+                return Err(Error::Config(format!(
+                    "the system has no certificates to trust{why}: set {location_property}"
+                )));
+            }
+        }
+    }
+    Ok(store)
+}

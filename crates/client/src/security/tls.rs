@@ -1,0 +1,283 @@
+//! TLS settings made into what rustls takes, and its errors made into text for people.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, RootCertStore,
+    SignatureScheme,
+};
+
+use super::TlsSettings;
+use super::keys::{identity, read};
+use super::roots::roots;
+use crate::clock::Clock;
+use crate::error::Error;
+
+/// Settings with their files, read again when one of them has changed.
+#[derive(Debug)]
+pub(crate) struct TlsFiles {
+    settings: TlsSettings,
+    clock: Clock,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    stamps: Vec<Stamp>,
+    config: Arc<ClientConfig>,
+}
+
+/// What tells that a file has changed.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl TlsFiles {
+    /// Reads everything once, so that a mistake shows at once.
+    pub(crate) fn load(settings: TlsSettings, clock: Clock) -> Result<Self, Error> {
+        let stamps = stamps(&settings);
+        let config = Arc::new(client_config(&settings, &clock)?);
+        Ok(Self { settings, clock, loaded: Mutex::new(Loaded { stamps, config }) })
+    }
+
+    /// What the next connection uses. Files that are being replaced and do not fit together yet leave it as it was.
+    pub(crate) fn current(&self) -> Arc<ClientConfig> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = stamps(&self.settings);
+        if stamps != loaded.stamps {
+            match client_config(&self.settings, &self.clock) {
+                Ok(config) => {
+                    tracing::info!("certificates have changed and were read again");
+                    *loaded = Loaded { stamps, config: Arc::new(config) };
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "certificates have changed and cannot be used; the old ones stay");
+                }
+            }
+        }
+        loaded.config.clone()
+    }
+
+    pub(crate) fn settings(&self) -> &TlsSettings {
+        &self.settings
+    }
+}
+
+fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
+    let stamp = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    [
+        &settings.ca_location,
+        &settings.crl_location,
+        &settings.certificate_location,
+        &settings.key_location,
+        &settings.keystore_location,
+    ]
+    .into_iter()
+    .flatten()
+    .map(stamp)
+    .collect()
+}
+
+fn client_config(settings: &TlsSettings, clock: &Clock) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier: Arc<dyn ServerCertVerifier> = if settings.verify_certificates {
+        let strict = strict_verifier(settings, provider.clone())?;
+        if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) }
+    } else {
+        Arc::new(AnyCertificate(provider.clone()))
+    };
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Config(format!("TLS: {error}")))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    match identity(settings)? {
+        None => Ok(builder.with_no_client_auth()),
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| {
+            Error::Config(format!("the client's certificate and private key cannot be used: {error}"))
+        }),
+    }
+}
+
+fn strict_verifier(
+    settings: &TlsSettings,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, Error> {
+    let roots: RootCertStore = roots(
+        ("ssl.ca.location", settings.ca_location.as_deref()),
+        ("ssl.ca.pem", settings.ca_pem.as_deref()),
+    )?;
+    let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    if let Some(path) = &settings.crl_location {
+        let lists: Result<Vec<_>, _> =
+            CertificateRevocationListDer::pem_slice_iter(&read("ssl.crl.location", path)?).collect();
+        let lists = lists.ok().filter(|lists| !lists.is_empty()).ok_or_else(|| {
+            Error::Config(format!("ssl.crl.location: no revocation list in {}", path.display()))
+        })?;
+        builder = builder.with_crls(lists).allow_unknown_revocation_status();
+    }
+    builder.build().map_err(|error| Error::Config(format!("ssl.ca.location: {error}")))
+}
+
+/// Certificates are good or expired by the same clock that stamps records: a simulation decides what time it is.
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let ms = u64::try_from(self.now_ms()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_millis(ms)))
+    }
+}
+
+/// Takes a certificate for another host, if a trusted authority signed it.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        // The chain is verified before the name is looked at.
+        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            result => result,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Takes any certificate: `enable.ssl.certificate.verification=false`.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What a TLS error means for whoever runs the client, and what to do.
+pub(crate) fn explain(error: &rustls::Error, has_certificate: bool) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(problem) => explain_certificate(problem),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the peer does not speak TLS: is this a plaintext listener? (security.protocol)".into()
+        }
+        rustls::Error::AlertReceived(alert) => explain_alert(*alert, has_certificate),
+        other => format!("{other}"),
+    }
+}
+
+fn explain_certificate(problem: &CertificateError) -> String {
+    match problem {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("the broker's certificate has expired ({problem})")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("the broker's certificate is not valid yet ({problem}): is a clock wrong?")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
+            "the broker's certificate is for another host ({problem}); the host in bootstrap.servers or in \
+             advertised.listeners must be one that it names"
+        ),
+        CertificateError::UnknownIssuer => "the broker's certificate is signed by an authority that is not \
+             trusted: set ssl.ca.location to that authority's certificate"
+            .into(),
+        CertificateError::Revoked => "the broker's certificate is revoked (ssl.crl.location)".into(),
+        other => format!("the broker's certificate is refused: {other}"),
+    }
+}
+
+fn explain_alert(alert: AlertDescription, has_certificate: bool) -> String {
+    match alert {
+        AlertDescription::CertificateRequired | AlertDescription::BadCertificate if !has_certificate => {
+            "the broker requires a client certificate: set ssl.certificate.location and ssl.key.location, or \
+             ssl.keystore.location"
+                .into()
+        }
+        AlertDescription::UnknownCA
+        | AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::UnsupportedCertificate
+            if has_certificate =>
+        {
+            format!(
+                "the broker refuses our client certificate ({alert:?}): it must be valid and signed by an authority that the broker trusts"
+            )
+        }
+        AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion => {
+            format!(
+                "the broker shares no TLS version or cipher suite with us ({alert:?}): TLS 1.2 and 1.3 are spoken"
+            )
+        }
+        other => format!("the broker ended the TLS connection ({other:?})"),
+    }
+}

@@ -1,0 +1,82 @@
+//! Tokens for OAUTHBEARER, and where they come from.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::secret::Secret;
+use crate::error::Error;
+
+/// A token, and what is known about it.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// The token as it is sent, without `Bearer`.
+    pub value: Secret,
+    /// Whom it stands for: shown in logs, not sent.
+    pub principal: String,
+    /// When it expires, milliseconds since 1970.
+    pub expires_at_ms: i64,
+    /// SASL extensions that go to the broker beside the token (KIP-342).
+    pub extensions: Vec<(String, String)>,
+}
+
+/// What [`TokenProvider::token`] gives.
+pub type TokenFuture<'a> = Pin<Box<dyn Future<Output = Result<Token, String>> + Send + 'a>>;
+
+/// Whoever has tokens. A closure `Fn() -> Result<Token, String>` is one.
+pub trait TokenProvider: Send + Sync {
+    /// A token that is good from now on. Asked on the engine's thread, so it must not block; the error's text is
+    /// reported and must hold no secret.
+    fn token(&self) -> TokenFuture<'_>;
+}
+
+impl<F: Fn() -> Result<Token, String> + Send + Sync> TokenProvider for F {
+    fn token(&self) -> TokenFuture<'_> {
+        let token = self();
+        Box::pin(async move { token })
+    }
+}
+
+/// A shared [`TokenProvider`].
+#[derive(Clone)]
+pub struct TokenCallback(Arc<dyn TokenProvider>);
+
+impl TokenCallback {
+    /// Shares a provider.
+    pub fn new(provider: impl TokenProvider + 'static) -> Self {
+        Self(Arc::new(provider))
+    }
+
+    pub(crate) fn token(&self) -> TokenFuture<'_> {
+        self.0.token()
+    }
+}
+
+impl fmt::Debug for TokenCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenCallback")
+    }
+}
+
+/// Reads `sasl.oauthbearer.extensions`.
+pub(crate) fn parse_extensions(text: &str) -> Result<Vec<(String, String)>, Error> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| match pair.split_once('=') {
+            Some((key, value)) if is_extension(key, value) => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(Error::Config(format!(
+                "sasl.oauthbearer.extensions: `{pair}`: expected NAME=VALUE, the name of letters other than `auth`"
+            ))),
+        })
+        .collect()
+}
+
+/// Whether RFC 7628 lets an extension be sent: `auth` is the token's own name, and control characters end a value.
+pub(crate) fn is_extension(key: &str, value: &str) -> bool {
+    !key.is_empty()
+        && key != "auth"
+        && key.bytes().all(|byte| byte.is_ascii_alphabetic())
+        && value.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t' | b'\r' | b'\n'))
+}

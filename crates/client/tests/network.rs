@@ -1,0 +1,303 @@
+//! Connections: which broker is asked, how long a connection is kept, and what brokers ask of us.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{
+    Admin, BrokerVersion, Client, Config, Connecting, Connector, Consumer, Io, Polled, Producer, Record,
+    StartAt, TcpConnector, TopicPartition,
+};
+use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
+use ottla_protocol::{ApiKey, frame};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+
+/// Generous: nothing here takes long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Far beyond what the stories wait for.
+const NEVER: u32 = 1_000_000;
+
+fn broker(nodes: i32) -> BrokerThread {
+    Broker::builder().memory().nodes(nodes).topic("orders", 1).spawn().expect("a broker in memory")
+}
+
+fn send(producer: &Producer, value: &str) -> i64 {
+    let record = Record::to("orders").partition(0).value(value);
+    let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+    delivery.wait(PATIENCE).expect("in time").expect("written").offset
+}
+
+fn poll(consumer: &mut Consumer) -> Vec<String> {
+    loop {
+        match consumer.poll_blocking(PATIENCE).expect("a poll without error") {
+            Some(Polled::Records(batch)) => {
+                let values = batch.to_owned_records().expect("sound records").into_iter();
+                return values
+                    .map(|record| String::from_utf8_lossy(&record.value.unwrap_or_default()).into())
+                    .collect();
+            }
+            Some(_) => {}
+            None => panic!("nothing after {PATIENCE:?}"),
+        }
+    }
+}
+
+/// KIP-951: the answer that says "not I" says who, and no metadata is needed.
+#[test]
+fn a_leader_that_moves_is_followed_by_the_hint_in_the_answer() {
+    let broker = broker(2);
+    let cluster = broker.cluster();
+    assert!(cluster.set_leader("orders", 0, 1));
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let producer = Producer::of(&client);
+    send(&producer, "first");
+    let mut consumer = Consumer::of(&client);
+    let from = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    block_on(consumer.assign(&from)).expect("assigned");
+    assert_eq!(poll(&mut consumer), ["first"]);
+    for (node, value) in [(2, "second"), (1, "third")] {
+        cluster.intercept(ApiKey::Metadata, None, NEVER, Fault::Cut);
+        assert!(cluster.set_leader("orders", 0, node));
+        send(&producer, value);
+        assert_eq!(poll(&mut consumer), [value]);
+        cluster.clear_intercepts();
+    }
+}
+
+#[test]
+fn a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word() {
+    use BrokerVersion::{V0_11, V1_0, V1_1, V2_0, V2_1};
+    let broker = broker(1);
+    broker.cluster().requests(ApiKey::ApiVersions);
+    for version in [V0_11, V1_0, V1_1, V2_0, V2_1] {
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.net.api_version_request = false;
+        config.net.version_fallback = version;
+        let client = Client::new(config).expect("a client");
+        let offset = send(&Producer::of(&client), "plain");
+        let mut consumer = Consumer::of(&client);
+        let from = [(TopicPartition::new("orders", 0), StartAt::Offset(offset))];
+        block_on(consumer.assign(&from)).expect("assigned");
+        assert_eq!(poll(&mut consumer), ["plain"], "{version:?}");
+    }
+    assert_eq!(broker.cluster().requests(ApiKey::ApiVersions), 0);
+}
+
+#[test]
+fn a_broker_that_hangs_up_when_asked_for_its_versions_is_taken_for_an_old_one() {
+    let broker = broker(1);
+    let cluster = broker.cluster();
+    cluster.requests(ApiKey::ApiVersions);
+    cluster.intercept(ApiKey::ApiVersions, None, NEVER, Fault::Cut);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.net.version_fallback_for = Duration::from_secs(600);
+    send(&Producer::new(config).expect("a client"), "old style");
+    // Once as a bootstrap server, once as a node.
+    assert_eq!(cluster.requests(ApiKey::ApiVersions), 2);
+}
+
+/// Counts the connections that are open and those that ever were.
+#[derive(Clone, Default)]
+struct Counting {
+    opened: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    tcp: Arc<TcpConnector>,
+}
+
+struct Counted(Box<dyn Io>, Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+impl Connector for Counting {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+        Box::pin(async move {
+            let io = self.tcp.connect(host, port).await?;
+            self.opened.fetch_add(1, Ordering::SeqCst);
+            self.open.fetch_add(1, Ordering::SeqCst);
+            Ok(Box::new(Counted(io, self.open.clone())) as Box<dyn Io>)
+        })
+    }
+}
+
+#[test]
+fn idle_connections_are_closed_and_opened_again_when_needed() {
+    let broker = broker(1);
+    let counting = Counting::default();
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.net.max_idle = Some(Duration::from_millis(200));
+    let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
+    let producer = Producer::of(&client);
+    send(&producer, "before");
+    let deadline = Instant::now() + PATIENCE;
+    while counting.open.load(Ordering::SeqCst) > 0 {
+        assert!(Instant::now() < deadline, "{} connections are open", counting.open.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let before = counting.opened.load(Ordering::SeqCst);
+    assert_eq!(send(&producer, "after"), 1);
+    assert_eq!(counting.opened.load(Ordering::SeqCst), before + 1);
+}
+
+#[test]
+fn a_connection_survives_as_many_unanswered_requests_as_it_is_told_to() {
+    for (max_fails, reopened) in [(1, 1), (2, 0), (0, 0)] {
+        let broker = broker(1);
+        let counting = Counting::default();
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.net.max_fails = max_fails;
+        config.net.socket_timeout = Some(Duration::from_millis(200));
+        let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
+        let admin = Admin::of(&client);
+        block_on(admin.describe_cluster()).expect("described");
+        let before = counting.opened.load(Ordering::SeqCst);
+        broker.cluster().intercept(ApiKey::Metadata, None, 1, Fault::Delay(Duration::from_millis(600)));
+        let error = block_on(admin.describe_cluster()).expect_err("no answer in time").to_string();
+        assert!(error.contains("no answer to Metadata") && error.contains("within 200 ms"), "{error}");
+        // Until the late answer has come.
+        std::thread::sleep(Duration::from_millis(600));
+        block_on(admin.describe_cluster()).expect("described");
+        assert_eq!(counting.opened.load(Ordering::SeqCst) - before, reopened, "socket.max.fails={max_fails}");
+    }
+}
+
+/// The bootstrap name leads to wherever the cluster is now; the nodes' addresses die with it.
+#[test]
+fn a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again() {
+    #[derive(Clone)]
+    struct Name(Arc<Mutex<String>>, Arc<TcpConnector>);
+    impl Connector for Name {
+        fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+            let current = self.0.lock().expect("no panic").clone();
+            let tcp = self.1.clone();
+            Box::pin(async move {
+                let (host, port) = match current.rsplit_once(':') {
+                    Some((to, at)) if host == "bootstrap.test" => {
+                        (to.to_owned(), at.parse().expect("a port"))
+                    }
+                    _ => (host.to_owned(), port),
+                };
+                tcp.connect(&host, port).await
+            })
+        }
+    }
+    for (rebootstrap, found) in [(true, true), (false, false)] {
+        let old = broker(1);
+        let name = Name(Arc::new(Mutex::new(old.bootstrap_servers())), Arc::default());
+        let mut config = Config::new("bootstrap.test:9092");
+        config.net.rebootstrap = rebootstrap;
+        config.delivery_timeout = Duration::from_secs(if found { 30 } else { 1 });
+        let client = Client::with_connector(config, Arc::new(name.clone())).expect("a client");
+        let producer = Producer::of(&client);
+        send(&producer, "old home");
+        old.stop();
+        let new = broker(1);
+        name.0.lock().expect("no panic").clone_from(&new.bootstrap_servers());
+        let record = Record::to("orders").partition(0).value("new home");
+        let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+        let written = delivery.wait(PATIENCE).expect("its fate is known in time");
+        assert_eq!(written.is_ok(), found, "{written:?}");
+    }
+}
+
+/// A broker that asks to be left alone for a while after each answer, or never says anything.
+struct Throttling {
+    ms: i32,
+    asked: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Throttling {
+    async fn serve(mut io: DuplexStream, ms: i32, asked: Arc<Mutex<Vec<Instant>>>) -> io::Result<()> {
+        loop {
+            let size = io.read_i32().await?;
+            let mut request = vec![0; size as usize];
+            io.read_exact(&mut request).await?;
+            let field = |at: usize| i16::from_be_bytes([request[at], request[at + 1]]);
+            let (key, version) = (ApiKey::from_i16(field(0)), field(2));
+            let correlation_id = i32::from_be_bytes([request[4], request[5], request[6], request[7]]);
+            let answer = if key == ApiKey::ApiVersions {
+                let version_of = |key: &ApiKey| {
+                    let versions = key.api()?.stable_versions;
+                    let (min_version, max_version) = (versions.min, versions.max);
+                    Some(ApiVersion { api_key: key.code(), min_version, max_version })
+                };
+                let api_keys = ApiKey::KNOWN.iter().filter_map(version_of).collect();
+                let response = ApiVersionsResponse { api_keys, ..Default::default() };
+                frame::encode_response::<ApiVersionsRequest>(correlation_id, version, &response)
+            } else {
+                asked.lock().expect("no panic").push(Instant::now());
+                let response = MetadataResponse { throttle_time_ms: ms, ..Default::default() };
+                frame::encode_response::<MetadataRequest>(correlation_id, version, &response)
+            };
+            let bytes: Bytes = answer.expect("encoded").to_bytes()?;
+            io.write_all(&bytes).await?;
+        }
+    }
+}
+
+impl Connector for Throttling {
+    fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(Self::serve(theirs, self.ms, self.asked.clone()));
+        Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+    }
+}
+
+/// KIP-219: the broker answers at once and leaves the waiting to us. It does not count against a request's time.
+#[test]
+fn a_broker_that_throttles_hears_nothing_for_that_time() {
+    const THROTTLE_MS: i32 = 400;
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let connector = Throttling { ms: THROTTLE_MS, asked: asked.clone() };
+    let mut config = Config::new("broker.test");
+    config.net.socket_timeout = Some(Duration::from_millis(THROTTLE_MS as u64 / 2));
+    let admin = Admin::of(&Client::with_connector(config, Arc::new(connector)).expect("a client"));
+    for _ in 0..3 {
+        block_on(admin.describe_cluster()).expect("answered");
+    }
+    let asked = asked.lock().expect("no panic");
+    for pair in asked.windows(2) {
+        let pause = pair[1] - pair[0];
+        assert!(pause >= Duration::from_millis(THROTTLE_MS as u64 - 5), "asked again after {pause:?}");
+    }
+}
+
+/// Waits in this thread.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}

@@ -1,0 +1,44 @@
+//! Certificates for tests, made anew for each.
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+
+/// An authority that signs for whoever asks.
+pub(crate) struct Authority {
+    pub(crate) pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, PEM.
+pub(crate) struct Certificate {
+    pub(crate) pem: String,
+    pub(crate) key_pem: String,
+    pub(crate) der: Vec<u8>,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names to be wrong");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("signed").pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// For these host names and addresses; the first is the common name.
+    pub(crate) fn sign(&self, names: &[&str]) -> Certificate {
+        self.sign_until(names, 2100)
+    }
+
+    /// The same, until the first day of a year.
+    pub(crate) fn sign_until(&self, names: &[&str], year: i32) -> Certificate {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).expect("sound names");
+        params.distinguished_name.push(DnType::CommonName, &names[0]);
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
+        Certificate { pem: certificate.pem(), key_pem: key.serialize_pem(), der: certificate.der().to_vec() }
+    }
+}

@@ -1,0 +1,346 @@
+//! TLS in front of the embedded broker: who is trusted, what a refusal says, and what a request costs.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+#[path = "support/certificates.rs"]
+mod certificates;
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use certificates::{Authority, Certificate};
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{
+    Admin, Client, Config, Connecting, Connector, Error, Io, Producer, Protocol, Record, Secret,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+const NAMES: [&str; 2] = ["broker.test", "127.0.0.1"];
+
+/// Connections in memory whose far end is a TLS server in front of a broker, or one that speaks something else.
+#[derive(Clone)]
+struct Front {
+    far_end: FarEnd,
+    wire: Arc<Mutex<Wire>>,
+}
+
+#[derive(Clone)]
+enum FarEnd {
+    Tls(TlsAcceptor, SocketAddr),
+    Plaintext(SocketAddr),
+    Http,
+}
+
+/// What the client has written.
+#[derive(Default)]
+struct Wire {
+    writes: usize,
+    bytes: Vec<u8>,
+}
+
+impl Wire {
+    /// Records of application data among what was written.
+    fn records(&self) -> usize {
+        let (mut at, mut count) = (0, 0);
+        while let Some([kind, _, _, high, low]) = self.bytes.get(at..at + 5) {
+            count += usize::from(*kind == 0x17);
+            at += 5 + usize::from(u16::from_be_bytes([*high, *low]));
+        }
+        count
+    }
+}
+
+struct Counted(DuplexStream, Arc<Mutex<Wire>>);
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.0).poll_write(cx, buf);
+        if let Poll::Ready(Ok(n)) = &result {
+            let mut wire = self.1.lock().expect("no panic");
+            wire.writes += 1;
+            wire.bytes.extend_from_slice(&buf[..*n]);
+        }
+        result
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+impl Connector for Front {
+    fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let far_end = self.far_end.clone();
+        tokio::spawn(async move {
+            match far_end {
+                FarEnd::Tls(acceptor, broker) => {
+                    let mut tls = acceptor.accept(theirs).await?;
+                    let mut tcp = TcpStream::connect(broker).await?;
+                    tokio::io::copy_bidirectional(&mut tls, &mut tcp).await?;
+                }
+                FarEnd::Plaintext(broker) => {
+                    let mut tcp = TcpStream::connect(broker).await?;
+                    tokio::io::copy_bidirectional(&mut theirs, &mut tcp).await?;
+                }
+                FarEnd::Http => theirs.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await?,
+            }
+            io::Result::Ok(())
+        });
+        let io = Counted(ours, self.wire.clone());
+        Box::pin(async move { Ok(Box::new(io) as Box<dyn Io>) })
+    }
+}
+
+fn broker() -> (BrokerThread, SocketAddr) {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let address = broker.bootstrap_servers().parse().expect("one address");
+    (broker, address)
+}
+
+/// A server with this certificate, that asks clients for one of `clients` if there is such an authority.
+fn server(certificate: &Certificate, clients: Option<&Authority>) -> TlsAcceptor {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = vec![CertificateDer::from(certificate.der.clone())];
+    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let root = CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("PEM");
+            roots.add(root).expect("a certificate");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().expect("a verifier"))
+        }
+    };
+    TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("a pair")))
+}
+
+fn front(far_end: FarEnd) -> Front {
+    Front { far_end, wire: Arc::default() }
+}
+
+fn config(host: &str, authority: &Authority) -> Config {
+    let mut config = Config::new(format!("{host}:9093"));
+    config.security.protocol = Protocol::Ssl;
+    config.security.tls.ca_pem = Some(authority.pem.clone());
+    config.connect_timeout = Duration::from_secs(10);
+    config
+}
+
+/// What the first call to a cluster says.
+async fn first_call(config: Config, front: Front) -> Result<usize, Error> {
+    let client = Client::with_connector(config, Arc::new(front))?;
+    Admin::of(&client).describe_cluster().await.map(|cluster| cluster.brokers.len())
+}
+
+#[track_caller]
+fn assert_tls(result: Result<usize, Error>, part: &str) {
+    match result {
+        Err(error @ Error::Tls { .. }) if error.to_string().contains(part) => {}
+        other => panic!("expected a TLS error with `{part}`, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_small_request_is_one_write_and_one_record() {
+    let (_broker, address) = broker();
+    let authority = Authority::new("authority");
+    let front = front(FarEnd::Tls(server(&authority.sign(&NAMES), None), address));
+    let wire = front.wire.clone();
+    let client =
+        Client::with_connector(config("broker.test", &authority), Arc::new(front)).expect("a client");
+    let producer = Producer::of(&client);
+    let send = async |value: &[u8]| {
+        let record = Record::to("orders").partition(0).value(value);
+        producer.send(record).await.expect("written");
+    };
+    send(b"the first finds its way").await;
+    let before = {
+        let wire = wire.lock().expect("no panic");
+        (wire.writes, wire.records())
+    };
+    for _ in 0..10 {
+        send(&[7; 100]).await;
+    }
+    let after = {
+        let wire = wire.lock().expect("no panic");
+        (wire.writes, wire.records())
+    };
+    assert_eq!((after.0 - before.0, after.1 - before.1), (10, 10));
+    // What is larger than a record takes as many as it needs, and no more writes than records.
+    send(&vec![7; 100_000]).await;
+    let wire = wire.lock().expect("no panic");
+    assert_eq!(wire.records() - after.1, 100_100_usize.div_ceil(16 << 10));
+    assert!(wire.writes - after.0 <= wire.records() - after.1);
+}
+
+#[tokio::test]
+async fn every_refusal_says_what_is_wrong() {
+    let (_broker, address) = broker();
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let good = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    assert_eq!(first_call(config("broker.test", &authority), front(good.clone())).await.expect("trusted"), 1);
+
+    assert_tls(first_call(config("other.test", &authority), front(good.clone())).await, "for another host");
+    assert_tls(first_call(config("broker.test", &stranger), front(good.clone())).await, "not trusted");
+    let expired = FarEnd::Tls(server(&authority.sign_until(&NAMES, 2020), None), address);
+    assert_tls(first_call(config("broker.test", &authority), front(expired)).await, "has expired");
+
+    let plaintext = front(FarEnd::Plaintext(address));
+    assert_tls(first_call(config("broker.test", &authority), plaintext).await, "plaintext listener");
+    let mut without_tls = config("broker.test", &authority);
+    without_tls.security.protocol = Protocol::Plaintext;
+    assert_tls(first_call(without_tls.clone(), front(good)).await, "the peer speaks TLS");
+    let error = first_call(without_tls, front(FarEnd::Http)).await.expect_err("no broker").to_string();
+    assert!(error.contains("HTTP server"), "{error}");
+}
+
+#[tokio::test]
+async fn checks_that_are_switched_off_are_off() {
+    let (_broker, address) = broker();
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&["elsewhere.test"]), None), address);
+    let mut any_name = config("broker.test", &authority);
+    any_name.security.tls.endpoint_identification = false;
+    first_call(any_name.clone(), front(far_end.clone())).await.expect("any name will do");
+    any_name.security.tls.ca_pem = Some(stranger.pem.clone());
+    assert_tls(first_call(any_name, front(far_end.clone())).await, "not trusted");
+    let mut anyone = config("broker.test", &stranger);
+    anyone.security.tls.verify_certificates = false;
+    first_call(anyone, front(far_end)).await.expect("anyone will do");
+}
+
+#[tokio::test]
+async fn a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore() {
+    let (_broker, address) = broker();
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), Some(&authority)), address);
+    let ours = authority.sign(&["client.test"]);
+    let without = config("broker.test", &authority);
+    assert_tls(first_call(without.clone(), front(far_end.clone())).await, "requires a client certificate");
+
+    let mut with_pem = without.clone();
+    with_pem.security.tls.certificate_pem = Some(ours.pem.clone());
+    with_pem.security.tls.key_pem = Some(ours.key_pem.clone().into());
+    first_call(with_pem.clone(), front(far_end.clone())).await.expect("known");
+
+    let mut encrypted = with_pem.clone();
+    encrypted.security.tls.key_pem = Some(encrypted_key(&ours, "swordfish").into());
+    encrypted.security.tls.key_password = Some(Secret::new("swordfish"));
+    first_call(encrypted.clone(), front(far_end.clone())).await.expect("decrypted");
+    encrypted.security.tls.key_password = Some(Secret::new("marlin"));
+    let error = first_call(encrypted.clone(), front(far_end.clone())).await.expect_err("wrong password");
+    assert!(error.to_string().contains("cannot be decrypted with ssl.key.password"), "{error}");
+    encrypted.security.tls.key_password = None;
+    let error = first_call(encrypted, front(far_end.clone())).await.expect_err("no password");
+    assert!(error.to_string().contains("ssl.key.password is not set"), "{error}");
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("client.p12");
+    std::fs::write(&path, keystore(&ours, "swordfish")).expect("written");
+    let mut with_keystore = without;
+    with_keystore.security.tls.keystore_location = Some(path);
+    with_keystore.security.tls.keystore_password = Some(Secret::new("swordfish"));
+    first_call(with_keystore.clone(), front(far_end.clone())).await.expect("known");
+    with_keystore.security.tls.keystore_password = Some(Secret::new("marlin"));
+    let error = first_call(with_keystore, front(far_end.clone())).await.expect_err("wrong password");
+    assert!(error.to_string().contains("ssl.keystore.password is wrong"), "{error}");
+
+    let unknown = stranger.sign(&["client.test"]);
+    with_pem.security.tls.certificate_pem = Some(unknown.pem);
+    with_pem.security.tls.key_pem = Some(unknown.key_pem.into());
+    assert_tls(first_call(with_pem, front(far_end)).await, "refuses our client certificate");
+}
+
+#[tokio::test]
+async fn certificates_are_read_again_when_they_have_changed() {
+    let (_broker, address) = broker();
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ca.pem");
+    std::fs::write(&path, &stranger.pem).expect("written");
+    let mut config = config("broker.test", &authority);
+    config.security.tls.ca_pem = None;
+    config.security.tls.ca_location = Some(path.clone());
+    let client = Client::with_connector(config, Arc::new(front(far_end))).expect("a client");
+    let admin = Admin::of(&client);
+    assert_tls(admin.describe_cluster().await.map(|_| 0), "not trusted");
+    // Half a file does no harm.
+    std::fs::write(&path, "-----BEGIN CERTIFICATE-----\n").expect("written");
+    assert_tls(admin.describe_cluster().await.map(|_| 0), "not trusted");
+    std::fs::write(&path, format!("{}{}", stranger.pem, authority.pem)).expect("written");
+    admin.describe_cluster().await.expect("trusted now");
+}
+
+#[test]
+fn contradictions_and_missing_halves_are_named() {
+    let authority = Authority::new("authority");
+    let ours = authority.sign(&["client.test"]);
+    let refused = |change: &dyn Fn(&mut Config)| {
+        let mut config = config("broker.test", &authority);
+        change(&mut config);
+        Client::new(config).map(|_| ()).expect_err("refused").to_string()
+    };
+    let both = refused(&|config| config.security.tls.ca_location = Some("ca.pem".into()));
+    assert!(both.contains("ssl.ca.location and ssl.ca.pem are both set"), "{both}");
+    let half = refused(&|config| config.security.tls.certificate_pem = Some(ours.pem.clone()));
+    assert!(half.contains("set ssl.key.location"), "{half}");
+    let no_pem = refused(&|config| config.security.tls.ca_pem = Some("hello".into()));
+    assert!(no_pem.contains("ssl.ca.pem: no `BEGIN CERTIFICATE`"), "{no_pem}");
+    let pair = refused(&|config| {
+        config.security.tls.certificate_pem = Some(ours.pem.clone());
+        config.security.tls.key_pem = Some(authority.sign(&["other.test"]).key_pem.into());
+    });
+    assert!(pair.contains("certificate and private key cannot be used"), "{pair}");
+    let mechanism = refused(&|config| config.security.protocol = Protocol::SaslSsl);
+    assert!(mechanism.contains("sasl.mechanism is not set"), "{mechanism}");
+}
+
+fn encrypted_key(certificate: &Certificate, password: &str) -> String {
+    let der = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
+    let key = pkcs8::PrivateKeyInfoRef::try_from(der.secret_der()).expect("PKCS#8");
+    let params = pkcs8::pkcs5::pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(2048, &[1; 16], [2; 16])
+        .expect("parameters");
+    let encrypted = key.encrypt_with_params(params, password).expect("encrypted");
+    encrypted.to_pem("ENCRYPTED PRIVATE KEY", pkcs8::LineEnding::LF).expect("PEM").to_string()
+}
+
+fn keystore(certificate: &Certificate, password: &str) -> Vec<u8> {
+    use p12_keystore::{KeyStore, KeyStoreEntry, PrivateKey, PrivateKeyChain};
+    let der = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
+    let key = PrivateKey::from_der(der.secret_der()).expect("a key");
+    let leaf = p12_keystore::Certificate::from_der(&certificate.der).expect("a certificate");
+    let mut store = KeyStore::new();
+    let chain = PrivateKeyChain::new("1", key, [leaf]);
+    store.add_entry("client", KeyStoreEntry::PrivateKeyChain(chain));
+    store.writer(password).write().expect("written")
+}

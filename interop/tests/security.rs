@@ -1,0 +1,444 @@
+//! TLS and SASL against Apache Kafka 4.1: one cluster, a listener for each case.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+#[path = "../../crates/client/tests/support/certificates.rs"]
+mod certificates;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use certificates::{Authority, Certificate};
+use ottla_client::{
+    Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Protocol,
+    Record, Secret, Token, TokenCallback,
+};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Told to the client and to nobody else: none of them may be seen in a log, an error or a `Debug` text.
+const PASSWORD: &str = "canary-password-1";
+const WRONG_PASSWORD: &str = "canary-password-2";
+const CLIENT_SECRET: &str = "canary-secret-3";
+const SECRETS: [&str; 3] = [PASSWORD, WRONG_PASSWORD, CLIENT_SECRET];
+
+/// Every session of the `AGAIN` listener lasts so long.
+const SESSION_MS: u64 = 2_000;
+
+struct World {
+    kafka: KafkaCluster,
+    authority: Authority,
+    stranger: Authority,
+    ours: Certificate,
+    log: Log,
+}
+
+#[test]
+fn every_way_in_and_every_refusal() -> Result<(), Failure> {
+    require!(Peer::Java);
+    let log = Log::default();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .init();
+    let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let kafka = start(&authority, files.path())?;
+    let ours = authority.sign(&["client.test"]);
+    let world = World { kafka, authority, stranger, ours, log };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(|error| Failure::new(error.to_string()))?.block_on(async {
+        tls(&world).await;
+        mutual_tls(&world).await;
+        passwords(&world).await;
+        tokens(&world).await;
+        oidc(&world).await;
+        wrong_doors(&world).await;
+        old_requests(&world).await;
+        sessions_are_renewed_and_nothing_is_lost(&world).await;
+        failed_authentication_backs_off(&world).await;
+    });
+    no_secret_was_seen(&world.log);
+    Ok(())
+}
+
+fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster, Failure> {
+    let good = key_file(files, "good.pem", &authority.sign(&["127.0.0.1"]));
+    let expired = key_file(files, "expired.pem", &authority.sign_until(&["127.0.0.1"], 2020));
+    let trusted = files.join("trusted.pem");
+    std::fs::write(&trusted, &authority.pem).map_err(|error| Failure::new(error.to_string()))?;
+    let trusted = trusted.display().to_string();
+    let jaas = "org.apache.kafka.common.security";
+    let plain = format!("{jaas}.plain.PlainLoginModule required user_alice=\"{PASSWORD}\";");
+    let scram = format!("{jaas}.scram.ScramLoginModule required;");
+    let oauth = format!(
+        "{jaas}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";"
+    );
+    let session = SESSION_MS.to_string();
+    let mut properties = vec![
+        ("ssl.truststore.type".to_owned(), "PEM".to_owned()),
+        ("ssl.truststore.location".to_owned(), trusted),
+        ("ssl.keystore.type".to_owned(), "PEM".to_owned()),
+        ("ssl.keystore.location".to_owned(), good),
+    ];
+    let mut add = |listener: &str, property: &str, value: &str| {
+        properties.push((format!("listener.name.{listener}.{property}"), value.to_owned()));
+    };
+    add("expired", "ssl.keystore.type", "PEM");
+    add("expired", "ssl.keystore.location", &expired);
+    add("mutual", "ssl.client.auth", "required");
+    for listener in ["login", "again"] {
+        add(listener, "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER");
+        add(listener, "plain.sasl.jaas.config", &plain);
+        add(listener, "scram-sha-256.sasl.jaas.config", &scram);
+        add(listener, "scram-sha-512.sasl.jaas.config", &scram);
+        add(listener, "oauthbearer.sasl.jaas.config", &oauth);
+    }
+    add("again", "connections.max.reauth.ms", &session);
+    for mechanism in ["plain", "scram-sha-256", "oauthbearer"] {
+        add("again", &format!("{mechanism}.connections.max.reauth.ms"), &session);
+    }
+    add("plainonly", "sasl.enabled.mechanisms", "PLAIN");
+    add("plainonly", "plain.sasl.jaas.config", &plain);
+    let properties: Vec<_> = properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let scram_256 = format!("SCRAM-SHA-256=[name=alice,password={PASSWORD}]");
+    let scram_512 = format!("SCRAM-SHA-512=[name=alice,iterations=8192,password={PASSWORD}]");
+    KafkaCluster::start_with(
+        1,
+        &KafkaOptions {
+            properties: &properties,
+            listeners: &[
+                ("TLS", "SSL"),
+                ("EXPIRED", "SSL"),
+                ("MUTUAL", "SSL"),
+                ("LOGIN", "SASL_SSL"),
+                ("AGAIN", "SASL_SSL"),
+                ("PLAINONLY", "SASL_PLAINTEXT"),
+            ],
+            scram: &[&scram_256, &scram_512],
+            ..KafkaOptions::default()
+        },
+    )
+}
+
+fn key_file(files: &Path, name: &str, certificate: &Certificate) -> String {
+    let path: PathBuf = files.join(name);
+    std::fs::write(&path, format!("{}{}", certificate.key_pem, certificate.pem)).expect("written");
+    path.display().to_string()
+}
+
+impl World {
+    fn config(&self, listener: &str, protocol: Protocol) -> Config {
+        let mut config = Config::new(self.kafka.listener(listener).to_string());
+        config.security.protocol = protocol;
+        config.security.tls.ca_pem = Some(self.authority.pem.clone());
+        config
+    }
+
+    fn login(&self, listener: &str, mechanism: Mechanism, password: &str) -> Config {
+        let mut config = self.config(listener, Protocol::SaslSsl);
+        config.security.sasl.mechanism = Some(mechanism);
+        config.security.sasl.username = Some("alice".into());
+        config.security.sasl.password = Some(Secret::new(password));
+        config
+    }
+
+    /// A client that gets in produces a record.
+    async fn gets_in(&self, config: Config) {
+        self.see(&format!("{config:?}"));
+        let producer = Producer::new(config).expect("a client");
+        let sent = producer.send(Record::to("secured").value("hello")).await;
+        self.see(&format!("{producer:?} {sent:?}"));
+        sent.expect("written");
+    }
+
+    /// A client that does not get in says why.
+    async fn is_refused(&self, config: Config) -> Error {
+        let client = Client::new(config).expect("a client");
+        let error = Admin::of(&client).describe_cluster().await.expect_err("refused");
+        self.see(&format!("{error} {error:?} {client:?}"));
+        error
+    }
+
+    /// Whatever a program might print.
+    fn see(&self, text: &str) {
+        self.log.clone().0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text.as_bytes());
+    }
+}
+
+#[track_caller]
+fn assert_tls(error: &Error, part: &str) {
+    assert!(matches!(error, Error::Tls { .. }) && error.to_string().contains(part), "`{part}`: {error:?}");
+}
+
+#[track_caller]
+fn assert_authentication(error: &Error, part: &str) {
+    let right = matches!(error, Error::Authentication { .. }) && error.to_string().contains(part);
+    assert!(right, "`{part}`: {error:?}");
+}
+
+async fn tls(world: &World) {
+    let config = world.config("TLS", Protocol::Ssl);
+    let admin = Admin::new(config.clone()).expect("a client");
+    admin.create_topics(&[NewTopic::new("secured").partitions(1).replication(1)]).await.expect("created");
+    world.gets_in(config.clone()).await;
+    let mut unknown = config.clone();
+    unknown.security.tls.ca_pem = Some(world.stranger.pem.clone());
+    assert_tls(&world.is_refused(unknown).await, "not trusted");
+    let mut elsewhere = config;
+    elsewhere.bootstrap_servers = format!("localhost:{}", world.kafka.listener("TLS").port());
+    assert_tls(&world.is_refused(elsewhere).await, "for another host");
+    assert_tls(&world.is_refused(world.config("EXPIRED", Protocol::Ssl)).await, "has expired");
+}
+
+async fn mutual_tls(world: &World) {
+    let mut config = world.config("MUTUAL", Protocol::Ssl);
+    assert_tls(&world.is_refused(config.clone()).await, "requires a client certificate");
+    config.security.tls.certificate_pem = Some(world.ours.pem.clone());
+    config.security.tls.key_pem = Some(world.ours.key_pem.clone().into());
+    world.gets_in(config.clone()).await;
+    let unknown = world.stranger.sign(&["client.test"]);
+    config.security.tls.certificate_pem = Some(unknown.pem);
+    config.security.tls.key_pem = Some(unknown.key_pem.into());
+    assert_tls(&world.is_refused(config).await, "refuses our client certificate");
+}
+
+async fn passwords(world: &World) {
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha256, Mechanism::ScramSha512] {
+        world.gets_in(world.login("LOGIN", mechanism, PASSWORD)).await;
+        let error = world.is_refused(world.login("LOGIN", mechanism, WRONG_PASSWORD)).await;
+        assert_authentication(&error, mechanism.name());
+        assert_authentication(&error, "refused with");
+    }
+    let mut config = world.login("PLAINONLY", Mechanism::ScramSha256, PASSWORD);
+    config.security.protocol = Protocol::SaslPlaintext;
+    assert_authentication(
+        &world.is_refused(config.clone()).await,
+        "does not offer sasl.mechanism=SCRAM-SHA-256; it offers PLAIN",
+    );
+    config.security.sasl.mechanism = Some(Mechanism::Plain);
+    world.gets_in(config).await;
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+fn jwt(expires_s: u64) -> String {
+    let part = |json: &serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let claims = serde_json::json!({ "sub": "alice", "iat": now_s() - 600, "exp": expires_s });
+    format!("{}.{}.", part(&serde_json::json!({ "alg": "none" })), part(&claims))
+}
+
+fn token(jwt: String, expires_s: u64) -> Token {
+    let expires_at_ms = expires_s as i64 * 1000;
+    Token { value: jwt.into(), principal: "alice".into(), expires_at_ms, extensions: Vec::new() }
+}
+
+async fn tokens(world: &World) {
+    let mut config = world.config("LOGIN", Protocol::SaslSsl);
+    config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
+    let mut unsecured = config.clone();
+    unsecured.security.sasl.oauthbearer.unsecured_jwt = true;
+    unsecured.security.sasl.oauthbearer.config = "principal=alice scope=a,b lifeSeconds=600".into();
+    world.gets_in(unsecured).await;
+    let with = |give: fn() -> Result<Token, String>| {
+        let mut config = config.clone();
+        config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(give));
+        config
+    };
+    world.gets_in(with(|| Ok(token(jwt(now_s() + 600), now_s() + 600)))).await;
+    let expired = world.is_refused(with(|| Ok(token(jwt(now_s() - 60), now_s() - 60)))).await;
+    assert_authentication(&expired, "the token of `alice` expired");
+    // The callback takes it for good, the broker knows better.
+    let refused = world.is_refused(with(|| Ok(token(jwt(now_s() - 300), now_s() + 600)))).await;
+    assert_authentication(&refused, "the broker refuses the token of `alice`: invalid_token");
+    let nothing = world.is_refused(with(|| Err("the vault is sealed".into()))).await;
+    assert_authentication(&nothing, "no token: the vault is sealed");
+}
+
+/// An OIDC provider: whoever knows the secret gets a token.
+async fn oidc_server(certificate: &Certificate) -> u16 {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = vec![CertificateDer::from(certificate.der.clone())];
+    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
+    let builder = rustls::ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("a pair")));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        let basic = base64::engine::general_purpose::STANDARD.encode(format!("alice:{CLIENT_SECRET}"));
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut tls) = acceptor.accept(stream).await else { continue };
+            let (mut request, mut buffer) = (String::new(), [0; 4096]);
+            while !request.contains("scope=kafka%20write") {
+                match tls.read(&mut buffer).await {
+                    Ok(n) if n > 0 => request.push_str(&String::from_utf8_lossy(&buffer[..n])),
+                    _ => break,
+                }
+            }
+            let (status, body) = if request.contains(&format!("Basic {basic}")) {
+                ("200 OK", serde_json::json!({ "access_token": jwt(now_s() + 600), "token_type": "Bearer" }))
+            } else {
+                (
+                    "401 Unauthorized",
+                    serde_json::json!({ "error": "invalid_client", "error_description": "who?" }),
+                )
+            };
+            let body = body.to_string();
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
+            );
+            let answer = format!("{head}Connection: close\r\n\r\n{body}");
+            let _ = tls.write_all(answer.as_bytes()).await;
+            let _ = tls.shutdown().await;
+        }
+    });
+    port
+}
+
+async fn oidc(world: &World) {
+    let port = oidc_server(&world.authority.sign(&["127.0.0.1"])).await;
+    let mut config = world.config("LOGIN", Protocol::SaslSsl);
+    config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
+    let oauth = &mut config.security.sasl.oauthbearer;
+    oauth.method = OauthMethod::Oidc;
+    oauth.token_endpoint_url = Some(format!("https://127.0.0.1:{port}/token"));
+    oauth.client_id = Some("alice".into());
+    oauth.client_secret = Some(CLIENT_SECRET.into());
+    oauth.scope = Some("kafka write".into());
+    oauth.https_ca_pem = Some(world.authority.pem.clone());
+    world.gets_in(config.clone()).await;
+    let mut unknown = config.clone();
+    unknown.security.sasl.oauthbearer.client_secret = Some(WRONG_PASSWORD.into());
+    let error = world.is_refused(unknown).await;
+    assert_authentication(&error, "401 Unauthorized: invalid_client: who?");
+    let mut untrusted = config.clone();
+    untrusted.security.sasl.oauthbearer.https_ca_pem = Some(world.stranger.pem.clone());
+    assert_authentication(&world.is_refused(untrusted).await, "not trusted");
+    config.security.sasl.oauthbearer.token_endpoint_url = Some(format!("http://127.0.0.1:{port}/token"));
+    let error = Client::new(config).map(|_| ()).expect_err("refused").to_string();
+    assert!(error.contains("must be https"), "{error}");
+}
+
+async fn wrong_doors(world: &World) {
+    let mut plaintext = world.config("TLS", Protocol::Plaintext);
+    assert_tls(&world.is_refused(plaintext.clone()).await, "the peer speaks TLS");
+    plaintext.bootstrap_servers = world.kafka.bootstrap();
+    plaintext.security.protocol = Protocol::Ssl;
+    assert_tls(&world.is_refused(plaintext).await, "plaintext listener");
+    let mut no_sasl = world.login("TLS", Mechanism::Plain, PASSWORD);
+    assert_authentication(&world.is_refused(no_sasl.clone()).await, "the listener does not do SASL");
+    no_sasl = world.config("LOGIN", Protocol::Ssl);
+    let error = world.is_refused(no_sasl).await.to_string();
+    assert!(error.contains("does the listener want SASL?"), "{error}");
+}
+
+/// Kafka 4.1 still takes what 0.11 and 2.1 spoke, SASL's bare messages excepted.
+async fn old_requests(world: &World) {
+    for version in [BrokerVersion::V0_11, BrokerVersion::V1_1, BrokerVersion::V2_1] {
+        let mut config = world.config("TLS", Protocol::Ssl);
+        config.net.api_version_request = false;
+        config.net.version_fallback = version;
+        world.gets_in(config).await;
+    }
+    // SaslHandshake 0, as of 0.11: tokens without Kafka's framing.
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha512] {
+        let mut config = world.login("LOGIN", mechanism, PASSWORD);
+        config.net.api_version_request = false;
+        world.gets_in(config.clone()).await;
+        config.security.sasl.password = Some(Secret::new(WRONG_PASSWORD));
+        assert_authentication(&world.is_refused(config).await, "wrong username or password?");
+    }
+}
+
+async fn sessions_are_renewed_and_nothing_is_lost(world: &World) {
+    let mut config = world.login("AGAIN", Mechanism::ScramSha256, PASSWORD);
+    // A retry would hide a connection that was lost.
+    config.client_id = "renewed".into();
+    let producer = Producer::new(config).expect("a client");
+    let until = tokio::time::Instant::now() + Duration::from_millis(3 * SESSION_MS);
+    let mut deliveries = Vec::new();
+    while tokio::time::Instant::now() < until {
+        let record = Record::to("secured").partition(0).value("again");
+        deliveries.push(producer.enqueue(record).await.expect("taken"));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut offsets = Vec::new();
+    for delivery in deliveries {
+        offsets.push(delivery.await.expect("written").offset);
+    }
+    assert!(offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]), "lost or doubled");
+    let log = world.log.text();
+    let address = world.kafka.listener("AGAIN").to_string();
+    let lines =
+        |what: &str| log.lines().filter(|line| line.contains(what) && line.contains(&address)).count();
+    assert!(lines("authenticating anew") >= 2, "{} renewals", lines("authenticating anew"));
+    assert_eq!(lines("connection closed"), 0, "a session was not renewed in time");
+}
+
+async fn failed_authentication_backs_off(world: &World) {
+    let mut config = world.login("LOGIN", Mechanism::Plain, WRONG_PASSWORD);
+    config.delivery_timeout = Duration::from_secs(2);
+    config.client_id = "stubborn".into();
+    let before = world.log.text().matches("not connected").count();
+    let producer = Producer::new(config).expect("a client");
+    let error = producer.send(Record::to("secured").value("never")).await.expect_err("refused");
+    world.see(&format!("{error} {error:?}"));
+    assert!(error.to_string().contains("PLAIN: refused with"), "{error}");
+    let attempts = world.log.text().matches("not connected").count() - before;
+    assert!((2..=20).contains(&attempts), "{attempts} attempts in two seconds");
+}
+
+fn no_secret_was_seen(log: &Log) {
+    let text = log.text();
+    assert!(text.contains("TRACE"), "everything is captured");
+    let basic = base64::engine::general_purpose::STANDARD.encode(format!("alice:{CLIENT_SECRET}"));
+    let bearer = "eyJhbGciOiJub25lIn0.";
+    for secret in SECRETS.into_iter().chain([basic.as_str(), bearer, "PRIVATE KEY"]) {
+        if let Some(line) = text.lines().find(|line| line.contains(secret)) {
+            panic!("a secret is seen in: {line}");
+        }
+    }
+}
+
+/// Everything that was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
