@@ -55,3 +55,12 @@ pub use security::{
     Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
     TokenCallback, TokenFuture, TokenProvider,
 };
+
+/// The examples of the documents are tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/GUIDE.md")]
+    mod guide {}
+    #[doc = include_str!("../../../docs/MIGRATE.md")]
+    mod migrate {}
+}
