@@ -36,6 +36,8 @@ pub struct KafkaOptions<'a> {
     pub scram: &'a [&'a str],
     /// Full JIT and a larger heap: slower to start, the right peer for a benchmark.
     pub warm: bool,
+    /// Levels of features (`name=level`) that differ from the newest.
+    pub features: &'a [&'a str],
 }
 
 /// A running cluster. Dropping it stops every node by its own process id.
@@ -168,8 +170,7 @@ impl KafkaCluster {
         }
         // Each format starts a JVM: side by side.
         std::thread::scope(|scope| {
-            let formats: Vec<_> =
-                cluster.iter().map(|node| scope.spawn(|| node.format(options.scram))).collect();
+            let formats: Vec<_> = cluster.iter().map(|node| scope.spawn(|| node.format(options))).collect();
             formats.into_iter().try_for_each(|format| format.join().expect("format does not panic"))
         })?;
         for node in &mut cluster {
@@ -222,10 +223,11 @@ impl Node {
             .map_err(|error| Failure::new(format!("{}: {error}", self.dir.display())))
     }
 
-    fn format(&self, scram: &[&str]) -> Result<(), Failure> {
+    fn format(&self, options: &KafkaOptions) -> Result<(), Failure> {
         let mut java = jars()?.java(128);
         java.args([console::STORAGE, "format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
-        java.args(scram.iter().flat_map(|credentials| ["--add-scram", *credentials]));
+        java.args(options.scram.iter().flat_map(|credentials| ["--add-scram", *credentials]));
+        java.args(options.features.iter().flat_map(|feature| ["--feature", *feature]));
         run("StorageTool", &mut java, b"", FORMAT_WITHIN)?.succeeded().map(|_| ())
     }
 
@@ -256,6 +258,8 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("transaction.state.log.num.partitions", "4"),
     ("transaction.state.log.replication.factor", "1"),
     ("transaction.state.log.min.isr", "1"),
+    // Overdue transactions are looked for every 10 s otherwise.
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
     ("share.coordinator.state.topic.num.partitions", "4"),
     ("share.coordinator.state.topic.replication.factor", "1"),
     ("share.coordinator.state.topic.min.isr", "1"),

@@ -19,6 +19,7 @@ pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Chunk, Inbox, Item};
 use crate::group::commit::Progress;
 use crate::record::OwnedRecord;
+use crate::transaction::GroupMetadata;
 
 /// A topic and one of its partitions.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -228,6 +229,7 @@ pub(crate) enum Control {
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),
     Commit(oneshot::Sender<Result<(), Error>>),
+    GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
     /// The application has seen the revocation: what it had in hand is done.
     RevokeSeen,
@@ -318,6 +320,16 @@ impl Consumer {
         partitions: &[TopicPartition],
     ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         self.ask(|answer| Control::Committed(partitions.to_vec(), answer)).await
+    }
+
+    /// What this consumer is in its group at this moment, for [`Producer::send_offsets_to_transaction`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] without a `group.id`.
+    ///
+    /// [`Producer::send_offsets_to_transaction`]: crate::Producer::send_offsets_to_transaction
+    pub async fn group_metadata(&self) -> Result<GroupMetadata, Error> {
+        self.ask(Control::GroupMetadata).await
     }
 
     /// Goes on elsewhere in a partition; what was fetched of it is thrown away.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ottla_protocol::ErrorCode;
 
 use crate::net::tls::TlsFailure;
+use crate::transaction::error::TransactionError;
 
 /// An operation of the client failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -101,6 +102,9 @@ pub enum Error {
     /// A record could not be produced.
     #[error(transparent)]
     Produce(#[from] ProduceError),
+    /// A transactional call failed.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
     /// The client was closed while the operation ran, or before.
     #[error("the client is closed")]
     Closed,
@@ -194,6 +198,9 @@ pub enum ProduceErrorKind {
     /// The producer's state on the broker is lost or fenced, and going on could double or lose records.
     #[error("fatal: {0}")]
     Fatal(String),
+    /// No transaction takes it, or its transaction was aborted.
+    #[error("{0}")]
+    Transaction(Arc<TransactionError>),
     /// The client was closed first.
     #[error("the client is closed")]
     Closed,
@@ -210,6 +217,7 @@ impl Error {
             Self::Unreachable { .. } | Self::Transport { .. } | Self::TimedOut { .. } => true,
             Self::Broker { code, .. } => code.is_retriable(),
             Self::Produce(error) => error.is_retriable(),
+            Self::Transaction(error) => error.is_retriable(),
             Self::Config(_)
             | Self::Tls { .. }
             | Self::Authentication { .. }
@@ -248,6 +256,7 @@ impl ProduceError {
             | ProduceErrorKind::NoSuchPartition { .. }
             | ProduceErrorKind::Compress(_)
             | ProduceErrorKind::Fatal(_)
+            | ProduceErrorKind::Transaction(_)
             | ProduceErrorKind::Closed => false,
         }
     }

@@ -29,6 +29,7 @@ mod produce;
 mod producer;
 mod record;
 mod security;
+mod transaction;
 
 pub use admin::{
     Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
@@ -55,6 +56,8 @@ pub use security::{
     Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
     TokenCallback, TokenFuture, TokenProvider,
 };
+pub use transaction::GroupMetadata;
+pub use transaction::error::{TransactionError, TransactionErrorKind};
 
 /// The examples of the documents are tests.
 #[cfg(doctest)]

@@ -51,6 +51,10 @@ impl Producer {
         Self { client: client.clone() }
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Sends a record and waits for its acknowledgement.
     ///
     /// Waits for room when the buffer is full. Dropping the future after its first poll may or may not have sent the
@@ -275,6 +279,9 @@ impl TopicProducer {
     #[inline]
     fn push(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
         let produce = self.client.produce();
+        if !produce.transactions.takes_records() {
+            return Err(NotTaken::NoTransaction);
+        }
         let content = Content {
             timestamp_ms: record.timestamp_ms,
             key: record.key,

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{GroupDescription, GroupListing, MemberDescription, refused, topics};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
+use crate::config::Isolation;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
 use crate::group::commit::{commit_offsets, fetch_committed};
@@ -190,7 +191,9 @@ pub(super) async fn offsets(
     group: String,
     partitions: Option<&[TopicPartition]>,
 ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
-    fetch_committed(&Coordinator::new(cluster.clone(), group), partitions).await
+    // An open transaction must not keep anybody from looking.
+    let isolation = Isolation::ReadUncommitted;
+    fetch_committed(&Coordinator::new(cluster.clone(), group), partitions, isolation).await
 }
 
 pub(super) async fn alter(

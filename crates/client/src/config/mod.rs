@@ -92,6 +92,11 @@ pub struct Config {
     pub acks: Acks,
     /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
     pub idempotence: bool,
+    /// `transactional.id`: records are produced in transactions, and this is the name under which they survive the
+    /// producer's restart. Needs idempotence. `None` by default.
+    pub transactional_id: Option<String>,
+    /// `transaction.timeout.ms`: after this time the coordinator aborts a transaction that is still open.
+    pub transaction_timeout: Duration,
     /// `linger.ms`. Unset by default: batching adapts to what is in flight. Set, every batch waits this long to fill.
     pub linger: Option<Duration>,
     /// `batch.size`: the most bytes a batch grows to, before compression.
@@ -314,6 +319,8 @@ impl Default for Config {
             client_id: "ottla".into(),
             acks: Acks::All,
             idempotence: true,
+            transactional_id: None,
+            transaction_timeout: ms(60_000),
             linger: None,
             batch_bytes_max: 1_000_000,
             buffer_bytes_max: 32 << 20,

@@ -17,8 +17,17 @@ impl Config {
     }
 
     fn follow(&mut self) {
+        // Transactions imply idempotence; what excludes it contradicts them.
+        if self.transactional_id.is_some() {
+            if self.defaults == Defaults::Librdkafka && !self.is_set("enable.idempotence") {
+                self.idempotence = true;
+            }
+            if !self.is_set("delivery.timeout.ms") {
+                self.delivery_timeout = self.delivery_timeout.min(self.transaction_timeout);
+            }
+        }
         // Asking for what excludes idempotence switches it off unless it is asked for, as in Java's client.
-        if self.idempotence && !self.is_set("enable.idempotence") {
+        if self.idempotence && !self.is_set("enable.idempotence") && self.transactional_id.is_none() {
             let excluded = (self.is_set("acks") && self.acks != Acks::All)
                 || (self.is_set("max.in.flight") && self.in_flight_max > 5)
                 || (self.is_set("retries") && self.retries_max == 0);
@@ -61,6 +70,16 @@ impl Config {
     fn check(&self) -> Result<(), String> {
         if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
             return Err("bootstrap.servers is empty: name at least one host[:port]".into());
+        }
+        if let Some(id) = &self.transactional_id {
+            if id.is_empty() {
+                return Err("transactional.id is empty: leave it unset, or give it a name".into());
+            }
+            if !self.idempotence {
+                return Err(format!(
+                    "transactional.id=`{id}` needs enable.idempotence=true: set it, or leave transactional.id unset"
+                ));
+            }
         }
         if self.idempotence {
             if self.acks != Acks::All {

@@ -323,3 +323,23 @@ fn dumps_hold_every_property_once_and_no_secret() {
         assert!(!error.clone().unwrap_or_else(|text| text).contains("canary"), "{}", property.name);
     }
 }
+
+#[test]
+fn a_transactional_id_implies_idempotence_and_excludes_what_excludes_it() {
+    let mut librdkafka = Config::librdkafka();
+    librdkafka
+        .set_all([("bootstrap.servers", "localhost"), ("transactional.id", "billing")])
+        .expect("each alone");
+    let librdkafka = librdkafka.settled().expect("no contradiction");
+    assert!(librdkafka.idempotence && librdkafka.in_flight_max <= 5);
+    assert_eq!(
+        librdkafka.delivery_timeout, librdkafka.transaction_timeout,
+        "no record outlives its transaction"
+    );
+    for (name, value) in
+        [("acks", "1"), ("enable.idempotence", "false"), ("max.in.flight", "6"), ("retries", "0")]
+    {
+        let refused = settled(&[("transactional.id", "billing"), (name, value)]).expect_err(name);
+        assert!(refused.contains("enable.idempotence"), "{refused}");
+    }
+}

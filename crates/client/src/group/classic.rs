@@ -81,6 +81,12 @@ impl Membership {
         identity.generation.map(|generation| (generation, identity.member_id.clone()))
     }
 
+    /// Generation and member id as the coordinator checks them: between two generations, there is none.
+    pub(crate) fn member(&self) -> (i32, String) {
+        let identity = self.identity.borrow();
+        (identity.generation.unwrap_or(-1), identity.member_id.clone())
+    }
+
     /// Leaves the group, so that the others need not wait for the session to run out. Tries once.
     pub(crate) async fn leave(mut self, config: &Config) {
         self.tasks.abort_all();

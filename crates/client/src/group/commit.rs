@@ -11,6 +11,7 @@ use ottla_protocol::messages::offset_fetch::{
 };
 
 use super::coordinator::Coordinator;
+use crate::config::Isolation;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
 
@@ -87,12 +88,15 @@ pub(crate) async fn commit_offsets(
     Ok(())
 }
 
-/// The committed offsets of these partitions, or of all (`None`); those without one are left out.
+/// The committed offsets of these partitions, or of all (`None`); those without one are left out. Who reads committed
+/// records waits for those of a transaction that is being ended (KIP-447).
 pub(crate) async fn fetch_committed(
     coordinator: &Coordinator,
     partitions: Option<&[TopicPartition]>,
+    isolation: Isolation,
 ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
     let group = coordinator.group().to_owned();
+    let require_stable = isolation == Isolation::ReadCommitted;
     let by_topic = partitions.map(|partitions| {
         let mut by_topic: BTreeMap<String, Vec<i32>> = BTreeMap::new();
         for at in partitions {
@@ -113,7 +117,7 @@ pub(crate) async fn fetch_committed(
                 topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
                 ..Default::default()
             };
-            OffsetFetchRequest { groups: vec![group], ..Default::default() }
+            OffsetFetchRequest { groups: vec![group], require_stable, ..Default::default() }
         } else {
             let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopic {
                 name: name.clone(),
@@ -122,6 +126,7 @@ pub(crate) async fn fetch_committed(
             OffsetFetchRequest {
                 group_id: group.clone(),
                 topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
+                require_stable: require_stable && version >= 7,
                 ..Default::default()
             }
         }

@@ -12,7 +12,39 @@ use crate::cluster::brokers::Lane;
 use crate::error::Error;
 
 const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
-const GROUP: i8 = 0;
+/// What a coordinator is asked for by its key: a group ...
+pub(crate) const GROUP: i8 = 0;
+/// ... or the transactions of a `transactional.id`.
+pub(crate) const TRANSACTION: i8 = 1;
+
+/// Asks which node coordinates `key`.
+pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str) -> Result<i32, Error> {
+    let request = |version: i16| {
+        let mut request = FindCoordinatorRequest { key_type, ..Default::default() };
+        if version >= 4 {
+            request.coordinator_keys = vec![key.to_owned()];
+        } else {
+            key.clone_into(&mut request.key);
+        }
+        request
+    };
+    let response = cluster.call_any(FIND_COORDINATOR_VERSION_MAX, request).await?;
+    // The batched form names its answers, the single form does not.
+    let (code, text, node, host, port) = match response.coordinators.first() {
+        Some(found) => (found.error_code, &found.error_message, found.node_id, &found.host, found.port),
+        None => {
+            (response.error_code, &response.error_message, response.node_id, &response.host, response.port)
+        }
+    };
+    if code != ErrorCode::None {
+        let kind = if key_type == GROUP { "group" } else { "transactional.id" };
+        let detail = text.as_ref().filter(|text| !text.is_empty()).map(|text| format!(" ({text})"));
+        let what = format!("coordinator of {kind} `{key}`{}", detail.unwrap_or_default());
+        return Err(Error::Broker { what, code });
+    }
+    cluster.brokers.learn(node, host, port as u16);
+    Ok(node)
+}
 
 /// A group's coordinator.
 pub(crate) struct Coordinator {
@@ -44,25 +76,7 @@ impl Coordinator {
         if let Some(node) = self.node.get() {
             return Ok(node);
         }
-        let request = |version: i16| {
-            let mut request = FindCoordinatorRequest { key_type: GROUP, ..Default::default() };
-            if version >= 4 {
-                request.coordinator_keys = vec![self.group.clone()];
-            } else {
-                request.key.clone_from(&self.group);
-            }
-            request
-        };
-        let response = self.cluster.call_any(FIND_COORDINATOR_VERSION_MAX, request).await?;
-        // The batched form names its answers, the single form does not.
-        let (code, node, host, port) = match response.coordinators.first() {
-            Some(found) => (found.error_code, found.node_id, &found.host, found.port),
-            None => (response.error_code, response.node_id, &response.host, response.port),
-        };
-        if code != ErrorCode::None {
-            return Err(Error::Broker { what: format!("coordinator of group `{}`", self.group), code });
-        }
-        self.cluster.brokers.learn(node, host, port as u16);
+        let node = find_coordinator(&self.cluster, GROUP, &self.group).await?;
         self.node.set(Some(node));
         Ok(node)
     }

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::fetch::cursor::{Cursor, Position, StartAt};
 use crate::fetch::fetcher::{Cursors, Fetcher, reset_to};
 use crate::fetch::inbox::Inbox;
+use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
 pub(crate) struct Shared {
@@ -62,7 +63,8 @@ impl Shared {
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
         };
-        let committed = fetch_committed(coordinator, Some(&partitions)).await?;
+        let committed =
+            fetch_committed(coordinator, Some(&partitions), self.cluster.config.isolation).await?;
         let reset = self.cluster.config.offset_reset;
         Ok(partitions
             .into_iter()
@@ -164,11 +166,27 @@ async fn on_control(
                 let _ = done.send(commit_done(&shared, generation).await);
             });
         }
+        Control::GroupMetadata(done) => {
+            let metadata = match &shared.coordinator {
+                Some(coordinator) => {
+                    let mut metadata = GroupMetadata::new(coordinator.group());
+                    if let Some(membership) = membership {
+                        (metadata.generation, metadata.member_id) = membership.member();
+                    }
+                    Ok(metadata)
+                }
+                None => Err(Error::Config("group metadata needs group.id".into())),
+            };
+            let _ = done.send(metadata);
+        }
         Control::Committed(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let result = match &shared.coordinator {
-                    Some(coordinator) => fetch_committed(coordinator, Some(&partitions)).await,
+                    Some(coordinator) => {
+                        let isolation = shared.cluster.config.isolation;
+                        fetch_committed(coordinator, Some(&partitions), isolation).await
+                    }
                     None => Err(Error::Config("committed offsets need group.id".into())),
                 };
                 let _ = done.send(result);

@@ -97,7 +97,7 @@ impl Connection {
         if matches!(answer, Err(Error::Transport { .. })) && !net.version_fallback_for.is_zero() {
             greeting.skip_until.set(Some(Instant::now() + net.version_fallback_for));
         }
-        let ApiVersionsResponse { error_code, api_keys, .. } = answer?;
+        let ApiVersionsResponse { error_code, api_keys, finalized_features, .. } = answer?;
         if error_code != ErrorCode::None {
             return Err(Error::Broker {
                 what: format!("ApiVersions of {}", self.link.address),
@@ -106,6 +106,9 @@ impl Connection {
         }
         let mut versions = self.link.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
+        let features =
+            finalized_features.into_iter().map(|feature| (feature.name, feature.max_version_level));
+        self.link.features.borrow_mut().extend(features);
         Ok(())
     }
 
@@ -214,6 +217,11 @@ impl Connection {
     /// The peer's address as it was connected to.
     pub(crate) fn address(&self) -> &str {
         &self.link.address
+    }
+
+    /// The level of a feature of the cluster (KIP-584), as it was when this connection was opened.
+    pub(crate) fn feature(&self, name: &str) -> Option<i16> {
+        self.link.features.borrow().get(name).copied()
     }
 
     /// The highest version of `R` that both sides speak.

@@ -31,6 +31,8 @@ pub(super) struct Link {
     pub(super) address: String,
     pub(super) config: Arc<Config>,
     pub(super) versions: RefCell<FxHashMap<i16, (i16, i16)>>,
+    /// The cluster's finalized features, with the level each is at.
+    pub(super) features: RefCell<FxHashMap<String, i16>>,
     next_correlation_id: Cell<i32>,
     outbox: RefCell<VecDeque<Outgoing>>,
     outbox_filled: Notify,
@@ -79,6 +81,7 @@ impl Link {
             address,
             config,
             versions: RefCell::default(),
+            features: RefCell::default(),
             next_correlation_id: Cell::new(0),
             outbox: RefCell::default(),
             outbox_filled: Notify::new(),

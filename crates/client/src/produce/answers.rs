@@ -16,6 +16,7 @@ use super::{Concluded, Produce};
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
+use crate::transaction::machine::Machine;
 
 impl Sender {
     pub(super) fn on_answer(
@@ -91,6 +92,14 @@ impl Sender {
                 self.settle(at, batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
+                let behind_another =
+                    self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
+                let in_transaction = self.produce.transactions.id.is_some();
+                if in_transaction && !behind_another && self.partitions[at].in_flight == 0 {
+                    // Epochs are the coordinator's: the abort brings the next one.
+                    self.fail(at, batch, broker_error(answer));
+                    return;
+                }
                 let mut batch = batch;
                 // Our own numbering is at fault, not the record: this is no attempt of its.
                 batch.attempts -= 1;
@@ -138,6 +147,7 @@ impl Sender {
                     code,
                     ErrorCode::NotEnoughReplicas
                         | ErrorCode::LeaderNotAvailable
+                        | ErrorCode::ConcurrentTransactions
                         | ErrorCode::ThrottlingQuotaExceeded
                 );
                 self.on_trouble(at, batch, broker_error(answer), !not_written, now);
@@ -200,6 +210,9 @@ impl Sender {
     pub(super) fn fail(&mut self, at: usize, batch: Batch, kind: ProduceErrorKind) {
         let persisted =
             if batch.possibly_written { Persisted::PossiblyWritten } else { Persisted::NotWritten };
+        if self.produce.transactions.id.is_some() {
+            self.produce.transactions.update(Machine::sequence_broken);
+        }
         let outcome = Produce::failed(&self.partitions[at].queue, kind, persisted);
         if let Outcome::Failed(error) = &outcome {
             tracing::debug!(%error, records = batch.sealed.header.record_count, "batch failed");
@@ -307,7 +320,7 @@ impl Sender {
     pub(super) fn purge(&mut self, purge: Purge) {
         if purge.queued {
             for at in 0..self.partitions.len() {
-                self.purge_queued(at);
+                self.purge_queued(at, &ProduceErrorKind::Purged { in_flight: false });
             }
         }
         if purge.in_flight {
@@ -326,8 +339,7 @@ impl Sender {
         }
     }
 
-    fn purge_queued(&mut self, at: usize) {
-        let purged = ProduceErrorKind::Purged { in_flight: false };
+    pub(super) fn purge_queued(&mut self, at: usize, purged: &ProduceErrorKind) {
         while let Some(batch) = self.partitions[at].retry.pop_front() {
             self.fail(at, batch, purged.clone());
         }

@@ -89,11 +89,20 @@ impl Partition {
     }
 
     /// Gives a batch its number in the partition's sequence, its header and its checksum.
-    pub(super) fn seal(&mut self, batch: ClosedBatch, producer_id: Option<ProducerId>) -> Batch {
+    pub(super) fn seal(
+        &mut self,
+        batch: ClosedBatch,
+        producer_id: Option<ProducerId>,
+        transactional: bool,
+    ) -> Batch {
         let ClosedBatch { closed, told, created, memory } = batch;
-        let mut seal = Seal::default();
+        let mut seal = Seal { transactional, ..Seal::default() };
         if let Some(id) = producer_id {
-            self.numbering.adopt(id);
+            if transactional {
+                self.numbering.follow(id);
+            } else {
+                self.numbering.adopt(id);
+            }
             (seal.producer_id, seal.producer_epoch, seal.base_sequence) =
                 self.numbering.take(closed.count() as i32);
         }

@@ -29,6 +29,15 @@ impl Numbering {
         }
     }
 
+    /// Starts at 0 when producer id or epoch are others than before: in transactions the coordinator counts epochs, for
+    /// all partitions at once. A broker that knows the id still knows what is out of order under a new epoch.
+    pub(crate) fn follow(&mut self, id: ProducerId) {
+        if self.id != Some(id) {
+            let is_known = self.is_known && self.id.is_some_and(|known| known.id == id.id);
+            *self = Self { id: Some(id), next_sequence: 0, is_known };
+        }
+    }
+
     /// The numbers for a batch of `count` records: producer id, epoch, first sequence.
     pub(crate) fn take(&mut self, count: i32) -> (i64, i16, i32) {
         let Some(ProducerId { id, epoch }) = self.id else { return (-1, -1, -1) };
@@ -78,5 +87,21 @@ mod tests {
         assert_eq!(numbering.take(1), (7, 0, 1));
         numbering.bump().expect("epochs are left");
         assert_eq!(numbering.take(1), (7, 1, 0));
+    }
+
+    #[test]
+    fn in_transactions_a_new_epoch_starts_at_zero_and_the_broker_stays_known() {
+        let mut numbering = Numbering::default();
+        numbering.follow(ProducerId { id: 7, epoch: 0 });
+        assert_eq!(numbering.take(10), (7, 0, 0));
+        numbering.acknowledged();
+        numbering.follow(ProducerId { id: 7, epoch: 0 });
+        assert_eq!(numbering.take(1), (7, 0, 10));
+        numbering.follow(ProducerId { id: 7, epoch: 1 });
+        assert!(numbering.is_known());
+        assert_eq!(numbering.take(1), (7, 1, 0));
+        numbering.follow(ProducerId { id: 8, epoch: 0 });
+        assert!(!numbering.is_known());
+        assert_eq!(numbering.take(1), (8, 0, 0));
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod queue;
 pub(crate) mod reports;
 pub(crate) mod sender;
 pub(crate) mod topics;
+mod transactional;
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -26,6 +27,7 @@ use self::reports::{Held, Report, ReportQueue};
 use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
+use crate::transaction::Transactions;
 
 /// What producing threads and the sender share.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(crate) struct Produce {
     pub(crate) queues: Queues,
     pub(crate) topics: Topics,
     pub(crate) reports: ReportQueue,
+    pub(crate) transactions: Transactions,
     purge: Mutex<Option<Purge>>,
     rng: Mutex<fastrand::Rng>,
 }
@@ -44,6 +47,7 @@ impl Produce {
             queues: Queues::new(&config),
             topics: Topics::new(rng.u64(..)),
             reports: ReportQueue::default(),
+            transactions: Transactions::new(&config),
             purge: Mutex::default(),
             rng: Mutex::new(rng),
             config,
@@ -72,6 +76,7 @@ impl Produce {
     /// The error for a record that was not taken.
     pub(crate) fn refusal(&self, topic: &Arc<str>, refused: NotTaken) -> ProduceError {
         let (partition, kind) = match refused {
+            NotTaken::NoTransaction => (-1, self.transactions.refuse_record()),
             NotTaken::NoSuchPartition(partition, count) => {
                 (partition, ProduceErrorKind::NoSuchPartition { count })
             }
@@ -97,7 +102,12 @@ impl Produce {
     pub(crate) fn conclude(&self, batch: Concluded<'_>, outcome: Outcome) {
         let Concluded { queue, partition, told, count, mut memory, records } = batch;
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
-        let failed = matches!(outcome, Outcome::Failed(_));
+        let failed = if let Outcome::Failed(error) = &outcome {
+            self.transactions.record_failed(error);
+            true
+        } else {
+            false
+        };
         let mut released = count;
         if self.config.delivery_reports && (failed || !self.config.delivery_report_only_error) {
             let result = match &outcome {

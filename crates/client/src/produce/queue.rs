@@ -99,7 +99,7 @@ impl Queues {
         self.record_bytes_max
     }
 
-    /// The partitions that got their first record since the last call.
+    /// The partitions that got their first record, or another full batch, since the last call.
     pub(crate) fn take_ready(&self, into: &mut Vec<Arc<Queue>>) {
         into.append(&mut lock(&self.ready));
     }
@@ -343,7 +343,11 @@ impl Queue {
             }
             result => result?,
         };
-        state.retire(queues);
+        if state.open.is_some() {
+            state.retire(queues);
+            // The engine looks at the partitions it is told of, not at all of them.
+            lock(&queues.ready).push(self.clone());
+        }
         queues.begin_unsettled();
         self.backlog.fetch_add(1, Ordering::Relaxed);
         let builder = BatchBuilder::in_buffer(buffer);

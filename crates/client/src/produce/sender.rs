@@ -24,12 +24,14 @@ use super::batch::{Batch, Closing, Partition};
 use super::compressor::{ClosedBatch, Compressed, Compressor, Uncompressed, close};
 use super::idempotence::ProducerId;
 use super::queue::{OpenBatch, Queue};
+use super::transactional::Participation;
 use super::{Concluded, Produce};
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::net::connection::Connection;
+use crate::transaction::machine::Machine;
 
 /// Version 13 names topics by id; names work with every broker.
 const PRODUCE_VERSION_MAX: i16 = 12;
@@ -62,6 +64,19 @@ pub(super) enum Event {
         sent: bool,
     },
     ProducerId(Result<ProducerId, Error>),
+    /// The coordinator knows that the transaction writes to these partitions.
+    Prepared {
+        added: Vec<usize>,
+    },
+}
+
+/// Which partitions a turn looks at. With very many of them, looking at all for each that gets a record would cost the
+/// square of their number.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Look {
+    All,
+    /// Those that were told to have something new: nothing has changed for the others.
+    Fresh,
 }
 
 /// The task that sends.
@@ -82,9 +97,14 @@ pub(crate) struct Sender {
     pub(super) producer_id: Option<ProducerId>,
     asking_producer_id: bool,
     producer_id_at: Option<Instant>,
+    pub(super) transaction: Participation,
     events_in: mpsc::UnboundedSender<Event>,
     tasks: JoinSet<()>,
     ready: Vec<Arc<Queue>>,
+    /// Partitions that have something new since the last turn.
+    fresh: Vec<usize>,
+    /// When to look at all partitions again.
+    wake_at: Option<Instant>,
     expire_at: Instant,
 }
 
@@ -108,14 +128,20 @@ impl Sender {
             producer_id: None,
             asking_producer_id: false,
             producer_id_at: None,
+            transaction: Participation::default(),
             events_in,
             tasks: JoinSet::new(),
             ready: Vec::new(),
+            fresh: Vec::new(),
+            wake_at: None,
             expire_at: Instant::now(),
         };
         let produce = sender.produce.clone();
+        let mut look_at = Look::All;
         loop {
-            let wake_at = sender.pump(Instant::now());
+            sender.pump(Instant::now(), look_at);
+            let wake_at = sender.wake_at;
+            look_at = Look::All;
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => {
@@ -125,7 +151,7 @@ impl Sender {
                     }
                 }
                 Some(done) = compressed.recv() => sender.on_compressed(done),
-                () = produce.queues.wake.notified() => {}
+                () = produce.queues.wake.notified() => look_at = Look::Fresh,
                 () = changes.changed() => sender.on_layout(),
                 Some(_) = sender.tasks.join_next() => {}
                 () = sleep_until(wake_at) => {}
@@ -134,27 +160,42 @@ impl Sender {
     }
 
     /// Takes in what is new, sends what may go, and says when to look again.
-    fn pump(&mut self, now: Instant) -> Option<Instant> {
+    fn pump(&mut self, now: Instant, look_at: Look) {
+        self.fresh.clear();
         self.list_ready();
         self.pressed = self.produce.queues.memory.take_pressed();
-        let mut wake_at = None;
+        let purge = self.produce.take_purge();
+        let fresh_only = look_at == Look::Fresh
+            && purge.is_none()
+            && !self.pressed
+            && now < self.expire_at
+            && self.produce.queues.flushing.load(Ordering::Relaxed) == 0
+            && self.produce.transactions.id.is_none();
+        let mut wake_at = self.wake_at.filter(|_| fresh_only);
         if now >= self.expire_at {
             self.expire(now);
             self.expire_at = now + EXPIRY_EVERY;
         }
-        if let Some(purge) = self.produce.take_purge() {
+        if let Some(purge) = purge {
             self.purge(purge);
         }
-        self.forward_unassigned();
-        if self.produce.config.idempotence && self.producer_id.is_none() {
+        let unassigned = if fresh_only { self.fresh.clone() } else { self.active.clone() };
+        self.forward_unassigned(&unassigned);
+        if self.produce.transactions.id.is_some() {
+            self.pump_transaction(now, &mut wake_at);
+        } else if self.produce.config.idempotence && self.producer_id.is_none() {
             self.ask_producer_id(now, &mut wake_at);
+        } else if fresh_only {
+            let fresh = std::mem::take(&mut self.fresh);
+            self.drain_from(&fresh, now, &mut wake_at);
+            self.fresh = fresh;
         } else {
             self.drain(now, &mut wake_at);
         }
         if !self.active.is_empty() {
             earliest(&mut wake_at, self.expire_at);
         }
-        wake_at
+        self.wake_at = wake_at;
     }
 
     fn list_ready(&mut self) {
@@ -167,6 +208,10 @@ impl Sender {
             });
             self.cluster.want(&queue.topic);
             self.activate(at);
+            // The same partition comes several times in a row when it fills batch after batch.
+            if self.fresh.last() != Some(&at) {
+                self.fresh.push(at);
+            }
         }
         self.ready = ready;
     }
@@ -178,20 +223,36 @@ impl Sender {
         }
     }
 
-    /// Sends to every leader what may go to it.
-    fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
-        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+    /// Forgets the partitions that have nothing to send and nothing in flight.
+    pub(super) fn drop_idle(&mut self) {
         let mut active = std::mem::take(&mut self.active);
         active.retain(|at| {
             let partition = &mut self.partitions[*at];
             partition.active = !partition.is_idle() || !partition.queue.unlist_if_empty(&self.produce.queues);
             partition.active
         });
-        for at in active.iter().copied() {
+        self.active = active;
+    }
+
+    /// Sends to every leader what may go to it.
+    pub(super) fn drain(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
+        self.drop_idle();
+        let mut active = std::mem::take(&mut self.active);
+        self.drain_from(&active, now, wake_at);
+        self.active.append(&mut active);
+    }
+
+    /// Sends to every leader what may go to it from these partitions.
+    fn drain_from(&mut self, candidates: &[usize], now: Instant, wake_at: &mut Option<Instant>) {
+        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+        for at in candidates.iter().copied() {
             if self.partitions[at].queue.partition < 0 {
                 continue;
             }
             self.compress_full(at);
+            if self.must_be_added(at) {
+                continue;
+            }
             let partition = &mut self.partitions[at];
             if let Some(until) = partition.blocked_until {
                 if until > now {
@@ -213,7 +274,6 @@ impl Sender {
                 None => by_leader.push((leader, vec![at])),
             }
         }
-        self.active.append(&mut active);
         for (node, mut partitions) in by_leader {
             // Whoever came last in one request comes first in the next.
             let turn = self.next_request as usize % partitions.len();
@@ -280,6 +340,7 @@ impl Sender {
         wake_at: &mut Option<Instant>,
     ) -> bool {
         let config = self.produce.config.clone();
+        let transactional = config.transactional_id.is_some();
         let Leader { connection, in_flight } = self.leaders.entry(node).or_default();
         let in_flight = *in_flight;
         // What is in flight on a connection that broke is not overtaken on the next one.
@@ -312,7 +373,7 @@ impl Sender {
                     continue;
                 }
                 let Some(Closing::Ready(ready)) = partition.closing.pop_front() else { continue };
-                Some(partition.seal(ready, self.producer_id))
+                Some(partition.seal(ready, self.producer_id, transactional))
             } else {
                 let Some(waiting) = partition.queue.waiting() else { continue };
                 let age = waiting.age(now);
@@ -335,7 +396,7 @@ impl Sender {
                 }
                 let closed = close(open, &config);
                 let closed = self.closed(at, closed);
-                closed.map(|closed| self.partitions[at].seal(closed, self.producer_id))
+                closed.map(|closed| self.partitions[at].seal(closed, self.producer_id, transactional))
             };
             let Some(batch) = batch else { continue };
             let partition = &mut self.partitions[at];
@@ -353,7 +414,12 @@ impl Sender {
 
     fn send(&mut self, node: i32, mut batches: Vec<(usize, Batch)>) {
         let config = &self.produce.config;
+        if config.transactional_id.is_some() {
+            self.produce.transactions.update(Machine::touch);
+        }
+        let version_max = self.produce_version_max(PRODUCE_VERSION_MAX);
         let mut request = ProduceRequest {
+            transactional_id: config.transactional_id.clone(),
             acks: config.acks.code(),
             timeout_ms: config.ack_timeout.unwrap_or(config.request_timeout).as_millis() as i32,
             ..Default::default()
@@ -389,7 +455,7 @@ impl Sender {
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
-                let begun = connection.begin(PRODUCE_VERSION_MAX, |_| request);
+                let begun = connection.begin(version_max, |_| request);
                 self.tasks.spawn_local(async move {
                     match begun {
                         Ok(pending) => report(pending.answer(timeout).await, None, true),
@@ -403,9 +469,9 @@ impl Sender {
                     match cluster.brokers.connection(node, Lane::Produce).await {
                         Ok(connection) => {
                             let result = if answered {
-                                connection.call(PRODUCE_VERSION_MAX, timeout, |_| request).await
+                                connection.call(version_max, timeout, |_| request).await
                             } else {
-                                let told = connection.tell(PRODUCE_VERSION_MAX, timeout, |_| request).await;
+                                let told = connection.tell(version_max, timeout, |_| request).await;
                                 told.map(|()| ProduceResponse::default())
                             };
                             report(result, Some(connection), true);
@@ -419,6 +485,7 @@ impl Sender {
 
     fn on_event(&mut self, event: Event) {
         match event {
+            Event::Prepared { added } => self.on_prepared(added),
             Event::Answer { request, result, connection, sent } => {
                 self.on_answer(request, result, connection, sent);
             }
@@ -430,6 +497,15 @@ impl Sender {
                 }
             }
         }
+    }
+
+    pub(super) fn events(&self) -> mpsc::UnboundedSender<Event> {
+        self.events_in.clone()
+    }
+
+    /// Starts work that ends with the sender.
+    pub(super) fn spawn(&mut self, work: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn_local(work);
     }
 
     fn on_compressed(&mut self, Compressed { at, slot, batch }: Compressed) {
@@ -460,8 +536,8 @@ impl Sender {
 
     /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
     /// that may not be used fail.
-    fn forward_unassigned(&mut self) {
-        for at in self.active.clone() {
+    fn forward_unassigned(&mut self, candidates: &[usize]) {
+        for at in candidates.iter().copied() {
             let partition = &mut self.partitions[at];
             if partition.queue.partition >= 0 {
                 continue;

@@ -39,6 +39,8 @@ pub(crate) struct Topic {
 pub(crate) enum NotTaken {
     /// The queue refused it.
     Refused(i32, Refused),
+    /// No transaction takes it.
+    NoTransaction,
     /// There is no such partition among so many.
     NoSuchPartition(i32, usize),
 }

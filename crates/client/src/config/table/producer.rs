@@ -1,6 +1,6 @@
 //! Batching, queueing and retrying records.
 
-use crate::config::property::{Access, Property, Value, flag, number};
+use crate::config::property::{Access, Property, Value, flag, millis, number, optional_string};
 use crate::config::{Config, Defaults};
 
 const CODECS: &[&str] = &["none", "gzip", "snappy", "lz4", "zstd"];
@@ -19,13 +19,13 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("transactional.id", "")
         .producer()
         .high()
-        .text("The name under which a producer's transactions survive its restart.")
-        .refused("this version has no transactions"),
+        .text("Makes the producer transactional. The name under which its transactions survive its restart: a producer that takes it over fences the one before. Implies idempotence.")
+        .effective("a_newer_producer_fences_the_older", optional_string!(transactional_id)),
     Property::int("transaction.timeout.ms", 1000, 2_147_483_647, "60000")
         .producer()
         .medium()
-        .text("After how long the coordinator aborts a transaction.")
-        .refused("this version has no transactions"),
+        .text("After how long the coordinator aborts a transaction that is still open, and fences its producer. The broker's `transaction.max.timeout.ms` limits it; an unset `delivery.timeout.ms` is at most as long.")
+        .effective("a_transaction_that_takes_too_long_is_fenced", millis!(transaction_timeout)),
     Property::float("linger.ms", 0.0, 900_000.0, Some("adaptive"), "adaptive")
         .alias(&["queue.buffering.max.ms"])
         .librdkafka("5")

@@ -1,0 +1,305 @@
+use super::*;
+use crate::error::Persisted;
+
+const FIRST: ProducerId = ProducerId { id: 7, epoch: 0 };
+const SECOND: ProducerId = ProducerId { id: 7, epoch: 1 };
+
+fn ready(protocol: Protocol) -> Machine {
+    let mut machine = Machine::new("billing".into());
+    machine.begin_init().expect("the first call");
+    machine.initialized(FIRST, protocol);
+    machine
+}
+
+/// In a transaction that the coordinator knows of.
+fn started(protocol: Protocol) -> Machine {
+    let mut machine = ready(protocol);
+    machine.begin().expect("ready");
+    machine.touch();
+    machine.added();
+    machine
+}
+
+fn in_state(name: &str) -> Machine {
+    let mut machine = started(Protocol::V1);
+    match name {
+        "Uninitialized" => machine = Machine::new("billing".into()),
+        "Ready" => machine = ready(Protocol::V1),
+        "InTransaction" => {}
+        "Flushing" => machine.begin_commit().expect("in a transaction"),
+        "Committing" => {
+            machine.begin_commit().expect("in a transaction");
+            assert!(machine.flushed().expect("nothing failed"));
+        }
+        "Aborting" => machine.begin_abort().expect("in a transaction"),
+        "Abortable" => machine.record_failed(&failure(ErrorCode::MessageTooLarge)),
+        "Undecided" => {
+            machine = in_state("Committing");
+            machine.refused(Call::Commit, ErrorCode::UnknownServerError, "", Verdict::Unknown);
+        }
+        "Fatal" => machine.record_failed(&failure(ErrorCode::ProducerFenced)),
+        other => panic!("{other}"),
+    }
+    assert_eq!(state(&machine), name);
+    machine
+}
+
+fn state(machine: &Machine) -> &'static str {
+    match machine.state {
+        State::Uninitialized => "Uninitialized",
+        State::Ready => "Ready",
+        State::InTransaction => "InTransaction",
+        State::Flushing => "Flushing",
+        State::Committing => "Committing",
+        State::Aborting => "Aborting",
+        State::Abortable(_) => "Abortable",
+        State::Undecided(_) => "Undecided",
+        State::Fatal(_) => "Fatal",
+    }
+}
+
+fn failure(code: ErrorCode) -> Arc<ProduceError> {
+    Arc::new(ProduceError {
+        topic: "orders".into(),
+        partition: 0,
+        kind: ProduceErrorKind::Broker { code, detail: String::new() },
+        persisted: Persisted::NotWritten,
+    })
+}
+
+#[test]
+fn every_call_is_allowed_where_the_table_says_and_refused_elsewhere() {
+    // The state before; then the states after init, begin, offsets, commit and abort; none where the call is refused.
+    let table = [
+        ("Uninitialized", [Some("Uninitialized"), None, None, None, None]),
+        ("Ready", [None, Some("InTransaction"), None, None, None]),
+        ("InTransaction", [None, None, Some("InTransaction"), Some("Flushing"), Some("Aborting")]),
+        ("Flushing", [None, None, None, Some("Flushing"), Some("Aborting")]),
+        ("Committing", [None, None, None, Some("Committing"), None]),
+        ("Aborting", [None, None, None, None, Some("Aborting")]),
+        ("Abortable", [None, None, None, None, Some("Aborting")]),
+        ("Undecided", [Some("Undecided"), None, None, None, None]),
+        ("Fatal", [None, None, None, None, None]),
+    ];
+    type Step = fn(&mut Machine) -> Result<(), TransactionError>;
+    let calls: [Step; 5] = [
+        Machine::begin_init,
+        Machine::begin,
+        Machine::begin_offsets,
+        Machine::begin_commit,
+        Machine::begin_abort,
+    ];
+    for (before, afters) in table {
+        for (number, (call, after)) in calls.iter().zip(afters).enumerate() {
+            let mut machine = in_state(before);
+            let result = call(&mut machine);
+            assert_eq!(result.is_ok(), after.is_some(), "call {number} in {before}: {result:?}");
+            assert_eq!(state(&machine), after.unwrap_or(before), "call {number} in {before}");
+            let Err(error) = result else { continue };
+            assert!(!error.is_retriable(), "{error}");
+            assert_eq!(error.requires_abort(), before == "Abortable", "{error}");
+            assert_eq!(error.requires_init(), before == "Undecided", "{error}");
+            assert_eq!(error.is_fatal(), before == "Fatal", "{error}");
+        }
+    }
+}
+
+#[test]
+fn records_are_taken_in_a_transaction_only_and_sent_while_it_is_flushed() {
+    for name in [
+        "Uninitialized",
+        "Ready",
+        "InTransaction",
+        "Flushing",
+        "Committing",
+        "Aborting",
+        "Abortable",
+        "Fatal",
+    ] {
+        let machine = in_state(name);
+        assert_eq!(machine.takes_records(), name == "InTransaction", "{name}");
+        assert_eq!(machine.view().sends, ["InTransaction", "Flushing"].contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn every_code_in_the_answer_to_a_commit_leads_to_its_state_and_none_but_success_is_success() {
+    for protocol in [Protocol::V1, Protocol::V2] {
+        for code in ErrorCode::KNOWN.iter().copied().chain([ErrorCode::Unknown(9999)]) {
+            let mut machine = started(protocol);
+            machine.begin_commit().expect("in a transaction");
+            machine.flushed().expect("nothing failed");
+            machine.asked();
+            machine.answered();
+            let verdict = machine.judge(Call::Commit, code);
+            if verdict == Verdict::Done {
+                assert_eq!(code, ErrorCode::None);
+                continue;
+            }
+            if matches!(verdict, Verdict::Again | Verdict::Elsewhere) {
+                assert_eq!(state(&machine), "Committing", "{code}");
+                let error = machine.timed_out("commit_transaction", Duration::from_secs(1));
+                assert!(error.is_retriable() && error.outcome_is_unknown(), "{error}");
+                continue;
+            }
+            let error = machine.refused(Call::Commit, code, "", verdict);
+            let expected = match verdict {
+                Verdict::Abortable | Verdict::Forgotten => "Abortable",
+                Verdict::Unknown => "Undecided",
+                _ => "Fatal",
+            };
+            assert_eq!(state(&machine), expected, "{code}");
+            assert_eq!(error.outcome_is_unknown(), verdict == Verdict::Unknown, "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_outcome_is_mended_by_a_new_start_with_the_known_epoch() {
+    let mut machine = in_state("Undecided");
+    machine.begin_init().expect("the way out");
+    assert_eq!(machine.epoch_of(), Some(FIRST), "a zombie must not fence its successor");
+    machine.initialized(SECOND, Protocol::V1);
+    assert_eq!(state(&machine), "Ready");
+    assert!(machine.begin().is_ok());
+}
+
+#[test]
+fn a_fenced_commit_after_a_lost_answer_says_that_its_outcome_is_unknown() {
+    let mut machine = in_state("Committing");
+    machine.asked();
+    machine.asked();
+    machine.answered();
+    let error = machine.refused(Call::Commit, ErrorCode::ProducerFenced, "", Verdict::Fenced);
+    assert!(error.is_fatal() && error.outcome_is_unknown(), "{error}");
+    assert!(error.to_string().contains("not known"), "{error}");
+}
+
+#[test]
+fn a_transaction_of_nothing_ends_without_the_coordinator() {
+    for protocol in [Protocol::V1, Protocol::V2] {
+        let mut machine = ready(protocol);
+        machine.begin().expect("ready");
+        machine.begin_commit().expect("in a transaction");
+        assert!(!machine.flushed().expect("nothing failed"));
+        machine.begin().expect("ready again");
+        machine.begin_abort().expect("in a transaction");
+        assert!(!machine.drained().expect("nothing failed"));
+        assert_eq!((state(&machine), machine.view().producer), ("Ready", Some(FIRST)));
+    }
+}
+
+#[test]
+fn the_classic_epoch_outlives_transactions_unless_a_batch_or_an_answer_was_lost() {
+    let mut machine = started(Protocol::V1);
+    machine.ended(None);
+    assert_eq!(machine.view().producer, Some(FIRST));
+
+    let mut gap = started(Protocol::V1);
+    gap.sequence_broken();
+    gap.record_failed(&failure(ErrorCode::MessageTooLarge));
+    gap.begin_abort().expect("abortable");
+    assert!(gap.drained().expect("nothing worse"));
+    gap.ended(None);
+    assert_eq!(gap.view().producer, None, "the next batch would not follow");
+    assert_eq!(gap.epoch_of(), Some(FIRST));
+    gap.initialized(SECOND, Protocol::V1);
+    assert_eq!(gap.view().producer, Some(SECOND));
+
+    let mut lost = started(Protocol::V1);
+    lost.begin_commit().expect("in a transaction");
+    lost.flushed().expect("nothing failed");
+    lost.asked();
+    lost.asked();
+    lost.answered();
+    lost.ended(None);
+    assert_eq!(lost.view().producer, None, "a late copy would end the next transaction");
+}
+
+#[test]
+fn the_new_protocols_epoch_comes_with_every_end() {
+    let mut machine = started(Protocol::V2);
+    machine.sequence_broken();
+    machine.asked();
+    machine.ended(Some(SECOND));
+    assert_eq!(machine.view().producer, Some(SECOND));
+}
+
+#[test]
+fn what_the_coordinator_forgot_needs_no_abort_and_a_fresh_id() {
+    let mut machine = started(Protocol::V1);
+    let code = ErrorCode::InvalidProducerIdMapping;
+    let error = machine.refused(Call::AddPartitions, code, "", Verdict::Forgotten);
+    assert!(error.requires_abort(), "{error}");
+    machine.begin_abort().expect("abortable");
+    assert!(!machine.drained().expect("nothing worse"));
+    assert_eq!((machine.view().producer, machine.epoch_of()), (None, None));
+
+    let mut aborting = in_state("Aborting");
+    assert_eq!(aborting.judge(Call::Abort, code), Verdict::Done);
+    aborting.ended(None);
+    assert_eq!((state(&aborting), aborting.epoch_of()), ("Ready", None));
+
+    let mut raising = ready(Protocol::V1);
+    assert_eq!(raising.judge(Call::InitProducerId, code), Verdict::Again);
+    assert_eq!(raising.epoch_of(), None, "asked again without the id");
+    assert_eq!(raising.judge(Call::InitProducerId, code), Verdict::Forgotten);
+    assert!(raising.refused(Call::InitProducerId, code, "", Verdict::Forgotten).is_fatal());
+}
+
+#[test]
+fn aborting_what_the_coordinator_never_heard_of_is_no_error() {
+    let mut machine = ready(Protocol::V1);
+    machine.begin().expect("ready");
+    machine.touch();
+    machine.begin_abort().expect("in a transaction");
+    assert!(machine.drained().expect("nothing failed"), "it may have heard");
+    assert_eq!(machine.judge(Call::Abort, ErrorCode::InvalidTxnState), Verdict::Done);
+    assert_eq!(in_state("Aborting").judge(Call::Abort, ErrorCode::InvalidTxnState), Verdict::Fatal);
+}
+
+#[test]
+fn the_first_failure_of_a_record_stands_and_those_of_an_abort_do_not_count() {
+    let mut machine = in_state("Abortable");
+    machine.record_failed(&failure(ErrorCode::ProducerFenced));
+    assert_eq!(state(&machine), "Abortable", "what is discarded after it says nothing new");
+    machine.begin_abort().expect("abortable");
+    machine.record_failed(&failure(ErrorCode::MessageTooLarge));
+    assert_eq!(state(&machine), "Aborting");
+
+    let mut flushing = in_state("Flushing");
+    flushing.record_failed(&failure(ErrorCode::MessageTooLarge));
+    let error = flushing.flushed().expect_err("a record failed");
+    assert!(error.requires_abort() && error.to_string().contains("orders"), "{error}");
+}
+
+#[test]
+fn only_a_timeout_after_the_commit_was_sent_leaves_its_outcome_open() {
+    for (name, unknown) in
+        [("InTransaction", false), ("Flushing", false), ("Committing", true), ("Aborting", false)]
+    {
+        let error = in_state(name).timed_out("commit_transaction", Duration::from_secs(1));
+        assert!(error.is_retriable(), "{error}");
+        assert_eq!(error.outcome_is_unknown(), unknown, "{name}");
+    }
+}
+
+#[test]
+fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
+    let (code, verdict) = (ErrorCode::UnknownServerError, Verdict::Abortable);
+    for (name, asked, after) in [
+        ("Uninitialized", false, "Fatal"),
+        ("InTransaction", false, "Abortable"),
+        ("Committing", false, "Abortable"),
+        ("Committing", true, "Undecided"),
+        ("Aborting", false, "Aborting"),
+    ] {
+        let mut machine = in_state(name);
+        if asked {
+            machine.asked();
+        }
+        let error = machine.refused(Call::FindCoordinator, code, "", verdict);
+        assert_eq!(state(&machine), after, "{name}: {error}");
+        assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{name}: {error}");
+    }
+}

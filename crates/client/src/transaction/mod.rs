@@ -1,0 +1,138 @@
+//! Transactions: records and offsets that become visible together, or not at all.
+//!
+//! [`machine`] decides, [`operations`] talks: one linear function per call of the application, run in the engine. The
+//! sender asks the machine what may go, and adds partitions to the transaction where the coordinator wants to be told.
+
+mod api;
+mod calls;
+pub(crate) mod error;
+pub(crate) mod machine;
+mod operations;
+pub(crate) mod verdict;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+use tokio::sync::oneshot;
+
+use self::calls::Coordinates;
+use self::error::{Then, TransactionError, TransactionErrorKind};
+use self::machine::{Machine, View};
+use crate::config::Config;
+use crate::error::{ProduceError, ProduceErrorKind};
+
+pub(crate) use self::operations::prepare;
+
+/// What producing threads, the sender and the transactional calls share.
+#[derive(Debug)]
+pub(crate) struct Transactions {
+    /// Whether records are taken; always, without a `transactional.id`.
+    gate: AtomicBool,
+    pub(crate) id: Option<Arc<str>>,
+    machine: Mutex<Machine>,
+    /// Which node coordinates what, as far as is known.
+    nodes: Mutex<FxHashMap<Coordinates, i32>>,
+    /// One transactional call at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// One request for an epoch at a time.
+    epoch: tokio::sync::Mutex<()>,
+    /// Told when nothing is in flight.
+    quiet: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// Who commits offsets: what a consumer is in its group, from [`Consumer::group_metadata`](crate::Consumer::group_metadata).
+///
+/// The coordinator refuses the offsets of a member that is out of its group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct GroupMetadata {
+    /// `group.id`.
+    pub group_id: String,
+    /// The generation; -1 outside a membership.
+    pub generation: i32,
+    /// The member id; empty outside a membership.
+    pub member_id: String,
+    /// `group.instance.id`, of a static member.
+    pub instance_id: Option<String>,
+}
+
+impl GroupMetadata {
+    /// A group whose members are not checked: for offsets that no membership guards.
+    pub fn new(group_id: impl Into<String>) -> Self {
+        Self { group_id: group_id.into(), generation: -1, member_id: String::new(), instance_id: None }
+    }
+}
+
+impl Transactions {
+    pub(crate) fn new(config: &Config) -> Self {
+        let id: Option<Arc<str>> = config.transactional_id.as_deref().map(Arc::from);
+        Self {
+            gate: AtomicBool::new(id.is_none()),
+            machine: Mutex::new(Machine::new(id.clone().unwrap_or_default())),
+            id,
+            nodes: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            epoch: tokio::sync::Mutex::default(),
+            quiet: Mutex::default(),
+        }
+    }
+
+    /// Whether the producer takes records at the moment.
+    #[inline]
+    pub(crate) fn takes_records(&self) -> bool {
+        self.gate.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn view(&self) -> View {
+        lock(&self.machine).view()
+    }
+
+    /// A step of the machine; the gate follows it.
+    pub(crate) fn update<T>(&self, step: impl FnOnce(&mut Machine) -> T) -> T {
+        let mut machine = lock(&self.machine);
+        let result = step(&mut machine);
+        self.gate.store(self.id.is_none() || machine.takes_records(), Ordering::Relaxed);
+        result
+    }
+
+    /// A record has failed; what it does to the transaction, if there is one.
+    pub(crate) fn record_failed(&self, error: &Arc<ProduceError>) {
+        if self.id.is_some() {
+            self.update(|machine| machine.record_failed(error));
+        }
+    }
+
+    /// The error of a record that may not go.
+    pub(crate) fn refuse_record(&self) -> ProduceErrorKind {
+        lock(&self.machine).refuse_record()
+    }
+
+    /// Asks the sender to say when nothing is in flight.
+    fn ask_quiet(&self) -> oneshot::Receiver<()> {
+        let (told, quiet) = oneshot::channel();
+        *lock(&self.quiet) = Some(told);
+        quiet
+    }
+
+    /// Whether somebody waits until nothing is in flight.
+    pub(crate) fn is_quiet_wanted(&self) -> bool {
+        lock(&self.quiet).is_some()
+    }
+
+    /// Nothing is in flight.
+    pub(crate) fn tell_quiet(&self) {
+        if let Some(quiet) = lock(&self.quiet).take() {
+            let _ = quiet.send(());
+        }
+    }
+
+    fn error(&self, kind: TransactionErrorKind, then: Then) -> TransactionError {
+        let transactional_id = self.id.clone().unwrap_or_default();
+        TransactionError { transactional_id, kind, then, outcome_unknown: false }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

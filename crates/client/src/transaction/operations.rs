@@ -1,0 +1,312 @@
+//! The transactional calls, from top to bottom. Each can be dropped at any await and made again: what is decided is in
+//! the machine before the next request goes out.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ottla_protocol::messages::add_offsets_to_txn::AddOffsetsToTxnRequest;
+use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
+use ottla_protocol::messages::end_txn::EndTxnRequest;
+use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
+use ottla_protocol::messages::txn_offset_commit::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+
+use super::calls::{Calls, Coordinates, of_group, of_transaction};
+use super::error::{Then, TransactionError, TransactionErrorKind};
+use super::machine::Machine;
+use super::verdict::{Call, Protocol};
+use super::{GroupMetadata, Transactions};
+use crate::cluster::Cluster;
+use crate::consumer::TopicPartition;
+use crate::produce::Produce;
+use crate::produce::idempotence::ProducerId;
+
+/// Version 6 is for two-phase commits.
+const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
+/// From version 4 on, it is for brokers.
+const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
+const ADD_OFFSETS_VERSION_MAX: i16 = 4;
+/// KIP-890's feature, and the level from which on its protocol is spoken.
+const FEATURE: &str = "transaction.version";
+const FEATURE_V2: i16 = 2;
+
+/// One transactional call, in the engine.
+pub(super) struct Operation {
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) produce: Arc<Produce>,
+}
+
+impl Operation {
+    fn transactions(&self) -> &Transactions {
+        &self.produce.transactions
+    }
+
+    fn calls(&self) -> Calls<'_> {
+        Calls { cluster: &self.cluster, transactions: self.transactions(), goes_on: |_| true }
+    }
+
+    pub(super) async fn init(&self) -> Result<(), TransactionError> {
+        let _turn = self.transactions().turn.lock().await;
+        self.transactions().update(Machine::begin_init)?;
+        take_epoch(&self.calls()).await
+    }
+
+    pub(super) async fn send_offsets(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+        group: &GroupMetadata,
+    ) -> Result<(), TransactionError> {
+        let transactions = self.transactions();
+        let _turn = transactions.turn.lock().await;
+        transactions.update(Machine::begin_offsets)?;
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let calls = Calls { goes_on: Machine::sends, ..self.calls() };
+        ensure_epoch(&calls).await?;
+        transactions.update(Machine::touch);
+        if transactions.view().protocol == Protocol::V1 {
+            add_offsets(&calls, group).await?;
+        }
+        commit_offsets(&calls, offsets, group).await
+    }
+
+    pub(super) async fn commit(&self) -> Result<(), TransactionError> {
+        let transactions = self.transactions();
+        let _turn = transactions.turn.lock().await;
+        transactions.update(Machine::begin_commit)?;
+        self.quiet().await?;
+        if transactions.update(Machine::flushed)? {
+            end(&self.calls(), Call::Commit).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn abort(&self) -> Result<(), TransactionError> {
+        let transactions = self.transactions();
+        let _turn = transactions.turn.lock().await;
+        transactions.update(Machine::begin_abort)?;
+        self.quiet().await?;
+        if transactions.update(Machine::drained)? {
+            end(&self.calls(), Call::Abort).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every record has its fate and every request its answer, without lingering.
+    async fn quiet(&self) -> Result<(), TransactionError> {
+        let queues = &self.produce.queues;
+        let _flushing = Flushing::new(&self.produce);
+        let quiet = self.transactions().ask_quiet();
+        queues.wake.notify_one();
+        quiet.await.map_err(|_| self.transactions().error(TransactionErrorKind::Closed, Then::Close))
+    }
+}
+
+/// While there is one, nothing lingers.
+struct Flushing<'a>(&'a Produce);
+
+impl<'a> Flushing<'a> {
+    fn new(produce: &'a Produce) -> Self {
+        produce.queues.flushing.fetch_add(1, Ordering::Relaxed);
+        Self(produce)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.queues.flushing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the sender needs before it may send to these partitions: an epoch, and the partitions in the transaction.
+pub(crate) async fn prepare(
+    cluster: Rc<Cluster>,
+    produce: Arc<Produce>,
+    partitions: BTreeMap<Arc<str>, Vec<i32>>,
+) -> Result<(), TransactionError> {
+    let transactions = &produce.transactions;
+    let calls = Calls { cluster: &cluster, transactions, goes_on: Machine::sends };
+    ensure_epoch(&calls).await?;
+    if !partitions.is_empty() {
+        transactions.update(Machine::touch);
+        add_partitions(&calls, &partitions).await?;
+    }
+    Ok(())
+}
+
+async fn ensure_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
+    let _one_asks = calls.transactions.epoch.lock().await;
+    if calls.transactions.update(|machine| machine.needs_epoch()) {
+        take_epoch(calls).await?;
+    }
+    Ok(())
+}
+
+/// Has the coordinator raise the epoch; what was open before under this id is aborted by that.
+async fn take_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
+    let (id, whose) = names(calls);
+    let timeout = calls.cluster.config.transaction_timeout;
+    let make = |_version: i16| {
+        let mut request = InitProducerIdRequest {
+            transactional_id: Some(id.clone()),
+            transaction_timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            ..Default::default()
+        };
+        if let Some(known) = calls.transactions.update(|machine| machine.epoch_of()) {
+            (request.producer_id, request.producer_epoch) = (known.id, known.epoch);
+        }
+        request
+    };
+    let call = calls.call(Call::InitProducerId, &whose, INIT_PRODUCER_ID_VERSION_MAX, make, |response| {
+        vec![response.error_code]
+    });
+    let (response, connection) = call.await?;
+    let producer = ProducerId { id: response.producer_id, epoch: response.producer_epoch };
+    let level = connection.feature(FEATURE).unwrap_or(0);
+    let protocol = if level >= FEATURE_V2 { Protocol::V2 } else { Protocol::V1 };
+    tracing::debug!(id, ?producer, ?protocol, "producer epoch");
+    calls.transactions.update(|machine| machine.initialized(producer, protocol));
+    Ok(())
+}
+
+async fn add_partitions(
+    calls: &Calls<'_>,
+    partitions: &BTreeMap<Arc<str>, Vec<i32>>,
+) -> Result<(), TransactionError> {
+    let (id, whose) = names(calls);
+    let make = |_version: i16| {
+        let producer = calls.transactions.update(|machine| machine.producer());
+        AddPartitionsToTxnRequest {
+            v3_and_below_transactional_id: id.clone(),
+            v3_and_below_producer_id: producer.id,
+            v3_and_below_producer_epoch: producer.epoch,
+            v3_and_below_topics: partitions
+                .iter()
+                .map(|(name, indexes)| AddPartitionsToTxnTopic {
+                    name: name.to_string(),
+                    partitions: indexes.clone(),
+                })
+                .collect(),
+            ..Default::default()
+        }
+    };
+    let call = calls.call(Call::AddPartitions, &whose, ADD_PARTITIONS_VERSION_MAX, make, |response| {
+        let topics = response.results_by_topic_v3_and_below.iter();
+        topics
+            .flat_map(|topic| &topic.results_by_partition)
+            .map(|result| result.partition_error_code)
+            .collect()
+    });
+    call.await?;
+    calls.transactions.update(Machine::added);
+    Ok(())
+}
+
+async fn add_offsets(calls: &Calls<'_>, group: &GroupMetadata) -> Result<(), TransactionError> {
+    let (id, whose) = names(calls);
+    let make = |_version: i16| {
+        let producer = calls.transactions.update(|machine| machine.producer());
+        AddOffsetsToTxnRequest {
+            transactional_id: id.clone(),
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            group_id: group.group_id.clone(),
+        }
+    };
+    let call = calls
+        .call(Call::AddOffsets, &whose, ADD_OFFSETS_VERSION_MAX, make, |response| vec![response.error_code]);
+    call.await?;
+    calls.transactions.update(Machine::added);
+    Ok(())
+}
+
+async fn commit_offsets(
+    calls: &Calls<'_>,
+    offsets: &BTreeMap<TopicPartition, i64>,
+    group: &GroupMetadata,
+) -> Result<(), TransactionError> {
+    let (id, _) = names(calls);
+    // From version 5 on, the group's coordinator adds itself to the transaction.
+    let version_max = match calls.transactions.view().protocol {
+        Protocol::V1 => 4,
+        Protocol::V2 => 5,
+    };
+    let make = |version: i16| {
+        let producer = calls.transactions.update(|machine| machine.producer());
+        let mut request = TxnOffsetCommitRequest {
+            transactional_id: id.clone(),
+            group_id: group.group_id.clone(),
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            topics: by_topic(offsets),
+            ..Default::default()
+        };
+        // Brokers before 2.5 do not check the member.
+        if version >= 3 {
+            request.generation_id = group.generation;
+            request.member_id.clone_from(&group.member_id);
+            request.group_instance_id.clone_from(&group.instance_id);
+        }
+        request
+    };
+    let whose = of_group(&group.group_id);
+    let call = calls.call(Call::CommitOffsets, &whose, version_max, make, |response| {
+        let topics = response.topics.iter();
+        topics.flat_map(|topic| &topic.partitions).map(|partition| partition.error_code).collect()
+    });
+    call.await?;
+    Ok(())
+}
+
+fn by_topic(offsets: &BTreeMap<TopicPartition, i64>) -> Vec<TxnOffsetCommitRequestTopic> {
+    let mut topics: Vec<TxnOffsetCommitRequestTopic> = Vec::new();
+    for (at, offset) in offsets {
+        let partition = TxnOffsetCommitRequestPartition {
+            partition_index: at.partition,
+            committed_offset: *offset,
+            committed_leader_epoch: -1,
+            committed_metadata: Some(String::new()),
+        };
+        // The map is in order: a topic's partitions stand side by side.
+        match topics.last_mut().filter(|topic| topic.name == *at.topic) {
+            Some(topic) => topic.partitions.push(partition),
+            None => topics.push(TxnOffsetCommitRequestTopic {
+                name: at.topic.to_string(),
+                partitions: vec![partition],
+            }),
+        }
+    }
+    topics
+}
+
+async fn end(calls: &Calls<'_>, how: Call) -> Result<(), TransactionError> {
+    let (id, whose) = names(calls);
+    // From version 5 on, the answer brings the next epoch.
+    let version_max = match calls.transactions.view().protocol {
+        Protocol::V1 => 4,
+        Protocol::V2 => 5,
+    };
+    let make = |_version: i16| {
+        let producer = calls.transactions.update(|machine| machine.producer());
+        EndTxnRequest {
+            transactional_id: id.clone(),
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            committed: how == Call::Commit,
+        }
+    };
+    let call = calls.call(how, &whose, version_max, make, |response| vec![response.error_code]);
+    let (response, _) = call.await?;
+    let next = ProducerId { id: response.producer_id, epoch: response.producer_epoch };
+    calls.transactions.update(|machine| machine.ended((next.id >= 0).then_some(next)));
+    Ok(())
+}
+
+fn names(calls: &Calls<'_>) -> (String, Coordinates) {
+    let id = calls.transactions.id.as_deref().unwrap_or_default();
+    (id.to_owned(), of_transaction(id))
+}
