@@ -4,6 +4,7 @@ pub(crate) mod broker;
 pub(crate) mod completions;
 pub(crate) mod consume;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod groups;
 pub(crate) mod log;
 pub(crate) mod produce;

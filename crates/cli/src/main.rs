@@ -55,6 +55,7 @@ enum Command {
     Log(commands::log::Log),
     #[command(subcommand)]
     Bench(bench::Bench),
+    Doctor(commands::doctor::Args),
     Properties(commands::properties::Args),
     Completions(commands::completions::Args),
 }
@@ -81,6 +82,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Groups(groups) => commands::groups::run(&groups),
         Command::Log(log) => commands::log::run(&log),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Properties(args) => commands::properties::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }

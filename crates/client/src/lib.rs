@@ -70,3 +70,12 @@ pub use security::{
 };
 pub use transaction::GroupMetadata;
 pub use transaction::error::{TransactionError, TransactionErrorKind};
+
+/// The examples of the documents are tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/GUIDE.md")]
+    mod guide {}
+    #[doc = include_str!("../../../docs/MIGRATE.md")]
+    mod migrate {}
+}

@@ -1,0 +1,165 @@
+//! Names and connections: before anybody speaks.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use ottla_client::Config;
+
+use super::Seen;
+use super::report::{Report, Status, Step, millis};
+use super::wire::{Limits, Stopwatch, Trouble, Wire};
+use crate::failure::{Failure, sentence};
+
+const DEFAULT_PORT: u16 = 9092;
+
+/// Connects per address: the fastest is what the network takes, the others what else happens.
+const CONNECTS: usize = 3;
+
+/// An address that took a connection, and the name that led there.
+#[derive(Clone, Debug)]
+pub(super) struct Reachable {
+    pub(super) host: String,
+    pub(super) address: SocketAddr,
+}
+
+/// Resolves and connects every bootstrap server; gives the first address of each that took a connection.
+pub(super) fn examine(
+    config: &Config,
+    limits: &Limits,
+    report: &mut Report,
+    seen: &mut Seen,
+) -> Result<Vec<Reachable>, Failure> {
+    let mut reachable = Vec::new();
+    for server in config.bootstrap_servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
+        let (host, port) = host_and_port(server);
+        let Some(addresses) = resolve("dns", &host, port, report)? else { continue };
+        let steps: Vec<_> = addresses.iter().map(|address| connect(*address, limits)).collect();
+        let open = steps.iter().filter(|(_, took)| took.is_some()).count();
+        for (address, (step, took)) in addresses.iter().zip(steps) {
+            if let Some(took) = took {
+                seen.connect = Some(seen.connect.map_or(took, |fastest| fastest.min(took)));
+                if !reachable.iter().any(|known: &Reachable| known.host == host) {
+                    reachable.push(Reachable { host: host.clone(), address: *address });
+                }
+            }
+            // `localhost` is often ::1 first, and the broker on 127.0.0.1 only: others of the name do.
+            let status = match took {
+                Some(_) => Status::Ok,
+                None if open > 0 => Status::Warn,
+                None => Status::Fail,
+            };
+            report.add(step.status(status))?;
+        }
+    }
+    Ok(reachable)
+}
+
+/// A host and a port of `host`, `host:port`, `[v6]` or `[v6]:port`, behind an optional `PROTOCOL://`.
+pub(super) fn host_and_port(server: &str) -> (String, u16) {
+    let server = server.split_once("://").map_or(server, |(_, rest)| rest);
+    if let Some((host, rest)) = server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let port = rest.strip_prefix(':').and_then(|port| port.parse().ok());
+        return (host.to_owned(), port.unwrap_or(DEFAULT_PORT));
+    }
+    match server.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') => (host.to_owned(), port.parse().unwrap_or(DEFAULT_PORT)),
+        _ => (server.to_owned(), DEFAULT_PORT),
+    }
+}
+
+/// The addresses of a name; `None` when there is none, which is reported.
+pub(super) fn resolve(
+    name: &'static str,
+    host: &str,
+    port: u16,
+    report: &mut Report,
+) -> Result<Option<Vec<SocketAddr>>, Failure> {
+    let step = Step::new(name, format!("{host}:{port}"));
+    let watch = Stopwatch::start();
+    let result = (host, port).to_socket_addrs();
+    let step = step.took(watch.elapsed());
+    let why = match result {
+        Ok(addresses) => {
+            let mut distinct: Vec<SocketAddr> = Vec::new();
+            for address in addresses {
+                if !distinct.contains(&address) {
+                    distinct.push(address);
+                }
+            }
+            if !distinct.is_empty() {
+                let list: Vec<String> = distinct.iter().map(|address| address.ip().to_string()).collect();
+                report.add(step.fact(list.join(", ")))?;
+                return Ok(Some(distinct));
+            }
+            "the name has no address".to_owned()
+        }
+        Err(error) => sentence(&error),
+    };
+    let step = step.status(Status::Fail).fact(why);
+    report.add(
+        step.advice(
+            "see that the name is right, and that this machine's resolver knows it (DNS, /etc/hosts)",
+        ),
+    )?;
+    Ok(None)
+}
+
+/// Connects a few times; the time is the fastest one.
+pub(super) fn connect(address: SocketAddr, limits: &Limits) -> (Step, Option<Duration>) {
+    let step = Step::new("connect", address.to_string());
+    let mut times = Vec::new();
+    for _ in 0..CONNECTS {
+        match Wire::connect(address, limits) {
+            Ok((_, took)) => times.push(took),
+            Err(trouble) => {
+                let advice = connect_advice(address, &trouble);
+                return (step.fact(trouble.to_string()).advice(advice), None);
+            }
+        }
+    }
+    let fastest = times.iter().min().copied().unwrap_or_default();
+    let slowest = times.iter().max().copied().unwrap_or_default();
+    let mut step = step.took(fastest);
+    // A lost SYN is sent again after a second.
+    if slowest > fastest + Duration::from_millis(900) {
+        step = step.status(Status::Warn).fact(format!("one connect took {}", millis(slowest)));
+        step =
+            step.advice("packets are lost, or the broker's queue of connections is full: look at both ends");
+    }
+    (step, Some(fastest))
+}
+
+pub(super) fn connect_advice(address: SocketAddr, trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Silent(_) => format!(
+            "nothing comes back from {}: a firewall drops packets, or the address is wrong",
+            address.ip()
+        ),
+        _ if is_local(address.ip()) => format!("nothing listens on port {} of this machine", address.port()),
+        _ => format!("nothing listens on port {} of {}, or a firewall refuses", address.port(), address.ip()),
+    }
+}
+
+/// Whether an address means the machine that looks at it.
+pub(super) fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_as_the_client_reads_them() {
+        for (server, host, port) in [
+            ("a", "a", 9092),
+            ("a:1", "a", 1),
+            ("PLAINTEXT://a:1", "a", 1),
+            ("::1", "::1", 9092),
+            ("[::1]", "::1", 9092),
+            ("[::1]:7", "::1", 7),
+        ] {
+            assert_eq!(host_and_port(server), (host.to_owned(), port), "{server}");
+        }
+    }
+}

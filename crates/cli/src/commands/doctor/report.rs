@@ -1,0 +1,176 @@
+//! What was found, step by step: as lines while it is found out, or as JSON at the end.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::goal::Suggestion;
+use crate::failure::Failure;
+use crate::output::print;
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Status {
+    Skipped,
+    Ok,
+    Warn,
+    Fail,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Skipped => "skip",
+            Self::Ok => "ok",
+            Self::Warn => "WARN",
+            Self::Fail => "FAIL",
+        }
+    }
+}
+
+/// One thing that was tried.
+#[derive(Debug)]
+pub(super) struct Step {
+    name: &'static str,
+    target: String,
+    took: Option<Duration>,
+    status: Status,
+    facts: Vec<String>,
+    advice: Vec<String>,
+}
+
+impl Step {
+    /// A step that went well, until something else is said.
+    pub(super) fn new(name: &'static str, target: impl Into<String>) -> Self {
+        Self {
+            name,
+            target: target.into(),
+            took: None,
+            status: Status::Ok,
+            facts: Vec::new(),
+            advice: Vec::new(),
+        }
+    }
+
+    pub(super) fn took(mut self, took: Duration) -> Self {
+        self.took = Some(took);
+        self
+    }
+
+    /// Never takes back something worse.
+    pub(super) fn status(mut self, status: Status) -> Self {
+        self.status = if self.status == Status::Ok { status } else { self.status.max(status) };
+        self
+    }
+
+    pub(super) fn fact(mut self, text: impl Into<String>) -> Self {
+        self.facts.push(text.into());
+        self
+    }
+
+    pub(super) fn advice(mut self, text: impl Into<String>) -> Self {
+        self.advice.push(text.into());
+        self
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        self.status == Status::Fail
+    }
+
+    fn line(&self) -> String {
+        let took = self.took.map_or_else(String::new, millis);
+        let mut facts = self.facts.iter();
+        let first = facts.next().map_or("", String::as_str);
+        let line =
+            format!("{:<4}  {:<14} {:<28} {took:>10}  {first}", self.status.name(), self.name, self.target);
+        let mut text = format!("{}\n", line.trim_end());
+        facts.for_each(|fact| text += &format!("      {fact}\n"));
+        self.advice.iter().for_each(|advice| text += &format!("      -> {advice}\n"));
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "step": self.name,
+            "target": self.target,
+            "status": self.status.name().to_lowercase(),
+            "ms": self.took.map(|took| took.as_secs_f64() * 1000.0),
+            "facts": self.facts,
+            "advice": self.advice,
+        })
+    }
+}
+
+/// Milliseconds, as fine as a round trip on one machine needs them.
+pub(super) fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// All steps so far.
+#[derive(Debug)]
+pub(super) struct Report {
+    json: bool,
+    steps: Vec<Step>,
+    suggestions: Vec<Suggestion>,
+}
+
+impl Report {
+    pub(super) fn new(json: bool) -> Self {
+        Self { json, steps: Vec::new(), suggestions: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, step: Step) -> Result<(), Failure> {
+        if !self.json {
+            print(&step.line())?;
+        }
+        self.steps.push(step);
+        Ok(())
+    }
+
+    pub(super) fn suggest(&mut self, suggestions: Vec<Suggestion>) -> Result<(), Failure> {
+        if !self.json {
+            let lines: String = suggestions.iter().map(Suggestion::line).collect();
+            print(&format!("\nsettings for the goal:\n{lines}"))?;
+        }
+        self.suggestions = suggestions;
+        Ok(())
+    }
+
+    /// The last word, and the exit code.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        let failed: Vec<String> = (self.steps.iter().filter(|step| step.is_failed()))
+            .map(|step| format!("{} {}", step.name, step.target))
+            .collect();
+        if self.json {
+            let steps: Vec<Value> = self.steps.iter().map(Step::to_json).collect();
+            let suggestions: Vec<Value> = self.suggestions.iter().map(Suggestion::to_json).collect();
+            let report = json!({ "ok": failed.is_empty(), "steps": steps, "suggestions": suggestions });
+            print(&format!("{report:#}\n"))?;
+        }
+        match failed.as_slice() {
+            [] => Ok(()),
+            failed => Err(Failure::failed(format!(
+                "{} of {} steps failed: {}",
+                failed.len(),
+                self.steps.len(),
+                failed.join(", ")
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_a_line_with_what_was_found_and_what_to_do() {
+        let step =
+            Step::new("dns", "localhost:9092").took(Duration::from_micros(1234)).fact("::1").fact("more");
+        let step = step.advice("do it").status(Status::Warn).status(Status::Ok);
+        let line = step.line();
+        assert!(line.starts_with("WARN  dns            localhost:9092 "), "{line}");
+        assert!(line.ends_with("   1.23 ms  ::1\n      more\n      -> do it\n"), "{line}");
+        assert_eq!(step.to_json()["status"], "warn");
+    }
+}
