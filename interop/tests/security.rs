@@ -250,7 +250,7 @@ async fn tokens(world: &World) {
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let mut unsecured = config.clone();
     unsecured.security.sasl.oauthbearer.unsecured_jwt = true;
-    unsecured.security.sasl.oauthbearer.config = "principal=alice scope=a,b lifeSeconds=600".into();
+    unsecured.security.sasl.oauthbearer.config = Some("principal=alice scope=a,b lifeSeconds=600".into());
     world.gets_in(unsecured).await;
     let with = |give: fn() -> Result<Token, String>| {
         let mut config = config.clone();
