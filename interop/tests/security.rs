@@ -250,7 +250,7 @@ async fn tokens(world: &World) {
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let mut unsecured = config.clone();
     unsecured.security.sasl.oauthbearer.unsecured_jwt = true;
-    unsecured.security.sasl.oauthbearer.config = "principal=alice scope=a,b lifeSeconds=600".into();
+    unsecured.security.sasl.oauthbearer.config = Some("principal=alice scope=a,b lifeSeconds=600".into());
     world.gets_in(unsecured).await;
     let with = |give: fn() -> Result<Token, String>| {
         let mut config = config.clone();
@@ -368,6 +368,7 @@ async fn sessions_are_renewed_and_nothing_is_lost(world: &World) {
     let mut config = world.login("AGAIN", Mechanism::ScramSha256, PASSWORD);
     // A retry would hide a connection that was lost.
     config.client_id = "renewed".into();
+    config.set("debug", "security").expect("a context");
     let producer = Producer::new(config).expect("a client");
     let until = tokio::time::Instant::now() + Duration::from_millis(3 * SESSION_MS);
     let mut deliveries = Vec::new();

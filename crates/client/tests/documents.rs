@@ -22,13 +22,6 @@ const WRITE: &str = "OTTLA_WRITE_DOCUMENTS";
 const COMPAT_BEGIN: &str = "<!-- properties: made by `cargo xtask compat` -->\n";
 const COMPAT_END: &str = "<!-- end of properties -->\n";
 
-/// Tests that other work on the producer brings along.
-const ELSEWHERE: &[&str] = &[
-    "a_new_request_waits_while_enough_are_outstanding",
-    "partitioners_agree_with_librdkafka_and_java",
-    "the_sticky_partition_stays_for_its_linger",
-];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -152,7 +145,7 @@ fn every_effect_has_the_test_that_the_table_names() {
             State::Effective { test } => Some((property.name, test)),
             State::Accepted { .. } | State::Refused { .. } => None,
         })
-        .filter(|(_, test)| !ELSEWHERE.contains(test) && !sources.contains(&format!("fn {test}(")))
+        .filter(|(_, test)| !sources.contains(&format!("fn {test}(")))
         .collect();
     assert!(missing.is_empty(), "no such tests: {missing:#?}");
 }

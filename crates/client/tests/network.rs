@@ -235,6 +235,65 @@ fn a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again() {
     }
 }
 
+#[test]
+fn bootstrap_servers_are_asked_again_after_the_trigger() {
+    #[derive(Clone)]
+    struct Hosts(u16, Arc<Mutex<Vec<String>>>, Arc<TcpConnector>);
+    impl Hosts {
+        fn count(&self, host: &str) -> usize {
+            self.1.lock().expect("no panic").iter().filter(|seen| *seen == host).count()
+        }
+        fn wait_for(&self, count: usize) {
+            let deadline = Instant::now() + PATIENCE;
+            while self.count("bootstrap.test") < count {
+                assert!(Instant::now() < deadline, "the bootstrap server is left alone");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+    impl Connector for Hosts {
+        fn connect<'a>(&'a self, host: &'a str, _: u16) -> Connecting<'a> {
+            self.1.lock().expect("no panic").push(host.to_owned());
+            self.2.connect("127.0.0.1", self.0)
+        }
+    }
+    for (trigger, forgotten) in [("1", true), ("300000", false)] {
+        let broker = broker(1);
+        let address: std::net::SocketAddr = broker.bootstrap_servers().parse().expect("one address");
+        let hosts = Hosts(address.port(), Arc::default(), Arc::default());
+        let mut config = Config::new("bootstrap.test");
+        config
+            .set_all([
+                ("metadata.recovery.rebootstrap.trigger.ms", trigger),
+                ("metadata.max.age.ms", "20"),
+                ("retry.backoff.ms", "10"),
+                ("retry.backoff.max.ms", "20"),
+                ("reconnect.backoff.ms", "10"),
+                ("reconnect.backoff.max.ms", "20"),
+            ])
+            .expect("valid properties");
+        let client = Client::with_connector(config, Arc::new(hosts.clone())).expect("a client");
+        send(&Producer::of(&client), "known");
+        broker.stop();
+        hosts.wait_for(hosts.count("bootstrap.test") + 3);
+        // Whatever else is tried from now on is what the client still believes in.
+        hosts.1.lock().expect("no panic").clear();
+        hosts.wait_for(5);
+        assert_eq!(hosts.count("127.0.0.1") == 0, forgotten, "trigger {trigger}: {:?}", hosts.1);
+    }
+}
+
+#[test]
+fn a_broker_that_does_not_say_its_versions_in_time_is_given_up() {
+    let broker = broker(1);
+    broker.cluster().intercept(ApiKey::ApiVersions, None, NEVER, Fault::Delay(PATIENCE));
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("api.version.request.timeout.ms", "150").expect("known");
+    let admin = Admin::of(&Client::new(config).expect("a client"));
+    let error = block_on(admin.describe_cluster()).expect_err("no answer").to_string();
+    assert!(error.contains("no answer to ApiVersions within 150 ms"), "{error}");
+}
+
 /// A broker that asks to be left alone for a while after each answer, or never says anything.
 struct Throttling {
     ms: i32,

@@ -2,12 +2,15 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Config, Consumer, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record, StartAt, TopicPartition,
+    Clock, Config, Consumer, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record, StartAt,
+    TopicPartition,
 };
 use ottla_wire::Compression;
 
@@ -256,4 +259,43 @@ fn a_broker_without_transactions_says_so() {
     producer.begin_transaction().expect_err("not initialized");
     let refused = producer.enqueue_blocking(Record::to("orders").value("paid")).expect_err("no transaction");
     assert!(matches!(refused.kind, ProduceErrorKind::Transaction(_)), "{refused}");
+}
+
+#[test]
+fn the_sticky_partition_stays_for_its_linger() {
+    const PARTITIONS: i32 = 8;
+    let broker = broker("orders", PARTITIONS);
+    // The partitions of `count` records, each written before the next is handed over.
+    let partitions = |linger: &str, advance_ms: i64, count: usize| -> Vec<i32> {
+        let now_ms = Arc::new(AtomicI64::new(1_700_000_000_000));
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.set("sticky.partitioning.linger.ms", linger).expect("known");
+        config.clock = Clock::Fixed(now_ms.clone());
+        let producer = Producer::new(config).expect("a client");
+        let send = |record: Record<'_>| {
+            let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+            delivery.wait(PATIENCE).expect("in time").expect("written").partition
+        };
+        // From here on the topic's partitions are known.
+        send(Record::to("orders").partition(0).value("v"));
+        let mut chosen = Vec::new();
+        for _ in 0..count {
+            chosen.push(send(Record::to("orders").value("v")));
+            now_ms.fetch_add(advance_ms, Ordering::Relaxed);
+        }
+        chosen
+    };
+    let changes = |chosen: &[i32]| chosen.windows(2).filter(|pair| pair[0] != pair[1]).count();
+
+    let while_it_lasts = partitions("10", 0, 40);
+    assert_eq!(changes(&while_it_lasts), 0, "{while_it_lasts:?}");
+    // Four records each: where the time has passed it may change, elsewhere it may not.
+    let in_fours = partitions("12", 3, 160);
+    assert!(in_fours.chunks(4).all(|four| changes(four) == 0), "{in_fours:?}");
+    assert!(changes(&in_fours) > 10, "{in_fours:?}");
+    // Without a linger every record chooses; with the default every batch does, and each of these is one.
+    for linger in ["0", "batch"] {
+        let chosen = partitions(linger, 0, 80);
+        assert!(changes(&chosen) > 20, "{linger}: {chosen:?}");
+    }
 }

@@ -187,6 +187,42 @@ fn requests_in_flight_stay_within_max_in_flight() {
     }
 }
 
+/// While the socket takes nothing, one request is being written, and so many wait behind it; the records that come
+/// meanwhile gather in the batch that follows.
+#[test]
+fn a_new_request_waits_while_enough_are_outstanding() {
+    for (threshold, requests) in [("1", 3), ("3", 5)] {
+        let broker = broker(1);
+        let (client, recorder) = recorded(
+            &broker,
+            &[
+                ("queue.buffering.backpressure.threshold", threshold),
+                ("linger.ms", "0"),
+                ("enable.idempotence", "false"),
+                ("max.in.flight", "100"),
+            ],
+        );
+        produce(&client, b"the first finds its way");
+        recorder.shut();
+        let before = recorder.count(ApiKey::Produce);
+        let producer = Producer::of(&client);
+        let deliveries: Vec<_> = (0..8)
+            .map(|_| {
+                let record = Record::to("orders").partition(0).value("v");
+                let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+                // Long enough to become a request of its own, if it may.
+                std::thread::sleep(A_WHILE / 4);
+                delivery
+            })
+            .collect();
+        recorder.open();
+        for delivery in deliveries {
+            delivery.wait(PATIENCE).expect("in time").expect("written");
+        }
+        assert_eq!(recorder.count(ApiKey::Produce) - before, requests, "threshold {threshold}");
+    }
+}
+
 #[test]
 fn an_unanswered_request_ends_after_socket_timeout() {
     let broker = broker(1);
@@ -307,6 +343,18 @@ fn metadata_is_asked_for_again_when_it_is_old() {
     produce(&client, b"v");
     std::thread::sleep(A_WHILE);
     assert!(recorder.count(ApiKey::Metadata) < 10);
+}
+
+#[test]
+fn all_topics_are_asked_for_when_sparse_is_off() {
+    let broker = broker(1);
+    for (sparse, names) in [("true", Some(vec!["orders".to_owned()])), ("false", None)] {
+        let (client, recorder) = recorded(&broker, &[("topic.metadata.refresh.sparse", sparse)]);
+        produce(&client, b"v");
+        let (_, _, request) = recorder.requests::<MetadataRequest>().pop().expect("asked");
+        let asked = request.topics.map(|topics| topics.into_iter().filter_map(|topic| topic.name).collect());
+        assert_eq!(asked, names, "topic.metadata.refresh.sparse={sparse}");
+    }
 }
 
 #[test]

@@ -281,6 +281,43 @@ async fn a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore() {
 }
 
 #[tokio::test]
+async fn a_client_certificate_comes_from_files() {
+    let (_broker, address) = broker();
+    let authority = Authority::new("authority");
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), Some(&authority)), address);
+    let ours = authority.sign(&["client.test"]);
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = config("broker.test", &authority);
+    let files = [("ssl.certificate.location", &ours.pem), ("ssl.key.location", &ours.key_pem)];
+    for (name, pem) in files {
+        let path = dir.path().join(name);
+        std::fs::write(&path, pem).expect("written");
+        config.set(name, path.to_str().expect("a path")).expect("known");
+    }
+    first_call(config.clone(), front(far_end.clone())).await.expect("known");
+    config.set("ssl.key.location", "/nowhere/key.pem").expect("known");
+    let error = first_call(config, front(far_end)).await.expect_err("no such file").to_string();
+    assert!(error.contains("ssl.key.location: /nowhere/key.pem"), "{error}");
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_is_refused() {
+    let (_broker, address) = broker();
+    let authority = Authority::new("authority");
+    let (revoked, list) = authority.sign_and_revoke(&NAMES, 17);
+    let far_end = FarEnd::Tls(server(&revoked, None), address);
+    let other = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("revoked.pem");
+    std::fs::write(&path, list).expect("written");
+    let mut config = config("broker.test", &authority);
+    first_call(config.clone(), front(far_end.clone())).await.expect("nobody looks");
+    config.set("ssl.crl.location", path.to_str().expect("a path")).expect("known");
+    assert_tls(first_call(config.clone(), front(far_end)).await, "revoked (ssl.crl.location)");
+    first_call(config, front(other)).await.expect("another one is good");
+}
+
+#[tokio::test]
 async fn certificates_are_read_again_when_they_have_changed() {
     let (_broker, address) = broker();
     let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));

@@ -262,7 +262,8 @@ impl Config {
         properties::set(self, properties::known(name)?, name, value)
     }
 
-    /// The value of the property `name`, as a string that [`set`](Self::set) takes. Secrets come as they are.
+    /// The value of the property `name`, as a string that [`set`](Self::set) takes. A secret that is set comes as
+    /// `[secret]`.
     ///
     /// # Errors
     /// [`Error::Config`] for a name that is none.
@@ -281,11 +282,8 @@ impl Config {
             property.kind != properties::Kind::Pointer
                 && properties::find(property.name).is_some_and(|first| first.scope == property.scope)
         };
-        let show = |property: &properties::Property| {
-            let value = properties::get(self, property);
-            if property.secret && !value.is_empty() { "[secret]".into() } else { value }
-        };
-        properties::all().filter(of_client).map(|property| (property.name, show(property))).collect()
+        let show = |property: &properties::Property| (property.name, properties::get(self, property));
+        properties::all().filter(of_client).map(show).collect()
     }
 
     /// Sets many properties, as from a file or the command line.
@@ -302,7 +300,7 @@ enum Defaults {
     Librdkafka,
 }
 
-/// What was set by name. Its `Debug` shows no values: some are secrets.
+/// What was set by name. Its `Debug` shows no values; secrets are kept in their fields only.
 #[derive(Clone, Default)]
 struct Given(BTreeMap<&'static str, String>);
 

@@ -1,7 +1,7 @@
 //! The one table of properties: names, ranges, defaults, texts, setters. The command line's `-X`, property files, the
 //! documents and, later, the C interface come from it.
 
-use super::property::{Access, Value};
+use super::property::{Access, SECRET, Value};
 pub use super::property::{Importance, Kind, Property, Role, Scope, State};
 use super::table::GROUPS;
 use super::{Config, Defaults, java};
@@ -50,9 +50,13 @@ pub(super) fn set(
     name: &str,
     text: &str,
 ) -> Result<(), Error> {
-    let text = text.trim();
-    let shown = if property.secret { "[secret]" } else { text };
+    // A password may end with a space.
+    let text = if property.secret { text } else { text.trim() };
+    let shown = if property.secret { SECRET } else { text };
     let refuse = |reason: String| {
+        if property.kind == Kind::Pointer {
+            return Err(Error::Config(format!("{name}: {reason}")));
+        }
         Err(Error::Config(format!("{name}=`{shown}`: {reason}; it takes {}", property.range())))
     };
     let parsed = property.parse(text);

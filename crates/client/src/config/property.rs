@@ -114,6 +114,9 @@ impl Value<'_> {
     }
 }
 
+/// What stands for a secret wherever one would be shown.
+pub(super) const SECRET: &str = "[secret]";
+
 /// How a row reaches its field.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
@@ -265,6 +268,12 @@ impl Property {
         self
     }
 
+    /// For what has no textual form: effective through a field or method that the text names.
+    pub(super) const fn by_method(mut self, test: &'static str) -> Self {
+        self.state = State::Effective { test };
+        self
+    }
+
     pub(super) const fn accepted(mut self, why: &'static str) -> Self {
         self.state = State::Accepted { why };
         self
@@ -328,7 +337,7 @@ impl Property {
                 }
             }
             Kind::Text | Kind::List => Ok(Value::Text(text)),
-            Kind::Pointer => Err("it has no textual form".into()),
+            Kind::Pointer => Err(format!("it has no textual form. {}", self.text)),
         }
     }
 }
@@ -343,86 +352,155 @@ impl fmt::Debug for Property {
     }
 }
 
-/// A row's way to a field of this kind: `flag!(idempotence)`.
+/// A row's way to a field of this kind: `flag!(net.keepalive)`.
 macro_rules! flag {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         crate::config::property::Access {
             set: |config, value| {
-                config.$field = value.bool();
+                config.$($field).+ = value.bool();
                 Ok(())
             },
-            get: |config| config.$field.to_string(),
+            get: |config| config.$($field).+.to_string(),
         }
     };
 }
 
 /// A row's way to a number.
 macro_rules! number {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         crate::config::property::Access {
             set: |config, value| {
-                config.$field = value.int() as _;
+                config.$($field).+ = value.int() as _;
                 Ok(())
             },
-            get: |config| config.$field.to_string(),
+            get: |config| config.$($field).+.to_string(),
         }
     };
 }
 
 /// A row's way to a duration in milliseconds.
 macro_rules! millis {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         crate::config::property::Access {
             set: |config, value| {
-                config.$field = value.duration();
+                config.$($field).+ = value.duration();
                 Ok(())
             },
-            get: |config| config.$field.as_millis().to_string(),
+            get: |config| config.$($field).+.as_millis().to_string(),
         }
     };
 }
 
 /// A row's way to a duration in milliseconds of which 0 stands for "never".
 macro_rules! millis_or_never {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         crate::config::property::Access {
             set: |config, value| {
                 let duration = value.duration();
-                config.$field = if duration.is_zero() { crate::config::NEVER } else { duration };
+                config.$($field).+ = if duration.is_zero() { crate::config::NEVER } else { duration };
                 Ok(())
             },
             get: |config| {
-                let duration = config.$field;
+                let duration = config.$($field).+;
                 if duration >= crate::config::NEVER { "0".into() } else { duration.as_millis().to_string() }
             },
         }
     };
 }
 
-/// A row's way to a text.
-macro_rules! string {
-    ($field:ident) => {
+/// A row's way to a duration in milliseconds of which 0 stands for none.
+macro_rules! millis_or_none {
+    ($($field:ident).+) => {
         crate::config::property::Access {
             set: |config, value| {
-                value.text().clone_into(&mut config.$field);
+                config.$($field).+ = Some(value.duration()).filter(|duration| !duration.is_zero());
                 Ok(())
             },
-            get: |config| config.$field.clone(),
+            get: |config| config.$($field).+.map_or(0, |duration| duration.as_millis()).to_string(),
+        }
+    };
+}
+
+/// A row's way to a text.
+macro_rules! string {
+    ($($field:ident).+) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                value.text().clone_into(&mut config.$($field).+);
+                Ok(())
+            },
+            get: |config| config.$($field).+.clone(),
         }
     };
 }
 
 /// A row's way to a text that may be absent: the empty one is none.
 macro_rules! optional_string {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         crate::config::property::Access {
             set: |config, value| {
-                config.$field = Some(value.text().to_owned()).filter(|text| !text.is_empty());
+                config.$($field).+ = Some(value.text().to_owned()).filter(|text| !text.is_empty());
                 Ok(())
             },
-            get: |config| config.$field.clone().unwrap_or_default(),
+            get: |config| config.$($field).+.clone().unwrap_or_default(),
         }
     };
 }
 
-pub(super) use {flag, millis, millis_or_never, number, optional_string, string};
+/// A row's way to a path that may be absent: the empty one is none.
+macro_rules! optional_path {
+    ($($field:ident).+) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                let path = Some(value.text()).filter(|text| !text.is_empty());
+                config.$($field).+ = path.map(std::path::PathBuf::from);
+                Ok(())
+            },
+            get: |config| {
+                let path = config.$($field).+.as_deref();
+                path.map(|path| path.display().to_string()).unwrap_or_default()
+            },
+        }
+    };
+}
+
+/// A row's way to a secret: the empty one is none, and none is read back.
+macro_rules! secret {
+    ($($field:ident).+) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                let text = Some(value.text()).filter(|text| !text.is_empty());
+                config.$($field).+ = text.map(crate::security::Secret::new);
+                Ok(())
+            },
+            get: |config| {
+                let set = config.$($field).+.as_ref().is_some_and(|secret| !secret.is_empty());
+                if set { crate::config::property::SECRET.into() } else { String::new() }
+            },
+        }
+    };
+}
+
+/// A row's way to a choice: an array of the words, each with what it stands for.
+macro_rules! choice {
+    ($($field:ident).+, $words:expr) => {
+        crate::config::property::Access {
+            set: |config, value| {
+                let named = $words.into_iter().find(|(word, _)| *word == value.text());
+                if let Some((_, chosen)) = named {
+                    config.$($field).+ = chosen;
+                }
+                Ok(())
+            },
+            get: |config| {
+                let is = $words.into_iter().find(|(_, value)| *value == config.$($field).+);
+                is.map(|(word, _)| word.to_owned()).unwrap_or_default()
+            },
+        }
+    };
+}
+
+pub(super) use {
+    choice, flag, millis, millis_or_never, millis_or_none, number, optional_path, optional_string, secret,
+    string,
+};

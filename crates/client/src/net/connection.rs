@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ottla_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::{ErrorCode, Message, Request};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -215,6 +215,11 @@ impl Connection {
     /// Whether it can still carry requests.
     pub(crate) fn is_open(&self) -> bool {
         self.link.is_open()
+    }
+
+    /// Whether `requests` or more wait to be written; if they do, `wake` is told when there is one less.
+    pub(crate) fn is_backed_up(&self, requests: usize, wake: &Arc<Notify>) -> bool {
+        self.link.is_backed_up(requests, wake)
     }
 
     /// The peer's address as it was connected to.

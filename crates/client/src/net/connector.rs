@@ -81,6 +81,7 @@ impl TcpConnector {
             socket.set_recv_buffer_size(clamped(self.receive_buffer_bytes))?;
         }
         socket.set_keepalive(self.net.keepalive)?;
+        socket.set_nodelay(self.net.nodelay)?;
         Ok(socket)
     }
 }
@@ -89,7 +90,6 @@ impl Connector for TcpConnector {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
         Box::pin(async move {
             let stream = self.stream(host, port).await?;
-            stream.set_nodelay(self.net.nodelay)?;
             Ok(Box::new(stream) as Box<dyn Io>)
         })
     }
@@ -144,9 +144,14 @@ mod tests {
         config.send_buffer_bytes = 50_000;
         let stream = TcpConnector::new(&config).stream("localhost", port).await.expect("connected");
         let socket = SockRef::from(&stream);
-        assert!(socket.keepalive().expect("known"));
+        assert!(socket.keepalive().expect("known") && socket.tcp_nodelay().expect("known"));
         // The kernel doubles what it is asked for.
         assert_eq!(socket.send_buffer_size().expect("known"), 100_000);
+        config.net.keepalive = false;
+        config.net.nodelay = false;
+        let stream = TcpConnector::new(&config).stream("localhost", port).await.expect("connected");
+        let socket = SockRef::from(&stream);
+        assert!(!socket.keepalive().expect("known") && !socket.tcp_nodelay().expect("known"));
         config.net.address_family = AddressFamily::V6;
         let refused =
             TcpConnector::new(&config).stream("127.0.0.1", port).await.expect_err("no such address");

@@ -38,6 +38,8 @@ pub(super) struct Link {
     next_correlation_id: Cell<i32>,
     outbox: RefCell<VecDeque<Outgoing>>,
     outbox_filled: Notify,
+    /// Whom to wake when the next frame leaves the outbox.
+    outbox_falls: RefCell<Option<Arc<Notify>>>,
     waiting: RefCell<VecDeque<Waiting>>,
     /// While the connection authenticates anew, what is sent waits here.
     held: RefCell<Option<VecDeque<Held>>>,
@@ -90,6 +92,7 @@ impl Link {
             next_correlation_id: Cell::new(0),
             outbox: RefCell::default(),
             outbox_filled: Notify::new(),
+            outbox_falls: RefCell::default(),
             waiting: RefCell::default(),
             held: RefCell::default(),
             muted_until: Cell::new(None),
@@ -164,6 +167,15 @@ impl Link {
     /// From now on only the authentication may send.
     pub(super) fn hold(&self) {
         self.held.borrow_mut().get_or_insert_default();
+    }
+
+    /// Whether so many frames wait to be written; if they do, `wake` is told when there is one less.
+    pub(super) fn is_backed_up(&self, frames: usize, wake: &Arc<Notify>) -> bool {
+        let backed_up = self.outbox.borrow().len() >= frames;
+        if backed_up {
+            *self.outbox_falls.borrow_mut() = Some(wake.clone());
+        }
+        backed_up
     }
 
     /// Lets out what was held, in order.
@@ -318,6 +330,9 @@ pub(super) async fn write_frames(link: Rc<Link>, mut io: WriteHalf<Box<dyn Io>>)
             continue;
         }
         let next = link.outbox.borrow_mut().pop_front();
+        if let Some(wake) = link.outbox_falls.take() {
+            wake.notify_one();
+        }
         let Some(Outgoing { correlation_id, frame, written }) = next else {
             if !link.is_open() {
                 let _ = io.shutdown().await;

@@ -5,6 +5,8 @@ use ottla_protocol::ApiKey;
 /// The values of `broker.version.fallback`, by the releases in which requests have changed.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum BrokerVersion {
+    /// 0.10, librdkafka's default: taken for 0.11, because such brokers cannot store this client's record batches.
+    V0_10,
     /// 0.11.0: the oldest that this client speaks with, for its record batches.
     #[default]
     V0_11,
@@ -19,7 +21,7 @@ pub enum BrokerVersion {
 }
 
 impl BrokerVersion {
-    /// Reads `0.11.0.0`, `2.1` and the like; `None` for brokers before 0.11 and for what is no version.
+    /// Reads `0.11.0.0`, `2.1` and the like; `None` for brokers before 0.10 and for what is no version.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(str::parse::<u16>);
         let (major, minor) = (parts.next()?.ok()?, parts.next().unwrap_or(Ok(0)).ok()?);
@@ -27,7 +29,8 @@ impl BrokerVersion {
             return None;
         }
         match (major, minor) {
-            (0, ..11) => None,
+            (0, ..10) => None,
+            (0, 10) => Some(Self::V0_10),
             (0, _) => Some(Self::V0_11),
             (1, 0) => Some(Self::V1_0),
             (1, _) => Some(Self::V1_1),
@@ -36,9 +39,26 @@ impl BrokerVersion {
         }
     }
 
+    /// The release, as `broker.version.fallback` reads back.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V0_10 => "0.10.0",
+            Self::V0_11 => "0.11.0",
+            Self::V1_0 => "1.0.0",
+            Self::V1_1 => "1.1.0",
+            Self::V2_0 => "2.0.0",
+            Self::V2_1 => "2.1.0",
+        }
+    }
+
+    /// Where its versions stand in the rows of [`TABLE`].
+    const fn column(self) -> usize {
+        (self as usize).saturating_sub(Self::V0_11 as usize)
+    }
+
     /// The requests it answers, each with its lowest and highest version.
     pub(crate) fn requests(self) -> impl Iterator<Item = (i16, (i16, i16))> {
-        let column = self as usize;
+        let column = self.column();
         TABLE.iter().filter_map(move |(key, highest)| {
             let highest = highest[column];
             (highest >= 0).then_some((key.code(), (0, highest)))
@@ -50,7 +70,7 @@ impl BrokerVersion {
 /// raised the version of every request for that, in Kafka 2.0.
 pub(crate) fn client_throttles(key: ApiKey, version: i16) -> bool {
     let row = TABLE.iter().find(|(listed, _)| *listed == key);
-    row.is_none_or(|(_, highest)| version >= highest[BrokerVersion::V2_0 as usize])
+    row.is_none_or(|(_, highest)| version >= highest[BrokerVersion::V2_0.column()])
 }
 
 /// Per release from 0.11 to 2.1; -1 where the request does not exist yet.
@@ -91,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_read_and_those_before_record_batches_are_refused() {
+    fn releases_are_read() {
         for (text, version) in [
             ("0.11.0.0", Some(BrokerVersion::V0_11)),
             ("1.0.0", Some(BrokerVersion::V1_0)),
             ("1.1", Some(BrokerVersion::V1_1)),
             ("2.0.1", Some(BrokerVersion::V2_0)),
             ("4.1.0", Some(BrokerVersion::V2_1)),
-            ("0.10.2.1", None),
+            ("0.10.2.1", Some(BrokerVersion::V0_10)),
             ("0.9", None),
             ("new", None),
             ("2.x", None),

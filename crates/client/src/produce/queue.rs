@@ -62,7 +62,7 @@ pub(crate) struct Queues {
     pub(super) sticky_linger: Option<Duration>,
     ready: Mutex<Vec<Arc<Queue>>>,
     /// Wakes the engine's sender.
-    pub(crate) wake: Notify,
+    pub(crate) wake: Arc<Notify>,
     /// Batches opened and not settled.
     unsettled: AtomicUsize,
     /// Told when no batch is unsettled.
@@ -82,7 +82,7 @@ impl Queues {
             clock: config.clock.clone(),
             sticky_linger: config.sticky_linger,
             ready: Mutex::default(),
-            wake: Notify::new(),
+            wake: Arc::default(),
             unsettled: AtomicUsize::new(0),
             settled: Notify::new(),
             flushing: AtomicUsize::new(0),

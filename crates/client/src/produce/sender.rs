@@ -352,6 +352,10 @@ impl Sender {
         if in_flight >= config.in_flight_max || broken {
             return false;
         }
+        let wake = &self.produce.queues.wake;
+        if connection.as_ref().is_some_and(|it| it.is_backed_up(config.backpressure_requests, wake)) {
+            return false;
+        }
         let flushing = self.pressed || self.produce.queues.flushing.load(Ordering::Relaxed) > 0;
         let mut batches: Vec<(usize, Batch)> = Vec::new();
         let mut bytes = 0;

@@ -163,7 +163,7 @@ pub struct OauthBearer {
     pub method: OauthMethod,
     /// `sasl.oauthbearer.config`: `key=value` pairs for unsecured tokens: `principal` (needed), `principalClaimName`,
     /// `scope` (comma-separated), `scopeClaimName`, `lifeSeconds`, `extension_NAME`.
-    pub config: String,
+    pub config: Option<Secret>,
     /// `enable.sasl.oauthbearer.unsecure.jwt`: tokens without a signature, which no production broker accepts.
     pub unsecured_jwt: bool,
     /// `sasl.oauthbearer.token.endpoint.url`: `https` only.
@@ -268,6 +268,11 @@ impl TlsSettings {
 }
 
 impl OauthBearer {
+    /// `sasl.oauthbearer.config`, as a text.
+    pub(crate) fn config(&self) -> &str {
+        self.config.as_ref().map(Secret::expose).unwrap_or_default()
+    }
+
     fn validate(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Config(text));
         if self.callback.is_some() {
@@ -291,7 +296,7 @@ impl OauthBearer {
                 crate::net::sasl::oidc::Endpoint::parse(url).map(|_| ())
             }
             OauthMethod::Default if self.unsecured_jwt => {
-                crate::net::sasl::unsecured::Claims::parse(&self.config).map(|_| ())
+                crate::net::sasl::unsecured::Claims::parse(self.config()).map(|_| ())
             }
             OauthMethod::Default => refuse(
                 "sasl.mechanism=OAUTHBEARER needs a token callback, sasl.oauthbearer.method=oidc, or, for \

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,9 +33,29 @@ pub(crate) struct Recorder {
     pub(crate) refused_port: Option<u16>,
     /// The first byte of this text is changed wherever it comes from a broker.
     pub(crate) damaged: Option<&'static [u8]>,
+    pub(crate) gate: Arc<Mutex<Gate>>,
+}
+
+/// Where bytes pass on their way to brokers.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    shut: bool,
+    waiting: Vec<Waker>,
 }
 
 impl Recorder {
+    /// From now on no connection takes bytes.
+    pub(crate) fn shut(&self) {
+        self.gate.lock().expect("no panic at the gate").shut = true;
+    }
+
+    /// Connections take bytes again.
+    pub(crate) fn open(&self) {
+        let mut gate = self.gate.lock().expect("no panic at the gate");
+        gate.shut = false;
+        gate.waiting.drain(..).for_each(Waker::wake);
+    }
+
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Seen) -> T) -> T {
         at(&self.seen.lock().expect("no panic while looking"))
     }
@@ -88,8 +108,13 @@ impl Connector for Recorder {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             let io = TcpConnector::default().connect(host, port).await?;
-            Ok(Box::new(Recorded { io, seen: self.seen.clone(), unread: Vec::new(), damaged: self.damaged })
-                as Box<dyn Io>)
+            Ok(Box::new(Recorded {
+                io,
+                seen: self.seen.clone(),
+                unread: Vec::new(),
+                damaged: self.damaged,
+                gate: self.gate.clone(),
+            }) as Box<dyn Io>)
         })
     }
 }
@@ -100,6 +125,7 @@ struct Recorded {
     /// Written bytes that are no whole frame yet.
     unread: Vec<u8>,
     damaged: Option<&'static [u8]>,
+    pub(crate) gate: Arc<Mutex<Gate>>,
 }
 
 impl Recorded {
@@ -138,6 +164,13 @@ impl AsyncRead for Recorded {
 
 impl AsyncWrite for Recorded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        {
+            let mut gate = self.gate.lock().expect("no panic at the gate");
+            if gate.shut {
+                gate.waiting.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
         let count = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
         self.written(&bytes[..count]);
         Poll::Ready(Ok(count))

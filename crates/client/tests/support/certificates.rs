@@ -1,6 +1,9 @@
 //! Certificates for tests, made anew for each.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
+    KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 
 /// An authority that signs for whoever asks.
 pub(crate) struct Authority {
@@ -10,6 +13,7 @@ pub(crate) struct Authority {
 
 /// A certificate and its key, PEM.
 pub(crate) struct Certificate {
+    #[allow(dead_code, reason = "not every test shows a certificate of its own")]
     pub(crate) pem: String,
     pub(crate) key_pem: String,
     pub(crate) der: Vec<u8>,
@@ -32,9 +36,34 @@ impl Authority {
 
     /// The same, until the first day of a year.
     pub(crate) fn sign_until(&self, names: &[&str], year: i32) -> Certificate {
+        self.sign_numbered(names, year, None)
+    }
+
+    /// A certificate of this number, and the list that revokes it.
+    #[allow(dead_code, reason = "not every test revokes")]
+    pub(crate) fn sign_and_revoke(&self, names: &[&str], number: u64) -> (Certificate, String) {
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2001, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: SerialNumber::from(number),
+                revocation_time: date_time_ymd(2001, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("signed").pem().expect("PEM");
+        (self.sign_numbered(names, 2100, Some(number)), list)
+    }
+
+    fn sign_numbered(&self, names: &[&str], year: i32, number: Option<u64>) -> Certificate {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names.clone()).expect("sound names");
         params.distinguished_name.push(DnType::CommonName, &names[0]);
+        params.serial_number = number.map(SerialNumber::from);
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().expect("a key");

@@ -38,23 +38,23 @@ pub(super) const ROWS: &[Property] = &[
         .text("The configuration of topics that have none of their own.")
         .refused("set topic properties on the client's configuration: they are the default"),
     Property::pointer("ssl_key")
-        .text("The client's private key as an object.")
-        .refused("this version connects without TLS"),
+        .text("The client's private key as an object: `Config::security.tls.key_pem`.")
+        .by_method("a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore"),
     Property::pointer("ssl_certificate")
-        .text("The client's certificate as an object.")
-        .refused("this version connects without TLS"),
+        .text("The client's certificate as an object: `Config::security.tls.certificate_pem`.")
+        .by_method("a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore"),
     Property::pointer("ssl_ca")
-        .text("A trusted certificate as an object.")
-        .refused("this version connects without TLS"),
+        .text("A trusted certificate as an object: `Config::security.tls.ca_pem`.")
+        .by_method("every_refusal_says_what_is_wrong"),
     Property::pointer("ssl_engine_callback_data")
         .text("A pointer for an OpenSSL engine.")
         .refused("OpenSSL is no part of this client"),
     Property::pointer("ssl.certificate.verify_cb")
         .text("Judges the broker's certificate.")
-        .refused("this version connects without TLS"),
+        .refused("rustls judges certificates; what is trusted is set with ssl.ca.location, and revoked with ssl.crl.location"),
     Property::pointer("oauthbearer_token_refresh_cb")
-        .text("Gets a token.")
-        .refused("this version connects without authentication"),
+        .text("Gets a token when one is needed: `Config::security.sasl.oauthbearer.callback`.")
+        .by_method("a_token_function_is_asked_for_tokens"),
     Property::pointer("interceptors")
         .text("Functions called on the way of each record.")
         .refused("this version has no interceptors"),

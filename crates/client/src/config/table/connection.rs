@@ -1,6 +1,8 @@
 //! Reaching brokers: addresses, sockets, timeouts, versions.
 
-use crate::config::property::{Property, millis, number, string};
+use crate::config::property::{Access, Property, choice, flag, millis, millis_or_none, number, string};
+use crate::net::settings::AddressFamily;
+use crate::net::versions::BrokerVersion;
 
 pub(super) const ROWS: &[Property] = &[
     Property::list("bootstrap.servers", "")
@@ -46,35 +48,42 @@ pub(super) const ROWS: &[Property] = &[
         .effective("socket_buffers_have_the_size_that_was_asked_for", number!(receive_buffer_bytes)),
     Property::bool("socket.keepalive.enable", "false")
         .text("TCP keep-alives on the connections.")
-        .refused("this version sets no keep-alives"),
+        .effective("the_socket_is_as_configured", flag!(net.keepalive)),
     Property::bool("socket.nagle.disable", "true")
         .text("Sends small writes at once (`TCP_NODELAY`). With Nagle's algorithm a request may wait 40 ms for an acknowledgement that the peer delays.")
-        .refused("this version always disables Nagle's algorithm"),
+        .effective("the_socket_is_as_configured", flag!(net.nodelay)),
     Property::int("socket.max.fails", 0, 1_000_000, "1")
-        .text("After how many timed-out requests librdkafka closes a connection.")
-        .accepted("one request that times out closes the connection, which is librdkafka's default: answers come in order, so what follows a lost one is late, too"),
+        .text("After how many requests in a row that were not answered in time a connection is closed; 0 never closes it. Answers come in order, so what follows a lost one is late, too.")
+        .effective(
+            "a_connection_survives_as_many_unanswered_requests_as_it_is_told_to",
+            number!(net.max_fails),
+        ),
     Property::int("broker.address.ttl", 0, 86_400_000, "1000")
         .text("How long resolved addresses are kept.")
         .accepted("names are resolved anew for each attempt to connect, and never kept"),
     Property::choice("broker.address.family", &["any", "v4", "v6"], "any")
         .text("Which of a broker's addresses are used.")
-        .refused("this version tries every address that a name has"),
+        .effective(
+            "the_socket_is_as_configured",
+            choice!(net.address_family, [("any", AddressFamily::Any), ("v4", AddressFamily::V4), ("v6", AddressFamily::V6)]),
+        ),
     Property::choice(
         "client.dns.lookup",
         &["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"],
         "use_all_dns_ips",
     )
     .text("Whether all addresses of a name are tried, or the bootstrap names are first replaced by their canonical ones.")
-    .refused("this version tries every address that a name has and looks up no canonical names"),
+    .refused("this version tries every address that a name has, in turn, and looks up no canonical names"),
     Property::int("socket.connection.setup.timeout.ms", 1000, 2_147_483_647, "10000")
         .librdkafka("30000")
         .medium()
         .text("For connecting and greeting, TLS and authentication included.")
         .effective("a_connection_that_is_not_set_up_in_time_is_given_up", millis!(connect_timeout)),
-    Property::int("connections.max.idle.ms", 0, 2_147_483_647, "0")
+    Property::int("connections.max.idle.ms", 0, 2_147_483_647, "540000")
+        .librdkafka("0")
         .medium()
-        .text("Closes connections that carried nothing for so long; 0 leaves that to the broker.")
-        .refused("this version leaves closing idle connections to the broker"),
+        .text("Closes connections that carried nothing for so long, or up to a quarter longer; 0 leaves that to the broker. The default is a minute less than brokers wait.")
+        .effective("idle_connections_are_closed_and_opened_again_when_needed", millis_or_none!(net.max_idle)),
     Property::int("reconnect.backoff.ms", 0, 3_600_000, "50")
         .librdkafka("100")
         .medium()
@@ -91,18 +100,38 @@ pub(super) const ROWS: &[Property] = &[
     Property::bool("api.version.request", "true")
         .high()
         .text("Asks each broker which requests it knows.")
-        .refused("this version always asks: every broker since 0.10 answers"),
+        .effective(
+            "a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word",
+            flag!(net.api_version_request),
+        ),
     Property::int("api.version.request.timeout.ms", 1, 300_000, "10000")
         .text("How long a broker may take to say which requests it knows.")
-        .refused("here that is part of socket.connection.setup.timeout.ms"),
+        .effective(
+            "a_broker_that_does_not_say_its_versions_in_time_is_given_up",
+            millis!(net.version_request_timeout),
+        ),
     Property::int("api.version.fallback.ms", 0, 604_800_000, "0")
         .medium()
-        .text("How long a broker that did not say what it knows is taken for `broker.version.fallback`.")
-        .refused("this version needs brokers that say which requests they know"),
-    Property::string("broker.version.fallback", "0.10.0")
+        .text("How long a broker that did not say what it knows is taken for `broker.version.fallback`, without being asked again; 0 asks each time.")
+        .effective(
+            "a_broker_that_hangs_up_when_asked_for_its_versions_is_taken_for_an_old_one",
+            millis!(net.version_fallback_for),
+        ),
+    Property::string("broker.version.fallback", "0.11.0")
+        .librdkafka("0.10.0")
         .medium()
-        .text("The version that a broker is taken for when it does not say which requests it knows.")
-        .refused("this version needs brokers that say which requests they know"),
+        .text("The version that a broker is taken for when it does not say which requests it knows, or is not asked (`api.version.request`). This client needs 0.11 or newer; 0.10 is taken for 0.11.")
+        .effective(
+            "a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word",
+            Access {
+                set: |config, value| {
+                    config.net.version_fallback = BrokerVersion::parse(value.text())
+                        .ok_or("no version from 0.10 on, such as 0.11.0 or 2.1")?;
+                    Ok(())
+                },
+                get: |config| config.net.version_fallback.name().to_owned(),
+            },
+        ),
     Property::int("retry.backoff.ms", 1, 300_000, "100")
         .medium()
         .text("Before the first retry of a request; doubles with each one after it.")

@@ -52,8 +52,8 @@ pub(super) const ROWS: &[Property] = &[
         .text("Whether log lines name the thread.")
         .accepted("`tracing` and its subscribers know the thread: the subscriber decides"),
     Property::bool("log.connection.close", "true")
-        .text("Whether broken connections are logged.")
-        .refused("this version logs them for debugging only"),
+        .text("Whether a connection that is lost with requests under way is worth a warning. One that was idle never is.")
+        .effective("a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be", flag!(net.log_connection_close)),
     Property::int("statistics.interval.ms", 0, 86_400_000, "0")
         .high()
         .text("How often statistics are given (docs/STATISTICS.md); 0 is never, and nothing is counted then.")

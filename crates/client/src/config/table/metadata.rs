@@ -1,7 +1,7 @@
 //! What is known of the cluster, and for how long.
 
 use crate::config::NEVER;
-use crate::config::property::{Access, Property, flag, millis};
+use crate::config::property::{Access, Property, choice, flag, millis};
 
 pub(super) const ROWS: &[Property] = &[
     Property::int("metadata.max.age.ms", 1, 86_400_000, "300000")
@@ -39,8 +39,8 @@ pub(super) const ROWS: &[Property] = &[
         .text("How often librdkafka once repeated the fast refresh.")
         .accepted("the fast refresh goes on until there is a leader; librdkafka ignores it, too"),
     Property::bool("topic.metadata.refresh.sparse", "true")
-        .text("Asks only for the topics in use.")
-        .accepted("only the topics in use are ever asked for"),
+        .text("Asks only for the topics in use. Off, the layout of all topics is fetched and kept, which large clusters feel.")
+        .effective("all_topics_are_asked_for_when_sparse_is_off", flag!(net.sparse)),
     Property::int("topic.metadata.propagation.max.ms", 0, 3_600_000, "30000")
         .text("How long a topic that brokers do not know may still be on its way to them; records for it fail after that.")
         .effective("a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good", millis!(metadata_propagation)),
@@ -49,10 +49,13 @@ pub(super) const ROWS: &[Property] = &[
         .refused("this version has no subscriptions by pattern, so there is nothing to leave out"),
     Property::choice("metadata.recovery.strategy", &["none", "rebootstrap"], "rebootstrap")
         .text("Whether the bootstrap servers are asked again when no known broker answers.")
-        .refused("this version always goes back to the bootstrap servers"),
+        .effective(
+            "a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again",
+            choice!(net.rebootstrap, [("none", false), ("rebootstrap", true)]),
+        ),
     Property::int("metadata.recovery.rebootstrap.trigger.ms", 0, 2_147_483_647, "300000")
         .text("After how long without metadata the bootstrap servers are asked again.")
-        .refused("this version asks the bootstrap servers as soon as no known broker answers"),
+        .effective("bootstrap_servers_are_asked_again_after_the_trigger", millis!(net.rebootstrap_after)),
     Property::bool("allow.auto.create.topics", "true")
         .librdkafka("false")
         .text("Whether a consumer that asks for an unknown topic may create it, if the broker agrees.")

@@ -1,25 +1,40 @@
 //! Authentication.
 
-use crate::config::property::Property;
+use crate::config::property::{Access, Property, choice, flag, optional_string, secret, string};
+use crate::security::{Mechanism, OauthMethod};
 
-const SASL: &str = "this version connects without authentication";
+/// Kafka's own words for how a client may log in, Kerberos's among them: librdkafka's default.
+const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"];
+
+const LOGINS: &str = "every_way_in_and_every_refusal";
+const UNSECURED: &str = "an_unsecured_token_says_what_it_was_told";
 const GSSAPI: &str = "this version has no Kerberos";
 const ASSERTION: &str = "this version gets tokens by client credentials or from a function only";
 /// What librdkafka runs by default.
 const KINIT: &str = r#"kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}"#;
 
 pub(super) const ROWS: &[Property] = &[
-    Property::string("sasl.mechanism", "GSSAPI")
+    Property::choice("sasl.mechanism", MECHANISMS, "GSSAPI")
         .alias(&["sasl.mechanisms"])
         .high()
-        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.")
-        .refused(SASL),
-    Property::string("sasl.username", "").high().text("The name for PLAIN and SCRAM.").refused(SASL),
+        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. It has to be set with SASL: GSSAPI (Kerberos) stands for none.")
+        .effective(
+            LOGINS,
+            Access {
+                set: |config, value| {
+                    let named = |mechanism: &Mechanism| mechanism.name() == value.text();
+                    config.security.sasl.mechanism = Mechanism::ALL.into_iter().find(named);
+                    Ok(())
+                },
+                get: |config| config.security.sasl.mechanism.map_or("GSSAPI", Mechanism::name).to_owned(),
+            },
+        ),
+    Property::string("sasl.username", "").high().text("The name for PLAIN and SCRAM.").effective(LOGINS, optional_string!(security.sasl.username)),
     Property::string("sasl.password", "")
         .high()
         .secret()
         .text("The password for PLAIN and SCRAM.")
-        .refused(SASL),
+        .effective(LOGINS, secret!(security.sasl.password)),
     Property::string("sasl.kerberos.service.name", "kafka")
         .text("The brokers' Kerberos name.")
         .refused(GSSAPI),
@@ -35,33 +50,33 @@ pub(super) const ROWS: &[Property] = &[
         .refused(GSSAPI),
     Property::string("sasl.oauthbearer.config", "")
         .secret()
-        .text("Parameters for the application's token function.")
-        .refused(SASL),
+        .text("What unsigned tokens say, as `key=value` separated by spaces: principal (needed), principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME.")
+        .effective(UNSECURED, secret!(security.sasl.oauthbearer.config)),
     Property::bool("enable.sasl.oauthbearer.unsecure.jwt", "false")
-        .text("Whether an unsigned token is made up, for tests.")
-        .refused(SASL),
+        .text("Whether unsigned tokens are made up, for development: no production broker takes them.")
+        .effective(UNSECURED, flag!(security.sasl.oauthbearer.unsecured_jwt)),
     Property::choice("sasl.oauthbearer.method", &["default", "oidc"], "default")
         .text("Whether tokens come from a function or from a token endpoint.")
-        .refused(SASL),
+        .effective(LOGINS, choice!(security.sasl.oauthbearer.method, [("default", OauthMethod::Default), ("oidc", OauthMethod::Oidc)])),
     Property::string("sasl.oauthbearer.client.id", "")
         .alias(&["sasl.oauthbearer.client.credentials.client.id"])
         .text("This client's name at the token endpoint.")
-        .refused(SASL),
+        .effective(LOGINS, optional_string!(security.sasl.oauthbearer.client_id)),
     Property::string("sasl.oauthbearer.client.secret", "")
         .alias(&["sasl.oauthbearer.client.credentials.client.secret"])
         .secret()
         .text("This client's secret at the token endpoint.")
-        .refused(SASL),
-    Property::string("sasl.oauthbearer.scope", "").text("What the token shall allow.").refused(SASL),
+        .effective(LOGINS, secret!(security.sasl.oauthbearer.client_secret)),
+    Property::string("sasl.oauthbearer.scope", "").text("What the token shall allow.").effective(LOGINS, optional_string!(security.sasl.oauthbearer.scope)),
     Property::string("sasl.oauthbearer.extensions", "")
         .text("Extensions sent with the token, as `name=value` separated by commas.")
-        .refused(SASL),
+        .effective("extensions_go_beside_the_token", string!(security.sasl.oauthbearer.extensions)),
     Property::string("sasl.oauthbearer.token.endpoint.url", "")
         .text("Where tokens are fetched: https only.")
-        .refused(SASL),
+        .effective(LOGINS, optional_string!(security.sasl.oauthbearer.token_endpoint_url)),
     Property::string("sasl.oauthbearer.sub.claim.name", "sub")
         .text("The claim that names the principal.")
-        .refused(SASL),
+        .refused("the principal is only shown in logs: it is taken from `sub`"),
     Property::choice(
         "sasl.oauthbearer.grant.type",
         &["client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"],

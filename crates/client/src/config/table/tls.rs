@@ -1,78 +1,87 @@
 //! Encryption and certificates.
 
-use crate::config::property::Property;
+use crate::config::property::{Property, choice, flag, optional_path, optional_string, secret};
+use crate::security::Protocol;
 
-const TLS: &str = "this version connects without TLS";
+const OPENSSL: &str = "OpenSSL is no part of this client";
+const CHOSEN: &str =
+    "this client offers what rustls holds safe, TLS 1.2 and 1.3, and lets nobody choose less";
+
+const REFUSALS: &str = "every_refusal_says_what_is_wrong";
+const OWN_CERTIFICATE: &str = "a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore";
+const IN_FILES: &str = "a_client_certificate_comes_from_files";
+const LOGINS: &str = "every_way_in_and_every_refusal";
+const CHECKS_OFF: &str = "checks_that_are_switched_off_are_off";
 
 pub(super) const ROWS: &[Property] = &[
     Property::choice("security.protocol", &["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"], "plaintext")
         .high()
-        .text("Whether connections are encrypted and authenticated.")
-        .refused(TLS),
+        .text("Whether connections are encrypted and authenticated. With `plaintext` and `sasl_plaintext` whoever is in between reads along.")
+        .effective(
+            LOGINS,
+            choice!(security.protocol, [("plaintext", Protocol::Plaintext), ("ssl", Protocol::Ssl), ("sasl_plaintext", Protocol::SaslPlaintext), ("sasl_ssl", Protocol::SaslSsl)]),
+        ),
     Property::string("ssl.cipher.suites", "")
         .text("Cipher suites to offer, in OpenSSL's notation.")
-        .refused(TLS),
+        .refused(CHOSEN),
     Property::string("ssl.curves.list", "")
         .text("Curves to offer, in OpenSSL's notation.")
-        .refused(TLS),
+        .refused(CHOSEN),
     Property::string("ssl.sigalgs.list", "")
         .text("Signature algorithms to offer, in OpenSSL's notation.")
-        .refused(TLS),
+        .refused(CHOSEN),
     Property::string("ssl.key.location", "")
-        .text("File of the client's private key (PEM).")
-        .refused(TLS),
+        .text("File of the client's private key (PEM): PKCS#8, encrypted or not, PKCS#1 or SEC 1. Read again when it has changed.")
+        .effective(IN_FILES, optional_path!(security.tls.key_location)),
     Property::string("ssl.key.password", "")
         .secret()
         .text("Password of the client's private key.")
-        .refused(TLS),
+        .effective(OWN_CERTIFICATE, secret!(security.tls.key_password)),
     Property::string("ssl.key.pem", "")
         .secret()
         .text("The client's private key itself (PEM).")
-        .refused(TLS),
+        .effective(OWN_CERTIFICATE, secret!(security.tls.key_pem)),
     Property::string("ssl.certificate.location", "")
-        .text("File of the client's certificate chain (PEM).")
-        .refused(TLS),
+        .text("File of the client's certificate and its chain (PEM). Read again when it has changed.")
+        .effective(IN_FILES, optional_path!(security.tls.certificate_location)),
     Property::string("ssl.certificate.pem", "")
-        .text("The client's certificate chain itself (PEM).")
-        .refused(TLS),
+        .text("The client's certificate and its chain themselves (PEM).")
+        .effective(OWN_CERTIFICATE, optional_string!(security.tls.certificate_pem)),
     Property::string("ssl.ca.location", "")
-        .text("File or directory of the certificates that are trusted (PEM). Unset, the system's.")
-        .refused(TLS),
+        .text("File or directory of the certificates that are trusted (PEM). Unset, the system's. Read again when it has changed.")
+        .effective("certificates_are_read_again_when_they_have_changed", optional_path!(security.tls.ca_location)),
     Property::string("ssl.ca.pem", "")
         .text("The trusted certificates themselves (PEM).")
-        .refused(TLS),
+        .effective(REFUSALS, optional_string!(security.tls.ca_pem)),
     Property::string("https.ca.location", "")
-        .text("File of the certificates that are trusted when a token is fetched.")
-        .refused(TLS),
+        .text("File or directory of the certificates that are trusted when a token is fetched. Unset, the system's.")
+        .effective(LOGINS, optional_path!(security.sasl.oauthbearer.https_ca_location)),
     Property::string("https.ca.pem", "")
         .text("The certificates trusted when a token is fetched, themselves (PEM).")
-        .refused(TLS),
+        .effective(LOGINS, optional_string!(security.sasl.oauthbearer.https_ca_pem)),
     Property::string("ssl.ca.certificate.stores", "Root")
         .text("Windows certificate stores to trust.")
         .accepted("there is no such store outside Windows, which is no platform of this client; librdkafka ignores it there, too"),
     Property::string("ssl.crl.location", "")
-        .text("File of revoked certificates.")
-        .refused(TLS),
+        .text("File of revoked certificates (PEM). A certificate that no list covers is let through.")
+        .effective("a_revoked_certificate_is_refused", optional_path!(security.tls.crl_location)),
     Property::string("ssl.keystore.location", "")
         .text("PKCS#12 file with the client's key and certificate.")
-        .refused(TLS),
+        .effective(OWN_CERTIFICATE, optional_path!(security.tls.keystore_location)),
     Property::string("ssl.keystore.password", "")
         .secret()
         .text("Password of the PKCS#12 file.")
-        .refused(TLS),
-    Property::string("ssl.providers", "")
-        .text("OpenSSL providers to load.")
-        .refused("OpenSSL is no part of this client"),
-    Property::string("ssl.engine.location", "")
-        .text("OpenSSL engine to load.")
-        .refused("OpenSSL is no part of this client"),
-    Property::string("ssl.engine.id", "dynamic")
-        .text("Name of the OpenSSL engine.")
-        .refused("OpenSSL is no part of this client"),
+        .effective(OWN_CERTIFICATE, secret!(security.tls.keystore_password)),
+    Property::string("ssl.providers", "").text("OpenSSL providers to load.").refused(OPENSSL),
+    Property::string("ssl.engine.location", "").text("OpenSSL engine to load.").refused(OPENSSL),
+    Property::string("ssl.engine.id", "dynamic").text("Name of the OpenSSL engine.").refused(OPENSSL),
     Property::bool("enable.ssl.certificate.verification", "true")
         .text("Whether the broker's certificate is checked. Off, anybody in between can pose as the broker.")
-        .refused(TLS),
+        .effective(CHECKS_OFF, flag!(security.tls.verify_certificates)),
     Property::choice("ssl.endpoint.identification.algorithm", &["none", "https"], "https")
         .text("Whether the certificate must be for the host that was connected to.")
-        .refused(TLS),
+        .effective(
+            CHECKS_OFF,
+            choice!(security.tls.endpoint_identification, [("none", false), ("https", true)]),
+        ),
 ];

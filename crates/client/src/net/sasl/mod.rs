@@ -103,7 +103,7 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
         return Ok(TokenSource::Callback(callback.clone()));
     }
     match settings.method {
-        OauthMethod::Default => Ok(TokenSource::Unsecured(unsecured::Claims::parse(&settings.config)?)),
+        OauthMethod::Default => Ok(TokenSource::Unsecured(unsecured::Claims::parse(settings.config())?)),
         OauthMethod::Oidc => {
             let tls = TlsSettings {
                 ca_location: settings.https_ca_location.clone(),

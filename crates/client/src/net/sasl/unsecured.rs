@@ -33,7 +33,7 @@ impl Claims {
         };
         for pair in text.split_ascii_whitespace() {
             let Some((key, value)) = pair.split_once('=') else {
-                return refuse(format!("`{pair}`: expected key=value"));
+                return refuse("expected key=value pairs separated by spaces".into());
             };
             match key {
                 "principal" => claims.principal = value.into(),
@@ -52,7 +52,7 @@ impl Claims {
                     Some(name) if is_extension(name, value) => {
                         claims.extensions.push((name.into(), value.into()));
                     }
-                    Some(_) => return refuse(format!("`{pair}`: no name or value of a SASL extension")),
+                    Some(_) => return refuse(format!("`{key}`: no name or value of a SASL extension")),
                     None => {
                         return refuse(format!(
                             "unknown key `{key}`; known are principal, principalClaimName, scope, \

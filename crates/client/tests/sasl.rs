@@ -1,0 +1,199 @@
+//! OAUTHBEARER against a broker in memory that writes down what it is told.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+#[path = "support/certificates.rs"]
+mod certificates;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use certificates::Authority;
+use ottla_client::{Admin, Client, Config, Connecting, Connector, Io, Token, TokenCallback};
+use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
+use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
+use ottla_protocol::messages::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use ottla_protocol::messages::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+use ottla_protocol::{ApiKey, Decoder, RequestHeader, decode_request, frame};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio_rustls::TlsAcceptor;
+
+const FAR_AWAY_S: i64 = 4_000_000_000;
+
+/// `tokens.test` is the token endpoint, every other host a broker that lets everybody in.
+#[derive(Clone)]
+struct World {
+    endpoint: TlsAcceptor,
+    /// What the endpoint was asked, and what brokers were told as proof.
+    asked: Arc<Mutex<Vec<String>>>,
+    proofs: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    fn new(authority: &Authority) -> Self {
+        let certificate = authority.sign(&["tokens.test"]);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+        let chain = vec![CertificateDer::from(certificate.der)];
+        let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
+        let endpoint = TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("a pair")));
+        Self { endpoint, asked: Arc::default(), proofs: Arc::default() }
+    }
+
+    async fn give_token(self, io: DuplexStream) -> io::Result<()> {
+        let mut tls = self.endpoint.accept(io).await?;
+        let (mut request, mut buffer) = (String::new(), [0; 4096]);
+        while !request.contains("grant_type=client_credentials") {
+            let n = tls.read(&mut buffer).await?;
+            if n == 0 {
+                break;
+            }
+            request.push_str(&String::from_utf8_lossy(&buffer[..n]));
+        }
+        self.asked.lock().expect("no panic").push(request);
+        let body = format!(r#"{{"access_token":"{}"}}"#, jwt("fetched"));
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+        tls.write_all(format!("{head}{body}").as_bytes()).await?;
+        tls.shutdown().await
+    }
+
+    async fn let_in(self, mut io: DuplexStream) -> io::Result<()> {
+        loop {
+            let size = io.read_i32().await?;
+            let mut request = vec![0; size as usize];
+            io.read_exact(&mut request).await?;
+            let mut input = Decoder::new(Bytes::from(request));
+            let RequestHeader { api_key, api_version: version, correlation_id: id, .. } =
+                RequestHeader::decode(&mut input).expect("a sound header");
+            let answer = match api_key {
+                ApiKey::ApiVersions => {
+                    let version_of = |key: &ApiKey| {
+                        let versions = key.api()?.stable_versions;
+                        let (min_version, max_version) = (versions.min, versions.max);
+                        Some(ApiVersion { api_key: key.code(), min_version, max_version })
+                    };
+                    let api_keys = ApiKey::KNOWN.iter().filter_map(version_of).collect();
+                    let response = ApiVersionsResponse { api_keys, ..Default::default() };
+                    frame::encode_response::<ApiVersionsRequest>(id, version, &response)
+                }
+                ApiKey::SaslHandshake => {
+                    let mechanisms = vec!["OAUTHBEARER".to_owned()];
+                    let response = SaslHandshakeResponse { mechanisms, ..Default::default() };
+                    frame::encode_response::<SaslHandshakeRequest>(id, version, &response)
+                }
+                ApiKey::SaslAuthenticate => {
+                    let request: SaslAuthenticateRequest =
+                        decode_request(input, version).expect("a sound request");
+                    let proof = String::from_utf8_lossy(&request.auth_bytes).into_owned();
+                    self.proofs.lock().expect("no panic").push(proof);
+                    let response = SaslAuthenticateResponse::default();
+                    frame::encode_response::<SaslAuthenticateRequest>(id, version, &response)
+                }
+                _ => frame::encode_response::<MetadataRequest>(id, version, &MetadataResponse::default()),
+            };
+            io.write_all(&answer.expect("encoded").to_bytes()?).await?;
+        }
+    }
+
+    /// What the broker is told by a client with these settings.
+    async fn proof_of(&self, config: Config) -> String {
+        let client = Client::with_connector(config, Arc::new(self.clone())).expect("a client");
+        Admin::of(&client).describe_cluster().await.expect("let in");
+        self.proofs.lock().expect("no panic").pop().expect("a proof")
+    }
+}
+
+impl Connector for World {
+    fn connect<'a>(&'a self, host: &'a str, _: u16) -> Connecting<'a> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        if host == "tokens.test" {
+            tokio::spawn(self.clone().give_token(theirs));
+        } else {
+            tokio::spawn(self.clone().let_in(theirs));
+        }
+        Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+    }
+}
+
+fn config(properties: &[(&str, &str)]) -> Config {
+    let mut config = Config::new("broker.test");
+    config.set("security.protocol", "sasl_plaintext").expect("known");
+    config.set("sasl.mechanism", "OAUTHBEARER").expect("known");
+    config.set_all(properties.iter().copied()).expect("valid properties");
+    config
+}
+
+fn jwt(subject: &str) -> String {
+    let claims = format!(r#"{{"sub":"{subject}","exp":{FAR_AWAY_S}}}"#);
+    format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims))
+}
+
+#[tokio::test]
+async fn an_unsecured_token_says_what_it_was_told() {
+    let world = World::new(&Authority::new("authority"));
+    let proof = world
+        .proof_of(config(&[
+            ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
+            ("sasl.oauthbearer.config", "principal=orders scope=a,b extension_traceId=17"),
+        ]))
+        .await;
+    let claims = proof.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok()).expect("a JWT");
+    let claims: serde_json::Value = serde_json::from_slice(&claims).expect("JSON");
+    assert_eq!((claims["sub"].as_str(), claims["scope"][1].as_str()), (Some("orders"), Some("b")));
+    assert!(proof.contains("\u{1}traceId=17\u{1}"), "{proof:?}");
+
+    let mut refused = config(&[("sasl.oauthbearer.config", "principal=orders")]);
+    let error = Client::new(refused.clone()).map(|_| ()).expect_err("nobody asked for it").to_string();
+    assert!(error.contains("enable.sasl.oauthbearer.unsecure.jwt=true"), "{error}");
+    refused.set("enable.sasl.oauthbearer.unsecure.jwt", "true").expect("known");
+    refused.set("sasl.oauthbearer.config", "").expect("none");
+    let error = Client::new(refused).map(|_| ()).expect_err("nobody is named").to_string();
+    assert!(error.contains("principal=NAME is missing"), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_function_is_asked_for_tokens() {
+    let world = World::new(&Authority::new("authority"));
+    let mut config = config(&[]);
+    config.security.sasl.oauthbearer.callback = Some(TokenCallback::new(|| {
+        Ok(Token {
+            value: jwt("given").into(),
+            principal: "given".into(),
+            expires_at_ms: FAR_AWAY_S * 1000,
+            extensions: vec![("traceId".into(), "18".into())],
+        })
+    }));
+    let proof = world.proof_of(config).await;
+    assert!(proof.contains(&format!("auth=Bearer {}\u{1}", jwt("given"))), "{proof:?}");
+    assert!(proof.contains("\u{1}traceId=18\u{1}"), "{proof:?}");
+}
+
+#[tokio::test]
+async fn extensions_go_beside_the_token() {
+    let authority = Authority::new("authority");
+    let world = World::new(&authority);
+    let oidc = [
+        ("sasl.oauthbearer.method", "oidc"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://tokens.test/token"),
+        ("sasl.oauthbearer.client.id", "orders"),
+        ("sasl.oauthbearer.client.secret", "horse"),
+        ("sasl.oauthbearer.scope", "kafka write"),
+        ("sasl.oauthbearer.extensions", "logicalCluster=lkc-1,identityPool=pool-2"),
+        ("https.ca.pem", &authority.pem),
+    ];
+    let proof = world.proof_of(config(&oidc)).await;
+    assert!(proof.contains(&format!("auth=Bearer {}\u{1}", jwt("fetched"))), "{proof:?}");
+    assert!(proof.contains("\u{1}logicalCluster=lkc-1\u{1}identityPool=pool-2\u{1}"), "{proof:?}");
+    let asked = world.asked.lock().expect("no panic").pop().expect("asked");
+    let basic = base64::engine::general_purpose::STANDARD.encode("orders:horse");
+    for part in [&format!("Basic {basic}"), "scope=kafka%20write", "POST /token"] {
+        assert!(asked.contains(part), "`{part}` is missing in {asked}");
+    }
+}
