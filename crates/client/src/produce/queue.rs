@@ -37,6 +37,13 @@ pub(crate) struct Told {
 }
 
 impl OpenBatch {
+    /// Whether `batch.size` and `batch.num.messages` allow it one more record of so many bytes.
+    #[inline]
+    fn may_take(&self, bytes: usize, queues: &Queues) -> bool {
+        self.builder.len() + bytes <= queues.batch_bytes_max
+            && self.builder.count() < queues.batch_records_max
+    }
+
     /// Bytes it has booked.
     pub(crate) fn memory(&self) -> usize {
         self.builder.memory() + self.told.memory()
@@ -237,9 +244,7 @@ impl Queue {
         let mut state = lock(&self.state);
         let fits = state.credit > 0
             && state.open.as_ref().is_some_and(|open| {
-                open.builder.has_room(bytes_max)
-                    && open.builder.len() + bytes_max + shared_bytes <= queues.batch_bytes_max
-                    && open.builder.count() < queues.batch_records_max
+                open.builder.has_room(bytes_max) && open.may_take(bytes_max + shared_bytes, queues)
             });
         if !fits || shared_bytes > 0 {
             self.make_fit(&mut state, queues, how, bytes_max, shared_bytes)?;
@@ -316,10 +321,8 @@ impl Queue {
         if state.credit == 0 {
             state.credit = memory.reserve_records(how)?;
         }
-        let takes_more = state.open.as_ref().is_some_and(|open| {
-            open.builder.len() + bytes_max + shared_bytes <= queues.batch_bytes_max
-                && open.builder.count() < queues.batch_records_max
-        });
+        let takes_more =
+            state.open.as_ref().is_some_and(|open| open.may_take(bytes_max + shared_bytes, queues));
         if takes_more {
             if let Some(open) = state.open.as_mut().filter(|open| !open.builder.has_room(bytes_max)) {
                 let before = open.memory();
