@@ -8,7 +8,7 @@ use crate::batch::{
 use crate::buffer::Buffer;
 use crate::chain::Chain;
 use crate::compress::{self, CompressError};
-use crate::crc::Crc32c;
+use crate::crc::{self, Crc32c};
 use crate::prefetch;
 use crate::varint::{signed_len, unsigned_len, write_signed, zigzag};
 
@@ -17,6 +17,8 @@ pub type HeaderRef<'a> = (&'a str, Option<&'a [u8]>);
 
 /// The first buffer of a batch; it doubles as records come.
 const CAPACITY_MIN: usize = 1024;
+/// So many bytes of records go into the checksum at a time, while they are still in the nearest cache.
+const CHECKSUM_BYTES: usize = 16 << 10;
 
 /// A batch that still takes records.
 ///
@@ -49,6 +51,23 @@ pub struct BatchBuilder {
     last_offset_delta: i32,
     base_timestamp: i64,
     max_timestamp: i64,
+    summed: Summed,
+}
+
+/// The checksum of the records up to `to`, taken as they came.
+#[derive(Clone, Copy, Debug)]
+struct Summed {
+    crc: u32,
+    to: usize,
+    /// Where to go on; `usize::MAX` when nobody will ask.
+    next: usize,
+}
+
+impl Summed {
+    fn new(wanted: bool) -> Self {
+        let next = if wanted { HEADER_BYTES + CHECKSUM_BYTES } else { usize::MAX };
+        Self { crc: 0, to: HEADER_BYTES, next }
+    }
 }
 
 /// What a batch is sealed with.
@@ -103,6 +122,7 @@ enum Body {
         buffer: Buffer,
         at: usize,
         shared: Vec<(usize, Bytes)>,
+        summed: Summed,
     },
     Compressed(Vec<u8>),
 }
@@ -154,7 +174,7 @@ impl Sealed {
     pub fn reseal(&self, producer_id: i64, producer_epoch: i16, base_sequence: i32) -> Self {
         let mut bytes = BytesMut::from(&self.to_bytes()[..]);
         let mut header = BatchHeader { producer_id, producer_epoch, base_sequence, ..self.header };
-        finish_header(&mut header, &mut bytes, &[]);
+        finish_header(&mut header, &mut bytes, &[], Summed::new(false));
         Self { header, chain: bytes.freeze().into(), ..self.clone() }
     }
 }
@@ -176,7 +196,16 @@ impl BatchBuilder {
             last_offset_delta: -1,
             base_timestamp: -1,
             max_timestamp: -1,
+            summed: Summed::new(false),
         }
+    }
+
+    /// Takes the checksum of the records as they come, while they are in the cache: for a batch that will not be
+    /// compressed.
+    #[must_use]
+    pub fn summing(mut self) -> Self {
+        self.summed = Summed::new(true);
+        self
     }
 
     /// Moves what is written to a larger buffer; the old one goes home.
@@ -268,6 +297,16 @@ impl BatchBuilder {
         out.headers(headers);
         debug_assert_eq!(out.at, total, "a record takes the bytes that were computed for it");
         self.at += total;
+        if self.at >= self.summed.next {
+            self.sum();
+        }
+    }
+
+    #[cold]
+    fn sum(&mut self) {
+        let Summed { crc, to, .. } = self.summed;
+        let crc = crc::extend(crc, &self.buffer.bytes[to..self.at]);
+        self.summed = Summed { crc, to: self.at, next: self.at + CHECKSUM_BYTES };
     }
 
     /// Appends a record whose value is not copied: it becomes a link of the batch's chain.
@@ -297,6 +336,8 @@ impl BatchBuilder {
         self.at += inline;
         self.shared_bytes += value.len();
         self.shared.push((splice, value));
+        // Its checksum is taken when it is sealed: it lies in pieces.
+        self.summed = Summed::new(false);
     }
 
     /// Closes the batch and writes header and checksum: [`BatchBuilder::close`] and [`Closed::seal`] in one.
@@ -330,7 +371,7 @@ impl BatchBuilder {
             base_timestamp: self.base_timestamp,
             max_timestamp: self.max_timestamp,
         };
-        let Self { mut buffer, at, shared, .. } = self;
+        let Self { mut buffer, at, shared, summed, .. } = self;
         if compression != Compression::None {
             let whole;
             let records = if shared.is_empty() {
@@ -357,7 +398,7 @@ impl BatchBuilder {
                 return Ok(closed);
             }
         }
-        closed.body = Body::Plain { buffer, at, shared };
+        closed.body = Body::Plain { buffer, at, shared, summed };
         Ok(closed)
     }
 
@@ -425,12 +466,12 @@ impl Closed {
     pub fn seal(self, seal: &Seal) -> Sealed {
         let mut header = self.header(seal, self.compression);
         let chain = match self.body {
-            Body::Plain { mut buffer, at, shared } => {
-                finish_header(&mut header, &mut buffer.bytes[..at], &shared);
+            Body::Plain { mut buffer, at, shared, summed } => {
+                finish_header(&mut header, &mut buffer.bytes[..at], &shared, summed);
                 splice_frozen(buffer.freeze(at), shared)
             }
             Body::Compressed(mut bytes) => {
-                finish_header(&mut header, &mut bytes, &[]);
+                finish_header(&mut header, &mut bytes, &[], Summed::new(false));
                 Bytes::from(bytes).into()
             }
         };
@@ -485,14 +526,17 @@ fn record_body_bytes(
 }
 
 /// Fills in length and checksum and writes the header at the front of `buf`; `shared` lies between its bytes.
-fn finish_header(header: &mut BatchHeader, buf: &mut [u8], shared: &[(usize, Bytes)]) {
+fn finish_header(header: &mut BatchHeader, buf: &mut [u8], shared: &[(usize, Bytes)], summed: Summed) {
     let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
     header.batch_length = (buf.len() + shared_bytes - LOG_OVERHEAD_BYTES) as i32;
     if let Some(front) = buf.first_chunk_mut::<HEADER_BYTES>() {
         header.write(front);
     }
-    header.crc = if shared.is_empty() {
-        crate::crc::crc32c(&buf[CRC_FROM..])
+    header.crc = if shared.is_empty() && summed.to > HEADER_BYTES {
+        let records = crc::extend(summed.crc, &buf[summed.to..]);
+        crc::combine(crc::crc32c(&buf[CRC_FROM..HEADER_BYTES]), records, buf.len() - HEADER_BYTES)
+    } else if shared.is_empty() {
+        crc::crc32c(&buf[CRC_FROM..])
     } else {
         let mut crc = Crc32c::new();
         let mut from = CRC_FROM;

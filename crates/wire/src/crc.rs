@@ -1,9 +1,65 @@
 //! CRC-32C (Castagnoli), the checksum of record batches, with the CPU's own instructions where it has them.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 /// The checksum of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
+}
+
+/// The checksum of bytes whose beginning has the checksum `before`, and that go on with `bytes`.
+pub(crate) fn extend(before: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!before));
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
+/// The checksum of two pieces one behind the other, from that of each; the second has `bytes` bytes.
+///
+/// Half a microsecond; the checksum library's own takes 30, a good part of a batch's whole cost.
+pub(crate) fn combine(first: u32, second: u32, bytes: usize) -> u32 {
+    // Appending a byte multiplies what was before by x^8, modulo the polynomial.
+    let mut shift = 1 << 31;
+    let mut left = bytes;
+    for power in POWERS.iter().cycle().skip(3) {
+        if left == 0 {
+            break;
+        }
+        if left & 1 == 1 {
+            shift = multiply(*power, shift);
+        }
+        left >>= 1;
+    }
+    multiply(shift, first) ^ second
+}
+
+/// Castagnoli's polynomial with its lowest power in the highest bit, as the checksum's bits run.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// x^(2^n) modulo the polynomial; it repeats after 31.
+const POWERS: [u32; 31] = {
+    let mut powers = [1 << 30; 31];
+    let mut n = 1;
+    while n < 31 {
+        powers[n] = multiply(powers[n - 1], powers[n - 1]);
+        n += 1;
+    }
+    powers
+};
+
+/// The product of two polynomials modulo Castagnoli's.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = 1 << 31;
+    while bit != 0 {
+        if a & bit != 0 {
+            product ^= b;
+        }
+        b = if b & 1 == 1 { (b >> 1) ^ POLYNOMIAL } else { b >> 1 };
+        bit >>= 1;
+    }
+    product
 }
 
 /// The CRC32 of zlib and gzip, which one of librdkafka's partitioners uses.
@@ -14,13 +70,13 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 /// A checksum over bytes that come in several pieces.
 #[derive(Debug)]
 pub struct Crc32c {
-    digest: crc_fast::Digest,
+    digest: Digest,
 }
 
 impl Crc32c {
     /// The checksum of nothing.
     pub fn new() -> Self {
-        Self { digest: crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi) }
+        Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi) }
     }
 
     /// Continues with `bytes`.
@@ -53,5 +109,15 @@ mod tests {
         crc.update(b"");
         crc.update(b"56789");
         assert_eq!(crc.finish(), 0xe306_9283);
+    }
+
+    #[test]
+    fn pieces_are_extended_and_combined() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i * 7 >> 2) as u8).collect();
+        for at in [0, 1, 40, 4096, 99_999, 100_000] {
+            let (first, second) = bytes.split_at(at);
+            assert_eq!(extend(crc32c(first), second), crc32c(&bytes), "extended at {at}");
+            assert_eq!(combine(crc32c(first), crc32c(second), second.len()), crc32c(&bytes), "at {at}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_wire::batch::HEADER_BYTES;
-use ottla_wire::{BatchBuilder, HeaderRef};
+use ottla_wire::{BatchBuilder, Compression, HeaderRef};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -64,6 +64,8 @@ pub(crate) struct Queues {
     batch_records_max: u32,
     record_bytes_max: usize,
     copy_bytes_max: usize,
+    /// Batches are sent as they are written: their checksums are taken as they grow.
+    summing: bool,
     pub(super) clock: Clock,
     /// How long keyless records stay with a partition; `None` is for a batch.
     pub(super) sticky_linger: Option<Duration>,
@@ -86,6 +88,7 @@ impl Queues {
             batch_records_max: u32::try_from(config.batch_records_max).unwrap_or(u32::MAX),
             record_bytes_max: config.message_bytes_max,
             copy_bytes_max: config.copy_bytes_max,
+            summing: config.compression == Compression::None,
             clock: config.clock.clone(),
             sticky_linger: config.sticky_linger,
             ready: Mutex::default(),
@@ -353,7 +356,10 @@ impl Queue {
         }
         queues.begin_unsettled();
         self.backlog.fetch_add(1, Ordering::Relaxed);
-        let builder = BatchBuilder::in_buffer(buffer);
+        let mut builder = BatchBuilder::in_buffer(buffer);
+        if queues.summing {
+            builder = builder.summing();
+        }
         state.open = Some(OpenBatch { builder, told: Told::default(), created: now() });
         Ok(())
     }
