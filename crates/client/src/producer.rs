@@ -205,7 +205,7 @@ impl TopicProducer {
     /// As [`Producer::try_send`]; the record's own topic is ignored.
     #[inline]
     pub fn try_send(&self, record: &Record<'_>) -> Result<Delivery, ProduceError> {
-        self.push(record, true).and_then(watched).map_err(|refused| self.refusal(refused))
+        self.push(record, true, Push::Normal).and_then(watched).map_err(|refused| self.refusal(refused))
     }
 
     /// As [`Producer::enqueue`]; the record's own topic is ignored.
@@ -224,7 +224,7 @@ impl TopicProducer {
     /// As [`TopicProducer::try_send`], without a future for the record's fate: see [`Producer::post`].
     #[inline]
     pub fn try_post(&self, record: &Record<'_>) -> Result<(), ProduceError> {
-        self.push(record, false).map(drop).map_err(|refused| self.refusal(refused))
+        self.push(record, false, Push::Normal).map(drop).map_err(|refused| self.refusal(refused))
     }
 
     /// As [`Producer::post`]; the record's own topic is ignored.
@@ -240,18 +240,22 @@ impl TopicProducer {
     }
 
     async fn push_when_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
-        let freed = &self.client.produce().queues.memory.freed;
+        let memory = &self.client.produce().queues.memory;
+        let mut waiting = None;
         let give_up = tokio::time::sleep(self.client.config().delivery_timeout);
         let mut give_up = pin!(give_up);
         loop {
-            let mut room = pin!(freed.notified());
+            let mut room = pin!(memory.freed.notified());
             room.as_mut().enable();
-            match self.push(record, watched) {
-                Err(refused) if is_full(refused) => tokio::select! {
-                    biased;
-                    () = room => {}
-                    () = &mut give_up => return Err(refused),
-                },
+            match self.push(record, watched, Push::Patient) {
+                Err(refused) if is_full(refused) => {
+                    waiting.get_or_insert_with(|| memory.wait());
+                    tokio::select! {
+                        biased;
+                        () = room => {}
+                        () = &mut give_up => return Err(refused),
+                    }
+                }
                 result => return result,
             }
         }
@@ -259,7 +263,7 @@ impl TopicProducer {
 
     #[inline]
     fn push_blocking(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
-        match self.push(record, watched) {
+        match self.push(record, watched, Push::Patient) {
             Err(refused) if is_full(refused) => self.block_until_room(record, watched),
             result => result,
         }
@@ -268,16 +272,17 @@ impl TopicProducer {
     #[cold]
     fn block_until_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
         let queues = &self.client.produce().queues;
+        let _waiting = queues.memory.wait();
         let mut last = Err(NotTaken::Refused(-1, Refused::Full));
         blocking::wait_until(self.client.config().delivery_timeout, &queues.memory.freed, || {
-            last = self.push(record, watched);
+            last = self.push(record, watched, Push::Patient);
             !matches!(last, Err(refused) if is_full(refused))
         });
         last
     }
 
     #[inline]
-    fn push(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
+    fn push(&self, record: &Record<'_>, watched: bool, how: Push) -> Result<Option<Delivery>, NotTaken> {
         let produce = self.client.produce();
         if !produce.transactions.takes_records() {
             return Err(NotTaken::NoTransaction);
@@ -292,7 +297,7 @@ impl TopicProducer {
             watched,
         };
         let partitioner = &produce.config.partitioner;
-        self.topic.push(&produce.queues, partitioner, record.partition, &content, Push::Normal)
+        self.topic.push(&produce.queues, partitioner, record.partition, &content, how)
     }
 
     #[cold]

@@ -17,11 +17,17 @@ const GROWTH: usize = 8;
 /// small enough for thousands of partitions to hold one each.
 const CHUNKS: usize = 16_384;
 
+/// What senders that outrun the brokers may fill at first: little enough to stay in the processor's caches.
+const PACE_BYTES_MIN: usize = 2 << 20;
+/// And so many of the largest batches: one that is filled, one that is full, those that are on their way.
+const PACE_BATCHES_MIN: usize = 4;
+
 /// The bounds on bytes and records that wait for an acknowledgement. Bytes are capacity, not just what is written.
 #[derive(Debug)]
 pub(crate) struct Memory {
     used: AtomicUsize,
     max: usize,
+    pace: Pace,
     records: AtomicUsize,
     /// 0 is no limit.
     records_max: usize,
@@ -37,6 +43,7 @@ impl Memory {
         Arc::new(Self {
             used: AtomicUsize::new(0),
             max,
+            pace: Pace::new(max, batch_bytes_max),
             records: AtomicUsize::new(0),
             records_max,
             shelves: Mutex::new(Shelves::new(batch_bytes_max)),
@@ -95,12 +102,16 @@ impl Memory {
         if bytes == 0 {
             return Ok(());
         }
+        let max = if how == Push::Patient { self.pace.limit().unwrap_or(self.max) } else { self.max };
         let booked = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             // A single batch may always exist, however small the budget.
-            let fits = used == 0 || used + bytes <= self.max || how == Push::Forced;
+            let fits = used == 0 || used + bytes <= max || how == Push::Forced;
             fits.then_some(used + bytes)
         });
         let Ok(before) = booked else {
+            if how == Push::Patient {
+                self.pace.begin();
+            }
             self.pressed.store(true, Ordering::Relaxed);
             return Err(Refused::Full);
         };
@@ -138,14 +149,74 @@ impl Memory {
     pub(crate) fn release(&self, bytes: usize, records: usize) {
         let records = if self.records_max > 0 { records } else { 0 };
         if bytes > 0 || records > 0 {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
             self.records.fetch_sub(records, Ordering::Relaxed);
-            self.freed.notify_waiters();
+            if self.pace.lets_go(used) {
+                self.freed.notify_waiters();
+            }
         }
+    }
+
+    /// A sender waits for room until what it gets is dropped.
+    pub(crate) fn wait(&self) -> impl Drop {
+        self.pace.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(&self.pace.waiting)
     }
 
     fn shelves(&self) -> MutexGuard<'_, Shelves> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Holds back those that wait for room anyway, so that they go on writing into memory that is in the caches.
+///
+/// Once the buffer is full of what the brokers are too slow for, filling it to the brim again and again gains nothing
+/// and costs much: every batch would be written to, and sent from, memory that was not touched for a long time. So
+/// senders that can wait do it earlier. The limit doubles whenever all of it was sent before they came back, and is gone
+/// when nobody waits any more.
+#[derive(Debug)]
+struct Pace {
+    /// 0 is none.
+    limit: AtomicUsize,
+    first: usize,
+    max: usize,
+    waiting: AtomicUsize,
+}
+
+impl Pace {
+    fn new(max: usize, batch_bytes_max: usize) -> Self {
+        let first = PACE_BYTES_MIN.max(batch_bytes_max.saturating_mul(PACE_BATCHES_MIN)).min(max);
+        Self { limit: AtomicUsize::new(0), first, max, waiting: AtomicUsize::new(0) }
+    }
+
+    fn limit(&self) -> Option<usize> {
+        Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
+    }
+
+    fn begin(&self) {
+        if self.limit.load(Ordering::Relaxed) == 0 {
+            self.limit.store(self.first, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether those that wait may go on, now that so many bytes are in use. Only the engine gives bytes back, so
+    /// nobody else changes the limit meanwhile but to begin it.
+    fn lets_go(&self, used: usize) -> bool {
+        let Some(limit) = self.limit() else { return true };
+        if used <= limit / 8 {
+            let starved = self.waiting.load(Ordering::Relaxed) > 0;
+            let next = if starved { (limit * 2).min(self.max) } else { 0 };
+            self.limit.store(next, Ordering::Relaxed);
+        }
+        used <= limit / 4 * 3
     }
 }
 
@@ -218,6 +289,28 @@ mod tests {
         assert_eq!(memory.reserve(1, Push::Normal), Err(Refused::Full));
         assert!(memory.take_pressed());
         assert!(!memory.take_pressed());
+    }
+
+    #[test]
+    fn who_waits_is_held_back_until_the_broker_has_caught_up() {
+        let memory = Memory::new(32 << 20, 0, 1 << 18);
+        let fill = |how| {
+            let mut bytes = 0;
+            while memory.reserve(1 << 18, how).is_ok() {
+                bytes += 1 << 18;
+            }
+            bytes
+        };
+        assert_eq!(fill(Push::Patient), 32 << 20, "a burst gets all there is");
+        let waiting = memory.wait();
+        memory.release(31 << 20, 0);
+        assert_eq!(fill(Push::Patient), 1 << 20, "then two MiB in all");
+        assert_eq!(fill(Push::Normal), 30 << 20, "who does not wait may use the rest");
+        memory.release(32 << 20, 0);
+        assert_eq!(fill(Push::Patient), 4 << 20, "all was sent before more came: twice as much");
+        drop(waiting);
+        memory.release(4 << 20, 0);
+        assert_eq!(fill(Push::Patient), 32 << 20, "nobody waited any more");
     }
 
     #[test]

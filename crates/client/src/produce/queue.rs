@@ -135,6 +135,8 @@ impl Queues {
 pub(crate) enum Push {
     /// Into the open batch or a new one.
     Normal,
+    /// The same for somebody who will wait for room if there is none.
+    Patient,
     /// Only into a batch that is open: the sticky partitioner changes partitions where a new one would begin.
     IntoOpenBatch,
     /// Beyond the budget if need be: the record was admitted before and only moves.
