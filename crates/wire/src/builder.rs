@@ -380,8 +380,7 @@ impl BatchBuilder {
                 whole = splice(&buffer.bytes[..at], &shared).to_bytes().unwrap_or_default();
                 &whole[HEADER_BYTES..]
             };
-            let mut out = Vec::with_capacity(HEADER_BYTES + records.len() / 2);
-            out.resize(HEADER_BYTES, 0);
+            let mut out = vec![0; HEADER_BYTES];
             compress::compress(compression, level, records, &mut out)?;
             if out.len() < HEADER_BYTES + records.len() {
                 if keep_records {

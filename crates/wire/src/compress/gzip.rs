@@ -1,20 +1,36 @@
 //! gzip, RFC 1952.
 
-use std::io::Write;
+use std::cell::RefCell;
 
 use flate2::read::MultiGzDecoder;
-use flate2::write::GzEncoder;
+use libdeflater::{CompressionLvl, Compressor};
 
 use super::{CompressError, corrupt, read_capped};
 use crate::batch::Compression;
 
+thread_local! {
+    /// A compressor's tables are larger than most batches: each compressing thread keeps its own.
+    static COMPRESSOR: RefCell<Option<(i32, Compressor)>> = const { RefCell::new(None) };
+}
+
 pub(super) fn compress(input: &[u8], level: i32, out: &mut Vec<u8>) -> Result<(), CompressError> {
-    let mut encoder = GzEncoder::new(out, flate2::Compression::new(level as u32));
-    encoder
-        .write_all(input)
-        .and_then(|()| encoder.finish())
-        .map_err(|error| corrupt(Compression::Gzip, error))?;
-    Ok(())
+    COMPRESSOR.with_borrow_mut(|slot| {
+        let compressor = match slot {
+            Some((at, compressor)) if *at == level => compressor,
+            _ => {
+                let level_of = CompressionLvl::new(level)
+                    .map_err(|_| corrupt(Compression::Gzip, format!("there is no level {level}")))?;
+                &mut slot.insert((level, Compressor::new(level_of))).1
+            }
+        };
+        let front = out.len();
+        out.resize(front + compressor.gzip_compress_bound(input.len()), 0);
+        let written = compressor
+            .gzip_compress(input, &mut out[front..])
+            .map_err(|error| corrupt(Compression::Gzip, error))?;
+        out.truncate(front + written);
+        Ok(())
+    })
 }
 
 pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {

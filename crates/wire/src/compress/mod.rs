@@ -7,7 +7,17 @@ mod zstd;
 
 pub use lz4::decompress_ignoring_checksums as decompress_lz4_v0;
 
+use std::cell::RefCell;
+
 use crate::batch::Compression;
+
+/// Codecs write where there is room for the worst; what a thread keeps for that is at most this.
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
+
+thread_local! {
+    /// Memory that was touched before, and output in a buffer of just its size.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The most a batch may inflate to unless configured otherwise (FAULTS C16): 64 MiB.
 pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
@@ -73,16 +83,22 @@ pub fn compress(
         (Some((min, _, max)), Some(level)) if (min..=max).contains(&level) => level,
         (Some((min, _, max)), Some(level)) => return Err(CompressError::Level { codec, level, min, max }),
     };
-    match codec {
-        Compression::None => {
-            out.extend_from_slice(input);
-            Ok(())
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        match codec {
+            Compression::None => scratch.extend_from_slice(input),
+            Compression::Gzip => gzip::compress(input, level, scratch)?,
+            Compression::Snappy => snappy::compress(input, scratch)?,
+            Compression::Lz4 => lz4::compress(input, level, scratch)?,
+            Compression::Zstd => zstd::compress(input, level, scratch)?,
         }
-        Compression::Gzip => gzip::compress(input, level, out),
-        Compression::Snappy => snappy::compress(input, out),
-        Compression::Lz4 => lz4::compress(input, level, out),
-        Compression::Zstd => zstd::compress(input, level, out),
-    }
+        out.reserve_exact(scratch.len());
+        out.extend_from_slice(scratch);
+        if scratch.capacity() > SCRATCH_BYTES_MAX {
+            *scratch = Vec::new();
+        }
+        Ok(())
+    })
 }
 
 /// Decompresses `input`; more than `cap` bytes is an error, found before they are allocated.

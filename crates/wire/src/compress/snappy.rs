@@ -5,6 +5,8 @@
 //! ```
 //! Java clients write and read this; librdkafka and others read both forms, so the framed one is what we write.
 
+use std::cell::RefCell;
+
 use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
 use super::{CompressError, corrupt, too_large};
@@ -15,11 +17,19 @@ const HEADER_BYTES: usize = 16;
 /// Input bytes a block takes: what Java's writer uses.
 const BLOCK_BYTES: usize = 32 << 10;
 
+thread_local! {
+    /// With its table, which is as large as a small batch: each compressing thread keeps its own.
+    static ENCODER: RefCell<Encoder> = RefCell::new(Encoder::new());
+}
+
 pub(super) fn compress(input: &[u8], out: &mut Vec<u8>) -> Result<(), CompressError> {
     out.extend(MAGIC);
     out.extend(1_i32.to_be_bytes());
     out.extend(1_i32.to_be_bytes());
-    let mut encoder = Encoder::new();
+    ENCODER.with_borrow_mut(|encoder| blocks(encoder, input, out))
+}
+
+fn blocks(encoder: &mut Encoder, input: &[u8], out: &mut Vec<u8>) -> Result<(), CompressError> {
     for block in input.chunks(BLOCK_BYTES) {
         let front = out.len();
         out.resize(front + 4 + max_compress_len(block.len()), 0);
