@@ -67,7 +67,7 @@ impl Config {
     }
 
     /// The contradictions; each text names the properties, their values and what would do.
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
             return Err("bootstrap.servers is empty: name at least one host[:port]".into());
         }

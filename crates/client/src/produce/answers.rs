@@ -54,7 +54,7 @@ impl Sender {
             let queue = self.partitions[at].queue.clone();
             match (&result, answers.get(&(&*queue.topic, queue.partition))) {
                 (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, node, answer, now),
-                (Ok(_), None) if self.produce.config.acks == Acks::None => {
+                (Ok(_), None) if queue.config.acks == Acks::None => {
                     self.settle(at, batch, Outcome::Written { base_offset: -1 });
                 }
                 (Ok(_), None) => {
@@ -185,7 +185,7 @@ impl Sender {
         batch.possibly_written |= possibly_written;
         batch.last_problem = problem.to_string();
         let config = &self.produce.config;
-        if now >= batch.created + config.delivery_timeout {
+        if now >= batch.created + self.partitions[at].queue.config.delivery_timeout {
             self.time_out(at, batch);
             return;
         }
@@ -204,7 +204,7 @@ impl Sender {
 
     fn time_out(&mut self, at: usize, batch: Batch) {
         let kind = ProduceErrorKind::TimedOut {
-            timeout_ms: self.produce.config.delivery_timeout.as_millis() as u64,
+            timeout_ms: self.partitions[at].queue.config.delivery_timeout.as_millis() as u64,
             last: batch.last_problem.clone(),
         };
         self.fail(at, batch, kind);
@@ -266,8 +266,8 @@ impl Sender {
 
     /// Fails what has waited too long, sent or not. Batches in flight are left to their answer or its timeout.
     pub(super) fn expire(&mut self, now: Instant) {
-        let timeout = self.produce.config.delivery_timeout;
         for at in self.active.clone() {
+            let timeout = self.partitions[at].queue.config.delivery_timeout;
             while self.partitions[at].retry.front().is_some_and(|batch| now >= batch.created + timeout) {
                 if let Some(batch) = self.partitions[at].retry.pop_front() {
                     self.time_out(at, batch);
@@ -308,7 +308,7 @@ impl Sender {
 
     /// The error of what was never sent in its time.
     fn overdue(&self, at: usize) -> ProduceErrorKind {
-        let timeout = self.produce.config.delivery_timeout;
+        let timeout = self.partitions[at].queue.config.delivery_timeout;
         let last = match self.cluster.topic(&self.partitions[at].queue.topic).map(|layout| layout.error) {
             Some(code) if code != ErrorCode::None => code.to_string(),
             Some(_) => "the partition has no leader that can be reached".to_owned(),

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::compressor::ClosedBatch;
 use super::idempotence::{Numbering, ProducerId};
 use super::queue::{Queue, Told};
+use crate::config::{Acks, Config};
 
 /// A sealed batch until it is settled.
 #[derive(Debug)]
@@ -24,6 +25,21 @@ pub(super) struct Batch {
     /// Whether it may be in the log although nothing says so.
     pub(super) possibly_written: bool,
     pub(super) last_problem: String,
+}
+
+/// What one produce request asks for all of its batches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Terms {
+    pub(super) acks: Acks,
+    /// How long the broker may wait for replicas.
+    pub(super) ack_timeout: Duration,
+}
+
+impl Terms {
+    /// Those of a topic.
+    pub(super) fn of(config: &Config) -> Self {
+        Self { acks: config.acks, ack_timeout: config.ack_timeout.unwrap_or(config.request_timeout) }
+    }
 }
 
 /// A full batch on its way through compression.

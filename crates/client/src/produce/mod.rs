@@ -48,7 +48,7 @@ impl Produce {
     pub(crate) fn new(config: Arc<Config>, observer: Arc<Observer>, mut rng: fastrand::Rng) -> Arc<Self> {
         Arc::new(Self {
             queues: Queues::new(&config),
-            topics: Topics::new(rng.u64(..)),
+            topics: Topics::new(config.clone(), rng.u64(..)),
             reports: ReportQueue::default(),
             observer,
             transactions: Transactions::new(&config),

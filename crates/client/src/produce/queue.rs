@@ -156,6 +156,8 @@ pub(crate) enum Refused {
 pub(crate) struct Queue {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,
+    /// What holds for the topic.
+    pub(super) config: Arc<Config>,
     /// Batches that are neither acknowledged nor failed.
     pub(super) backlog: AtomicU32,
     available: AtomicBool,
@@ -209,10 +211,11 @@ pub(crate) struct Content<'a> {
 }
 
 impl Queue {
-    pub(crate) fn new(topic: Arc<str>, partition: i32) -> Arc<Self> {
+    pub(crate) fn new(topic: Arc<str>, partition: i32, config: Arc<Config>) -> Arc<Self> {
         Arc::new(Self {
             topic,
             partition,
+            config,
             backlog: AtomicU32::new(0),
             available: AtomicBool::new(true),
             state: Mutex::default(),
