@@ -8,9 +8,7 @@ use std::time::Duration;
 use crate::blocking;
 use crate::client::Client;
 use crate::config::{Config, TopicConfig};
-#[cfg(doc)]
-use crate::error::ProduceErrorKind;
-use crate::error::{Error, ProduceError};
+use crate::error::{Error, ProduceError, ProduceErrorKind};
 use crate::produce::answers::Purge;
 use crate::produce::delivery::Delivery;
 use crate::produce::queue::{Content, Push, Refused};
@@ -223,6 +221,12 @@ impl Producer {
         }
         let what = format!("flush: {} batches are not acknowledged", queues.unsettled());
         Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
+    }
+
+    /// Why this producer is of no more use, if it is: fenced, or with a gap where `enable.gapless.guarantee` allows none.
+    /// What is sent after that is refused with the same error; only another producer helps.
+    pub fn fatal_error(&self) -> Option<ProduceErrorKind> {
+        self.client.produce().transactions.fatal()
     }
 
     /// Bytes of memory that unacknowledged records take at this moment.

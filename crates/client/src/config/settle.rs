@@ -81,6 +81,11 @@ impl Config {
                 ));
             }
         }
+        if self.gapless && !self.idempotence {
+            return Err(
+                "enable.gapless.guarantee=true needs enable.idempotence=true: set both, or neither".into()
+            );
+        }
         if self.idempotence {
             if self.acks != Acks::All {
                 return Err(format!(

@@ -28,6 +28,7 @@ use self::reports::{Held, Report, ReportQueue};
 use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
+use crate::log::ERROR;
 use crate::stats::Observer;
 use crate::transaction::Transactions;
 
@@ -108,6 +109,7 @@ impl Produce {
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
+            self.note_gap(error);
             true
         } else {
             false
@@ -132,6 +134,31 @@ impl Produce {
             completion.complete(outcome);
         }
         self.queues.settle(memory, released);
+    }
+
+    /// A record will not be written: what that means where no gap may be.
+    fn note_gap(&self, error: &Arc<ProduceError>) {
+        let is_gap = match &error.kind {
+            // The application's own doing, or what follows from a gap.
+            ProduceErrorKind::Purged { .. }
+            | ProduceErrorKind::Closed
+            | ProduceErrorKind::NoSuchPartition { .. }
+            | ProduceErrorKind::Gapless(_)
+            | ProduceErrorKind::Transaction(_) => false,
+            ProduceErrorKind::TimedOut { .. }
+            | ProduceErrorKind::Broker { .. }
+            | ProduceErrorKind::TooLarge { .. }
+            | ProduceErrorKind::QueueFull { .. }
+            | ProduceErrorKind::Request(_)
+            | ProduceErrorKind::NoMetadata
+            | ProduceErrorKind::Compress(_)
+            | ProduceErrorKind::Fatal(_) => true,
+        };
+        let gapless = self.config.gapless && self.config.transactional_id.is_none();
+        if gapless && is_gap && self.transactions.end_at_gap(error) {
+            let text = ProduceErrorKind::Gapless(error.clone()).to_string();
+            self.observer.log.say(ERROR, "FATAL", text);
+        }
     }
 
     /// A single record that no batch holds any more fails.

@@ -195,7 +195,9 @@ impl Sender {
         if self.produce.observer.take_survey_wish() {
             self.produce.observer.survey(self.survey());
         }
-        if self.produce.transactions.id.is_some() {
+        if self.produce.transactions.has_gap() {
+            self.discard();
+        } else if self.produce.transactions.id.is_some() {
             self.pump_transaction(now, &mut wake_at);
         } else if self.produce.config.idempotence && self.producer_id.is_none() {
             self.ask_producer_id(now, &mut wake_at);

@@ -101,7 +101,7 @@ impl Sender {
     }
 
     /// Fails everything that no request carries.
-    fn discard(&mut self) {
+    pub(super) fn discard(&mut self) {
         self.drop_idle();
         if self.active.is_empty() {
             return;

@@ -319,6 +319,21 @@ impl Machine {
         self.gap = true;
     }
 
+    /// The error after which nothing goes on.
+    pub(crate) fn fatal(&self) -> Option<Arc<TransactionError>> {
+        match &self.state {
+            State::Fatal(error) => Some(error.clone()),
+            State::Uninitialized
+            | State::Ready
+            | State::InTransaction
+            | State::Flushing
+            | State::Committing
+            | State::Aborting
+            | State::Abortable(_)
+            | State::Undecided(_) => None,
+        }
+    }
+
     fn fall(&mut self, kind: TransactionErrorKind, then: Then, outcome_unknown: bool) -> TransactionError {
         let error = TransactionError { transactional_id: self.id.clone(), kind, then, outcome_unknown };
         let state = match then {

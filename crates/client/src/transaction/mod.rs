@@ -11,7 +11,7 @@ mod operations;
 pub(crate) mod verdict;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
@@ -30,6 +30,8 @@ pub(crate) struct Transactions {
     /// Whether records are taken; always, without a `transactional.id`.
     gate: AtomicBool,
     pub(crate) id: Option<Arc<str>>,
+    /// The record that is missing where no gap may be: nothing is taken after it.
+    gap: OnceLock<Arc<ProduceError>>,
     machine: Mutex<Machine>,
     /// Which node coordinates what, as far as is known.
     nodes: Mutex<FxHashMap<Coordinates, i32>>,
@@ -69,6 +71,7 @@ impl Transactions {
         let id: Option<Arc<str>> = config.transactional_id.as_deref().map(Arc::from);
         Self {
             gate: AtomicBool::new(id.is_none()),
+            gap: OnceLock::new(),
             machine: Mutex::new(Machine::new(id.clone().unwrap_or_default())),
             id,
             nodes: Mutex::default(),
@@ -96,6 +99,23 @@ impl Transactions {
         result
     }
 
+    /// A record is missing that others may not follow: the producer ends. `false` if it had ended already.
+    pub(crate) fn end_at_gap(&self, error: &Arc<ProduceError>) -> bool {
+        self.gate.store(false, Ordering::Relaxed);
+        self.gap.set(error.clone()).is_ok()
+    }
+
+    /// Whether the producer has ended because a record is missing.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.gap.get().is_some()
+    }
+
+    /// Why the producer is of no more use, if it is.
+    pub(crate) fn fatal(&self) -> Option<ProduceErrorKind> {
+        let gap = self.gap.get().map(|error| ProduceErrorKind::Gapless(error.clone()));
+        gap.or_else(|| lock(&self.machine).fatal().map(ProduceErrorKind::Transaction))
+    }
+
     /// A record has failed; what it does to the transaction, if there is one.
     pub(crate) fn record_failed(&self, error: &Arc<ProduceError>) {
         if self.id.is_some() {
@@ -105,7 +125,10 @@ impl Transactions {
 
     /// The error of a record that may not go.
     pub(crate) fn refuse_record(&self) -> ProduceErrorKind {
-        lock(&self.machine).refuse_record()
+        match self.gap.get() {
+            Some(error) => ProduceErrorKind::Gapless(error.clone()),
+            None => lock(&self.machine).refuse_record(),
+        }
     }
 
     /// Asks the sender to say when nothing is in flight.
