@@ -53,7 +53,7 @@ impl Sender {
             let Some(batch) = batch else { continue };
             let queue = self.partitions[at].queue.clone();
             match (&result, answers.get(&(&*queue.topic, queue.partition))) {
-                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, node, answer, now),
+                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, request, node, answer, now),
                 (Ok(_), None) if queue.config.acks == Acks::None => {
                     self.settle(at, batch, Outcome::Written { base_offset: -1 });
                 }
@@ -82,16 +82,20 @@ impl Sender {
         &mut self,
         at: usize,
         batch: Batch,
+        request: u64,
         node: i32,
         answer: &PartitionProduceResponse,
         now: Instant,
     ) {
         let code = answer.error_code;
+        let of_old_topic = request < self.partitions[at].since_request;
         match code {
             // A duplicate was written by an earlier attempt whose answer was lost.
             ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
-                self.partitions[at].numbering.acknowledged();
-                self.partitions[at].unknown_since = None;
+                if !of_old_topic {
+                    self.partitions[at].numbering.acknowledged();
+                    self.partitions[at].unknown_since = None;
+                }
                 self.settle(at, batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
@@ -130,7 +134,7 @@ impl Sender {
             ErrorCode::CorruptMessage => self.fail(at, batch, broker_error(answer)),
             code if code.is_retriable() => {
                 let mut knows_better = false;
-                if code.needs_metadata_refresh() {
+                if code.needs_metadata_refresh() && !of_old_topic {
                     let queue = &self.partitions[at].queue;
                     let hint = &answer.current_leader;
                     knows_better = self.cluster.learn_leader(
@@ -290,19 +294,21 @@ impl Sender {
         }
     }
 
-    /// Fails the records of a topic that no broker has known for too long.
+    /// Fails the records of a topic that no broker has known for too long, and those of a partition that it has no more.
     fn expire_unknown(&mut self, at: usize, now: Instant) {
         let queue = self.partitions[at].queue.clone();
-        let error = self.cluster.topic(&queue.topic).map(|layout| layout.error);
-        if queue.partition >= 0 || error != Some(ErrorCode::UnknownTopicOrPartition) {
+        let Some(layout) = self.cluster.topic(&queue.topic) else { return };
+        let unknown = match usize::try_from(queue.partition) {
+            Err(_) => layout.error == ErrorCode::UnknownTopicOrPartition,
+            Ok(number) => layout.error == ErrorCode::None && number >= layout.partitions.len(),
+        };
+        if !unknown {
             return;
         }
         let since = *self.partitions[at].unknown_since.get_or_insert(now);
         if now >= since + self.produce.config.metadata_propagation {
-            while let Some(open) = queue.take(true) {
-                let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
-                self.produce.fail_unsent(&queue, open, ProduceErrorKind::Broker { code, detail });
-            }
+            let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
+            self.purge_queued(at, &ProduceErrorKind::Broker { code, detail });
         }
     }
 

@@ -75,6 +75,8 @@ pub(super) struct Partition {
     pub(super) next_order: u64,
     pub(super) numbering: Numbering,
     pub(super) blocked_until: Option<Instant>,
+    /// Requests below this number were for a topic of the same name that is deleted.
+    pub(super) since_request: u64,
     /// Since when its leader says that it does not know it.
     pub(super) unknown_since: Option<Instant>,
     /// Whether it is among the sender's active ones.
@@ -94,9 +96,19 @@ impl Partition {
             next_order: 0,
             numbering: Numbering::default(),
             blocked_until: None,
+            since_request: 0,
             unknown_since: None,
             active: false,
         }
+    }
+
+    /// Its topic was deleted and created anew: what its broker knew of us is gone, and whatever requests below
+    /// `next_request` bring is news of the old one. Batches keep their numbers: those that the new one has got already
+    /// must be recognised, and a broker that knows nothing of a producer takes any number.
+    pub(super) fn begin_anew(&mut self, next_request: u64) {
+        self.numbering.forgotten();
+        self.since_request = next_request;
+        (self.unknown_since, self.blocked_until) = (None, None);
     }
 
     /// Whether nothing of it is outside its queue.

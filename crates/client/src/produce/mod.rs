@@ -5,6 +5,7 @@ mod batch;
 mod compressor;
 pub(crate) mod delivery;
 pub(crate) mod idempotence;
+mod layout;
 pub(crate) mod memory;
 pub(crate) mod partitioner;
 pub(crate) mod queue;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
+use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -100,11 +100,13 @@ pub(crate) struct Sender {
     compressor: Compressor,
     /// Somebody was refused for want of memory: nothing lingers.
     pressed: bool,
+    /// The ids that topics had when metadata last came.
+    pub(super) topic_ids: FxHashMap<Arc<str>, Uuid>,
     /// Where each queue's partition stands in `partitions`.
     index: FxHashMap<(Arc<str>, i32), usize>,
     pub(super) leaders: FxHashMap<i32, Leader>,
     pub(super) requests: FxHashMap<u64, InFlight>,
-    next_request: u64,
+    pub(super) next_request: u64,
     pub(super) producer_id: Option<ProducerId>,
     asking_producer_id: bool,
     producer_id_at: Option<Instant>,
@@ -132,6 +134,7 @@ impl Sender {
             pressed: false,
             compressor,
             produce,
+            topic_ids: FxHashMap::default(),
             index: FxHashMap::default(),
             leaders: FxHashMap::default(),
             requests: FxHashMap::default(),
@@ -214,7 +217,7 @@ impl Sender {
         self.wake_at = wake_at;
     }
 
-    fn list_ready(&mut self) {
+    pub(super) fn list_ready(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         self.produce.queues.take_ready(&mut ready);
         for queue in ready.drain(..) {
@@ -559,48 +562,6 @@ impl Sender {
                 if let Some(batch) = batch {
                     self.fail_closed(at, batch, ProduceErrorKind::Purged { in_flight: false });
                 }
-            }
-        }
-    }
-
-    /// Metadata has come: topics may have grown, partitions may have found a leader.
-    fn on_layout(&mut self) {
-        for topic in self.produce.topics.all() {
-            if let Some(layout) = self.cluster.topic(&topic.name) {
-                topic.grow(layout.partitions.len(), &self.produce);
-                topic.note_leaders(|partition| layout.leader(partition).is_some());
-            }
-        }
-    }
-
-    /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
-    /// that may not be used fail.
-    fn forward_unassigned(&mut self, candidates: &[usize]) {
-        for at in candidates.iter().copied() {
-            let partition = &mut self.partitions[at];
-            if partition.queue.partition >= 0 {
-                continue;
-            }
-            let queue = partition.queue.clone();
-            let Some(topic) = self.produce.topics.known(&queue.topic) else { continue };
-            if let Some(layout) = self.cluster.topic(&queue.topic) {
-                topic.grow(layout.partitions.len(), &self.produce);
-                self.fail_forbidden(&queue, layout.error);
-            }
-        }
-        // Forwarding may have filled queues that were empty.
-        self.list_ready();
-    }
-
-    /// Errors of a topic that waiting does not mend.
-    fn fail_forbidden(&self, queue: &Queue, code: ErrorCode) {
-        if matches!(code, ErrorCode::TopicAuthorizationFailed | ErrorCode::InvalidTopicException) {
-            while let Some(open) = queue.take(true) {
-                self.produce.fail_unsent(
-                    queue,
-                    open,
-                    ProduceErrorKind::Broker { code, detail: String::new() },
-                );
             }
         }
     }

@@ -191,8 +191,7 @@ impl Topic {
     /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
     /// other thread can push behind them. Only the engine calls this.
     pub(crate) fn grow(&self, count: usize, produce: &Produce) {
-        let known = self.partitions();
-        if count <= known.len() {
+        if count <= self.partitions().len() {
             return;
         }
         let growths = self.growths.load(Ordering::Acquire);
@@ -200,6 +199,9 @@ impl Topic {
             tracing::warn!(topic = %self.name, count, "the topic has grown too often: its newest partitions are not used");
             return;
         };
+        // Those that it had once, before it was created anew with fewer, are still there.
+        let most = self.grown[..growths].iter().filter_map(OnceLock::get).max_by_key(|all| all.len());
+        let known = most.map_or(&[][..], |all| &all[..count.min(all.len())]);
         let new = (known.len()..count)
             .map(|partition| Queue::new(self.name.clone(), partition as i32, self.config.clone()));
         let partitions: Box<[Arc<Queue>]> = known.iter().cloned().chain(new).collect();
@@ -212,6 +214,19 @@ impl Topic {
             }
         }
         if slot.set(partitions).is_ok() {
+            self.growths.store(growths + 1, Ordering::Release);
+        }
+    }
+
+    /// The topic was created anew with fewer partitions: no record is to go to the others. Only the engine calls this.
+    pub(crate) fn shrink(&self, count: usize) {
+        let known = self.partitions();
+        let growths = self.growths.load(Ordering::Acquire);
+        if count == 0 || count >= known.len() {
+            return;
+        }
+        let fewer: Box<[Arc<Queue>]> = known[..count].into();
+        if self.grown.get(growths).is_some_and(|slot| slot.set(fewer).is_ok()) {
             self.growths.store(growths + 1, Ordering::Release);
         }
     }
