@@ -33,7 +33,7 @@ const LANES: usize = 4;
 pub(crate) struct Brokers {
     config: Arc<Config>,
     network: Network,
-    bootstrap: Vec<Rc<Peer>>,
+    bootstrap: RefCell<Vec<Rc<Peer>>>,
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
     last_failure: RefCell<Option<Error>>,
@@ -64,11 +64,11 @@ impl Peer {
 impl Brokers {
     pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
-        let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect();
+        let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect::<Vec<_>>();
         Ok(Self {
             config,
             network,
-            bootstrap,
+            bootstrap: RefCell::new(bootstrap),
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
             last_failure: RefCell::default(),
@@ -91,9 +91,13 @@ impl Brokers {
         }
     }
 
-    /// Starts from the bootstrap servers again (KIP-899, KIP-1102).
+    /// Starts from the bootstrap servers again (KIP-899, KIP-1102), on connections of their own: an open one may lead to
+    /// what the name stood for before.
     pub(crate) fn rebootstrap(&self) {
         self.nodes.borrow_mut().clear();
+        for peer in self.bootstrap.borrow_mut().iter_mut() {
+            *peer = Peer::new(peer.host.clone(), peer.port);
+        }
     }
 
     pub(crate) fn knows(&self, node: i32) -> bool {
@@ -126,7 +130,7 @@ impl Brokers {
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
         self.rng.borrow_mut().shuffle(&mut known);
         if known.is_empty() || self.config.net.rebootstrap {
-            let mut bootstrap = self.bootstrap.clone();
+            let mut bootstrap = self.bootstrap.borrow().clone();
             self.rng.borrow_mut().shuffle(&mut bootstrap);
             known.extend(bootstrap);
         }
