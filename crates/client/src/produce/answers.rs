@@ -36,8 +36,12 @@ impl Sender {
         }
         let now = Instant::now();
         let mut answers: FxHashMap<(&str, i32), &PartitionProduceResponse> = FxHashMap::default();
+        let answered = batches.iter().any(|(at, _)| self.partitions[*at].queue.config.acks != Acks::None);
         if let Ok(response) = &result {
-            self.produce.observer.throttled(node, response.throttle_time_ms);
+            // Without acknowledgements nothing was answered.
+            if answered {
+                self.produce.observer.throttled(node, response.throttle_time_ms);
+            }
             for node in &response.node_endpoints {
                 self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
             }
@@ -238,7 +242,11 @@ impl Sender {
             return;
         }
         let partition = &mut self.partitions[at];
-        if partition.numbering.bump().is_err() {
+        let bumped = partition.numbering.bump();
+        if let Some(epoch) = partition.numbering.epoch() {
+            self.produce.observer.epoch_raised(&partition.queue.topic, partition.queue.partition, epoch);
+        }
+        if bumped.is_err() {
             // 32767 epochs are used up: a fresh producer id starts at 0 again.
             self.producer_id = None;
             return;

@@ -61,6 +61,11 @@ impl Numbering {
         self.is_known
     }
 
+    /// The epoch its batches carry.
+    pub(crate) fn epoch(&self) -> Option<i16> {
+        self.id.map(|id| id.epoch)
+    }
+
     /// Starts at 0 again under the next epoch (KIP-360).
     pub(crate) fn bump(&mut self) -> Result<(), Exhausted> {
         if let Some(id) = &mut self.id {

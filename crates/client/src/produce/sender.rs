@@ -541,6 +541,11 @@ impl Sender {
         }
     }
 
+    /// Whether a producer id or epoch was asked for and has not come.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking_producer_id || self.transaction.is_preparing()
+    }
+
     pub(super) fn events(&self) -> mpsc::UnboundedSender<Event> {
         self.events_in.clone()
     }

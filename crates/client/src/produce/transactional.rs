@@ -30,6 +30,13 @@ pub(super) struct Participation {
     preparing: bool,
 }
 
+impl Participation {
+    /// Whether a coordinator is being asked.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.preparing
+    }
+}
+
 impl Sender {
     pub(super) fn pump_transaction(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
         let View { sends, producer, protocol, serial } = self.produce.transactions.view();

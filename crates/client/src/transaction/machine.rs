@@ -83,6 +83,20 @@ impl Machine {
         }
     }
 
+    /// What the statistics call its state: librdkafka's word. What can only be initialized anew is at its beginning.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Uninitialized | State::Undecided(_) => "Init",
+            State::Ready => "Ready",
+            State::InTransaction => "InTransaction",
+            State::Flushing => "BeginCommit",
+            State::Committing => "CommittingTransaction",
+            State::Aborting => "AbortingTransaction",
+            State::Abortable(_) => "AbortableError",
+            State::Fatal(_) => "FatalError",
+        }
+    }
+
     /// Whether records are taken.
     pub(crate) fn takes_records(&self) -> bool {
         matches!(self.state, State::InTransaction)

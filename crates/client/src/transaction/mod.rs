@@ -15,12 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use self::calls::Coordinates;
 use self::error::{Then, TransactionError, TransactionErrorKind};
 use self::machine::{Machine, View};
 use crate::config::Config;
 use crate::error::{ProduceError, ProduceErrorKind};
+use crate::produce::idempotence::ProducerId;
 
 pub(crate) use self::operations::prepare;
 
@@ -33,6 +35,7 @@ pub(crate) struct Transactions {
     /// The record that is missing where no gap may be: nothing is taken after it.
     gap: OnceLock<Arc<ProduceError>>,
     machine: Mutex<Machine>,
+    history: Mutex<History>,
     /// Which node coordinates what, as far as is known.
     nodes: Mutex<FxHashMap<Coordinates, i32>>,
     /// One transactional call at a time.
@@ -41,6 +44,27 @@ pub(crate) struct Transactions {
     epoch: tokio::sync::Mutex<()>,
     /// Told when nothing is in flight.
     quiet: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// What the statistics remember of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct History {
+    /// When the state last became another one.
+    changed_at: Option<Instant>,
+    /// How many producer ids and epochs there were.
+    producer_ids: u64,
+}
+
+/// What statistics say of transactions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) state: &'static str,
+    pub(crate) changed_at: Option<Instant>,
+    pub(crate) takes_records: bool,
+    /// Whether the coordinator must give an epoch before anything is sent.
+    pub(crate) needs_epoch: bool,
+    pub(crate) producer: ProducerId,
+    pub(crate) producer_ids: u64,
 }
 
 /// Who commits offsets: what a consumer is in its group, from [`Consumer::group_metadata`](crate::Consumer::group_metadata).
@@ -74,6 +98,7 @@ impl Transactions {
             gap: OnceLock::new(),
             machine: Mutex::new(Machine::new(id.clone().unwrap_or_default())),
             id,
+            history: Mutex::default(),
             nodes: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             epoch: tokio::sync::Mutex::default(),
@@ -94,7 +119,14 @@ impl Transactions {
     /// A step of the machine; the gate follows it.
     pub(crate) fn update<T>(&self, step: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = lock(&self.machine);
+        let (state, producer) = (machine.state_name(), machine.producer());
         let result = step(&mut machine);
+        if state != machine.state_name() {
+            lock(&self.history).changed_at = Some(Instant::now());
+        }
+        if producer != machine.producer() {
+            lock(&self.history).producer_ids += 1;
+        }
         self.gate.store(self.id.is_none() || machine.takes_records(), Ordering::Relaxed);
         result
     }
@@ -120,6 +152,20 @@ impl Transactions {
     pub(crate) fn record_failed(&self, error: &Arc<ProduceError>) {
         if self.id.is_some() {
             self.update(|machine| machine.record_failed(error));
+        }
+    }
+
+    /// What statistics say of transactions.
+    pub(crate) fn told(&self) -> Told {
+        let machine = lock(&self.machine);
+        let History { changed_at, producer_ids } = *lock(&self.history);
+        Told {
+            state: machine.state_name(),
+            changed_at,
+            takes_records: self.id.is_some() && machine.takes_records(),
+            needs_epoch: machine.needs_epoch(),
+            producer: machine.producer(),
+            producer_ids,
         }
     }
 

@@ -303,3 +303,20 @@ fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
         assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{name}: {error}");
     }
 }
+
+#[test]
+fn the_statistics_have_librdkafkas_words_for_the_states() {
+    for (name, word) in [
+        ("Uninitialized", "Init"),
+        ("Ready", "Ready"),
+        ("InTransaction", "InTransaction"),
+        ("Flushing", "BeginCommit"),
+        ("Committing", "CommittingTransaction"),
+        ("Aborting", "AbortingTransaction"),
+        ("Abortable", "AbortableError"),
+        ("Undecided", "Init"),
+        ("Fatal", "FatalError"),
+    ] {
+        assert_eq!(in_state(name).state_name(), word);
+    }
+}
