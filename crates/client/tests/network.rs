@@ -181,7 +181,7 @@ fn a_connection_survives_as_many_unanswered_requests_as_it_is_told_to() {
         let counting = Counting::default();
         let mut config = Config::new(broker.bootstrap_servers());
         config.net.max_fails = max_fails;
-        config.net.socket_timeout = Some(Duration::from_millis(200));
+        config.request_timeout = Duration::from_millis(200);
         let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
         let admin = Admin::of(&client);
         block_on(admin.describe_cluster()).expect("described");
@@ -381,7 +381,7 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let connector = Throttling { ms: THROTTLE_MS, asked: asked.clone() };
     let mut config = Config::new("broker.test");
-    config.net.socket_timeout = Some(Duration::from_millis(THROTTLE_MS as u64 / 2));
+    config.request_timeout = Duration::from_millis(THROTTLE_MS as u64 / 2);
     let admin = Admin::of(&Client::with_connector(config, Arc::new(connector)).expect("a client"));
     for _ in 0..3 {
         block_on(admin.describe_cluster()).expect("answered");

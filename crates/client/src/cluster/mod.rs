@@ -228,11 +228,7 @@ impl Cluster {
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let connection = self.brokers.any().await?;
-        connection.call(version_max, self.socket_timeout(), make).await
-    }
-
-    fn socket_timeout(&self) -> Duration {
-        self.config.net.socket_timeout.unwrap_or(self.config.request_timeout)
+        connection.call(version_max, self.config.request_timeout, make).await
     }
 
     /// Sends a request to the controller, or to any broker when none is known: since KRaft any forwards it.
@@ -245,7 +241,7 @@ impl Cluster {
         match controller {
             Some(node) if self.brokers.knows(node) => {
                 let connection = self.brokers.connection(node, Lane::Control).await?;
-                connection.call(version_max, self.socket_timeout(), make).await
+                connection.call(version_max, self.config.request_timeout, make).await
             }
             _ => self.call_any(version_max, make).await,
         }
