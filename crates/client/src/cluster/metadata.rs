@@ -94,6 +94,29 @@ impl Layout {
 }
 
 impl TopicLayout {
+    /// What is new since `before`, in words that follow the topic's name.
+    pub(crate) fn changes_since(&self, before: Option<&Self>) -> Vec<String> {
+        let mut news = Vec::new();
+        let count = self.partitions.len();
+        if before.is_none_or(|it| (it.error, it.id, it.partitions.len()) != (self.error, self.id, count)) {
+            news.push(match self.error {
+                ErrorCode::None => format!(": {count} partition(s), topic id {}", self.id),
+                error => format!(": {error}"),
+            });
+        }
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let known = before.and_then(|it| it.partitions.get(number)).and_then(|it| it.leader);
+            if partition.leader != known {
+                let epoch = partition.leader_epoch;
+                news.push(match partition.leader {
+                    Some(node) => format!(" [{number}]: led by node {node}, leader epoch {epoch}"),
+                    None => format!(" [{number}]: without a leader"),
+                });
+            }
+        }
+        news
+    }
+
     pub(crate) fn leader(&self, partition: i32) -> Option<i32> {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
     }

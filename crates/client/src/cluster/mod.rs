@@ -5,13 +5,14 @@ mod changes;
 pub(crate) mod metadata;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use ottla_protocol::{ErrorCode, Request};
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -20,6 +21,7 @@ use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
+use crate::log::Context;
 use crate::net::Network;
 use crate::stats::Observer;
 
@@ -268,6 +270,13 @@ impl Cluster {
             allow_auto_topic_creation: self.config.auto_create_topics,
             ..Default::default()
         };
+        self.observer.log.debug(Context::Metadata, "METADATA", || {
+            let names: Vec<&str> = wanted.iter().map(|name| &**name).collect();
+            match sparse {
+                true => format!("asking for {} topic(s): {}", names.len(), names.join(", ")),
+                false => "asking for all topics".into(),
+            }
+        });
         let response = self.call_any(METADATA_VERSION_MAX, make).await?;
         if response.error_code != ErrorCode::None {
             return Err(Error::Broker { what: "metadata".into(), code: response.error_code });
@@ -283,7 +292,22 @@ impl Cluster {
             response.topics.iter().filter_map(|topic| topic.name.as_deref()),
         );
         self.brokers.merge(&response);
+        let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());
         self.layout.borrow_mut().merge(response);
+        if let Some(before) = before {
+            self.tell_changes(&before);
+        }
+    }
+
+    /// Puts into words what is new of topics, by name.
+    fn tell_changes(&self, before: &FxHashMap<Arc<str>, TopicLayout>) {
+        let layout = self.layout.borrow();
+        let topics: BTreeMap<_, _> = layout.topics.iter().collect();
+        for (name, topic) in topics {
+            for text in topic.changes_since(before.get(name)) {
+                self.observer.log.debug(Context::Topic, "TOPIC", || format!("{name}{text}"));
+            }
+        }
     }
 
     fn backoff(&self, failures: u32) -> Duration {

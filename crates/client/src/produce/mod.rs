@@ -29,7 +29,7 @@ use self::reports::{Held, Report, ReportQueue};
 use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
-use crate::log::ERROR;
+use crate::log::{Context, ERROR};
 use crate::stats::Observer;
 use crate::transaction::Transactions;
 
@@ -66,6 +66,10 @@ impl Produce {
 
     /// Has the sender fail what the application no longer wants sent.
     pub(crate) fn purge(&self, purge: Purge) {
+        self.observer.log.debug(Context::Queue, "PURGE", || {
+            let Purge { queued, in_flight } = purge;
+            format!("the application purges: queued {queued}, in flight {in_flight}")
+        });
         let mut wanted = self.purge.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.unwrap_or_default();
         *wanted = Some(Purge {
@@ -97,6 +101,9 @@ impl Produce {
                     records: memory.records(),
                     records_max: memory.records_max(),
                 };
+                self.observer.log.debug(Context::Queue, "FULL", || {
+                    format!("{topic} [{partition}]: a record is not taken: {kind}")
+                });
                 (partition, kind)
             }
             NotTaken::Refused(partition, queue::Refused::Closed) => (partition, ProduceErrorKind::Closed),

@@ -13,6 +13,7 @@ use super::partitioner::{Choice, Chosen};
 use super::queue::{Content, OpenBatch, Push, Queue, Queues, Refused, Told};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::log::Context;
 
 /// How often one topic may grow while a client lives. Each growth leaves a list of pointers behind, so that a push can
 /// read the newest without a lock; who adds partitions 32 times to a topic does so by hand.
@@ -234,6 +235,13 @@ impl Topic {
     /// Moves the records of a batch that had no partition to the partitions they belong to.
     fn forward(&self, partitions: &[Arc<Queue>], open: OpenBatch, produce: &Produce) {
         let (memory, count) = (open.memory(), open.builder.count());
+        produce.observer.log.debug(Context::Queue, "PARTCNT", || {
+            format!(
+                "{}: {count} record(s) that had no partition go to {} of them",
+                self.name,
+                partitions.len()
+            )
+        });
         let OpenBatch { builder, mut told, .. } = open;
         let watched = told.completion.is_some();
         let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
