@@ -117,10 +117,12 @@ fn debug_follows_topics_queues_and_admin_calls() {
     let client = Client::new(config).expect("a client");
     let queue = client.log_lines();
     let producer = Producer::of(&client);
-    let wait_for = |context: Context, wanted: &str| loop {
-        let line = queue.next_blocking(PATIENCE).unwrap_or_else(|| panic!("no line with {wanted}"));
-        if line.context == Some(context) && line.text.contains(wanted) {
-            return;
+    let mut seen: Vec<LogLine> = Vec::new();
+    let mut wait_for = |context: Context, wanted: &str| {
+        let is_it = |line: &LogLine| line.context == Some(context) && line.text.contains(wanted);
+        while !seen.iter().any(is_it) {
+            let line = queue.next_blocking(PATIENCE);
+            seen.push(line.unwrap_or_else(|| panic!("no line with {wanted}: {seen:?}")));
         }
     };
     let first = producer.try_send(Record::to("orders").value("v")).expect("taken");
@@ -133,8 +135,8 @@ fn debug_follows_topics_queues_and_admin_calls() {
     wait_for(Context::Topic, "orders: 1 partition(s), topic id ");
     wait_for(Context::Topic, "orders [0]: led by node ");
     wait_for(Context::Queue, "orders: 1 record(s) that had no partition go to 1 of them");
-    assert!(broker.cluster().set_leader("orders", 0, 1));
-    wait_for(Context::Topic, "orders [0]: led by node 1, leader epoch ");
+    assert!(broker.cluster().set_leader("orders", 0, 2));
+    wait_for(Context::Topic, "orders [0]: led by node 2, leader epoch ");
     producer.purge(Purge { queued: true, in_flight: false });
     wait_for(Context::Queue, "the application purges: queued true, in flight false");
     let admin = Admin::of(&client);

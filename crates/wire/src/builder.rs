@@ -89,6 +89,8 @@ pub struct Closed {
     compression: Compression,
     uncompressed_bytes: usize,
     records: Option<Bytes>,
+    /// Bytes of memory that `records` keep.
+    records_memory: usize,
     count: u32,
     last_offset_delta: i32,
     base_timestamp: i64,
@@ -116,6 +118,7 @@ pub struct Sealed {
     pub uncompressed_bytes: usize,
     chain: Chain,
     records: Option<Bytes>,
+    records_memory: usize,
 }
 
 impl Sealed {
@@ -137,6 +140,11 @@ impl Sealed {
             None if self.header.compression() == Ok(Compression::None) => Some(self.to_bytes()),
             None => None,
         }
+    }
+
+    /// Bytes of memory that [`Sealed::records`] keep as long as they live.
+    pub fn records_memory(&self) -> usize {
+        self.records_memory
     }
 
     /// Bytes of the whole batch.
@@ -325,6 +333,7 @@ impl BatchBuilder {
             compression: Compression::None,
             uncompressed_bytes: self.len() - HEADER_BYTES,
             records: None,
+            records_memory: 0,
             count: self.count,
             last_offset_delta: self.last_offset_delta.max(0),
             base_timestamp: self.base_timestamp,
@@ -339,16 +348,20 @@ impl BatchBuilder {
                 whole = splice(&buffer.bytes[..at], &shared).to_bytes().unwrap_or_default();
                 &whole[HEADER_BYTES..]
             };
-            let mut out = Vec::with_capacity(HEADER_BYTES + records.len() / 2);
+            let records_bytes = records.len();
+            let mut out = Vec::with_capacity(HEADER_BYTES + records_bytes / 2);
             out.resize(HEADER_BYTES, 0);
             compress::compress(compression, level, records, &mut out)?;
-            if out.len() < HEADER_BYTES + records.len() {
+            if out.len() < HEADER_BYTES + records_bytes {
                 if keep_records {
                     let mut header = closed.header(&Seal::default(), Compression::None);
-                    header.batch_length = (HEADER_BYTES + records.len() - LOG_OVERHEAD_BYTES) as i32;
+                    header.batch_length = (HEADER_BYTES + records_bytes - LOG_OVERHEAD_BYTES) as i32;
                     if let Some(front) = buffer.bytes.first_chunk_mut::<HEADER_BYTES>() {
                         header.write(front);
                     }
+                    // A slice keeps the buffer that it is a slice of; payloads that lie elsewhere are copied into one piece.
+                    closed.records_memory =
+                        if shared.is_empty() { buffer.bytes.len() } else { HEADER_BYTES + records_bytes };
                     let kept = splice_frozen(buffer.freeze(at), shared);
                     closed.records = Some(kept.to_bytes().unwrap_or_default());
                 }
@@ -416,7 +429,7 @@ impl Closed {
             }
             Body::Compressed(bytes) => bytes.capacity(),
         };
-        body + self.records.as_ref().map_or(0, Bytes::len)
+        body + self.records_memory
     }
 
     /// Writes header and checksum; codec and level were settled when the batch was closed.
@@ -424,8 +437,11 @@ impl Closed {
     /// Offsets start at 0: a broker assigns the real base offset.
     pub fn seal(self, seal: &Seal) -> Sealed {
         let mut header = self.header(seal, self.compression);
+        let mut records_memory = self.records_memory;
         let chain = match self.body {
             Body::Plain { mut buffer, at, shared } => {
+                let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
+                records_memory = if shared.is_empty() { buffer.bytes.len() } else { at + shared_bytes };
                 finish_header(&mut header, &mut buffer.bytes[..at], &shared);
                 splice_frozen(buffer.freeze(at), shared)
             }
@@ -434,7 +450,13 @@ impl Closed {
                 Bytes::from(bytes).into()
             }
         };
-        Sealed { header, uncompressed_bytes: self.uncompressed_bytes, chain, records: self.records }
+        Sealed {
+            header,
+            uncompressed_bytes: self.uncompressed_bytes,
+            chain,
+            records: self.records,
+            records_memory,
+        }
     }
 
     /// The header, but for length and checksum.
@@ -661,5 +683,17 @@ mod tests {
         let kept = values(&sealed.records().expect("kept"));
         assert_eq!(kept, values(&sealed.to_bytes()));
         assert_eq!(kept[1000].as_deref(), Some(&b"elsewhere"[..]));
+    }
+
+    #[test]
+    fn kept_records_cost_the_buffer_that_they_are_in() {
+        for codec in [Compression::None, Compression::Zstd] {
+            let mut batch = BatchBuilder::in_buffer(Buffer::of_bytes(4096));
+            batch.push(0, None, Some(&[b'v'; 500]), &[]);
+            let sealed = batch.close(codec, None, true).expect("closed").seal(&Seal::default());
+            assert_eq!(sealed.header.compression(), Ok(codec));
+            assert!(sealed.records().expect("kept").len() < 700);
+            assert_eq!(sealed.records_memory(), 4096, "{codec:?}");
+        }
     }
 }

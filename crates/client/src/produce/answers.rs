@@ -13,7 +13,7 @@ use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
 use super::queue::Queue;
 use super::sender::{InFlight, Sender};
-use super::{Concluded, Produce};
+use super::{Concluded, Kept, Produce};
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::log::Context;
@@ -264,7 +264,7 @@ impl Sender {
             let count = batch.sealed.header.record_count;
             self.produce.observer.delivered(&queue.topic, queue.partition, count, batch.sealed.len());
         }
-        let records = if self.produce.keeps_records() { batch.sealed.records() } else { None };
+        let records = if self.produce.keeps_records() { Kept::of(&batch.sealed) } else { None };
         let concluded = Concluded {
             queue,
             partition: queue.partition,
@@ -337,7 +337,7 @@ impl Sender {
         let ClosedBatch { closed, told, memory, .. } = batch;
         let count = closed.count();
         let keeps = self.produce.keeps_records();
-        let records = if keeps { closed.seal(&Seal::default()).records() } else { None };
+        let records = if keeps { Kept::of(&closed.seal(&Seal::default())) } else { None };
         let concluded = Concluded { queue, partition: queue.partition, told, count, memory, records };
         self.produce.conclude(concluded, Produce::failed(queue, kind, Persisted::NotWritten));
     }

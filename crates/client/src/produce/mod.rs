@@ -21,6 +21,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use ottla_wire::Sealed;
 
 use self::answers::Purge;
 use self::delivery::Outcome;
@@ -130,11 +131,13 @@ impl Produce {
                 Outcome::Forwarded(_) => None,
             };
             if let Some(result) = result {
-                let bytes = records.as_ref().map_or(0, |records| records.len().min(memory));
+                let kept = records.as_ref().map_or(0, |records| records.memory) + told.memory();
+                let bytes = kept.min(memory);
                 memory -= bytes;
                 released = 0;
                 let held = Held { memory: self.queues.memory.clone(), bytes, records: count };
                 let (topic, tags) = (queue.topic.clone(), told.tags);
+                let records = records.map(|records| records.bytes);
                 self.reports.push(Report { topic, partition, result, count, tags, records, _held: held });
             }
         }
@@ -175,14 +178,14 @@ impl Produce {
         queue: &queue::Queue,
         told: Told,
         error: Arc<ProduceError>,
-        records: Option<Bytes>,
+        records: Option<Kept>,
     ) {
         self.queues.begin_unsettled();
         queue.backlog.fetch_add(1, Ordering::Relaxed);
         let partition = error.partition;
         // It is booked as long as its report lives, like any other.
-        let _ = self.queues.memory.reserve(records.as_ref().map_or(0, Bytes::len), queue::Push::Forced);
-        let memory = records.as_ref().map_or(0, Bytes::len);
+        let memory = records.as_ref().map_or(0, |records| records.memory) + told.memory();
+        let _ = self.queues.memory.reserve(memory, queue::Push::Forced);
         self.queues.memory.reserve_record();
         let batch = Concluded { queue, partition, told, count: 1, memory, records };
         self.conclude(batch, Outcome::Failed(error));
@@ -198,7 +201,7 @@ impl Produce {
             told: open.told,
             count,
             memory,
-            records: records.flatten().and_then(|sealed| sealed.records()),
+            records: records.flatten().and_then(|sealed| Kept::of(&sealed)),
         };
         self.conclude(batch, Self::failed(queue, kind, Persisted::NotWritten));
     }
@@ -238,5 +241,19 @@ pub(crate) struct Concluded<'a> {
     /// Bytes it had booked.
     pub(crate) memory: usize,
     /// The records before compression, if reports carry them.
-    pub(crate) records: Option<Bytes>,
+    pub(crate) records: Option<Kept>,
+}
+
+/// Records that a report carries.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) bytes: Bytes,
+    /// What they keep: the whole buffer that they are in.
+    pub(crate) memory: usize,
+}
+
+impl Kept {
+    pub(crate) fn of(sealed: &Sealed) -> Option<Self> {
+        Some(Self { bytes: sealed.records()?, memory: sealed.records_memory() })
+    }
 }

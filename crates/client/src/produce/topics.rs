@@ -7,10 +7,10 @@ use std::time::Duration;
 use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
-use super::Produce;
 use super::delivery::{Completion, Delivery, Outcome};
 use super::partitioner::{Choice, Chosen};
 use super::queue::{Content, OpenBatch, Push, Queue, Queues, Refused, Told};
+use super::{Kept, Produce};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::log::Context;
@@ -290,7 +290,7 @@ impl Topic {
             &self.unassigned,
             Told { completion, tags: vec![content.tag] },
             Arc::new(error),
-            records.and_then(|sealed| sealed.records()),
+            records.and_then(|sealed| Kept::of(&sealed)),
         );
         delivery
     }
