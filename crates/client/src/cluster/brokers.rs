@@ -1,6 +1,6 @@
 //! Connections to brokers: one per broker and lane, opened when first needed, reopened with backoff.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::net::Network;
 use crate::net::connection::{Connection, Greeting};
+use crate::transaction::FEATURE;
 
 /// The port of a bootstrap server that names none.
 const DEFAULT_PORT: u16 = 9092;
@@ -37,6 +38,8 @@ pub(crate) struct Brokers {
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
     last_failure: RefCell<Option<Error>>,
+    /// The level of `transaction.version` that the newest connection was greeted with.
+    transaction_level: Cell<Option<i16>>,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,7 @@ impl Brokers {
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
             last_failure: RefCell::default(),
+            transaction_level: Cell::new(None),
         })
     }
 
@@ -98,6 +102,11 @@ impl Brokers {
         for peer in self.bootstrap.borrow_mut().iter_mut() {
             *peer = Peer::new(peer.host.clone(), peer.port);
         }
+    }
+
+    /// The cluster's level of `transaction.version`, as far as is known.
+    pub(crate) fn transaction_level(&self) -> Option<i16> {
+        self.transaction_level.get()
     }
 
     pub(crate) fn knows(&self, node: i32) -> bool {
@@ -191,6 +200,7 @@ impl Brokers {
         match Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await {
             Ok(connection) => {
                 self.network.observer.connected(&peer.host, peer.port);
+                self.transaction_level.set(Some(connection.feature(FEATURE).unwrap_or(0)));
                 let connection = Rc::new(connection);
                 *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
                 // A connection that fails at once is not retried at once.

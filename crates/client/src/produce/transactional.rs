@@ -39,13 +39,18 @@ impl Participation {
 
 impl Sender {
     pub(super) fn pump_transaction(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
-        let View { sends, producer, protocol, serial } = self.produce.transactions.view();
-        let transaction = &mut self.transaction;
-        if transaction.serial != serial {
-            transaction.serial = serial;
-            transaction.added.clear();
+        let mut view = self.produce.transactions.view();
+        if self.transaction.serial != view.serial {
+            self.transaction.serial = view.serial;
+            self.transaction.added.clear();
+            // A new transaction: the cluster may have changed the protocol since the last one.
+            if let Some(level) = self.cluster.brokers.transaction_level() {
+                self.produce.transactions.follow_level(level);
+                view = self.produce.transactions.view();
+            }
         }
-        transaction.adds = protocol == Protocol::V1;
+        let View { sends, producer, protocol, .. } = view;
+        self.transaction.adds = protocol == Protocol::V1;
         if !sends {
             self.discard();
         } else if producer.is_some() {

@@ -163,6 +163,14 @@ impl Machine {
         Ok(())
     }
 
+    /// The cluster speaks this protocol now. A transaction that no coordinator can know of yet changes over, with a new
+    /// epoch.
+    pub(crate) fn follow(&mut self, protocol: Protocol) {
+        if protocol != self.protocol && matches!(self.state, State::InTransaction) && !self.touched {
+            self.stale = true;
+        }
+    }
+
     /// The coordinator is about to learn of the transaction.
     pub(crate) fn touch(&mut self) {
         self.touched = true;

@@ -20,11 +20,12 @@ use tokio::time::Instant;
 use self::calls::Coordinates;
 use self::error::{Then, TransactionError, TransactionErrorKind};
 use self::machine::{Machine, View};
+use self::verdict::Protocol;
 use crate::config::Config;
 use crate::error::{ProduceError, ProduceErrorKind};
 use crate::produce::idempotence::ProducerId;
 
-pub(crate) use self::operations::prepare;
+pub(crate) use self::operations::{FEATURE, prepare};
 
 /// What producing threads, the sender and the transactional calls share.
 #[derive(Debug)]
@@ -146,6 +147,11 @@ impl Transactions {
     pub(crate) fn fatal(&self) -> Option<ProduceErrorKind> {
         let gap = self.gap.get().map(|error| ProduceErrorKind::Gapless(error.clone()));
         gap.or_else(|| lock(&self.machine).fatal().map(ProduceErrorKind::Transaction))
+    }
+
+    /// The cluster's level of `transaction.version`, as the newest connection has it.
+    pub(crate) fn follow_level(&self, level: i16) {
+        self.update(|machine| machine.follow(Protocol::at_level(level)));
     }
 
     /// A record has failed; what it does to the transaction, if there is one.
