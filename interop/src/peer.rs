@@ -16,13 +16,15 @@ pub const SKIPPED_FILE: &str = "skipped";
 /// Debian packages come over the network: minutes, not seconds.
 const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 
-/// A program that is not ours and that the interoperability tests talk to.
+/// A program that is not ours and that the interoperability tests talk to, or a way to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Apache Kafka 4.1, broker and tools: a JVM, and the jars through Maven.
     Java,
     /// kcat, on librdkafka.
     Kcat,
+    /// The address `::1`, to listen on: containers may be without.
+    Ipv6,
 }
 
 /// A peer that cannot be had here.
@@ -34,24 +36,25 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order in which they are listed.
-    pub const ALL: [Self; 2] = [Self::Java, Self::Kcat];
+    pub const ALL: [Self; 3] = [Self::Java, Self::Kcat, Self::Ipv6];
 
     /// How people call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Java => "Apache Kafka 4.1",
             Self::Kcat => "kcat",
+            Self::Ipv6 => "IPv6",
         }
     }
 
     /// `Ok` when the peer can be used. With `CI=true` a missing one is installed first.
     ///
     /// # Panics
-    /// With `CI=true`, when it cannot be installed: CI never skips.
+    /// With `CI=true`, when it cannot be installed: CI never skips what it can have.
     pub fn require(self) -> Result<(), Missing> {
         match self.ready() {
             Ok(()) => Ok(()),
-            Err(missing) if in_ci() => panic!("{missing}"),
+            Err(missing) if in_ci() && self != Self::Ipv6 => panic!("{missing}"),
             Err(missing) => Err(missing),
         }
     }
@@ -61,6 +64,9 @@ impl Peer {
         match self {
             Self::Java => crate::jars().map(|_| ()).map_err(|failure| self.missing(failure.to_string())),
             Self::Kcat => Ok(()),
+            Self::Ipv6 => std::net::TcpListener::bind("[::1]:0")
+                .map(drop)
+                .map_err(|error| self.missing(format!("[::1] cannot be listened on: {error}"))),
         }
     }
 
@@ -89,6 +95,7 @@ impl Peer {
         match self {
             Self::Java => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
             Self::Kcat => &[("kcat", "kcat")],
+            Self::Ipv6 => &[],
         }
     }
 

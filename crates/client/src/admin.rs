@@ -17,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::log::Context;
 
 /// Looks at and changes a cluster's topics and groups.
 ///
@@ -242,12 +243,12 @@ impl Admin {
 
     /// The brokers there are; the cheapest way to see that one answers.
     pub async fn describe_cluster(&self) -> Result<ClusterDescription, Error> {
-        self.client.run(|cluster| async move { topics::describe_cluster(&cluster).await }).await
+        self.ask("describe_cluster", |cluster| async move { topics::describe_cluster(&cluster).await }).await
     }
 
     /// Every topic, by name.
     pub async fn list_topics(&self) -> Result<Vec<TopicListing>, Error> {
-        self.client.run(|cluster| async move { topics::list(&cluster).await }).await
+        self.ask("list_topics", |cluster| async move { topics::list(&cluster).await }).await
     }
 
     /// These topics with their partitions, in the order asked for.
@@ -256,7 +257,7 @@ impl Admin {
     /// [`Error::Broker`] with the first topic that does not exist. None is created by asking.
     pub async fn describe_topics(&self, names: &[&str]) -> Result<Vec<TopicDescription>, Error> {
         let names = owned(names);
-        self.client.run(|cluster| async move { topics::describe(&cluster, &names).await }).await
+        self.ask("describe_topics", |cluster| async move { topics::describe(&cluster, &names).await }).await
     }
 
     /// Waits until a topic can be used, and says how many partitions it has. With `allow.auto.create.topics`, asking may
@@ -270,7 +271,7 @@ impl Admin {
             let layout = cluster.await_topic(&name, Instant::now() + timeout).await?;
             Ok(layout.partitions.len())
         };
-        self.client.run(wait).await
+        self.ask("await_topic", wait).await
     }
 
     /// Creates topics.
@@ -279,7 +280,7 @@ impl Admin {
     /// Every topic is tried; the error is that of the first one that failed.
     pub async fn create_topics(&self, topics: &[NewTopic]) -> Result<(), Error> {
         let topics = topics.to_vec();
-        self.client.run(|cluster| async move { topics::create(&cluster, &topics).await }).await
+        self.ask("create_topics", |cluster| async move { topics::create(&cluster, &topics).await }).await
     }
 
     /// Deletes topics with everything in them.
@@ -288,21 +289,25 @@ impl Admin {
     /// Every topic is tried; the error is that of the first one that failed.
     pub async fn delete_topics(&self, names: &[&str]) -> Result<(), Error> {
         let names = owned(names);
-        self.client.run(|cluster| async move { topics::delete(&cluster, &names).await }).await
+        self.ask("delete_topics", |cluster| async move { topics::delete(&cluster, &names).await }).await
     }
 
     /// Gives a topic more partitions: `total` of them then.
     pub async fn create_partitions(&self, topic: &str, total: i32) -> Result<(), Error> {
         let topic = topic.to_owned();
-        self.client
-            .run(move |cluster| async move { topics::create_partitions(&cluster, &topic, total).await })
-            .await
+        self.ask("create_partitions", move |cluster| async move {
+            topics::create_partitions(&cluster, &topic, total).await
+        })
+        .await
     }
 
     /// Every setting of a topic, by name.
     pub async fn describe_topic_configs(&self, topic: &str) -> Result<Vec<ConfigEntry>, Error> {
         let topic = topic.to_owned();
-        self.client.run(|cluster| async move { topics::describe_configs(&cluster, &topic).await }).await
+        self.ask("describe_topic_configs", |cluster| async move {
+            topics::describe_configs(&cluster, &topic).await
+        })
+        .await
     }
 
     /// Offsets of many partitions, asked of all their leaders at once.
@@ -311,12 +316,12 @@ impl Admin {
         wanted: &[(TopicPartition, OffsetAt)],
     ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         let wanted = wanted.to_vec();
-        self.client.run(|cluster| async move { offsets::list(&cluster, &wanted).await }).await
+        self.ask("list_offsets", |cluster| async move { offsets::list(&cluster, &wanted).await }).await
     }
 
     /// Every group, asked of every broker, by id.
     pub async fn list_groups(&self) -> Result<Vec<GroupListing>, Error> {
-        self.client.run(|cluster| async move { groups::list(&cluster).await }).await
+        self.ask("list_groups", |cluster| async move { groups::list(&cluster).await }).await
     }
 
     /// These groups with their members, in the order asked for; classic ones and those of KIP-848.
@@ -325,7 +330,7 @@ impl Admin {
     /// [`Error::Broker`] with [`ErrorCode::GroupIdNotFound`] for the first group that does not exist.
     pub async fn describe_groups(&self, groups: &[&str]) -> Result<Vec<GroupDescription>, Error> {
         let groups = owned(groups);
-        self.client.run(|cluster| async move { groups::describe(&cluster, &groups).await }).await
+        self.ask("describe_groups", |cluster| async move { groups::describe(&cluster, &groups).await }).await
     }
 
     /// A group's committed offsets of these partitions, or of all that it has any of (`None`). Partitions without one
@@ -336,9 +341,10 @@ impl Admin {
         partitions: Option<&[TopicPartition]>,
     ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
         let (group, partitions) = (group.to_owned(), partitions.map(<[_]>::to_vec));
-        self.client
-            .run(|cluster| async move { groups::offsets(&cluster, group, partitions.as_deref()).await })
-            .await
+        self.ask("group_offsets", |cluster| async move {
+            groups::offsets(&cluster, group, partitions.as_deref()).await
+        })
+        .await
     }
 
     /// Sets a group's committed offsets.
@@ -351,7 +357,11 @@ impl Admin {
         offsets: &BTreeMap<TopicPartition, i64>,
     ) -> Result<(), Error> {
         let (group, offsets) = (group.to_owned(), offsets.clone());
-        self.client.run(|cluster| async move { groups::alter(&cluster, group, &offsets).await }).await
+        self.ask(
+            "alter_group_offsets",
+            |cluster| async move { groups::alter(&cluster, group, &offsets).await },
+        )
+        .await
     }
 
     /// Deletes groups with their offsets.
@@ -361,7 +371,24 @@ impl Admin {
     /// that has members.
     pub async fn delete_groups(&self, groups: &[&str]) -> Result<(), Error> {
         let groups = owned(groups);
-        self.client.run(|cluster| async move { groups::delete(&cluster, &groups).await }).await
+        self.ask("delete_groups", |cluster| async move { groups::delete(&cluster, &groups).await }).await
+    }
+
+    /// Runs a call in the engine, and puts it into words for `debug=admin`.
+    async fn ask<T, F, W>(&self, call: &'static str, work: W) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+        W: FnOnce(Rc<Cluster>) -> F + Send + 'static,
+    {
+        let log = &self.client.produce().observer.log;
+        log.debug(Context::Admin, "ADMIN", || format!("{call}: begun"));
+        let result = self.client.run(work).await;
+        log.debug(Context::Admin, "ADMIN", || match &result {
+            Ok(_) => format!("{call}: done"),
+            Err(error) => format!("{call}: {error}"),
+        });
+        result
     }
 }
 

@@ -198,6 +198,9 @@ pub enum ProduceErrorKind {
     /// The producer's state on the broker is lost or fenced, and going on could double or lose records.
     #[error("fatal: {0}")]
     Fatal(String),
+    /// A record was lost, and with `enable.gapless.guarantee` none may follow it: the producer is of no more use.
+    #[error("fatal: enable.gapless.guarantee is set, and a record is missing: {0}")]
+    Gapless(Arc<ProduceError>),
     /// No transaction takes it, or its transaction was aborted.
     #[error("{0}")]
     Transaction(Arc<TransactionError>),
@@ -256,6 +259,7 @@ impl ProduceError {
             | ProduceErrorKind::NoSuchPartition { .. }
             | ProduceErrorKind::Compress(_)
             | ProduceErrorKind::Fatal(_)
+            | ProduceErrorKind::Gapless(_)
             | ProduceErrorKind::Transaction(_)
             | ProduceErrorKind::Closed => false,
         }

@@ -13,6 +13,7 @@ use crate::notices::Notices;
 const QUEUED_LINES_MAX: usize = 10_000;
 
 /// The severities of syslog that are used here.
+pub(crate) const ERROR: u8 = 3;
 pub(crate) const WARNING: u8 = 4;
 pub(crate) const INFO: u8 = 6;
 const DEBUG: u8 = 7;
@@ -174,7 +175,7 @@ impl Log {
             (Sink::Tracing, None) => {
                 let LogLine { client, text, .. } = &line;
                 match level {
-                    0..=3 => tracing::error!(target: "ottla", %client, facility, "{text}"),
+                    0..=ERROR => tracing::error!(target: "ottla", %client, facility, "{text}"),
                     WARNING => tracing::warn!(target: "ottla", %client, facility, "{text}"),
                     _ => tracing::info!(target: "ottla", %client, facility, "{text}"),
                 }

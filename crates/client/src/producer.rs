@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use crate::blocking;
 use crate::client::Client;
-use crate::config::Config;
-#[cfg(doc)]
-use crate::error::ProduceErrorKind;
-use crate::error::{Error, ProduceError};
+use crate::config::{Config, TopicConfig};
+use crate::error::{Error, ProduceError, ProduceErrorKind};
 use crate::produce::answers::Purge;
 use crate::produce::delivery::Delivery;
 use crate::produce::queue::{Content, Push, Refused};
@@ -141,11 +139,48 @@ impl Producer {
     pub fn topic(&self, name: &str) -> TopicProducer {
         let (topic, new) = self.client.produce().topics.get(name);
         if new {
-            let wanted = topic.name.clone();
-            // Partitions are asked for now: the first record need not wait for them to be asked for.
-            self.client.start(|cluster| async move { cluster.want(&wanted) });
+            self.want(&topic);
         }
         TopicProducer { client: self.client.clone(), topic }
+    }
+
+    /// A handle for a topic that has settings of its own: `acks`, timeouts, partitioner, codec and level. They hold for
+    /// every record that this client sends to it, through whichever handle.
+    ///
+    /// To be called before anything else names the topic.
+    ///
+    /// ```
+    /// use ottla_client::{Config, Producer, Record, TopicConfig};
+    ///
+    /// # let broker = ottla_broker::Broker::builder().memory().spawn()?;
+    /// let producer = Producer::new(Config::new(broker.bootstrap_servers()))?;
+    /// let mut settings = TopicConfig::default();
+    /// settings.set("compression.codec", "zstd")?;
+    /// settings.set("message.timeout.ms", "5000")?;
+    /// let orders = producer.topic_with("orders", &settings)?;
+    /// orders.enqueue_blocking(&Record::to("orders").value("paid"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the settings contradict the client's, as `acks=1` does idempotence, or when the topic is in
+    /// use already: records may be under way with the settings that it has.
+    pub fn topic_with(&self, name: &str, settings: &TopicConfig) -> Result<TopicProducer, Error> {
+        let of_topic = |reason: String| Error::Config(format!("topic `{name}`: {reason}"));
+        let own = settings.over(self.client.config());
+        own.check().map_err(of_topic)?;
+        let (topic, new) = self.client.produce().topics.get_with(name, Arc::new(own));
+        if !new {
+            return Err(of_topic("it is in use, and its settings must be given before that".into()));
+        }
+        self.want(&topic);
+        Ok(TopicProducer { client: self.client.clone(), topic })
+    }
+
+    /// Partitions are asked for now: the first record need not wait for them to be asked for.
+    fn want(&self, topic: &Topic) {
+        let wanted = topic.name.clone();
+        self.client.start(|cluster| async move { cluster.want(&wanted) });
     }
 
     /// Waits until everything handed over so far is acknowledged or has failed, sending without lingering.
@@ -186,6 +221,12 @@ impl Producer {
         }
         let what = format!("flush: {} batches are not acknowledged", queues.unsettled());
         Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
+    }
+
+    /// Why this producer is of no more use, if it is: fenced, or with a gap where `enable.gapless.guarantee` allows none.
+    /// What is sent after that is refused with the same error; only another producer helps.
+    pub fn fatal_error(&self) -> Option<ProduceErrorKind> {
+        self.client.produce().transactions.fatal()
     }
 
     /// Bytes of memory that unacknowledged records take at this moment.
@@ -242,7 +283,7 @@ impl TopicProducer {
     async fn push_when_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
         let memory = &self.client.produce().queues.memory;
         let mut waiting = None;
-        let give_up = tokio::time::sleep(self.client.config().delivery_timeout);
+        let give_up = tokio::time::sleep(self.topic.config.delivery_timeout);
         let mut give_up = pin!(give_up);
         loop {
             let mut room = pin!(memory.freed.notified());
@@ -274,7 +315,7 @@ impl TopicProducer {
         let queues = &self.client.produce().queues;
         let _waiting = queues.memory.wait();
         let mut last = Err(NotTaken::Refused(-1, Refused::Full));
-        blocking::wait_until(self.client.config().delivery_timeout, &queues.memory.freed, || {
+        blocking::wait_until(self.topic.config.delivery_timeout, &queues.memory.freed, || {
             last = self.push(record, watched, Push::Patient);
             !matches!(last, Err(refused) if is_full(refused))
         });
@@ -296,8 +337,7 @@ impl TopicProducer {
             tag: record.tag,
             watched,
         };
-        let partitioner = &produce.config.partitioner;
-        self.topic.push(&produce.queues, partitioner, record.partition, &content, how)
+        self.topic.push(&produce.queues, record.partition, &content, how)
     }
 
     #[cold]

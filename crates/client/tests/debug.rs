@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
-use ottla_client::{Client, Config, Context, LogCallback, LogLine, Producer, Record};
+use ottla_client::{Admin, Client, Config, Context, LogCallback, LogLine, Producer, Purge, Record};
 
 /// Generous: nothing here takes long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,8 +87,10 @@ fn every_context_has_something_to_say_and_no_secret_is_said() {
     for context in [
         Context::Generic,
         Context::Broker,
+        Context::Topic,
         Context::Metadata,
         Context::Feature,
+        Context::Queue,
         Context::Msg,
         Context::Protocol,
         Context::Eos,
@@ -97,6 +99,51 @@ fn every_context_has_something_to_say_and_no_secret_is_said() {
         assert!(lines.iter().any(|line| line.context == Some(context)), "{}", context.name());
     }
     assert!(lines.iter().all(|line| line.client.starts_with("till-4#")));
+}
+
+/// The words for what topics, queues, features, metadata and the admin client do.
+#[test]
+fn debug_follows_topics_queues_and_admin_calls() {
+    let broker = Broker::builder().memory().nodes(2).topic("orders", 1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config
+        .set_all([
+            ("log.queue", "true"),
+            ("debug", "topic,queue,metadata,admin"),
+            ("metadata.max.age.ms", "50"),
+        ])
+        .expect("valid properties");
+    config.buffer_records_max = 1;
+    let client = Client::new(config).expect("a client");
+    let queue = client.log_lines();
+    let producer = Producer::of(&client);
+    let mut seen: Vec<LogLine> = Vec::new();
+    let mut wait_for = |context: Context, wanted: &str| {
+        let is_it = |line: &LogLine| line.context == Some(context) && line.text.contains(wanted);
+        while !seen.iter().any(is_it) {
+            let line = queue.next_blocking(PATIENCE);
+            seen.push(line.unwrap_or_else(|| panic!("no line with {wanted}: {seen:?}")));
+        }
+    };
+    let first = producer.try_send(Record::to("orders").value("v")).expect("taken");
+    let second = producer.try_send(Record::to("orders").value("v"));
+    if second.is_err() {
+        wait_for(Context::Queue, "orders [-1]: a record is not taken: the send buffer is full");
+    }
+    first.wait(PATIENCE).expect("in time").expect("written");
+    wait_for(Context::Metadata, "asking for 1 topic(s): orders");
+    wait_for(Context::Topic, "orders: 1 partition(s), topic id ");
+    wait_for(Context::Topic, "orders [0]: led by node ");
+    wait_for(Context::Queue, "orders: 1 record(s) that had no partition go to 1 of them");
+    assert!(broker.cluster().set_leader("orders", 0, 2));
+    wait_for(Context::Topic, "orders [0]: led by node 2, leader epoch ");
+    producer.purge(Purge { queued: true, in_flight: false });
+    wait_for(Context::Queue, "the application purges: queued true, in flight false");
+    let admin = Admin::of(&client);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(admin.delete_topics(&["nowhere"])).expect_err("there is none");
+    wait_for(Context::Admin, "delete_topics: begun");
+    wait_for(Context::Admin, "delete_topics: deleting topic `nowhere`: ");
 }
 
 #[test]

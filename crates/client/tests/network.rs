@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, BrokerVersion, Client, Config, Connecting, Connector, Consumer, Io, Polled, Producer, Record,
-    StartAt, TcpConnector, TopicPartition,
+    Admin, BrokerVersion, Client, Config, Connecting, Connector, Consumer, ErrorCode, Io, Polled, Producer,
+    Record, StartAt, TcpConnector, TopicPartition,
 };
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
@@ -181,7 +181,7 @@ fn a_connection_survives_as_many_unanswered_requests_as_it_is_told_to() {
         let counting = Counting::default();
         let mut config = Config::new(broker.bootstrap_servers());
         config.net.max_fails = max_fails;
-        config.net.socket_timeout = Some(Duration::from_millis(200));
+        config.request_timeout = Duration::from_millis(200);
         let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
         let admin = Admin::of(&client);
         block_on(admin.describe_cluster()).expect("described");
@@ -233,6 +233,43 @@ fn a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again() {
         let written = delivery.wait(PATIENCE).expect("its fate is known in time");
         assert_eq!(written.is_ok(), found, "{written:?}");
     }
+}
+
+/// KIP-1102: a broker that answers, and says that it is not of our cluster any more, sends us back to the beginning.
+#[test]
+fn a_broker_that_demands_it_sends_us_back_to_the_bootstrap_servers() {
+    #[derive(Clone)]
+    struct Name(Arc<Mutex<String>>, Arc<TcpConnector>);
+    impl Connector for Name {
+        fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
+            let current = self.0.lock().expect("no panic").clone();
+            let tcp = self.1.clone();
+            Box::pin(async move {
+                let bootstrap = host == "bootstrap.test";
+                match current.rsplit_once(':').filter(|_| bootstrap) {
+                    Some((to, at)) => tcp.connect(to, at.parse().expect("a port")).await,
+                    None => tcp.connect(host, port).await,
+                }
+            })
+        }
+    }
+    let (old, new) = (broker(1), broker(1));
+    let name = Name(Arc::new(Mutex::new(old.bootstrap_servers())), Arc::default());
+    let mut config = Config::new("bootstrap.test:9092");
+    config.metadata_max_age = Duration::from_millis(50);
+    let client = Client::with_connector(config, Arc::new(name.clone())).expect("a client");
+    let producer = Producer::of(&client);
+    assert_eq!(send(&producer, "old home"), 0);
+    name.0.lock().expect("no panic").clone_from(&new.bootstrap_servers());
+    let demand = Fault::Fail(ErrorCode::RebootstrapRequired);
+    old.cluster().intercept(ApiKey::Metadata, None, NEVER, demand);
+    let deadline = Instant::now() + PATIENCE;
+    while new.cluster().requests(ApiKey::Metadata) == 0 {
+        assert!(Instant::now() < deadline, "the old broker is believed in");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    send(&producer, "new home");
+    assert_eq!(new.cluster().offsets_of("orders", 0), Some((0, 1)), "it is where the name leads now");
 }
 
 #[test]
@@ -344,7 +381,7 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let connector = Throttling { ms: THROTTLE_MS, asked: asked.clone() };
     let mut config = Config::new("broker.test");
-    config.net.socket_timeout = Some(Duration::from_millis(THROTTLE_MS as u64 / 2));
+    config.request_timeout = Duration::from_millis(THROTTLE_MS as u64 / 2);
     let admin = Admin::of(&Client::with_connector(config, Arc::new(connector)).expect("a client"));
     for _ in 0..3 {
         block_on(admin.describe_cluster()).expect("answered");

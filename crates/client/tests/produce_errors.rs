@@ -221,3 +221,67 @@ fn metadata_is_asked_for_once_for_a_topic_however_many_records_it_gets() {
     // Once to create it, and perhaps again until it has a leader.
     assert!((1..=3).contains(&asked), "{asked} requests for one new topic");
 }
+
+/// `enable.gapless.guarantee`: what is behind a lost record is not written, and nothing is taken any more. Without it, the
+/// others go on.
+#[test]
+fn a_gap_ends_the_producer_where_none_may_be() {
+    for gapless in [false, true] {
+        let (broker, producer) = world(|config| {
+            config.gapless = gapless;
+            config.in_flight_max = 1;
+            config.batch_records_max = 1;
+        });
+        assert!(producer.fatal_error().is_none());
+        let cluster = broker.cluster();
+        let before = cluster.requests(ApiKey::Produce);
+        cluster.intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_millis(300)));
+        let first = producer.try_send(Record::to("orders").value("written")).expect("taken");
+        while cluster.requests(ApiKey::Produce) == before {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // These wait behind the first, and the first of them is the one that is lost.
+        cluster.intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
+        let behind: Vec<_> =
+            (0..4).map(|_| producer.try_send(Record::to("orders").value("x")).expect("taken")).collect();
+        first.wait(PATIENCE).expect("in time").expect("written");
+        let fates: Vec<_> = behind.iter().map(|delivery| delivery.wait(PATIENCE).expect("in time")).collect();
+        let lost = fates[0].as_ref().expect_err("refused");
+        assert!(
+            matches!(lost.kind, ProduceErrorKind::Broker { code: ErrorCode::MessageTooLarge, .. }),
+            "{lost}"
+        );
+        if !gapless {
+            assert!(fates[1..].iter().all(Result::is_ok), "{fates:?}");
+            assert!(producer.fatal_error().is_none());
+            continue;
+        }
+        for fate in &fates[1..] {
+            let error = fate.as_ref().expect_err("it would follow a gap");
+            assert!(matches!(error.kind, ProduceErrorKind::Gapless(_)), "{error}");
+            assert_eq!(error.persisted, Persisted::NotWritten);
+        }
+        let fatal = producer.fatal_error().expect("it is of no more use").to_string();
+        assert!(fatal.contains("enable.gapless.guarantee") && fatal.contains("partition 0"), "{fatal}");
+        let refused = producer.try_send(Record::to("orders").value("later")).expect_err("nothing is taken");
+        assert!(matches!(refused.error.kind, ProduceErrorKind::Gapless(_)), "{}", refused.error);
+        producer.flush_blocking(PATIENCE).expect("nothing is left");
+        assert_eq!(cluster.requests(ApiKey::Produce) - before, 2, "the written one and the lost one");
+    }
+    // Time that is over makes a gap like any other loss.
+    let (broker, producer) = world(|config| {
+        config.gapless = true;
+        config.retries_max = u32::MAX;
+        config.delivery_timeout = Duration::from_millis(200);
+    });
+    broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Fail(ErrorCode::NotEnoughReplicas));
+    let error = send(&producer).expect_err("its time is over");
+    assert!(matches!(error.kind, ProduceErrorKind::TimedOut { .. }), "{error}");
+    broker.cluster().clear_intercepts();
+    assert!(matches!(send(&producer).expect_err("no more").kind, ProduceErrorKind::Gapless(_)));
+    // And without idempotence there is no such guarantee.
+    let mut config = Config::new("127.0.0.1:9092");
+    config.set_all([("enable.idempotence", "false"), ("enable.gapless.guarantee", "true")]).expect("known");
+    let error = Client::new(config).expect_err("a contradiction").to_string();
+    assert!(error.contains("enable.gapless.guarantee=true needs enable.idempotence=true"), "{error}");
+}

@@ -3,15 +3,16 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Clock, Config, Consumer, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record, StartAt,
-    TopicPartition,
+    Admin, Clock, Config, Consumer, NewTopic, Persisted, Polled, ProduceErrorKind, Producer, Purge, Record,
+    StartAt, TopicPartition,
 };
+use ottla_protocol::ApiKey;
 use ottla_wire::Compression;
 
 /// Generous: nothing here takes long unless it is broken.
@@ -97,6 +98,13 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
             }
         }
         producer.flush_blocking(PATIENCE).expect("everything is reported");
+        assert_eq!(producer.buffered_bytes(), 0, "{codec:?}");
+        // A report that is kept keeps the whole buffer that its record is in, and that is what it costs.
+        orders.post_blocking(&Record::to("orders").value("x").tag(1)).expect("taken");
+        let kept = reports.next_blocking(PATIENCE).expect("a report in time");
+        producer.flush_blocking(PATIENCE).expect("acknowledged");
+        assert!(producer.buffered_bytes() >= 1024, "{} bytes", producer.buffered_bytes());
+        drop(kept);
         assert_eq!(producer.buffered_bytes(), 0, "{codec:?}");
     }
 }
@@ -297,5 +305,87 @@ fn the_sticky_partition_stays_for_its_linger() {
     for linger in ["0", "batch"] {
         let chosen = partitions(linger, 0, 80);
         assert!(changes(&chosen) > 20, "{linger}: {chosen:?}");
+    }
+}
+
+/// A topic that is deleted and created anew under a live producer: its leader epochs, its partitions and what its brokers
+/// know of producers begin anew. What is sent after that is in it, once and in order.
+#[test]
+fn a_topic_that_is_created_anew_gets_what_is_sent_after_that() {
+    for seen_gone in [false, true] {
+        let broker =
+            Broker::builder().memory().nodes(2).topic("orders", 4).spawn().expect("a broker in memory");
+        let cluster = broker.cluster();
+        for node in [2, 1, 2, 1, 2] {
+            assert!((0..4).all(|partition| cluster.set_leader("orders", partition, node)), "epochs rise");
+        }
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.auto_create_topics = false;
+        config.retry_backoff = Duration::from_millis(5);
+        config.retry_backoff_max = Duration::from_millis(20);
+        config.batch_records_max = 10;
+        let admin = Admin::new(config.clone()).expect("an admin");
+        let producer = Producer::new(config).expect("a producer");
+        let (sent, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let wait_for = |what: &str, holds: &dyn Fn() -> bool| {
+            let deadline = std::time::Instant::now() + PATIENCE;
+            while !holds() {
+                assert!(std::time::Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let mut after = 0;
+        let deliveries = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let orders = producer.topic("orders");
+                let mut deliveries = Vec::new();
+                while !stop.load(Ordering::SeqCst) {
+                    let i = deliveries.len();
+                    let value = format!("{i}");
+                    let record = Record::to("orders").partition((i % 2) as i32).value(&value);
+                    deliveries.push(orders.enqueue_blocking(&record).expect("taken"));
+                    sent.store(i + 1, Ordering::SeqCst);
+                    if i % 100 == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                deliveries
+            });
+            wait_for("records", &|| sent.load(Ordering::SeqCst) > 2_000);
+            runtime.block_on(admin.delete_topics(&["orders"])).expect("deleted");
+            if seen_gone {
+                let before = cluster.requests(ApiKey::Metadata);
+                wait_for("metadata", &|| cluster.requests(ApiKey::Metadata) > before + 3);
+            }
+            let new = NewTopic::new("orders").partitions(2);
+            runtime.block_on(admin.create_topics(&[new])).expect("created");
+            after = sent.load(Ordering::SeqCst);
+            wait_for("more records", &|| sent.load(Ordering::SeqCst) > after + 5_000);
+            stop.store(true, Ordering::SeqCst);
+            sending.join().expect("no panic while sending")
+        });
+        for (i, delivery) in deliveries.iter().enumerate() {
+            let fate = delivery.wait(PATIENCE).unwrap_or_else(|| panic!("record {i} has no fate"));
+            fate.unwrap_or_else(|error| panic!("record {i}: {error}"));
+        }
+        for partition in 0..2 {
+            let (_, end) = cluster.offsets_of("orders", partition).expect("it is there");
+            let values: Vec<usize> = read_back(&broker, "orders", partition, end as usize)
+                .iter()
+                .map(|value| String::from_utf8_lossy(value).parse().expect("a number"))
+                .collect();
+            assert!(values.is_sorted_by(|a, b| a < b), "once and in order");
+            let missing: Vec<usize> = (after..deliveries.len())
+                .filter(|i| i % 2 == partition as usize && values.binary_search(i).is_err())
+                .collect();
+            assert!(missing.is_empty(), "{missing:?}");
+        }
+        // And no key leads to a partition that the topic has no more.
+        for key in 0..20 {
+            let key = format!("{key}");
+            let delivery = producer.try_send(Record::to("orders").key(&key).value("x")).expect("taken");
+            assert!(delivery.wait(PATIENCE).expect("in time").expect("written").partition < 2);
+        }
     }
 }

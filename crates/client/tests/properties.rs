@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, Client, Config, Connector, Consumer, Error, ErrorCode, Polled, Producer, Record, StartAt,
-    TcpConnector, TopicPartition,
+    Acks, Admin, Client, Config, Connector, Consumer, Error, ErrorCode, Polled, ProduceErrorKind, Producer,
+    Record, StartAt, TcpConnector, TopicConfig, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 use ottla_protocol::messages::fetch::FetchRequest;
@@ -579,4 +579,83 @@ fn auto_offset_reset_decides_where_reading_starts() {
             (_, other) => panic!("auto.offset.reset={reset}: {other:?}"),
         }
     }
+}
+
+/// One Produce request has one `acks` and one timeout: topics that differ in them travel apart, the others together.
+#[test]
+fn a_producer_honours_what_one_topic_has_otherwise() {
+    let broker = Broker::builder()
+        .memory()
+        .topic("orders", 1)
+        .topic("clicks", 1)
+        .topic("views", 1)
+        .topic("late", 1)
+        .spawn()
+        .expect("a broker in memory");
+    let (client, recorder) = recorded(
+        &broker,
+        &[("enable.idempotence", "false"), ("linger.ms", "50"), ("compression.codec", "lz4")],
+    );
+    let producer = Producer::of(&client);
+    let topic = |name: &str, settings: &[(&str, &str)]| {
+        let mut own = TopicConfig::default();
+        for (name, value) in settings {
+            own.set(name, value).expect("a topic's property");
+        }
+        producer.topic_with(name, &own)
+    };
+    let clicks =
+        topic("clicks", &[("acks", "1"), ("request.timeout.ms", "1234"), ("compression.codec", "zstd")])
+            .expect("no contradiction");
+    let views = topic("views", &[("request.required.acks", "0"), ("partitioner", "fnv1a")]).expect("none");
+    let handles = [clicks, views, producer.topic("orders")];
+    let value = "v".repeat(500);
+    let deliveries: Vec<_> = handles
+        .iter()
+        .map(|topic| topic.try_send(&Record::to("").key("k").value(&value)).expect("taken"))
+        .collect();
+    let offsets: Vec<i64> = deliveries
+        .iter()
+        .map(|delivery| delivery.wait(PATIENCE).expect("in time").expect("written").offset)
+        .collect();
+    assert_eq!(offsets, [0, -1, 0], "acks=0 tells no offset");
+    let mut sent: Vec<(String, i16, i32, u8)> = Vec::new();
+    for (_, _, request) in recorder.requests::<ProduceRequest>() {
+        assert_eq!(request.topic_data.len(), 1, "each topic has terms of its own");
+        for topic in request.topic_data {
+            let records = topic.partition_data[0].records.as_ref().expect("records").to_bytes();
+            let codec = records.expect("in memory")[22] & 7;
+            sent.push((topic.name, request.acks, request.timeout_ms, codec));
+        }
+    }
+    sent.sort();
+    assert_eq!(
+        sent,
+        [
+            ("clicks".to_owned(), 1, 1234, 4),
+            ("orders".to_owned(), -1, 30_000, 3),
+            ("views".to_owned(), 0, 30_000, 3)
+        ]
+    );
+
+    // The topic's own time is over long before the client's.
+    broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Fail(ErrorCode::NotEnoughReplicas));
+    let late = topic("late", &[("message.timeout.ms", "200")]).expect("no contradiction");
+    let delivery = late.try_send(&Record::to("").value("v")).expect("taken");
+    let error = delivery.wait(PATIENCE).expect("in time").expect_err("its time is over");
+    assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 200, .. }), "{error}");
+
+    let error = topic("late", &[("acks", "1")]).expect_err("it is in use").to_string();
+    assert!(error.contains("topic `late`") && error.contains("in use"), "{error}");
+    let error =
+        topic("new", &[("compression.codec", "gzip"), ("compression.level", "22")]).expect_err("no level");
+    assert!(error.to_string().contains("compression.level=22"), "{error}");
+    let idempotent = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    let mut own = TopicConfig::default();
+    own.acks = Some(Acks::Leader);
+    let error = idempotent.topic_with("orders", &own).expect_err("idempotence needs all").to_string();
+    assert!(
+        error.contains("topic `orders`") && error.contains("enable.idempotence=true needs acks=all"),
+        "{error}"
+    );
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_broker::{Broker, BrokerThread};
+use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::statistics::{Snapshot, Window};
-use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, Consumer, ErrorCode, Polled, Producer, Record, StartAt, TopicPartition};
 use ottla_protocol::ApiKey;
 use serde_json::Value;
 
@@ -141,6 +141,42 @@ fn what_is_polled_is_counted_and_lag_goes_to_nothing() {
     assert_eq!((last.client_type.as_str(), partition.fetch_state.as_str()), ("consumer", "active"));
     assert!(last.rxmsg_bytes > 0);
     assert_valid(last);
+}
+
+/// The states are those of the machinery, not of a picture of it.
+#[test]
+fn the_idempotent_producer_says_where_it_stands() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let cluster = broker.cluster();
+    let properties =
+        [("statistics.interval.ms", "20"), ("enable.gapless.guarantee", "true"), ("retry.backoff.ms", "5")];
+    let client = client(&broker, &properties);
+    let producer = Producer::of(&client);
+    let send = || producer.try_send(Record::to("orders").value("v")).map_err(|refused| refused.error);
+    let eos = |snapshot: &Snapshot| snapshot.eos.clone().expect("idempotent");
+    let state = |wanted: &'static str| move |snapshot: &Snapshot| eos(snapshot).idemp_state == wanted;
+    let last = |all: Vec<Arc<Snapshot>>| eos(all.last().expect("one at least"));
+
+    let begun = last(snapshots(&client, state("Init")));
+    assert_eq!((begun.producer_id, begun.producer_epoch, begun.epoch_cnt), (-1, -1, 0));
+    assert!(begun.txn_state == "Init" && !begun.txn_may_enq);
+    cluster.intercept(ApiKey::InitProducerId, None, 1, Fault::Delay(Duration::from_millis(200)));
+    let first = send().expect("taken");
+    snapshots(&client, state("WaitPID"));
+    first.wait(PATIENCE).expect("in time").expect("written");
+    let assigned = last(snapshots(&client, state("Assigned")));
+    assert!(assigned.producer_id >= 0 && assigned.idemp_stateage >= 0);
+    assert_eq!((assigned.producer_epoch, assigned.epoch_cnt), (0, 1));
+
+    // The broker has lost what it knew of us: the partition's batches go on under the next epoch.
+    cluster.intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
+    send().expect("taken").wait(PATIENCE).expect("in time").expect("written");
+    let raised = last(snapshots(&client, |snapshot| eos(snapshot).producer_epoch == 1));
+    assert_eq!((raised.producer_id, raised.epoch_cnt), (assigned.producer_id, 2));
+
+    cluster.intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
+    send().expect("taken").wait(PATIENCE).expect("in time").expect_err("refused");
+    snapshots(&client, state("FatalError"));
 }
 
 #[test]

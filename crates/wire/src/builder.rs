@@ -1,15 +1,12 @@
 //! Writing a v2 record batch: records go straight into the batch's own buffer, one copy, no allocation per record.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-use crate::batch::{
-    self, BatchHeader, CRC_FROM, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES, TimestampType,
-};
+use crate::batch::{Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES};
 use crate::buffer::Buffer;
-use crate::chain::Chain;
 use crate::compress::{self, CompressError};
-use crate::crc::{self, Crc32c};
 use crate::prefetch;
+use crate::seal::{Body, Closed, Seal, Sealed, Summed, splice, splice_frozen};
 use crate::varint::{signed_len, unsigned_len, write_signed, zigzag};
 
 /// A header of a record: a name and an optional value. Names need not be unique.
@@ -17,8 +14,6 @@ pub type HeaderRef<'a> = (&'a str, Option<&'a [u8]>);
 
 /// The first buffer of a batch; it doubles as records come.
 const CAPACITY_MIN: usize = 1024;
-/// So many bytes of records go into the checksum at a time, while they are still in the nearest cache.
-const CHECKSUM_BYTES: usize = 16 << 10;
 
 /// A batch that still takes records.
 ///
@@ -52,131 +47,6 @@ pub struct BatchBuilder {
     base_timestamp: i64,
     max_timestamp: i64,
     summed: Summed,
-}
-
-/// The checksum of the records up to `to`, taken as they came.
-#[derive(Clone, Copy, Debug)]
-struct Summed {
-    crc: u32,
-    to: usize,
-    /// Where to go on; `usize::MAX` when nobody will ask.
-    next: usize,
-}
-
-impl Summed {
-    fn new(wanted: bool) -> Self {
-        let next = if wanted { HEADER_BYTES + CHECKSUM_BYTES } else { usize::MAX };
-        Self { crc: 0, to: HEADER_BYTES, next }
-    }
-}
-
-/// What a batch is sealed with.
-#[derive(Clone, Copy, Debug)]
-pub struct Seal {
-    /// Producer id, or -1.
-    pub producer_id: i64,
-    /// Producer epoch, or -1.
-    pub producer_epoch: i16,
-    /// Sequence of the first record, or -1.
-    pub base_sequence: i32,
-    /// Whether the batch belongs to a transaction.
-    pub transactional: bool,
-    /// The codec; a batch that it does not shrink stays uncompressed.
-    pub compression: Compression,
-    /// The codec's level; `None` is its default.
-    pub level: Option<i32>,
-}
-
-impl Default for Seal {
-    fn default() -> Self {
-        Self {
-            producer_id: -1,
-            producer_epoch: -1,
-            base_sequence: -1,
-            transactional: false,
-            compression: Compression::None,
-            level: None,
-        }
-    }
-}
-
-/// A batch that takes no more records: compressed, if it is to be, and still without header and checksum, which need
-/// what only its sender knows.
-#[derive(Debug)]
-pub struct Closed {
-    body: Body,
-    compression: Compression,
-    uncompressed_bytes: usize,
-    records: Option<Bytes>,
-    count: u32,
-    last_offset_delta: i32,
-    base_timestamp: i64,
-    max_timestamp: i64,
-}
-
-/// A closed batch's bytes, the first 61 kept free for the header.
-#[derive(Debug)]
-enum Body {
-    /// As they were written, up to `at`, with the payloads that lie elsewhere.
-    Plain {
-        buffer: Buffer,
-        at: usize,
-        shared: Vec<(usize, Bytes)>,
-        summed: Summed,
-    },
-    Compressed(Vec<u8>),
-}
-
-/// A finished batch: frozen bytes, the same for every attempt to send them.
-#[derive(Clone, Debug)]
-pub struct Sealed {
-    /// The header as it stands in the bytes.
-    pub header: BatchHeader,
-    /// Bytes of the records before compression.
-    pub uncompressed_bytes: usize,
-    chain: Chain,
-    records: Option<Bytes>,
-}
-
-impl Sealed {
-    /// The batch as a chain; cloning it copies no payload.
-    pub fn chain(&self) -> &Chain {
-        &self.chain
-    }
-
-    /// The batch in one piece; copies only when payloads were handed over without a copy.
-    pub fn to_bytes(&self) -> Bytes {
-        self.chain.to_bytes().unwrap_or_default()
-    }
-
-    /// The batch as it was before compression, in one piece, without a valid checksum; for a compressed one only if
-    /// [`BatchBuilder::close`] was told to keep it.
-    pub fn records(&self) -> Option<Bytes> {
-        match &self.records {
-            Some(records) => Some(records.clone()),
-            None if self.header.compression() == Ok(Compression::None) => Some(self.to_bytes()),
-            None => None,
-        }
-    }
-
-    /// Bytes of the whole batch.
-    pub fn len(&self) -> usize {
-        self.header.total_bytes()
-    }
-
-    /// Never: a sealed batch has a header.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
-    /// The same records under another producer id, epoch and sequence (KIP-360): a copy with a new checksum.
-    #[must_use]
-    pub fn reseal(&self, producer_id: i64, producer_epoch: i16, base_sequence: i32) -> Self {
-        let mut bytes = BytesMut::from(&self.to_bytes()[..]);
-        let mut header = BatchHeader { producer_id, producer_epoch, base_sequence, ..self.header };
-        finish_header(&mut header, &mut bytes, &[], Summed::new(false));
-        Self { header, chain: bytes.freeze().into(), ..self.clone() }
-    }
 }
 
 impl BatchBuilder {
@@ -298,15 +168,8 @@ impl BatchBuilder {
         debug_assert_eq!(out.at, total, "a record takes the bytes that were computed for it");
         self.at += total;
         if self.at >= self.summed.next {
-            self.sum();
+            self.summed.go_on(&self.buffer.bytes[..self.at]);
         }
-    }
-
-    #[cold]
-    fn sum(&mut self) {
-        let Summed { crc, to, .. } = self.summed;
-        let crc = crc::extend(crc, &self.buffer.bytes[to..self.at]);
-        self.summed = Summed { crc, to: self.at, next: self.at + CHECKSUM_BYTES };
     }
 
     /// Appends a record whose value is not copied: it becomes a link of the batch's chain.
@@ -366,6 +229,7 @@ impl BatchBuilder {
             compression: Compression::None,
             uncompressed_bytes: self.len() - HEADER_BYTES,
             records: None,
+            records_memory: 0,
             count: self.count,
             last_offset_delta: self.last_offset_delta.max(0),
             base_timestamp: self.base_timestamp,
@@ -380,15 +244,19 @@ impl BatchBuilder {
                 whole = splice(&buffer.bytes[..at], &shared).to_bytes().unwrap_or_default();
                 &whole[HEADER_BYTES..]
             };
+            let records_bytes = records.len();
             let mut out = vec![0; HEADER_BYTES];
             compress::compress(compression, level, records, &mut out)?;
-            if out.len() < HEADER_BYTES + records.len() {
+            if out.len() < HEADER_BYTES + records_bytes {
                 if keep_records {
                     let mut header = closed.header(&Seal::default(), Compression::None);
-                    header.batch_length = (HEADER_BYTES + records.len() - LOG_OVERHEAD_BYTES) as i32;
+                    header.batch_length = (HEADER_BYTES + records_bytes - LOG_OVERHEAD_BYTES) as i32;
                     if let Some(front) = buffer.bytes.first_chunk_mut::<HEADER_BYTES>() {
                         header.write(front);
                     }
+                    // A slice keeps the buffer that it is a slice of; payloads that lie elsewhere are copied into one piece.
+                    closed.records_memory =
+                        if shared.is_empty() { buffer.bytes.len() } else { HEADER_BYTES + records_bytes };
                     let kept = splice_frozen(buffer.freeze(at), shared);
                     closed.records = Some(kept.to_bytes().unwrap_or_default());
                 }
@@ -429,73 +297,6 @@ impl BatchBuilder {
     }
 }
 
-impl Closed {
-    /// Records in the batch.
-    pub const fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Bytes of the whole batch, header included.
-    pub fn len(&self) -> usize {
-        match &self.body {
-            Body::Plain { at, shared, .. } => at + shared.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(),
-            Body::Compressed(bytes) => bytes.len(),
-        }
-    }
-
-    /// Whether it holds no records.
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Bytes of memory the batch holds.
-    pub fn memory(&self) -> usize {
-        let body = match &self.body {
-            Body::Plain { buffer, shared, .. } => {
-                buffer.bytes.len() + shared.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
-            }
-            Body::Compressed(bytes) => bytes.capacity(),
-        };
-        body + self.records.as_ref().map_or(0, Bytes::len)
-    }
-
-    /// Writes header and checksum; codec and level were settled when the batch was closed.
-    ///
-    /// Offsets start at 0: a broker assigns the real base offset.
-    pub fn seal(self, seal: &Seal) -> Sealed {
-        let mut header = self.header(seal, self.compression);
-        let chain = match self.body {
-            Body::Plain { mut buffer, at, shared, summed } => {
-                finish_header(&mut header, &mut buffer.bytes[..at], &shared, summed);
-                splice_frozen(buffer.freeze(at), shared)
-            }
-            Body::Compressed(mut bytes) => {
-                finish_header(&mut header, &mut bytes, &[], Summed::new(false));
-                Bytes::from(bytes).into()
-            }
-        };
-        Sealed { header, uncompressed_bytes: self.uncompressed_bytes, chain, records: self.records }
-    }
-
-    /// The header, but for length and checksum.
-    fn header(&self, seal: &Seal, compression: Compression) -> BatchHeader {
-        BatchHeader {
-            base_offset: 0,
-            batch_length: 0,
-            partition_leader_epoch: -1,
-            crc: 0,
-            attributes: batch::attributes(compression, TimestampType::CreateTime, seal.transactional),
-            last_offset_delta: self.last_offset_delta,
-            base_timestamp: self.base_timestamp,
-            max_timestamp: self.max_timestamp,
-            producer_id: seal.producer_id,
-            producer_epoch: seal.producer_epoch,
-            base_sequence: seal.base_sequence,
-            record_count: self.count as i32,
-        }
-    }
-}
-
 impl Default for BatchBuilder {
     fn default() -> Self {
         Self::new()
@@ -522,51 +323,6 @@ fn record_body_bytes(
         body += field(Some(name.as_bytes())) + field(*value);
     }
     body
-}
-
-/// Fills in length and checksum and writes the header at the front of `buf`; `shared` lies between its bytes.
-fn finish_header(header: &mut BatchHeader, buf: &mut [u8], shared: &[(usize, Bytes)], summed: Summed) {
-    let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
-    header.batch_length = (buf.len() + shared_bytes - LOG_OVERHEAD_BYTES) as i32;
-    if let Some(front) = buf.first_chunk_mut::<HEADER_BYTES>() {
-        header.write(front);
-    }
-    header.crc = if shared.is_empty() && summed.to > HEADER_BYTES {
-        let records = crc::extend(summed.crc, &buf[summed.to..]);
-        crc::combine(crc::crc32c(&buf[CRC_FROM..HEADER_BYTES]), records, buf.len() - HEADER_BYTES)
-    } else if shared.is_empty() {
-        crc::crc32c(&buf[CRC_FROM..])
-    } else {
-        let mut crc = Crc32c::new();
-        let mut from = CRC_FROM;
-        for (at, bytes) in shared {
-            crc.update(&buf[from..*at]);
-            crc.update(bytes);
-            from = *at;
-        }
-        crc.update(&buf[from..]);
-        crc.finish()
-    };
-    buf[17..21].copy_from_slice(&header.crc.to_be_bytes());
-}
-
-fn splice(buf: &[u8], shared: &[(usize, Bytes)]) -> Chain {
-    splice_frozen(Bytes::copy_from_slice(buf), shared.to_vec())
-}
-
-fn splice_frozen(buf: Bytes, shared: Vec<(usize, Bytes)>) -> Chain {
-    if shared.is_empty() {
-        return buf.into();
-    }
-    let mut chain = Chain::new();
-    let mut from = 0;
-    for (at, bytes) in shared {
-        chain.push_bytes(buf.slice(from..at));
-        chain.push_bytes(bytes);
-        from = at;
-    }
-    chain.push_bytes(buf.slice(from..));
-    chain
 }
 
 /// Writes into a slice of exactly the right length.
@@ -622,6 +378,7 @@ impl Cursor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::BatchHeader;
     use crate::reader::Records;
 
     fn values(bytes: &Bytes) -> Vec<Option<Vec<u8>>> {
@@ -704,5 +461,17 @@ mod tests {
         let kept = values(&sealed.records().expect("kept"));
         assert_eq!(kept, values(&sealed.to_bytes()));
         assert_eq!(kept[1000].as_deref(), Some(&b"elsewhere"[..]));
+    }
+
+    #[test]
+    fn kept_records_cost_the_buffer_that_they_are_in() {
+        for codec in [Compression::None, Compression::Zstd] {
+            let mut batch = BatchBuilder::in_buffer(Buffer::of_bytes(4096));
+            batch.push(0, None, Some(&[b'v'; 500]), &[]);
+            let sealed = batch.close(codec, None, true).expect("closed").seal(&Seal::default());
+            assert_eq!(sealed.header.compression(), Ok(codec));
+            assert!(sealed.records().expect("kept").len() < 700);
+            assert_eq!(sealed.records_memory(), 4096, "{codec:?}");
+        }
     }
 }

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn pieces_are_extended_and_combined() {
-        let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i * 7 >> 2) as u8).collect();
+        let bytes: Vec<u8> = (0..100_000_u32).map(|i| ((i * 7) >> 2) as u8).collect();
         for at in [0, 1, 40, 4096, 99_999, 100_000] {
             let (first, second) = bytes.split_at(at);
             assert_eq!(extend(crc32c(first), second), crc32c(&bytes), "extended at {at}");

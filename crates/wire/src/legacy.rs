@@ -9,8 +9,9 @@
 use bytes::Bytes;
 
 use crate::batch::{self, Compression, LOG_OVERHEAD_BYTES, MAGIC_AT, MAGIC_V2};
-use crate::builder::{BatchBuilder, Seal};
+use crate::builder::BatchBuilder;
 use crate::compress::{self, CompressError};
+use crate::seal::Seal;
 
 const CODEC_MASK: u8 = 0x07;
 const LOG_APPEND_TIME: u8 = 0x08;

@@ -17,11 +17,13 @@ pub mod frames;
 pub mod legacy;
 mod prefetch;
 pub mod reader;
+mod seal;
 pub mod varint;
 
 pub use batch::{BatchError, BatchHeader, Batches, Compression, TimestampType};
 pub use buffer::{Buffer, BufferHome};
-pub use builder::{BatchBuilder, Closed, HeaderRef, Seal, Sealed};
+pub use builder::{BatchBuilder, HeaderRef};
 pub use chain::{Chain, FileSlice, Piece, ReadAt, WriteQueue};
 pub use compress::CompressError;
 pub use reader::{HeadersRef, RecordError, RecordIter, RecordRef, Records};
+pub use seal::{Closed, Seal, Sealed};

@@ -348,7 +348,8 @@ fn take_field<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::{BatchBuilder, Seal};
+    use crate::builder::BatchBuilder;
+    use crate::seal::Seal;
 
     fn sample() -> Bytes {
         let mut batch = BatchBuilder::new();

@@ -40,7 +40,9 @@ impl Api for MetadataRequest {
             topic_id: topic.topic_id,
             ..Default::default()
         });
-        MetadataResponse { topics: topics.collect(), ..about_cluster(asked.cluster()) }
+        // The only error of a whole answer: the broker is of another cluster than the client's (KIP-1102).
+        let error_code = if code == ErrorCode::RebootstrapRequired { code } else { ErrorCode::None };
+        MetadataResponse { topics: topics.collect(), error_code, ..about_cluster(asked.cluster()) }
     }
 }
 

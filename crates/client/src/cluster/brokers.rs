@@ -1,6 +1,6 @@
 //! Connections to brokers: one per broker and lane, opened when first needed, reopened with backoff.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::net::Network;
 use crate::net::connection::{Connection, Greeting};
+use crate::transaction::FEATURE;
 
 /// The port of a bootstrap server that names none.
 const DEFAULT_PORT: u16 = 9092;
@@ -33,10 +34,12 @@ const LANES: usize = 4;
 pub(crate) struct Brokers {
     config: Arc<Config>,
     network: Network,
-    bootstrap: Vec<Rc<Peer>>,
+    bootstrap: RefCell<Vec<Rc<Peer>>>,
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
     last_failure: RefCell<Option<Error>>,
+    /// The level of `transaction.version` that the newest connection was greeted with.
+    transaction_level: Cell<Option<i16>>,
 }
 
 #[derive(Debug)]
@@ -64,14 +67,15 @@ impl Peer {
 impl Brokers {
     pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
-        let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect();
+        let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect::<Vec<_>>();
         Ok(Self {
             config,
             network,
-            bootstrap,
+            bootstrap: RefCell::new(bootstrap),
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
             last_failure: RefCell::default(),
+            transaction_level: Cell::new(None),
         })
     }
 
@@ -91,9 +95,18 @@ impl Brokers {
         }
     }
 
-    /// Starts from the bootstrap servers again (KIP-899, KIP-1102).
+    /// Starts from the bootstrap servers again (KIP-899, KIP-1102), on connections of their own: an open one may lead to
+    /// what the name stood for before.
     pub(crate) fn rebootstrap(&self) {
         self.nodes.borrow_mut().clear();
+        for peer in self.bootstrap.borrow_mut().iter_mut() {
+            *peer = Peer::new(peer.host.clone(), peer.port);
+        }
+    }
+
+    /// The cluster's level of `transaction.version`, as far as is known.
+    pub(crate) fn transaction_level(&self) -> Option<i16> {
+        self.transaction_level.get()
     }
 
     pub(crate) fn knows(&self, node: i32) -> bool {
@@ -126,7 +139,7 @@ impl Brokers {
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
         self.rng.borrow_mut().shuffle(&mut known);
         if known.is_empty() || self.config.net.rebootstrap {
-            let mut bootstrap = self.bootstrap.clone();
+            let mut bootstrap = self.bootstrap.borrow().clone();
             self.rng.borrow_mut().shuffle(&mut bootstrap);
             known.extend(bootstrap);
         }
@@ -187,6 +200,7 @@ impl Brokers {
         match Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await {
             Ok(connection) => {
                 self.network.observer.connected(&peer.host, peer.port);
+                self.transaction_level.set(Some(connection.feature(FEATURE).unwrap_or(0)));
                 let connection = Rc::new(connection);
                 *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
                 // A connection that fails at once is not retried at once.

@@ -18,7 +18,7 @@ pub(crate) struct Layout {
 #[derive(Clone, Debug)]
 pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
-    /// Zero where the broker does not say.
+    /// Zero where brokers do not say.
     pub(crate) id: Uuid,
     /// By partition number.
     pub(crate) partitions: Arc<Vec<PartitionLayout>>,
@@ -40,6 +40,11 @@ impl Layout {
             let old = self.topics.get(name.as_str());
             let old =
                 old.filter(|old| old.id == topic.topic_id || old.id.is_zero() || topic.topic_id.is_zero());
+            // While it is gone, its id tells whether the same one comes back.
+            let id = match old {
+                Some(old) if topic.topic_id.is_zero() => old.id,
+                _ => topic.topic_id,
+            };
             let count =
                 topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
             let mut partitions = vec![PartitionLayout { leader: None, leader_epoch: -1 }; count];
@@ -66,10 +71,13 @@ impl Layout {
                 partitions.clone_from(&old.partitions);
                 for partition in &mut partitions {
                     partition.leader = None;
+                    if id.is_zero() {
+                        // Brokers before 2.8 give no ids: what comes back may be another one, whose epochs begin anew.
+                        partition.leader_epoch = -1;
+                    }
                 }
             }
-            let layout =
-                TopicLayout { error: topic.error_code, id: topic.topic_id, partitions: Arc::new(partitions) };
+            let layout = TopicLayout { error: topic.error_code, id, partitions: Arc::new(partitions) };
             self.topics.insert(name.into(), layout);
         }
     }
@@ -86,6 +94,29 @@ impl Layout {
 }
 
 impl TopicLayout {
+    /// What is new since `before`, in words that follow the topic's name.
+    pub(crate) fn changes_since(&self, before: Option<&Self>) -> Vec<String> {
+        let mut news = Vec::new();
+        let count = self.partitions.len();
+        if before.is_none_or(|it| (it.error, it.id, it.partitions.len()) != (self.error, self.id, count)) {
+            news.push(match self.error {
+                ErrorCode::None => format!(": {count} partition(s), topic id {}", self.id),
+                error => format!(": {error}"),
+            });
+        }
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let known = before.and_then(|it| it.partitions.get(number)).and_then(|it| it.leader);
+            if partition.leader != known {
+                let epoch = partition.leader_epoch;
+                news.push(match partition.leader {
+                    Some(node) => format!(" [{number}]: led by node {node}, leader epoch {epoch}"),
+                    None => format!(" [{number}]: without a leader"),
+                });
+            }
+        }
+        news
+    }
+
     pub(crate) fn leader(&self, partition: i32) -> Option<i32> {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
     }
@@ -110,6 +141,61 @@ impl TopicLayout {
             usize::try_from(partition).ok().and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
         if let Some(slot) = slot {
             slot.leader = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_protocol::messages::metadata::{MetadataResponsePartition, MetadataResponseTopic};
+
+    use super::*;
+
+    const OLD: Uuid = Uuid(1_u128.to_be_bytes());
+    const NEW: Uuid = Uuid(2_u128.to_be_bytes());
+
+    fn says(layout: &mut Layout, id: Uuid, leader_id: i32, leader_epoch: i32) -> TopicLayout {
+        let partition = MetadataResponsePartition { leader_id, leader_epoch, ..Default::default() };
+        merged(layout, id, ErrorCode::None, vec![partition])
+    }
+
+    fn is_gone(layout: &mut Layout) -> TopicLayout {
+        merged(layout, Uuid::ZERO, ErrorCode::UnknownTopicOrPartition, Vec::new())
+    }
+
+    fn merged(
+        layout: &mut Layout,
+        topic_id: Uuid,
+        error_code: ErrorCode,
+        partitions: Vec<MetadataResponsePartition>,
+    ) -> TopicLayout {
+        let name = Some("orders".to_owned());
+        let topic = MetadataResponseTopic { error_code, name, topic_id, partitions, ..Default::default() };
+        layout.merge(MetadataResponse { topics: vec![topic], ..Default::default() });
+        layout.topics["orders"].clone()
+    }
+
+    #[test]
+    fn an_older_leader_does_not_come_back_within_one_topic() {
+        let mut layout = Layout::default();
+        says(&mut layout, OLD, 1, 5);
+        assert_eq!(says(&mut layout, OLD, 2, 4).leader(0), Some(1), "a broker that lags behind");
+        assert_eq!(is_gone(&mut layout).leader(0), None);
+        assert_eq!(says(&mut layout, OLD, 2, 6).leader(0), Some(2));
+    }
+
+    #[test]
+    fn a_topic_created_anew_begins_with_its_own_epochs() {
+        let mut layout = Layout::default();
+        says(&mut layout, OLD, 1, 5);
+        assert_eq!(says(&mut layout, NEW, 2, 0).leader(0), Some(2));
+        // The same when it was seen to be gone in between, with ids and without.
+        for (before, after) in [(NEW, OLD), (Uuid::ZERO, Uuid::ZERO)] {
+            says(&mut layout, before, 1, 7);
+            is_gone(&mut layout);
+            let topic = says(&mut layout, after, 2, 0);
+            assert_eq!((topic.id, topic.leader(0), topic.leader_epoch(0)), (after, Some(2), Some(0)));
+            layout = Layout::default();
         }
     }
 }

@@ -5,13 +5,14 @@ mod changes;
 pub(crate) mod metadata;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use ottla_protocol::{ErrorCode, Request};
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -20,6 +21,7 @@ use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
+use crate::log::Context;
 use crate::net::Network;
 use crate::stats::Observer;
 
@@ -228,11 +230,7 @@ impl Cluster {
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let connection = self.brokers.any().await?;
-        connection.call(version_max, self.socket_timeout(), make).await
-    }
-
-    fn socket_timeout(&self) -> Duration {
-        self.config.net.socket_timeout.unwrap_or(self.config.request_timeout)
+        connection.call(version_max, self.config.request_timeout, make).await
     }
 
     /// Sends a request to the controller, or to any broker when none is known: since KRaft any forwards it.
@@ -245,7 +243,7 @@ impl Cluster {
         match controller {
             Some(node) if self.brokers.knows(node) => {
                 let connection = self.brokers.connection(node, Lane::Control).await?;
-                connection.call(version_max, self.socket_timeout(), make).await
+                connection.call(version_max, self.config.request_timeout, make).await
             }
             _ => self.call_any(version_max, make).await,
         }
@@ -272,6 +270,13 @@ impl Cluster {
             allow_auto_topic_creation: self.config.auto_create_topics,
             ..Default::default()
         };
+        self.observer.log.debug(Context::Metadata, "METADATA", || {
+            let names: Vec<&str> = wanted.iter().map(|name| &**name).collect();
+            match sparse {
+                true => format!("asking for {} topic(s): {}", names.len(), names.join(", ")),
+                false => "asking for all topics".into(),
+            }
+        });
         let response = self.call_any(METADATA_VERSION_MAX, make).await?;
         if response.error_code != ErrorCode::None {
             return Err(Error::Broker { what: "metadata".into(), code: response.error_code });
@@ -287,7 +292,22 @@ impl Cluster {
             response.topics.iter().filter_map(|topic| topic.name.as_deref()),
         );
         self.brokers.merge(&response);
+        let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());
         self.layout.borrow_mut().merge(response);
+        if let Some(before) = before {
+            self.tell_changes(&before);
+        }
+    }
+
+    /// Puts into words what is new of topics, by name.
+    fn tell_changes(&self, before: &FxHashMap<Arc<str>, TopicLayout>) {
+        let layout = self.layout.borrow();
+        let topics: BTreeMap<_, _> = layout.topics.iter().collect();
+        for (name, topic) in topics {
+            for text in topic.changes_since(before.get(name)) {
+                self.observer.log.debug(Context::Topic, "TOPIC", || format!("{name}{text}"));
+            }
+        }
     }
 
     fn backoff(&self, failures: u32) -> Duration {

@@ -93,6 +93,9 @@ pub struct Config {
     pub acks: Acks,
     /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
     pub idempotence: bool,
+    /// `enable.gapless.guarantee`: a record that is not delivered ends the producer, so that none after it is written. Off
+    /// by default; needs idempotence.
+    pub gapless: bool,
     /// `transactional.id`: records are produced in transactions, and this is the name under which they survive the
     /// producer's restart. Needs idempotence. `None` by default.
     pub transactional_id: Option<String>,
@@ -332,6 +335,7 @@ impl Default for Config {
             client_id: "ottla".into(),
             acks: Acks::All,
             idempotence: true,
+            gapless: false,
             transactional_id: None,
             transaction_timeout: ms(60_000),
             linger: None,

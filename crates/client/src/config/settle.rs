@@ -67,7 +67,7 @@ impl Config {
     }
 
     /// The contradictions; each text names the properties, their values and what would do.
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
             return Err("bootstrap.servers is empty: name at least one host[:port]".into());
         }
@@ -80,6 +80,11 @@ impl Config {
                     "transactional.id=`{id}` needs enable.idempotence=true: set it, or leave transactional.id unset"
                 ));
             }
+        }
+        if self.gapless && !self.idempotence {
+            return Err(
+                "enable.gapless.guarantee=true needs enable.idempotence=true: set both, or neither".into()
+            );
         }
         if self.idempotence {
             if self.acks != Acks::All {

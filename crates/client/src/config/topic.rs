@@ -11,6 +11,8 @@ use crate::produce::partitioner::Partitioner;
 
 /// Settings of one topic that lie over those of its client; what is `None` is the client's.
 ///
+/// [`Producer::topic_with`](crate::Producer::topic_with) gives them to a producer.
+///
 /// ```
 /// use ottla_client::{Acks, Config, TopicConfig};
 ///

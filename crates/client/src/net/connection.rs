@@ -86,6 +86,7 @@ impl Connection {
     async fn greet(&self, greeting: &Greeting) -> Result<(), Error> {
         let net = &self.link.config.net;
         if !net.api_version_request || greeting.skip_until.get().is_some_and(|until| Instant::now() < until) {
+            self.link.wire.taken_for(net.version_fallback);
             self.link.versions.borrow_mut().extend(net.version_fallback.requests());
             return Ok(());
         }
@@ -108,6 +109,9 @@ impl Connection {
         self.link.wire.greeted(api_keys.len());
         let mut versions = self.link.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
+        for feature in &finalized_features {
+            self.link.wire.has_feature(&feature.name, feature.max_version_level);
+        }
         let features =
             finalized_features.into_iter().map(|feature| (feature.name, feature.max_version_level));
         self.link.features.borrow_mut().extend(features);

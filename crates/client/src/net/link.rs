@@ -45,6 +45,8 @@ pub(super) struct Link {
     held: RefCell<Option<VecDeque<Held>>>,
     /// Until when the broker wants to hear nothing (KIP-219).
     muted_until: Cell<Option<Instant>>,
+    /// When the last request was made.
+    sent_at: Cell<Instant>,
     /// Requests in a row that were not answered in time.
     unanswered: Cell<u32>,
     /// Answers that have come.
@@ -96,6 +98,7 @@ impl Link {
             waiting: RefCell::default(),
             held: RefCell::default(),
             muted_until: Cell::new(None),
+            sent_at: Cell::new(Instant::now()),
             unanswered: Cell::new(0),
             answered: Cell::new(0),
             closed: RefCell::default(),
@@ -123,6 +126,7 @@ impl Link {
         let frame = frame::encode_request(correlation_id, Some(&self.config.client_id), version, request)
             .map_err(|error| Error::Protocol { address: self.address.clone(), reason: error.to_string() })?;
         self.wire.enqueued(R::KEY, version, correlation_id, frame.len(), answer.is_some());
+        self.sent_at.set(Instant::now());
         let waiting = answer.map(|answer| Waiting { correlation_id: Some(correlation_id), answer });
         let correlation_id = Some(correlation_id);
         self.enqueue(Outgoing { correlation_id, frame, written }, waiting, urgency);
@@ -253,11 +257,19 @@ impl Link {
 
     /// Closes once; the first reason stands. Dropping the senders wakes everyone who waits.
     pub(super) fn close_with(&self, error: Error) {
+        self.close_as(error, self.is_idle());
+    }
+
+    /// The peer has closed: brokers do that to clients that send nothing, and then it is no news.
+    fn close_by_peer(&self, error: Error) {
+        self.close_as(error, self.is_quiet());
+    }
+
+    fn close_as(&self, error: Error, idle: bool) {
         if self.closed.borrow().is_some() {
             return;
         }
         self.wire.closed(&error.to_string());
-        let idle = self.is_idle();
         if idle || !self.config.net.log_connection_close {
             tracing::debug!(address = %self.address, %error, idle, "connection closed");
         } else {
@@ -280,6 +292,12 @@ impl Link {
     /// Nobody waits for anything on it: losing it costs nothing.
     fn is_idle(&self) -> bool {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
+    }
+
+    /// Whether the broker may take it for idle: nobody waits, or nothing was sent for `socket.timeout.ms` (librdkafka's
+    /// rule; a long poll may wait all that time).
+    fn is_quiet(&self) -> bool {
+        self.is_idle() || self.sent_at.get().elapsed() >= self.config.request_timeout
     }
 
     /// An I/O error of this connection, TLS's own in words.
@@ -411,11 +429,11 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
             break Error::Transport { address: link.address.clone(), reason: reason.into() };
         }
         match io.read_buf(frames.spare()).await {
-            Ok(0) => break link.on_end(),
+            Ok(0) => return link.close_by_peer(link.on_end()),
             Ok(_) => {}
             Err(error) => {
                 link.wire.broken(Broken::Read);
-                break link.io_error("read", error);
+                return link.close_by_peer(link.io_error("read", error));
             }
         }
     };
@@ -459,5 +477,28 @@ pub(super) async fn close_when_idle(link: Rc<Link>, max_idle: Duration) {
         if quiet >= 4 {
             link.close(format!("idle for {} ms (connections.max.idle.ms)", max_idle.as_millis()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Observer;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_quiet_without_requests_or_when_the_last_one_is_long_ago() {
+        let config = Arc::new(Config { request_timeout: Duration::from_secs(3), ..Config::new("b") });
+        let link = Link::new(Observer::new(&config, 1).wire("b:9092"), config);
+        assert!(link.is_quiet(), "nothing was ever sent");
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let (answer, _pending) = oneshot::channel();
+        let request = ottla_protocol::messages::api_versions::ApiVersionsRequest::default();
+        link.send(&request, 0, Urgency::Now, None, Some(answer)).expect("open");
+        link.outbox.borrow_mut().clear();
+        assert!(!link.is_quiet(), "somebody waits for what was sent just now");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(!link.is_quiet());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(link.is_quiet() && !link.is_idle(), "a long poll that the broker has had enough of");
     }
 }

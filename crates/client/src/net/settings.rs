@@ -28,13 +28,11 @@ pub struct NetSettings {
     /// `None` (0) keeps it. 9 minutes by default, a minute before brokers would close it.
     pub max_idle: Option<Duration>,
     /// `log.connection.close`: whether a connection that is lost while requests wait on it is worth a warning. One
-    /// that was idle never is.
+    /// that was idle never is: without requests on it, or closed by the broker when nothing was sent for
+    /// `socket.timeout.ms`.
     pub log_connection_close: bool,
     /// `socket.max.fails`: after so many unanswered requests in a row a connection is closed; 0 never closes it.
     pub max_fails: u32,
-    /// `socket.timeout.ms`: from sending a request to its answer, except for produce, fetch and group requests, which
-    /// have their own. `None` is `request.timeout.ms`.
-    pub socket_timeout: Option<Duration>,
     /// `api.version.request`: ask each broker for its versions. On by default.
     pub api_version_request: bool,
     /// `broker.version.fallback`: what a broker that is not asked, or does not answer, is taken for.
@@ -61,7 +59,6 @@ impl Default for NetSettings {
             max_idle: Some(Duration::from_secs(540)),
             log_connection_close: true,
             max_fails: 1,
-            socket_timeout: None,
             api_version_request: true,
             version_fallback: BrokerVersion::V0_11,
             version_fallback_for: Duration::ZERO,

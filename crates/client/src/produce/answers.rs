@@ -13,7 +13,7 @@ use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
 use super::queue::Queue;
 use super::sender::{InFlight, Sender};
-use super::{Concluded, Produce};
+use super::{Concluded, Kept, Produce};
 use crate::config::Acks;
 use crate::error::{Error, Persisted, ProduceErrorKind};
 use crate::log::Context;
@@ -36,8 +36,12 @@ impl Sender {
         }
         let now = Instant::now();
         let mut answers: FxHashMap<(&str, i32), &PartitionProduceResponse> = FxHashMap::default();
+        let answered = batches.iter().any(|(at, _)| self.partitions[*at].queue.config.acks != Acks::None);
         if let Ok(response) = &result {
-            self.produce.observer.throttled(node, response.throttle_time_ms);
+            // Without acknowledgements nothing was answered.
+            if answered {
+                self.produce.observer.throttled(node, response.throttle_time_ms);
+            }
             for node in &response.node_endpoints {
                 self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
             }
@@ -53,8 +57,8 @@ impl Sender {
             let Some(batch) = batch else { continue };
             let queue = self.partitions[at].queue.clone();
             match (&result, answers.get(&(&*queue.topic, queue.partition))) {
-                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, node, answer, now),
-                (Ok(_), None) if self.produce.config.acks == Acks::None => {
+                (Ok(_), Some(answer)) => self.on_partition_answer(at, batch, request, node, answer, now),
+                (Ok(_), None) if queue.config.acks == Acks::None => {
                     self.settle(at, batch, Outcome::Written { base_offset: -1 });
                 }
                 (Ok(_), None) => {
@@ -82,16 +86,20 @@ impl Sender {
         &mut self,
         at: usize,
         batch: Batch,
+        request: u64,
         node: i32,
         answer: &PartitionProduceResponse,
         now: Instant,
     ) {
         let code = answer.error_code;
+        let of_old_topic = request < self.partitions[at].since_request;
         match code {
             // A duplicate was written by an earlier attempt whose answer was lost.
             ErrorCode::None | ErrorCode::DuplicateSequenceNumber => {
-                self.partitions[at].numbering.acknowledged();
-                self.partitions[at].unknown_since = None;
+                if !of_old_topic {
+                    self.partitions[at].numbering.acknowledged();
+                    self.partitions[at].unknown_since = None;
+                }
                 self.settle(at, batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
@@ -130,7 +138,7 @@ impl Sender {
             ErrorCode::CorruptMessage => self.fail(at, batch, broker_error(answer)),
             code if code.is_retriable() => {
                 let mut knows_better = false;
-                if code.needs_metadata_refresh() {
+                if code.needs_metadata_refresh() && !of_old_topic {
                     let queue = &self.partitions[at].queue;
                     let hint = &answer.current_leader;
                     knows_better = self.cluster.learn_leader(
@@ -185,7 +193,7 @@ impl Sender {
         batch.possibly_written |= possibly_written;
         batch.last_problem = problem.to_string();
         let config = &self.produce.config;
-        if now >= batch.created + config.delivery_timeout {
+        if now >= batch.created + self.partitions[at].queue.config.delivery_timeout {
             self.time_out(at, batch);
             return;
         }
@@ -204,7 +212,7 @@ impl Sender {
 
     fn time_out(&mut self, at: usize, batch: Batch) {
         let kind = ProduceErrorKind::TimedOut {
-            timeout_ms: self.produce.config.delivery_timeout.as_millis() as u64,
+            timeout_ms: self.partitions[at].queue.config.delivery_timeout.as_millis() as u64,
             last: batch.last_problem.clone(),
         };
         self.fail(at, batch, kind);
@@ -234,7 +242,11 @@ impl Sender {
             return;
         }
         let partition = &mut self.partitions[at];
-        if partition.numbering.bump().is_err() {
+        let bumped = partition.numbering.bump();
+        if let Some(epoch) = partition.numbering.epoch() {
+            self.produce.observer.epoch_raised(&partition.queue.topic, partition.queue.partition, epoch);
+        }
+        if bumped.is_err() {
             // 32767 epochs are used up: a fresh producer id starts at 0 again.
             self.producer_id = None;
             return;
@@ -252,7 +264,7 @@ impl Sender {
             let count = batch.sealed.header.record_count;
             self.produce.observer.delivered(&queue.topic, queue.partition, count, batch.sealed.len());
         }
-        let records = if self.produce.keeps_records() { batch.sealed.records() } else { None };
+        let records = if self.produce.keeps_records() { Kept::of(&batch.sealed) } else { None };
         let concluded = Concluded {
             queue,
             partition: queue.partition,
@@ -266,8 +278,8 @@ impl Sender {
 
     /// Fails what has waited too long, sent or not. Batches in flight are left to their answer or its timeout.
     pub(super) fn expire(&mut self, now: Instant) {
-        let timeout = self.produce.config.delivery_timeout;
         for at in self.active.clone() {
+            let timeout = self.partitions[at].queue.config.delivery_timeout;
             while self.partitions[at].retry.front().is_some_and(|batch| now >= batch.created + timeout) {
                 if let Some(batch) = self.partitions[at].retry.pop_front() {
                     self.time_out(at, batch);
@@ -290,25 +302,27 @@ impl Sender {
         }
     }
 
-    /// Fails the records of a topic that no broker has known for too long.
+    /// Fails the records of a topic that no broker has known for too long, and those of a partition that it has no more.
     fn expire_unknown(&mut self, at: usize, now: Instant) {
         let queue = self.partitions[at].queue.clone();
-        let error = self.cluster.topic(&queue.topic).map(|layout| layout.error);
-        if queue.partition >= 0 || error != Some(ErrorCode::UnknownTopicOrPartition) {
+        let Some(layout) = self.cluster.topic(&queue.topic) else { return };
+        let unknown = match usize::try_from(queue.partition) {
+            Err(_) => layout.error == ErrorCode::UnknownTopicOrPartition,
+            Ok(number) => layout.error == ErrorCode::None && number >= layout.partitions.len(),
+        };
+        if !unknown {
             return;
         }
         let since = *self.partitions[at].unknown_since.get_or_insert(now);
         if now >= since + self.produce.config.metadata_propagation {
-            while let Some(open) = queue.take(true) {
-                let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
-                self.produce.fail_unsent(&queue, open, ProduceErrorKind::Broker { code, detail });
-            }
+            let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
+            self.purge_queued(at, &ProduceErrorKind::Broker { code, detail });
         }
     }
 
     /// The error of what was never sent in its time.
     fn overdue(&self, at: usize) -> ProduceErrorKind {
-        let timeout = self.produce.config.delivery_timeout;
+        let timeout = self.partitions[at].queue.config.delivery_timeout;
         let last = match self.cluster.topic(&self.partitions[at].queue.topic).map(|layout| layout.error) {
             Some(code) if code != ErrorCode::None => code.to_string(),
             Some(_) => "the partition has no leader that can be reached".to_owned(),
@@ -323,7 +337,7 @@ impl Sender {
         let ClosedBatch { closed, told, memory, .. } = batch;
         let count = closed.count();
         let keeps = self.produce.keeps_records();
-        let records = if keeps { closed.seal(&Seal::default()).records() } else { None };
+        let records = if keeps { Kept::of(&closed.seal(&Seal::default())) } else { None };
         let concluded = Concluded { queue, partition: queue.partition, told, count, memory, records };
         self.produce.conclude(concluded, Produce::failed(queue, kind, Persisted::NotWritten));
     }

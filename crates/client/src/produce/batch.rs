@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::compressor::ClosedBatch;
 use super::idempotence::{Numbering, ProducerId};
 use super::queue::{Queue, Told};
+use crate::config::{Acks, Config};
 
 /// A sealed batch until it is settled.
 #[derive(Debug)]
@@ -24,6 +25,21 @@ pub(super) struct Batch {
     /// Whether it may be in the log although nothing says so.
     pub(super) possibly_written: bool,
     pub(super) last_problem: String,
+}
+
+/// What one produce request asks for all of its batches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Terms {
+    pub(super) acks: Acks,
+    /// How long the broker may wait for replicas.
+    pub(super) ack_timeout: Duration,
+}
+
+impl Terms {
+    /// Those of a topic.
+    pub(super) fn of(config: &Config) -> Self {
+        Self { acks: config.acks, ack_timeout: config.ack_timeout.unwrap_or(config.request_timeout) }
+    }
 }
 
 /// A full batch on its way through compression.
@@ -59,6 +75,8 @@ pub(super) struct Partition {
     pub(super) next_order: u64,
     pub(super) numbering: Numbering,
     pub(super) blocked_until: Option<Instant>,
+    /// Requests below this number were for a topic of the same name that is deleted.
+    pub(super) since_request: u64,
     /// Since when its leader says that it does not know it.
     pub(super) unknown_since: Option<Instant>,
     /// Whether it is among the sender's active ones.
@@ -78,9 +96,19 @@ impl Partition {
             next_order: 0,
             numbering: Numbering::default(),
             blocked_until: None,
+            since_request: 0,
             unknown_since: None,
             active: false,
         }
+    }
+
+    /// Its topic was deleted and created anew: what its broker knew of us is gone, and whatever requests below
+    /// `next_request` bring is news of the old one. Batches keep their numbers: those that the new one has got already
+    /// must be recognised, and a broker that knows nothing of a producer takes any number.
+    pub(super) fn begin_anew(&mut self, next_request: u64) {
+        self.numbering.forgotten();
+        self.since_request = next_request;
+        (self.unknown_since, self.blocked_until) = (None, None);
     }
 
     /// Whether nothing of it is outside its queue.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use ottla_wire::{Closed, CompressError};
+use ottla_wire::{Closed, CompressError, Compression};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ pub(super) struct ClosedBatch {
     pub(super) memory: usize,
 }
 
-/// Closes a batch here and now. The error is a level that the codec does not have, which the configuration's check
+/// Closes a batch as its topic's configuration says, here and now. The error is a level that the codec does not have, which the configuration's check
 /// excludes; the batch's bookkeeping comes back with it.
 pub(super) fn close(open: OpenBatch, config: &Config) -> Result<ClosedBatch, Uncompressed> {
     let (memory, count) = (open.memory(), open.builder.count());
@@ -52,6 +52,7 @@ struct Job {
     at: usize,
     slot: u64,
     open: OpenBatch,
+    config: Arc<Config>,
 }
 
 /// A batch on its way back.
@@ -65,7 +66,6 @@ pub(super) struct Compressed {
 /// Hands batches to the worker.
 #[derive(Debug)]
 pub(super) struct Compressor {
-    config: Arc<Config>,
     done: UnboundedSender<Compressed>,
     jobs: Option<mpsc::Sender<Job>>,
     /// In simulation every thread is the runtime's: batches are compressed where they are.
@@ -74,32 +74,38 @@ pub(super) struct Compressor {
 
 impl Compressor {
     /// A compressor, and where its batches come back.
-    pub(super) fn new(config: Arc<Config>, threads: bool) -> (Self, UnboundedReceiver<Compressed>) {
-        let threads = threads && config.compression != ottla_wire::Compression::None;
+    pub(super) fn new(threads: bool) -> (Self, UnboundedReceiver<Compressed>) {
         let (done, received) = unbounded_channel();
-        (Self { config, done, jobs: None, threads }, received)
+        (Self { done, jobs: None, threads }, received)
     }
 
-    /// Whether batches of this size should be handed over.
-    pub(super) fn wants(&self, bytes: usize) -> bool {
-        self.threads && bytes >= WORTH_A_HOP_BYTES
+    /// Whether batches of this size and topic should be handed over.
+    pub(super) fn wants(&self, bytes: usize, config: &Config) -> bool {
+        self.threads && bytes >= WORTH_A_HOP_BYTES && config.compression != Compression::None
     }
 
     #[expect(clippy::result_large_err, reason = "the batch that was not taken comes back")]
     /// Compresses the batch in the worker; it comes back through the channel. `Err` gives it back when there is no worker.
-    pub(super) fn hand_over(&mut self, at: usize, slot: u64, open: OpenBatch) -> Result<(), OpenBatch> {
+    pub(super) fn hand_over(
+        &mut self,
+        at: usize,
+        slot: u64,
+        open: OpenBatch,
+        config: &Arc<Config>,
+    ) -> Result<(), OpenBatch> {
         if self.jobs.is_none() {
             self.jobs = self.start();
         }
         let Some(jobs) = &self.jobs else { return Err(open) };
-        jobs.send(Job { at, slot, open }).map_err(|mpsc::SendError(job)| job.open)
+        let config = config.clone();
+        jobs.send(Job { at, slot, open, config }).map_err(|mpsc::SendError(job)| job.open)
     }
 
     fn start(&mut self) -> Option<mpsc::Sender<Job>> {
         let (jobs, received) = mpsc::channel::<Job>();
-        let (config, done) = (self.config.clone(), self.done.clone());
+        let done = self.done.clone();
         let work = move || {
-            for Job { at, slot, open } in received {
+            for Job { at, slot, open, config } in received {
                 let batch = close(open, &config);
                 if done.send(Compressed { at, slot, batch }).is_err() {
                     return;

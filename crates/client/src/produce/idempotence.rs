@@ -51,9 +51,19 @@ impl Numbering {
         self.is_known = true;
     }
 
+    /// The partition is another one, of which the broker has acknowledged nothing.
+    pub(crate) fn forgotten(&mut self) {
+        self.is_known = false;
+    }
+
     /// Whether the broker refuses what is out of order.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
+    }
+
+    /// The epoch its batches carry.
+    pub(crate) fn epoch(&self) -> Option<i16> {
+        self.id.map(|id| id.epoch)
     }
 
     /// Starts at 0 again under the next epoch (KIP-360).

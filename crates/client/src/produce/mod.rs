@@ -5,6 +5,7 @@ mod batch;
 mod compressor;
 pub(crate) mod delivery;
 pub(crate) mod idempotence;
+mod layout;
 pub(crate) mod memory;
 pub(crate) mod partitioner;
 pub(crate) mod queue;
@@ -20,6 +21,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use ottla_wire::Sealed;
 
 use self::answers::Purge;
 use self::delivery::Outcome;
@@ -28,6 +30,7 @@ use self::reports::{Held, Report, ReportQueue};
 use self::topics::{NotTaken, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
+use crate::log::{Context, ERROR};
 use crate::stats::Observer;
 use crate::transaction::Transactions;
 
@@ -48,7 +51,7 @@ impl Produce {
     pub(crate) fn new(config: Arc<Config>, observer: Arc<Observer>, mut rng: fastrand::Rng) -> Arc<Self> {
         Arc::new(Self {
             queues: Queues::new(&config),
-            topics: Topics::new(rng.u64(..)),
+            topics: Topics::new(config.clone(), rng.u64(..)),
             reports: ReportQueue::default(),
             observer,
             transactions: Transactions::new(&config),
@@ -64,6 +67,10 @@ impl Produce {
 
     /// Has the sender fail what the application no longer wants sent.
     pub(crate) fn purge(&self, purge: Purge) {
+        self.observer.log.debug(Context::Queue, "PURGE", || {
+            let Purge { queued, in_flight } = purge;
+            format!("the application purges: queued {queued}, in flight {in_flight}")
+        });
         let mut wanted = self.purge.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.unwrap_or_default();
         *wanted = Some(Purge {
@@ -95,6 +102,9 @@ impl Produce {
                     records: memory.records(),
                     records_max: memory.records_max(),
                 };
+                self.observer.log.debug(Context::Queue, "FULL", || {
+                    format!("{topic} [{partition}]: a record is not taken: {kind}")
+                });
                 (partition, kind)
             }
             NotTaken::Refused(partition, queue::Refused::Closed) => (partition, ProduceErrorKind::Closed),
@@ -108,6 +118,7 @@ impl Produce {
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
+            self.note_gap(error);
             true
         } else {
             false
@@ -120,11 +131,13 @@ impl Produce {
                 Outcome::Forwarded(_) => None,
             };
             if let Some(result) = result {
-                let bytes = records.as_ref().map_or(0, |records| records.len().min(memory));
+                let kept = records.as_ref().map_or(0, |records| records.memory) + told.memory();
+                let bytes = kept.min(memory);
                 memory -= bytes;
                 released = 0;
                 let held = Held { memory: self.queues.memory.clone(), bytes, records: count };
                 let (topic, tags) = (queue.topic.clone(), told.tags);
+                let records = records.map(|records| records.bytes);
                 self.reports.push(Report { topic, partition, result, count, tags, records, _held: held });
             }
         }
@@ -134,20 +147,45 @@ impl Produce {
         self.queues.settle(memory, released);
     }
 
+    /// A record will not be written: what that means where no gap may be.
+    fn note_gap(&self, error: &Arc<ProduceError>) {
+        let is_gap = match &error.kind {
+            // The application's own doing, or what follows from a gap.
+            ProduceErrorKind::Purged { .. }
+            | ProduceErrorKind::Closed
+            | ProduceErrorKind::NoSuchPartition { .. }
+            | ProduceErrorKind::Gapless(_)
+            | ProduceErrorKind::Transaction(_) => false,
+            ProduceErrorKind::TimedOut { .. }
+            | ProduceErrorKind::Broker { .. }
+            | ProduceErrorKind::TooLarge { .. }
+            | ProduceErrorKind::QueueFull { .. }
+            | ProduceErrorKind::Request(_)
+            | ProduceErrorKind::NoMetadata
+            | ProduceErrorKind::Compress(_)
+            | ProduceErrorKind::Fatal(_) => true,
+        };
+        let gapless = self.config.gapless && self.config.transactional_id.is_none();
+        if gapless && is_gap && self.transactions.end_at_gap(error) {
+            let text = ProduceErrorKind::Gapless(error.clone()).to_string();
+            self.observer.log.say(ERROR, "FATAL", text);
+        }
+    }
+
     /// A single record that no batch holds any more fails.
     pub(crate) fn conclude_alone(
         &self,
         queue: &queue::Queue,
         told: Told,
         error: Arc<ProduceError>,
-        records: Option<Bytes>,
+        records: Option<Kept>,
     ) {
         self.queues.begin_unsettled();
         queue.backlog.fetch_add(1, Ordering::Relaxed);
         let partition = error.partition;
         // It is booked as long as its report lives, like any other.
-        let _ = self.queues.memory.reserve(records.as_ref().map_or(0, Bytes::len), queue::Push::Forced);
-        let memory = records.as_ref().map_or(0, Bytes::len);
+        let memory = records.as_ref().map_or(0, |records| records.memory) + told.memory();
+        let _ = self.queues.memory.reserve(memory, queue::Push::Forced);
         self.queues.memory.reserve_record();
         let batch = Concluded { queue, partition, told, count: 1, memory, records };
         self.conclude(batch, Outcome::Failed(error));
@@ -163,7 +201,7 @@ impl Produce {
             told: open.told,
             count,
             memory,
-            records: records.flatten().and_then(|sealed| sealed.records()),
+            records: records.flatten().and_then(|sealed| Kept::of(&sealed)),
         };
         self.conclude(batch, Self::failed(queue, kind, Persisted::NotWritten));
     }
@@ -203,5 +241,19 @@ pub(crate) struct Concluded<'a> {
     /// Bytes it had booked.
     pub(crate) memory: usize,
     /// The records before compression, if reports carry them.
-    pub(crate) records: Option<Bytes>,
+    pub(crate) records: Option<Kept>,
+}
+
+/// Records that a report carries.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) bytes: Bytes,
+    /// What they keep: the whole buffer that they are in.
+    pub(crate) memory: usize,
+}
+
+impl Kept {
+    pub(crate) fn of(sealed: &Sealed) -> Option<Self> {
+        Some(Self { bytes: sealed.records()?, memory: sealed.records_memory() })
+    }
 }

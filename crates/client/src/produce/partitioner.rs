@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_null_or_empty_are_treated_as_librdkafka_treats_them() {
-        let queues: Vec<_> = (0..8).map(|partition| Queue::new("t".into(), partition)).collect();
+        let queues: Vec<_> =
+            (0..8).map(|partition| Queue::new("t".into(), partition, Arc::default())).collect();
         let choose = |partitioner: &Partitioner, key| partitioner.choose(&Choice::new("t", key, 0, &queues));
         for (partitioner, null, empty) in [
             (Partitioner::Consistent, Chosen::Partition(0), Chosen::Partition(0)),

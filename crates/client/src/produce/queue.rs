@@ -64,8 +64,6 @@ pub(crate) struct Queues {
     batch_records_max: u32,
     record_bytes_max: usize,
     copy_bytes_max: usize,
-    /// Batches are sent as they are written: their checksums are taken as they grow.
-    summing: bool,
     pub(super) clock: Clock,
     /// How long keyless records stay with a partition; `None` is for a batch.
     pub(super) sticky_linger: Option<Duration>,
@@ -88,7 +86,6 @@ impl Queues {
             batch_records_max: u32::try_from(config.batch_records_max).unwrap_or(u32::MAX),
             record_bytes_max: config.message_bytes_max,
             copy_bytes_max: config.copy_bytes_max,
-            summing: config.compression == Compression::None,
             clock: config.clock.clone(),
             sticky_linger: config.sticky_linger,
             ready: Mutex::default(),
@@ -161,6 +158,8 @@ pub(crate) enum Refused {
 pub(crate) struct Queue {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,
+    /// What holds for the topic.
+    pub(super) config: Arc<Config>,
     /// Batches that are neither acknowledged nor failed.
     pub(super) backlog: AtomicU32,
     available: AtomicBool,
@@ -214,10 +213,11 @@ pub(crate) struct Content<'a> {
 }
 
 impl Queue {
-    pub(crate) fn new(topic: Arc<str>, partition: i32) -> Arc<Self> {
+    pub(crate) fn new(topic: Arc<str>, partition: i32, config: Arc<Config>) -> Arc<Self> {
         Arc::new(Self {
             topic,
             partition,
+            config,
             backlog: AtomicU32::new(0),
             available: AtomicBool::new(true),
             state: Mutex::default(),
@@ -359,7 +359,8 @@ impl Queue {
         queues.begin_unsettled();
         self.backlog.fetch_add(1, Ordering::Relaxed);
         let mut builder = BatchBuilder::in_buffer(buffer);
-        if queues.summing {
+        // It is sent as it is written: its checksum can be taken as it grows.
+        if self.config.compression == Compression::None {
             builder = builder.summing();
         }
         state.open = Some(OpenBatch { builder, told: Told::default(), created: now() });

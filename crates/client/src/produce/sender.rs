@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
 };
+use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::batch::{Batch, Closing, Partition};
+use super::batch::{Batch, Closing, Partition, Terms};
 use super::compressor::{ClosedBatch, Compressed, Compressor, Uncompressed, close};
 use super::idempotence::ProducerId;
 use super::queue::{OpenBatch, Queue};
@@ -46,6 +46,16 @@ const EXPIRY_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Leader {
     pub(super) connection: Option<Rc<Connection>>,
     pub(super) in_flight: usize,
+}
+
+/// Partitions whose batches may travel in one request.
+#[derive(Debug)]
+struct Group {
+    node: i32,
+    terms: Terms,
+    partitions: Vec<usize>,
+    /// Whether nothing is in flight to the node: what is queued need not wait for anything.
+    idle: bool,
 }
 
 #[derive(Debug)]
@@ -90,11 +100,13 @@ pub(crate) struct Sender {
     compressor: Compressor,
     /// Somebody was refused for want of memory: nothing lingers.
     pressed: bool,
+    /// The ids that topics had when metadata last came.
+    pub(super) topic_ids: FxHashMap<Arc<str>, Uuid>,
     /// Where each queue's partition stands in `partitions`.
     index: FxHashMap<(Arc<str>, i32), usize>,
     pub(super) leaders: FxHashMap<i32, Leader>,
     pub(super) requests: FxHashMap<u64, InFlight>,
-    next_request: u64,
+    pub(super) next_request: u64,
     pub(super) producer_id: Option<ProducerId>,
     asking_producer_id: bool,
     producer_id_at: Option<Instant>,
@@ -113,7 +125,7 @@ impl Sender {
     /// Runs until the engine drops it.
     pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>, threads: bool) {
         let (events_in, mut events) = mpsc::unbounded_channel();
-        let (compressor, mut compressed) = Compressor::new(produce.config.clone(), threads);
+        let (compressor, mut compressed) = Compressor::new(threads);
         let mut changes = cluster.changes();
         let mut sender = Self {
             cluster,
@@ -122,6 +134,7 @@ impl Sender {
             pressed: false,
             compressor,
             produce,
+            topic_ids: FxHashMap::default(),
             index: FxHashMap::default(),
             leaders: FxHashMap::default(),
             requests: FxHashMap::default(),
@@ -185,7 +198,9 @@ impl Sender {
         if self.produce.observer.take_survey_wish() {
             self.produce.observer.survey(self.survey());
         }
-        if self.produce.transactions.id.is_some() {
+        if self.produce.transactions.has_gap() {
+            self.discard();
+        } else if self.produce.transactions.id.is_some() {
             self.pump_transaction(now, &mut wake_at);
         } else if self.produce.config.idempotence && self.producer_id.is_none() {
             self.ask_producer_id(now, &mut wake_at);
@@ -202,7 +217,7 @@ impl Sender {
         self.wake_at = wake_at;
     }
 
-    fn list_ready(&mut self) {
+    pub(super) fn list_ready(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         self.produce.queues.take_ready(&mut ready);
         for queue in ready.drain(..) {
@@ -248,7 +263,7 @@ impl Sender {
 
     /// Sends to every leader what may go to it from these partitions.
     fn drain_from(&mut self, candidates: &[usize], now: Instant, wake_at: &mut Option<Instant>) {
-        let mut by_leader: Vec<(i32, Vec<usize>)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for at in candidates.iter().copied() {
             if self.partitions[at].queue.partition < 0 {
                 continue;
@@ -273,16 +288,27 @@ impl Sender {
                 self.cluster.refresh();
                 continue;
             };
-            match by_leader.iter_mut().find(|(node, _)| *node == leader) {
-                Some((_, partitions)) => partitions.push(at),
-                None => by_leader.push((leader, vec![at])),
+            let terms = Terms::of(&partition.queue.config);
+            match groups.iter_mut().find(|group| group.node == leader && group.terms == terms) {
+                Some(group) => group.partitions.push(at),
+                None => {
+                    let idle = self.leaders.get(&leader).is_none_or(|leader| leader.in_flight == 0);
+                    groups.push(Group { node: leader, terms, partitions: vec![at], idle });
+                }
             }
         }
-        for (node, mut partitions) in by_leader {
-            // Whoever came last in one request comes first in the next.
-            let turn = self.next_request as usize % partitions.len();
-            partitions.rotate_left(turn);
-            while self.send_to(node, &partitions, now, wake_at) {}
+        // Whoever came last in one request comes first in the next.
+        let turn = self.next_request as usize;
+        if groups.len() > 1 {
+            let first = turn % groups.len();
+            groups.rotate_left(first);
+        }
+        for mut group in groups {
+            let first = turn % group.partitions.len();
+            group.partitions.rotate_left(first);
+            while self.send_to(&group, now, wake_at) {
+                group.idle = false;
+            }
         }
     }
 
@@ -290,7 +316,7 @@ impl Sender {
     fn compress_full(&mut self, at: usize) {
         while let Some(waiting) = self.partitions[at].queue.waiting()
             && waiting.full
-            && self.compressor.wants(waiting.bytes)
+            && self.compressor.wants(waiting.bytes, &self.partitions[at].queue.config)
             && let Some(open) = self.partitions[at].queue.take(false)
         {
             self.hand_over(at, open);
@@ -301,10 +327,10 @@ impl Sender {
         let partition = &mut self.partitions[at];
         let slot = partition.next_slot;
         partition.next_slot += 1;
-        match self.compressor.hand_over(at, slot, open) {
+        match self.compressor.hand_over(at, slot, open, &partition.queue.config) {
             Ok(()) => partition.closing.push_back(Closing::Away(slot)),
             Err(open) => {
-                let closed = close(open, &self.produce.config);
+                let closed = close(open, &partition.queue.config);
                 if let Some(batch) = self.closed(at, closed) {
                     self.partitions[at].closing.push_back(Closing::Ready(batch));
                 }
@@ -335,14 +361,9 @@ impl Sender {
         }
     }
 
-    /// Sends one request to `node` if there is reason to; `true` if another may follow.
-    fn send_to(
-        &mut self,
-        node: i32,
-        partitions: &[usize],
-        now: Instant,
-        wake_at: &mut Option<Instant>,
-    ) -> bool {
+    /// Sends one request if there is reason to; `true` if another may follow.
+    fn send_to(&mut self, group: &Group, now: Instant, wake_at: &mut Option<Instant>) -> bool {
+        let node = group.node;
         let config = self.produce.config.clone();
         let transactional = config.transactional_id.is_some();
         let Leader { connection, in_flight } = self.leaders.entry(node).or_default();
@@ -359,7 +380,7 @@ impl Sender {
         let flushing = self.pressed || self.produce.queues.flushing.load(Ordering::Relaxed) > 0;
         let mut batches: Vec<(usize, Batch)> = Vec::new();
         let mut bytes = 0;
-        for &at in partitions {
+        for &at in &group.partitions {
             let partition = &mut self.partitions[at];
             // Nor on the way to another leader, nor where the broker cannot tell what is out of order.
             let in_order =
@@ -387,7 +408,7 @@ impl Sender {
                 let age = waiting.age(now);
                 let (linger, idle_goes) = match config.linger {
                     Some(linger) => (linger, false),
-                    None => (ADAPTIVE_LINGER, in_flight == 0),
+                    None => (ADAPTIVE_LINGER, group.idle),
                 };
                 let open_too = flushing || idle_goes || age >= linger;
                 if !open_too && !waiting.full {
@@ -398,11 +419,11 @@ impl Sender {
                     continue;
                 }
                 let Some(open) = partition.queue.take(open_too) else { continue };
-                if self.compressor.wants(waiting.bytes) {
+                if self.compressor.wants(waiting.bytes, &partition.queue.config) {
                     self.hand_over(at, open);
                     continue;
                 }
-                let closed = close(open, &config);
+                let closed = close(open, &partition.queue.config);
                 let closed = self.closed(at, closed);
                 closed.map(|closed| self.partitions[at].seal(closed, self.producer_id, transactional))
             };
@@ -416,11 +437,11 @@ impl Sender {
         if batches.is_empty() {
             return false;
         }
-        self.send(node, batches);
+        self.send(node, group.terms, batches);
         true
     }
 
-    fn send(&mut self, node: i32, mut batches: Vec<(usize, Batch)>) {
+    fn send(&mut self, node: i32, terms: Terms, mut batches: Vec<(usize, Batch)>) {
         let config = &self.produce.config;
         if config.transactional_id.is_some() {
             self.produce.transactions.update(Machine::touch);
@@ -428,8 +449,8 @@ impl Sender {
         let version_max = self.produce_version_max(PRODUCE_VERSION_MAX);
         let mut request = ProduceRequest {
             transactional_id: config.transactional_id.clone(),
-            acks: config.acks.code(),
-            timeout_ms: config.ack_timeout.unwrap_or(config.request_timeout).as_millis() as i32,
+            acks: terms.acks.code(),
+            timeout_ms: terms.ack_timeout.as_millis() as i32,
             ..Default::default()
         };
         for (at, batch) in &mut batches {
@@ -463,7 +484,7 @@ impl Sender {
         let leader = self.leaders.entry(node).or_default();
         leader.in_flight += 1;
 
-        let answered = config.acks != Acks::None;
+        let answered = terms.acks != Acks::None;
         let timeout = config.request_timeout;
         let events = self.events_in.clone();
         let open = leader.connection.clone().filter(|connection| connection.is_open());
@@ -520,6 +541,11 @@ impl Sender {
         }
     }
 
+    /// Whether a producer id or epoch was asked for and has not come.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking_producer_id || self.transaction.is_preparing()
+    }
+
     pub(super) fn events(&self) -> mpsc::UnboundedSender<Event> {
         self.events_in.clone()
     }
@@ -541,48 +567,6 @@ impl Sender {
                 if let Some(batch) = batch {
                     self.fail_closed(at, batch, ProduceErrorKind::Purged { in_flight: false });
                 }
-            }
-        }
-    }
-
-    /// Metadata has come: topics may have grown, partitions may have found a leader.
-    fn on_layout(&mut self) {
-        for topic in self.produce.topics.all() {
-            if let Some(layout) = self.cluster.topic(&topic.name) {
-                topic.grow(layout.partitions.len(), &self.produce);
-                topic.note_leaders(|partition| layout.leader(partition).is_some());
-            }
-        }
-    }
-
-    /// Records that were pushed before their topic was known move to their partitions when it is; those of a topic
-    /// that may not be used fail.
-    fn forward_unassigned(&mut self, candidates: &[usize]) {
-        for at in candidates.iter().copied() {
-            let partition = &mut self.partitions[at];
-            if partition.queue.partition >= 0 {
-                continue;
-            }
-            let queue = partition.queue.clone();
-            let Some(topic) = self.produce.topics.known(&queue.topic) else { continue };
-            if let Some(layout) = self.cluster.topic(&queue.topic) {
-                topic.grow(layout.partitions.len(), &self.produce);
-                self.fail_forbidden(&queue, layout.error);
-            }
-        }
-        // Forwarding may have filled queues that were empty.
-        self.list_ready();
-    }
-
-    /// Errors of a topic that waiting does not mend.
-    fn fail_forbidden(&self, queue: &Queue, code: ErrorCode) {
-        if matches!(code, ErrorCode::TopicAuthorizationFailed | ErrorCode::InvalidTopicException) {
-            while let Some(open) = queue.take(true) {
-                self.produce.fail_unsent(
-                    queue,
-                    open,
-                    ProduceErrorKind::Broker { code, detail: String::new() },
-                );
             }
         }
     }

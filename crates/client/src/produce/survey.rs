@@ -10,6 +10,8 @@ use super::sender::Sender;
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) partitions: Vec<Held>,
+    /// Where the producer stands with its id: librdkafka's word.
+    pub(crate) idempotence: &'static str,
     /// Records in produce requests without an answer, by node.
     pub(crate) in_flight: BTreeMap<i32, u64>,
 }
@@ -37,9 +39,27 @@ impl Held {
 }
 
 impl Sender {
+    /// Where it stands with its producer id.
+    fn idempotence(&self) -> &'static str {
+        let transactions = &self.produce.transactions;
+        let wants_id = self.produce.config.idempotence && !self.active.is_empty();
+        let is_asked_for = self.is_asking();
+        let has_id = match transactions.id {
+            Some(_) => !transactions.told().needs_epoch,
+            None => self.producer_id.is_some(),
+        };
+        match (transactions.fatal().is_some(), has_id) {
+            (true, _) => "FatalError",
+            (false, true) => "Assigned",
+            (false, false) if is_asked_for => "WaitPID",
+            (false, false) if wants_id => "RequestPID",
+            (false, false) => "Init",
+        }
+    }
+
     /// Says what it holds.
     pub(super) fn survey(&self) -> Survey {
-        let mut survey = Survey::default();
+        let mut survey = Survey { idempotence: self.idempotence(), ..Survey::default() };
         let mut in_flight: BTreeMap<usize, u64> = BTreeMap::new();
         for request in self.requests.values() {
             for (at, batch) in &request.batches {

@@ -7,11 +7,13 @@ use std::time::Duration;
 use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
-use super::Produce;
 use super::delivery::{Completion, Delivery, Outcome};
-use super::partitioner::{Choice, Chosen, Partitioner};
+use super::partitioner::{Choice, Chosen};
 use super::queue::{Content, OpenBatch, Push, Queue, Queues, Refused, Told};
+use super::{Kept, Produce};
 use crate::clock::Clock;
+use crate::config::Config;
+use crate::log::Context;
 
 /// How often one topic may grow while a client lives. Each growth leaves a list of pointers behind, so that a push can
 /// read the newest without a lock; who adds partitions 32 times to a topic does so by hand.
@@ -21,6 +23,8 @@ const GROWTHS_MAX: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
+    /// The client's configuration with the topic's own settings over it.
+    pub(crate) config: Arc<Config>,
     /// Records whose partition is not known yet, because the topic's layout is not.
     pub(crate) unassigned: Arc<Queue>,
     /// By partition number, once for each time the topic has grown; a push reads the last one without a lock.
@@ -46,10 +50,11 @@ pub(crate) enum NotTaken {
 }
 
 impl Topic {
-    fn new(name: Arc<str>, seed: u64) -> Arc<Self> {
+    fn new(name: Arc<str>, config: Arc<Config>, seed: u64) -> Arc<Self> {
         Arc::new(Self {
-            unassigned: Queue::new(name.clone(), -1),
+            unassigned: Queue::new(name.clone(), -1, config.clone()),
             name,
+            config,
             grown: [const { OnceLock::new() }; GROWTHS_MAX],
             growths: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -62,7 +67,6 @@ impl Topic {
     pub(crate) fn push(
         &self,
         queues: &Queues,
-        partitioner: &Partitioner,
         partition: Option<i32>,
         content: &Content<'_>,
         how: Push,
@@ -70,7 +74,7 @@ impl Topic {
         loop {
             let partitions = self.partitions();
             if !partitions.is_empty() {
-                return self.push_among(partitions, queues, partitioner, partition, content, how);
+                return self.push_among(partitions, queues, partition, content, how);
             }
             match self.push_unassigned(queues, partition, content, how) {
                 // Its records are moving to their partitions, which appear at once.
@@ -95,7 +99,6 @@ impl Topic {
         &self,
         partitions: &[Arc<Queue>],
         queues: &Queues,
-        partitioner: &Partitioner,
         partition: Option<i32>,
         content: &Content<'_>,
         how: Push,
@@ -106,7 +109,9 @@ impl Topic {
                 Ok(partition) => Chosen::Partition(partition),
                 Err(_) => return Err(NotTaken::NoSuchPartition(partition, partitions.len())),
             },
-            None => partitioner.choose(&Choice::new(&self.name, content.key, content.tag, partitions)),
+            None => {
+                self.config.partitioner.choose(&Choice::new(&self.name, content.key, content.tag, partitions))
+            }
         };
         let partition = match chosen {
             Chosen::Partition(partition) => partition,
@@ -187,8 +192,7 @@ impl Topic {
     /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
     /// other thread can push behind them. Only the engine calls this.
     pub(crate) fn grow(&self, count: usize, produce: &Produce) {
-        let known = self.partitions();
-        if count <= known.len() {
+        if count <= self.partitions().len() {
             return;
         }
         let growths = self.growths.load(Ordering::Acquire);
@@ -196,7 +200,11 @@ impl Topic {
             tracing::warn!(topic = %self.name, count, "the topic has grown too often: its newest partitions are not used");
             return;
         };
-        let new = (known.len()..count).map(|partition| Queue::new(self.name.clone(), partition as i32));
+        // Those that it had once, before it was created anew with fewer, are still there.
+        let most = self.grown[..growths].iter().filter_map(OnceLock::get).max_by_key(|all| all.len());
+        let known = most.map_or(&[][..], |all| &all[..count.min(all.len())]);
+        let new = (known.len()..count)
+            .map(|partition| Queue::new(self.name.clone(), partition as i32, self.config.clone()));
         let partitions: Box<[Arc<Queue>]> = known.iter().cloned().chain(new).collect();
         loop {
             while let Some(open) = self.unassigned.take(true) {
@@ -211,9 +219,29 @@ impl Topic {
         }
     }
 
+    /// The topic was created anew with fewer partitions: no record is to go to the others. Only the engine calls this.
+    pub(crate) fn shrink(&self, count: usize) {
+        let known = self.partitions();
+        let growths = self.growths.load(Ordering::Acquire);
+        if count == 0 || count >= known.len() {
+            return;
+        }
+        let fewer: Box<[Arc<Queue>]> = known[..count].into();
+        if self.grown.get(growths).is_some_and(|slot| slot.set(fewer).is_ok()) {
+            self.growths.store(growths + 1, Ordering::Release);
+        }
+    }
+
     /// Moves the records of a batch that had no partition to the partitions they belong to.
     fn forward(&self, partitions: &[Arc<Queue>], open: OpenBatch, produce: &Produce) {
         let (memory, count) = (open.memory(), open.builder.count());
+        produce.observer.log.debug(Context::Queue, "PARTCNT", || {
+            format!(
+                "{}: {count} record(s) that had no partition go to {} of them",
+                self.name,
+                partitions.len()
+            )
+        });
         let OpenBatch { builder, mut told, .. } = open;
         let watched = told.completion.is_some();
         let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
@@ -236,10 +264,7 @@ impl Topic {
                 watched,
             };
             let asked = asked.filter(|partition| *partition >= 0);
-            let partitioner = &produce.config.partitioner;
-            let pushed =
-                self.push_among(partitions, &produce.queues, partitioner, asked, &content, Push::Forced);
-            match pushed {
+            match self.push_among(partitions, &produce.queues, asked, &content, Push::Forced) {
                 Ok(delivery) => forwarded.extend(delivery),
                 // A partition that does not exist: the record fails alone.
                 Err(refused) => forwarded.extend(self.refuse_alone(produce, refused, &content)),
@@ -265,7 +290,7 @@ impl Topic {
             &self.unassigned,
             Told { completion, tags: vec![content.tag] },
             Arc::new(error),
-            records.and_then(|sealed| sealed.records()),
+            records.and_then(|sealed| Kept::of(&sealed)),
         );
         delivery
     }
@@ -278,29 +303,36 @@ impl Topic {
 }
 
 /// All topics that one client produces to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Topics {
     by_name: RwLock<FxHashMap<Arc<str>, Arc<Topic>>>,
+    /// What holds for topics without settings of their own.
+    config: Arc<Config>,
     seed: AtomicU64,
 }
 
 impl Topics {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { by_name: RwLock::default(), seed: AtomicU64::new(seed) }
+    pub(crate) fn new(config: Arc<Config>, seed: u64) -> Self {
+        Self { by_name: RwLock::default(), config, seed: AtomicU64::new(seed) }
     }
 
     /// The topic of that name, made when it is first asked for; `true` says that it is new.
     pub(crate) fn get(&self, name: &str) -> (Arc<Topic>, bool) {
-        if let Some(topic) = self.known(name) {
-            return (topic, false);
+        match self.known(name) {
+            Some(topic) => (topic, false),
+            None => self.get_with(name, self.config.clone()),
         }
+    }
+
+    /// The topic of that name, made with this configuration; `false` says that it was there before, with its own.
+    pub(crate) fn get_with(&self, name: &str, config: Arc<Config>) -> (Arc<Topic>, bool) {
         let mut by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(topic) = by_name.get(name) {
             return (topic.clone(), false);
         }
         let name: Arc<str> = name.into();
         let seed = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        let topic = Topic::new(name.clone(), seed);
+        let topic = Topic::new(name.clone(), config, seed);
         by_name.insert(name, topic.clone());
         (topic, true)
     }

@@ -30,15 +30,27 @@ pub(super) struct Participation {
     preparing: bool,
 }
 
+impl Participation {
+    /// Whether a coordinator is being asked.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.preparing
+    }
+}
+
 impl Sender {
     pub(super) fn pump_transaction(&mut self, now: Instant, wake_at: &mut Option<Instant>) {
-        let View { sends, producer, protocol, serial } = self.produce.transactions.view();
-        let transaction = &mut self.transaction;
-        if transaction.serial != serial {
-            transaction.serial = serial;
-            transaction.added.clear();
+        let mut view = self.produce.transactions.view();
+        if self.transaction.serial != view.serial {
+            self.transaction.serial = view.serial;
+            self.transaction.added.clear();
+            // A new transaction: the cluster may have changed the protocol since the last one.
+            if let Some(level) = self.cluster.brokers.transaction_level() {
+                self.produce.transactions.follow_level(level);
+                view = self.produce.transactions.view();
+            }
         }
-        transaction.adds = protocol == Protocol::V1;
+        let View { sends, producer, protocol, .. } = view;
+        self.transaction.adds = protocol == Protocol::V1;
         if !sends {
             self.discard();
         } else if producer.is_some() {
@@ -101,7 +113,7 @@ impl Sender {
     }
 
     /// Fails everything that no request carries.
-    fn discard(&mut self) {
+    pub(super) fn discard(&mut self) {
         self.drop_idle();
         if self.active.is_empty() {
             return;

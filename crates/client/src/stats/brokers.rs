@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::Observer;
 use super::window::Window;
 use crate::log::Context;
+use crate::net::versions::BrokerVersion;
 
 /// Latencies above ten minutes are none.
 const LATENCY_MAX_US: u64 = 600_000_000;
@@ -284,6 +285,20 @@ impl Wire {
     pub(crate) fn greeted(&self, apis: usize) {
         self.observer.log.debug(Context::Feature, "APIVERSION", || {
             format!("{}: the broker knows {apis} requests", self.address)
+        });
+    }
+
+    /// The level of one of the cluster's features.
+    pub(crate) fn has_feature(&self, name: &str, level: i16) {
+        self.observer.log.debug(Context::Feature, "FEATURE", || {
+            format!("{}: the cluster has {name} at level {level}", self.address)
+        });
+    }
+
+    /// The broker is not asked for its versions.
+    pub(crate) fn taken_for(&self, version: BrokerVersion) {
+        self.observer.log.debug(Context::Feature, "APIVERSION", || {
+            format!("{}: taken for a broker of version {version:?} without being asked", self.address)
         });
     }
 }

@@ -13,6 +13,7 @@ use super::{Observer, State, may_take_long};
 use crate::clock::Stamper;
 use crate::cluster::Cluster;
 use crate::produce::Produce;
+use crate::produce::idempotence::ProducerId;
 use crate::produce::survey::Held;
 use crate::watchdog::{Finding, Stall, Watchdog};
 
@@ -170,17 +171,29 @@ impl Observer {
             }
         });
         snapshot.eos = produce.config.idempotence.then(|| {
-            let known = state.producer_id;
-            let since = known.map_or(began, |(_, _, since)| since);
+            let age = |since: Instant| now.saturating_duration_since(since).as_millis() as i64;
+            let (idempotence, since) = state.idempotence.unwrap_or(("Init", began));
+            let transactions = produce.transactions.told();
+            // In transactions, ids and epochs are the coordinator's.
+            let (id, epoch, count) = match (&produce.transactions.id, state.producer_id) {
+                (Some(_), _) => {
+                    let ProducerId { id, epoch } = transactions.producer;
+                    (id, epoch, transactions.producer_ids)
+                }
+                (None, known) => {
+                    let (id, epoch) = known.unwrap_or((-1, -1));
+                    (id, epoch, state.producer_ids)
+                }
+            };
             Eos {
-                idemp_state: if known.is_some() { "Assigned" } else { "Init" }.into(),
-                idemp_stateage: now.saturating_duration_since(since).as_millis() as i64,
-                txn_state: "Init".into(),
-                txn_stateage: now.saturating_duration_since(began).as_millis() as i64,
-                txn_may_enq: false,
-                producer_id: known.map_or(-1, |(id, _, _)| id),
-                producer_epoch: known.map_or(-1, |(_, epoch, _)| i64::from(epoch)),
-                epoch_cnt: state.producer_ids,
+                idemp_state: idempotence.into(),
+                idemp_stateage: age(since),
+                txn_state: transactions.state.into(),
+                txn_stateage: age(transactions.changed_at.unwrap_or(began)),
+                txn_may_enq: transactions.takes_records,
+                producer_id: id,
+                producer_epoch: i64::from(epoch),
+                epoch_cnt: count,
             }
         });
         snapshot

@@ -57,8 +57,10 @@ struct State {
     nodes: BTreeMap<i32, Arc<str>>,
     topics: BTreeMap<Arc<str>, TopicCounts>,
     consumes: bool,
-    producer_id: Option<(i64, i16, Instant)>,
+    producer_id: Option<(i64, i16)>,
     producer_ids: u64,
+    /// Where the producer stands with its id, since when.
+    idempotence: Option<(&'static str, Instant)>,
     group: Option<GroupCounts>,
     survey: Survey,
     last: Option<Arc<Snapshot>>,
@@ -117,7 +119,12 @@ impl Observer {
 
     /// The sender says what it holds.
     pub(crate) fn survey(&self, survey: Survey) {
-        self.state().survey = survey;
+        let mut state = self.state();
+        if state.idempotence.is_none_or(|(name, _)| name != survey.idempotence) {
+            state.idempotence = Some((survey.idempotence, Instant::now()));
+        }
+        state.survey = survey;
+        drop(state);
         self.surveyed.notify_one();
     }
 
@@ -173,8 +180,20 @@ impl Observer {
     pub(crate) fn producer_id(&self, id: i64, epoch: i16) {
         self.log.debug(Context::Eos, "GETPID", || format!("producer id {id}, epoch {epoch}"));
         let mut state = self.state();
-        state.producer_id = Some((id, epoch, Instant::now()));
+        state.producer_id = Some((id, epoch));
         state.producer_ids += 1;
+        state.idempotence = Some(("Assigned", Instant::now()));
+    }
+
+    /// The idempotent producer numbers a partition's batches anew, under a higher epoch.
+    pub(crate) fn epoch_raised(&self, topic: &str, partition: i32, epoch: i16) {
+        self.log
+            .debug(Context::Eos, "EPOCH", || format!("{topic} [{partition}]: goes on under epoch {epoch}"));
+        let mut state = self.state();
+        if let Some((_, highest)) = &mut state.producer_id {
+            *highest = epoch.max(*highest);
+            state.producer_ids += 1;
+        }
     }
 
     /// Metadata has come: where the nodes are, and which topics it spoke of.

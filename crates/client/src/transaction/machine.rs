@@ -83,6 +83,20 @@ impl Machine {
         }
     }
 
+    /// What the statistics call its state: librdkafka's word. What can only be initialized anew is at its beginning.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Uninitialized | State::Undecided(_) => "Init",
+            State::Ready => "Ready",
+            State::InTransaction => "InTransaction",
+            State::Flushing => "BeginCommit",
+            State::Committing => "CommittingTransaction",
+            State::Aborting => "AbortingTransaction",
+            State::Abortable(_) => "AbortableError",
+            State::Fatal(_) => "FatalError",
+        }
+    }
+
     /// Whether records are taken.
     pub(crate) fn takes_records(&self) -> bool {
         matches!(self.state, State::InTransaction)
@@ -147,6 +161,14 @@ impl Machine {
             return Err(self.refuse("send_offsets_to_transaction"));
         }
         Ok(())
+    }
+
+    /// The cluster speaks this protocol now. A transaction that no coordinator can know of yet changes over, with a new
+    /// epoch.
+    pub(crate) fn follow(&mut self, protocol: Protocol) {
+        if protocol != self.protocol && matches!(self.state, State::InTransaction) && !self.touched {
+            self.stale = true;
+        }
     }
 
     /// The coordinator is about to learn of the transaction.
@@ -317,6 +339,21 @@ impl Machine {
     /// A batch that had its sequence number has failed.
     pub(crate) fn sequence_broken(&mut self) {
         self.gap = true;
+    }
+
+    /// The error after which nothing goes on.
+    pub(crate) fn fatal(&self) -> Option<Arc<TransactionError>> {
+        match &self.state {
+            State::Fatal(error) => Some(error.clone()),
+            State::Uninitialized
+            | State::Ready
+            | State::InTransaction
+            | State::Flushing
+            | State::Committing
+            | State::Aborting
+            | State::Abortable(_)
+            | State::Undecided(_) => None,
+        }
     }
 
     fn fall(&mut self, kind: TransactionErrorKind, then: Then, outcome_unknown: bool) -> TransactionError {

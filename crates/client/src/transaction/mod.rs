@@ -11,18 +11,21 @@ mod operations;
 pub(crate) mod verdict;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use self::calls::Coordinates;
 use self::error::{Then, TransactionError, TransactionErrorKind};
 use self::machine::{Machine, View};
+use self::verdict::Protocol;
 use crate::config::Config;
 use crate::error::{ProduceError, ProduceErrorKind};
+use crate::produce::idempotence::ProducerId;
 
-pub(crate) use self::operations::prepare;
+pub(crate) use self::operations::{FEATURE, prepare};
 
 /// What producing threads, the sender and the transactional calls share.
 #[derive(Debug)]
@@ -30,7 +33,10 @@ pub(crate) struct Transactions {
     /// Whether records are taken; always, without a `transactional.id`.
     gate: AtomicBool,
     pub(crate) id: Option<Arc<str>>,
+    /// The record that is missing where no gap may be: nothing is taken after it.
+    gap: OnceLock<Arc<ProduceError>>,
     machine: Mutex<Machine>,
+    history: Mutex<History>,
     /// Which node coordinates what, as far as is known.
     nodes: Mutex<FxHashMap<Coordinates, i32>>,
     /// One transactional call at a time.
@@ -39,6 +45,27 @@ pub(crate) struct Transactions {
     epoch: tokio::sync::Mutex<()>,
     /// Told when nothing is in flight.
     quiet: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// What the statistics remember of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct History {
+    /// When the state last became another one.
+    changed_at: Option<Instant>,
+    /// How many producer ids and epochs there were.
+    producer_ids: u64,
+}
+
+/// What statistics say of transactions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) state: &'static str,
+    pub(crate) changed_at: Option<Instant>,
+    pub(crate) takes_records: bool,
+    /// Whether the coordinator must give an epoch before anything is sent.
+    pub(crate) needs_epoch: bool,
+    pub(crate) producer: ProducerId,
+    pub(crate) producer_ids: u64,
 }
 
 /// Who commits offsets: what a consumer is in its group, from [`Consumer::group_metadata`](crate::Consumer::group_metadata).
@@ -69,8 +96,10 @@ impl Transactions {
         let id: Option<Arc<str>> = config.transactional_id.as_deref().map(Arc::from);
         Self {
             gate: AtomicBool::new(id.is_none()),
+            gap: OnceLock::new(),
             machine: Mutex::new(Machine::new(id.clone().unwrap_or_default())),
             id,
+            history: Mutex::default(),
             nodes: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             epoch: tokio::sync::Mutex::default(),
@@ -91,9 +120,38 @@ impl Transactions {
     /// A step of the machine; the gate follows it.
     pub(crate) fn update<T>(&self, step: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = lock(&self.machine);
+        let (state, producer) = (machine.state_name(), machine.producer());
         let result = step(&mut machine);
+        if state != machine.state_name() {
+            lock(&self.history).changed_at = Some(Instant::now());
+        }
+        if producer != machine.producer() {
+            lock(&self.history).producer_ids += 1;
+        }
         self.gate.store(self.id.is_none() || machine.takes_records(), Ordering::Relaxed);
         result
+    }
+
+    /// A record is missing that others may not follow: the producer ends. `false` if it had ended already.
+    pub(crate) fn end_at_gap(&self, error: &Arc<ProduceError>) -> bool {
+        self.gate.store(false, Ordering::Relaxed);
+        self.gap.set(error.clone()).is_ok()
+    }
+
+    /// Whether the producer has ended because a record is missing.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.gap.get().is_some()
+    }
+
+    /// Why the producer is of no more use, if it is.
+    pub(crate) fn fatal(&self) -> Option<ProduceErrorKind> {
+        let gap = self.gap.get().map(|error| ProduceErrorKind::Gapless(error.clone()));
+        gap.or_else(|| lock(&self.machine).fatal().map(ProduceErrorKind::Transaction))
+    }
+
+    /// The cluster's level of `transaction.version`, as the newest connection has it.
+    pub(crate) fn follow_level(&self, level: i16) {
+        self.update(|machine| machine.follow(Protocol::at_level(level)));
     }
 
     /// A record has failed; what it does to the transaction, if there is one.
@@ -103,9 +161,26 @@ impl Transactions {
         }
     }
 
+    /// What statistics say of transactions.
+    pub(crate) fn told(&self) -> Told {
+        let machine = lock(&self.machine);
+        let History { changed_at, producer_ids } = *lock(&self.history);
+        Told {
+            state: machine.state_name(),
+            changed_at,
+            takes_records: self.id.is_some() && machine.takes_records(),
+            needs_epoch: machine.needs_epoch(),
+            producer: machine.producer(),
+            producer_ids,
+        }
+    }
+
     /// The error of a record that may not go.
     pub(crate) fn refuse_record(&self) -> ProduceErrorKind {
-        lock(&self.machine).refuse_record()
+        match self.gap.get() {
+            Some(error) => ProduceErrorKind::Gapless(error.clone()),
+            None => lock(&self.machine).refuse_record(),
+        }
     }
 
     /// Asks the sender to say when nothing is in flight.

@@ -29,9 +29,8 @@ const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
 /// From version 4 on, it is for brokers.
 const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
 const ADD_OFFSETS_VERSION_MAX: i16 = 4;
-/// KIP-890's feature, and the level from which on its protocol is spoken.
-const FEATURE: &str = "transaction.version";
-const FEATURE_V2: i16 = 2;
+/// KIP-890's feature: its level decides on the protocol.
+pub(crate) const FEATURE: &str = "transaction.version";
 
 /// One transactional call, in the engine.
 pub(super) struct Operation {
@@ -62,6 +61,9 @@ impl Operation {
         let transactions = self.transactions();
         let _turn = transactions.turn.lock().await;
         transactions.update(Machine::begin_offsets)?;
+        if let Some(level) = self.cluster.brokers.transaction_level() {
+            transactions.follow_level(level);
+        }
         if offsets.is_empty() {
             return Ok(());
         }
@@ -167,7 +169,7 @@ async fn take_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
     let (response, connection) = call.await?;
     let producer = ProducerId { id: response.producer_id, epoch: response.producer_epoch };
     let level = connection.feature(FEATURE).unwrap_or(0);
-    let protocol = if level >= FEATURE_V2 { Protocol::V2 } else { Protocol::V1 };
+    let protocol = Protocol::at_level(level);
     tracing::debug!(id, ?producer, ?protocol, "producer epoch");
     calls.transactions.update(|machine| machine.initialized(producer, protocol));
     Ok(())

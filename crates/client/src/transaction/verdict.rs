@@ -12,6 +12,13 @@ pub(crate) enum Protocol {
     V2,
 }
 
+impl Protocol {
+    /// The one that goes with a level of the cluster's `transaction.version`.
+    pub(crate) const fn at_level(level: i16) -> Self {
+        if level >= 2 { Self::V2 } else { Self::V1 }
+    }
+}
+
 /// The requests of a transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {

@@ -233,14 +233,26 @@ pub(crate) const SECTIONS: &[Section] = &[
         name: "eos",
         text: "The idempotent producer.",
         fields: &[
-            ("idemp_state", Text, "`Init` before there is a producer id, `Assigned` after."),
+            (
+                "idemp_state",
+                Text,
+                "Where the producer stands with its id: `Init`, `RequestPID`, `WaitPID`, `Assigned`, `FatalError`.",
+            ),
             ("idemp_stateage", Gauge, "Milliseconds since that changed."),
-            ("txn_state", Text, "`Init`."),
+            (
+                "txn_state",
+                Text,
+                "Where the transaction stands: `Init` (until, or before the next, `init_transactions`), `Ready`, `InTransaction`, `BeginCommit`, `CommittingTransaction`, `AbortingTransaction`, `AbortableError`, `FatalError`.",
+            ),
             ("txn_stateage", Gauge, "Milliseconds since that changed."),
             ("txn_may_enq", Flag, "Whether a transaction takes records."),
             ("producer_id", Gauge, "The producer id; -1 if there is none."),
-            ("producer_epoch", Gauge, "Its epoch; -1 if there is none."),
-            ("epoch_cnt", Counter, "How many ids there were."),
+            (
+                "producer_epoch",
+                Gauge,
+                "Its epoch; -1 if there is none. Outside transactions each partition has its own, and this is the highest.",
+            ),
+            ("epoch_cnt", Counter, "How many ids and epochs there were."),
         ],
     },
 ];

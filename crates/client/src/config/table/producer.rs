@@ -14,8 +14,8 @@ pub(super) const ROWS: &[Property] = &[
         .effective("requests_carry_what_the_properties_say", flag!(idempotence)),
     Property::bool("enable.gapless.guarantee", "false")
         .producer()
-        .text("With idempotence, a record that fails for good ends the producer, so that none after it is written.")
-        .refused("this version goes on after a record that failed"),
+        .text("With idempotence, a record that fails for good, or whose time is over, ends the producer, so that none after it is written. Other than librdkafka's it covers timeouts, too; in transactions it adds nothing: what has a gap is aborted.")
+        .effective("a_gap_ends_the_producer_where_none_may_be", flag!(gapless)),
     Property::string("transactional.id", "")
         .producer()
         .high()

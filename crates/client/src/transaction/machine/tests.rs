@@ -303,3 +303,37 @@ fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
         assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{name}: {error}");
     }
 }
+
+#[test]
+fn the_statistics_have_librdkafkas_words_for_the_states() {
+    for (name, word) in [
+        ("Uninitialized", "Init"),
+        ("Ready", "Ready"),
+        ("InTransaction", "InTransaction"),
+        ("Flushing", "BeginCommit"),
+        ("Committing", "CommittingTransaction"),
+        ("Aborting", "AbortingTransaction"),
+        ("Abortable", "AbortableError"),
+        ("Undecided", "Init"),
+        ("Fatal", "FatalError"),
+    ] {
+        assert_eq!(in_state(name).state_name(), word);
+    }
+}
+
+/// The cluster's `transaction.version` is changed under a live producer.
+#[test]
+fn a_protocol_that_changed_takes_a_new_epoch_before_anything_is_sent() {
+    let mut machine = ready(Protocol::V1);
+    machine.begin().expect("ready");
+    machine.follow(Protocol::V1);
+    assert!(!machine.needs_epoch());
+    machine.follow(Protocol::V2);
+    assert!(machine.needs_epoch() && machine.view().producer.is_none());
+    machine.initialized(SECOND, Protocol::V2);
+    assert!(machine.view().producer.is_some() && machine.view().protocol == Protocol::V2 && machine.sends());
+    // In the middle of a transaction it goes on as it began.
+    machine.touch();
+    machine.follow(Protocol::V1);
+    assert!(!machine.needs_epoch());
+}
