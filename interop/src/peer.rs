@@ -21,6 +21,8 @@ const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 pub enum Peer {
     /// Apache Kafka 4.1, broker and tools: a JVM, and the jars through Maven.
     Java,
+    /// Apache Kafka 0.11 with its ZooKeeper: the same, with jars of its own.
+    OldJava,
     /// kcat, on librdkafka.
     Kcat,
 }
@@ -34,12 +36,13 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order in which they are listed.
-    pub const ALL: [Self; 2] = [Self::Java, Self::Kcat];
+    pub const ALL: [Self; 3] = [Self::Java, Self::OldJava, Self::Kcat];
 
     /// How people call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Java => "Apache Kafka 4.1",
+            Self::OldJava => "Apache Kafka 0.11",
             Self::Kcat => "kcat",
         }
     }
@@ -58,10 +61,12 @@ impl Peer {
 
     fn ready(self) -> Result<(), Missing> {
         self.programs()?;
-        match self {
-            Self::Java => crate::jars().map(|_| ()).map_err(|failure| self.missing(failure.to_string())),
-            Self::Kcat => Ok(()),
-        }
+        let jars = match self {
+            Self::Java => crate::jars(),
+            Self::OldJava => crate::old_jars(),
+            Self::Kcat => return Ok(()),
+        };
+        jars.map(|_| ()).map_err(|failure| self.missing(failure.to_string()))
     }
 
     fn programs(self) -> Result<(), Missing> {
@@ -87,7 +92,7 @@ impl Peer {
     /// Programs with the Debian packages that bring them.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Java => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
+            Self::Java | Self::OldJava => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
             Self::Kcat => &[("kcat", "kcat")],
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_wire::{Seal, Sealed};
+use ottla_wire::{Compression, Seal, Sealed};
 use tokio::time::Instant;
 
 use super::compressor::ClosedBatch;
@@ -24,6 +24,13 @@ pub(super) struct Batch {
     /// Whether it may be in the log although nothing says so.
     pub(super) possibly_written: bool,
     pub(super) last_problem: String,
+}
+
+impl Batch {
+    /// Whether it is compressed as brokers before 2.1 do not know.
+    pub(super) fn is_zstd(&self) -> bool {
+        matches!(self.sealed.header.compression(), Ok(Compression::Zstd))
+    }
 }
 
 /// A full batch on its way through compression.
