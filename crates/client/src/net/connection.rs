@@ -142,7 +142,7 @@ impl Connection {
         authenticator: Arc<Authenticator>,
         mut rng: fastrand::Rng,
     ) -> Result<(), Error> {
-        let mut session = sasl::authenticate(&self.link, &authenticator).await?;
+        let mut session = sasl::authenticate(&*self.link, &authenticator).await?;
         let link = self.link.clone();
         self.tasks.spawn_local(async move {
             while let Some(lifetime) = session {
@@ -150,7 +150,7 @@ impl Connection {
                 link.wire.secured("authenticating anew");
                 link.hold();
                 let within = link.config.connect_timeout;
-                let again = tokio::time::timeout(within, sasl::authenticate(&link, &authenticator));
+                let again = tokio::time::timeout(within, sasl::authenticate(&*link, &authenticator));
                 match again.await {
                     Ok(Ok(lifetime)) => session = lifetime,
                     Ok(Err(error)) => return link.close_with(error),
