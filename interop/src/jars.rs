@@ -15,32 +15,71 @@ use crate::workspace::{interop_dir, workspace_root};
 /// About 90 jars, 120 MB: minutes on a slow line.
 const FETCH_WITHIN: Duration = Duration::from_secs(600);
 
-/// The version in interop/java/pom.xml.
-const VERSION: &str = "4.1.0";
+/// A release of Apache Kafka that tests start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// 4.1: the newest, and whose tools every test uses.
+    V4_1,
+    /// 0.11: the oldest that our client speaks with.
+    V0_11,
+}
 
-/// A directory with the jars of Apache Kafka 4.1, its tools, its clients and a quiet logger.
+/// A directory with the jars of a release of Apache Kafka, and a quiet logger.
 #[derive(Clone, Debug)]
 pub struct KafkaJars {
+    release: Release,
     dir: PathBuf,
 }
 
-/// The jars, fetched by whichever test process asks first; the others wait for it.
+/// The jars of Apache Kafka 4.1, its tools and its clients.
 pub fn jars() -> Result<KafkaJars, Failure> {
     static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
-    JARS.get_or_init(KafkaJars::fetch).clone()
+    JARS.get_or_init(|| KafkaJars::fetch(Release::V4_1)).clone()
+}
+
+/// The jars of Apache Kafka 0.11 and of the ZooKeeper it needs.
+pub fn old_jars() -> Result<KafkaJars, Failure> {
+    static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
+    JARS.get_or_init(|| KafkaJars::fetch(Release::V0_11)).clone()
+}
+
+impl Release {
+    /// The version in its pom.
+    const fn version(self) -> &'static str {
+        match self {
+            Self::V4_1 => "4.1.0",
+            Self::V0_11 => "0.11.0.3",
+        }
+    }
+
+    const fn pom(self) -> &'static str {
+        match self {
+            Self::V4_1 => "interop/java/pom.xml",
+            Self::V0_11 => "interop/java/pom-0.11.xml",
+        }
+    }
+
+    /// How its logger is told what to say: 0.11 logs through log4j 1.
+    const fn logger(self) -> (&'static str, &'static str) {
+        match self {
+            Self::V4_1 => ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties"),
+            Self::V0_11 => ("-Dlog4j.configuration=file:", "interop/java/log4j.properties"),
+        }
+    }
 }
 
 impl KafkaJars {
-    /// Copies the jars into the cache unless a complete copy of the same pom lies there.
-    pub fn fetch() -> Result<Self, Failure> {
-        let pom = workspace_root().join("interop/java/pom.xml");
+    /// Copies the jars into the cache unless a complete copy of the same pom lies there. Whichever test process asks
+    /// first fetches them; the others wait for it.
+    fn fetch(release: Release) -> Result<Self, Failure> {
+        let pom = workspace_root().join(release.pom());
         let wanted = fs::read(&pom).map_err(|error| Failure::new(format!("{}: {error}", pom.display())))?;
-        let dir = interop_dir().join(format!("kafka-{VERSION}"));
+        let dir = interop_dir().join(format!("kafka-{}", release.version()));
         // Written last, with the pom it was made from: a half copy or another list of jars is fetched anew.
         let complete = dir.join("complete");
         let is_complete = || fs::read(&complete).is_ok_and(|made_from| made_from == wanted);
         if is_complete() {
-            return Ok(Self { dir });
+            return Ok(Self { release, dir });
         }
         locked("jars", || {
             if is_complete() {
@@ -55,7 +94,7 @@ impl KafkaJars {
             fs::write(&complete, &wanted)
                 .map_err(|error| Failure::new(format!("{}: {error}", complete.display())))
         })?;
-        Ok(Self { dir })
+        Ok(Self { release, dir })
     }
 
     /// The directory that holds the jars.
@@ -70,7 +109,7 @@ impl KafkaJars {
 
     /// The `kafka-clients` jar, which carries the message schemas as `common/message/*.json`.
     pub fn kafka_clients(&self) -> PathBuf {
-        self.dir.join(format!("kafka-clients-{VERSION}.jar"))
+        self.dir.join(format!("kafka-clients-{}.jar", self.release.version()))
     }
 
     /// A `java` command with the class path, quick start-up and the quiet logger; the class and its arguments follow.
@@ -87,8 +126,9 @@ impl KafkaJars {
     fn java_with(&self, flags: &[&str], heap_mb_max: u32) -> Command {
         let mut java = Command::new("java");
         java.args(flags).arg(format!("-Xmx{heap_mb_max}m"));
-        let mut logger = OsString::from("-Dlog4j2.configurationFile=");
-        logger.push(workspace_root().join("interop/java/log4j2.properties"));
+        let (option, file) = self.release.logger();
+        let mut logger = OsString::from(option);
+        logger.push(workspace_root().join(file));
         java.arg(logger).arg("-cp").arg(self.class_path());
         java
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::jars::jars;
-use crate::probe::{free_ports, wait_for_brokers};
+use crate::probe::{free_ports, wait_for_brokers, with_free_ports};
 use crate::process::{Process, run};
 use crate::tools::console;
 
@@ -21,9 +21,6 @@ const FORMAT_WITHIN: Duration = Duration::from_secs(60);
 
 /// Any 16 bytes in base64; the same for every node of a cluster.
 const CLUSTER_ID: &str = "b3R0bGEtaW50ZXJvcC0wMA";
-
-/// How often a start is tried anew when another process took one of the ports in between.
-const STARTS_MAX: usize = 3;
 
 /// How a cluster deviates from the default of one quickly starting node.
 #[derive(Clone, Debug, Default)]
@@ -65,17 +62,7 @@ impl KafkaCluster {
 
     /// [`start`](Self::start) with other properties or a warm JVM.
     pub fn start_with(nodes: usize, options: &KafkaOptions) -> Result<Self, Failure> {
-        let mut tries = 1;
-        loop {
-            match Self::try_start(nodes, options) {
-                Err(failure)
-                    if tries < STARTS_MAX && failure.to_string().contains("Address already in use") =>
-                {
-                    tries += 1;
-                }
-                outcome => return outcome,
-            }
-        }
+        with_free_ports(|| Self::try_start(nodes, options))
     }
 
     /// A one-node cluster that all running tests of this process share; the last one to drop it stops it.

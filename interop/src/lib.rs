@@ -1,4 +1,4 @@
-//! Real peers for the interoperability tests: Apache Kafka 4.1 and its tools, kcat, and the `ottla` binary itself.
+//! Real peers for the interoperability tests: Apache Kafka 4.1 and its tools, Apache Kafka 0.11, kcat, and the `ottla` binary itself.
 //!
 //! A test asks for its peer first, and returns when the machine has none:
 //!
@@ -23,6 +23,7 @@ mod cluster;
 mod failure;
 mod jars;
 mod kafka;
+mod old_kafka;
 mod ottla;
 mod peer;
 mod process;
@@ -33,8 +34,9 @@ pub mod probe;
 
 pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
-pub use jars::{KafkaJars, jars};
+pub use jars::{KafkaJars, jars, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
+pub use old_kafka::OldKafka;
 pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
 pub use peer::{Missing, Peer, SKIPPED_FILE, Skipped, in_ci};
 pub use process::{Output, Process, run};

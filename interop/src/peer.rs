@@ -21,6 +21,8 @@ const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 pub enum Peer {
     /// Apache Kafka 4.1, broker and tools: a JVM, and the jars through Maven.
     Java,
+    /// Apache Kafka 0.11 with its ZooKeeper: the same, with jars of its own.
+    OldJava,
     /// kcat, on librdkafka.
     Kcat,
     /// The address `::1`, to listen on: containers may be without.
@@ -36,12 +38,13 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order in which they are listed.
-    pub const ALL: [Self; 3] = [Self::Java, Self::Kcat, Self::Ipv6];
+    pub const ALL: [Self; 4] = [Self::Java, Self::OldJava, Self::Kcat, Self::Ipv6];
 
     /// How people call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Java => "Apache Kafka 4.1",
+            Self::OldJava => "Apache Kafka 0.11",
             Self::Kcat => "kcat",
             Self::Ipv6 => "IPv6",
         }
@@ -61,13 +64,17 @@ impl Peer {
 
     fn ready(self) -> Result<(), Missing> {
         self.programs()?;
-        match self {
-            Self::Java => crate::jars().map(|_| ()).map_err(|failure| self.missing(failure.to_string())),
-            Self::Kcat => Ok(()),
-            Self::Ipv6 => std::net::TcpListener::bind("[::1]:0")
-                .map(drop)
-                .map_err(|error| self.missing(format!("[::1] cannot be listened on: {error}"))),
-        }
+        let jars = match self {
+            Self::Java => crate::jars(),
+            Self::OldJava => crate::old_jars(),
+            Self::Kcat => return Ok(()),
+            Self::Ipv6 => {
+                let listened = std::net::TcpListener::bind("[::1]:0").map(drop);
+                return listened
+                    .map_err(|error| self.missing(format!("[::1] cannot be listened on: {error}")));
+            }
+        };
+        jars.map(|_| ()).map_err(|failure| self.missing(failure.to_string()))
     }
 
     fn programs(self) -> Result<(), Missing> {
@@ -93,7 +100,7 @@ impl Peer {
     /// Programs with the Debian packages that bring them.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Java => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
+            Self::Java | Self::OldJava => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
             Self::Kcat => &[("kcat", "kcat")],
             Self::Ipv6 => &[],
         }

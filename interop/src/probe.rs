@@ -24,6 +24,20 @@ pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     listeners?.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
+/// Starts what binds [`free_ports`], and starts it anew when another process took one of them in between.
+pub fn with_free_ports<T>(mut start: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    const STARTS_MAX: usize = 3;
+    let mut starts = 1;
+    loop {
+        match start() {
+            Err(failure) if starts < STARTS_MAX && failure.to_string().contains("Address already in use") => {
+                starts += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Waits until the broker at `address` answers a Metadata request with at least `count` brokers.
 pub fn wait_for_brokers(address: SocketAddr, count: usize, within: Duration) -> Result<(), Failure> {
     wait_until(&format!("{count} brokers in the metadata of {address}"), within, || {

@@ -2,54 +2,21 @@
 
 #![allow(clippy::disallowed_methods, reason = "proxies that delay do so in real time")]
 
+#[path = "doctor/findings.rs"]
+mod findings;
 #[path = "doctor/peers.rs"]
 mod peers;
 
 use std::net::TcpListener;
 use std::time::Duration;
 
+use findings::doctor;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_interop::{Failure, ottla};
 use ottla_protocol::messages::metadata::MetadataResponsePartition;
 use ottla_protocol::{ApiKey, ErrorCode};
 use peers::{Answers, Proxy, says};
 use serde_json::Value;
-
-/// What a run of the doctor says.
-struct Findings {
-    report: Value,
-    succeeded: bool,
-}
-
-impl Findings {
-    fn step(&self, name: &str) -> &Value {
-        let steps = self.report["steps"].as_array().expect("steps");
-        let step = steps.iter().find(|step| step["step"] == name);
-        step.unwrap_or_else(|| panic!("no step `{name}` in {:#}", self.report))
-    }
-
-    /// The step has this status, and its facts and advice say this.
-    fn expect(&self, name: &str, status: &str, words: &[&str]) {
-        let step = self.step(name);
-        assert_eq!(step["status"], status, "{:#}", self.report);
-        let text = format!("{} {}", step["facts"], step["advice"]);
-        for word in words {
-            assert!(text.contains(word), "`{word}` is not in {text}");
-        }
-        assert_eq!(self.succeeded, self.report["ok"] == true);
-        if status == "fail" {
-            assert!(!self.succeeded, "a failed step is a failed command");
-        }
-    }
-}
-
-fn doctor(brokers: &str, args: &[&str]) -> Result<Findings, Failure> {
-    let all = [&["doctor", "--json", "--brokers", brokers], args].concat();
-    let output = ottla(&all, b"")?;
-    let report = serde_json::from_str(&output.stdout_text())
-        .map_err(|error| Failure::new(format!("{error}: {}", output.stdout_text())))?;
-    Ok(Findings { report, succeeded: output.status.success() })
-}
 
 /// Findings about time, on a machine that may be busy with something else: seen at least once in a few runs.
 fn expect_soon(brokers: &str, name: &str, status: &str, words: &[&str]) -> Result<(), Failure> {

@@ -2,37 +2,25 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
-#[path = "../../crates/client/tests/support/certificates.rs"]
-mod certificates;
+#[path = "../../crates/client/tests/support/log.rs"]
+mod log;
+#[path = "security/peers.rs"]
+mod peers;
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use certificates::{Authority, Certificate};
+use log::Log;
 use ottla_client::{
     Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Protocol,
     Record, Secret, Token, TokenCallback,
 };
-use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
-use tracing_subscriber::fmt::MakeWriter;
+use ottla_interop::{Failure, KafkaCluster, Peer, require};
+use peers::certificates::{Authority, Certificate};
+use peers::{CLIENT_SECRET, PASSWORD, SESSION_MS, WRONG_PASSWORD, jwt, now_s, oidc_server, start};
 
 /// Told to the client and to nobody else: none of them may be seen in a log, an error or a `Debug` text.
-const PASSWORD: &str = "canary-password-1";
-const WRONG_PASSWORD: &str = "canary-password-2";
-const CLIENT_SECRET: &str = "canary-secret-3";
 const SECRETS: [&str; 3] = [PASSWORD, WRONG_PASSWORD, CLIENT_SECRET];
-
-/// Every session of the `AGAIN` listener lasts so long.
-const SESSION_MS: u64 = 2_000;
 
 struct World {
     kafka: KafkaCluster,
@@ -45,12 +33,7 @@ struct World {
 #[test]
 fn every_way_in_and_every_refusal() -> Result<(), Failure> {
     require!(Peer::Java);
-    let log = Log::default();
-    tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_ansi(false)
-        .with_writer(log.clone())
-        .init();
+    let log = Log::capture();
     let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
     let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
     let kafka = start(&authority, files.path())?;
@@ -70,71 +53,6 @@ fn every_way_in_and_every_refusal() -> Result<(), Failure> {
     });
     no_secret_was_seen(&world.log);
     Ok(())
-}
-
-fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster, Failure> {
-    let good = key_file(files, "good.pem", &authority.sign(&["127.0.0.1"]));
-    let expired = key_file(files, "expired.pem", &authority.sign_until(&["127.0.0.1"], 2020));
-    let trusted = files.join("trusted.pem");
-    std::fs::write(&trusted, &authority.pem).map_err(|error| Failure::new(error.to_string()))?;
-    let trusted = trusted.display().to_string();
-    let jaas = "org.apache.kafka.common.security";
-    let plain = format!("{jaas}.plain.PlainLoginModule required user_alice=\"{PASSWORD}\";");
-    let scram = format!("{jaas}.scram.ScramLoginModule required;");
-    let oauth = format!(
-        "{jaas}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";"
-    );
-    let session = SESSION_MS.to_string();
-    let mut properties = vec![
-        ("ssl.truststore.type".to_owned(), "PEM".to_owned()),
-        ("ssl.truststore.location".to_owned(), trusted),
-        ("ssl.keystore.type".to_owned(), "PEM".to_owned()),
-        ("ssl.keystore.location".to_owned(), good),
-    ];
-    let mut add = |listener: &str, property: &str, value: &str| {
-        properties.push((format!("listener.name.{listener}.{property}"), value.to_owned()));
-    };
-    add("expired", "ssl.keystore.type", "PEM");
-    add("expired", "ssl.keystore.location", &expired);
-    add("mutual", "ssl.client.auth", "required");
-    for listener in ["login", "again"] {
-        add(listener, "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER");
-        add(listener, "plain.sasl.jaas.config", &plain);
-        add(listener, "scram-sha-256.sasl.jaas.config", &scram);
-        add(listener, "scram-sha-512.sasl.jaas.config", &scram);
-        add(listener, "oauthbearer.sasl.jaas.config", &oauth);
-    }
-    add("again", "connections.max.reauth.ms", &session);
-    for mechanism in ["plain", "scram-sha-256", "oauthbearer"] {
-        add("again", &format!("{mechanism}.connections.max.reauth.ms"), &session);
-    }
-    add("plainonly", "sasl.enabled.mechanisms", "PLAIN");
-    add("plainonly", "plain.sasl.jaas.config", &plain);
-    let properties: Vec<_> = properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let scram_256 = format!("SCRAM-SHA-256=[name=alice,password={PASSWORD}]");
-    let scram_512 = format!("SCRAM-SHA-512=[name=alice,iterations=8192,password={PASSWORD}]");
-    KafkaCluster::start_with(
-        1,
-        &KafkaOptions {
-            properties: &properties,
-            listeners: &[
-                ("TLS", "SSL"),
-                ("EXPIRED", "SSL"),
-                ("MUTUAL", "SSL"),
-                ("LOGIN", "SASL_SSL"),
-                ("AGAIN", "SASL_SSL"),
-                ("PLAINONLY", "SASL_PLAINTEXT"),
-            ],
-            scram: &[&scram_256, &scram_512],
-            ..KafkaOptions::default()
-        },
-    )
-}
-
-fn key_file(files: &Path, name: &str, certificate: &Certificate) -> String {
-    let path: PathBuf = files.join(name);
-    std::fs::write(&path, format!("{}{}", certificate.key_pem, certificate.pem)).expect("written");
-    path.display().to_string()
 }
 
 impl World {
@@ -174,7 +92,7 @@ impl World {
 
     /// Whatever a program might print.
     fn see(&self, text: &str) {
-        self.log.clone().0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text.as_bytes());
+        self.log.add(text.as_bytes());
     }
 }
 
@@ -232,16 +150,6 @@ async fn passwords(world: &World) {
     world.gets_in(config).await;
 }
 
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
-}
-
-fn jwt(expires_s: u64) -> String {
-    let part = |json: &serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
-    let claims = serde_json::json!({ "sub": "alice", "iat": now_s() - 600, "exp": expires_s });
-    format!("{}.{}.", part(&serde_json::json!({ "alg": "none" })), part(&claims))
-}
-
 fn token(jwt: String, expires_s: u64) -> Token {
     let expires_at_ms = expires_s as i64 * 1000;
     Token { value: jwt.into(), principal: "alice".into(), expires_at_ms, extensions: Vec::new() }
@@ -269,50 +177,8 @@ async fn tokens(world: &World) {
     assert_authentication(&nothing, "no token: the vault is sealed");
 }
 
-/// An OIDC provider: whoever knows the secret gets a token.
-async fn oidc_server(certificate: &Certificate) -> u16 {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = vec![CertificateDer::from(certificate.der.clone())];
-    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
-    let builder = rustls::ServerConfig::builder_with_provider(provider);
-    let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
-    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("a pair")));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("bound").port();
-    tokio::spawn(async move {
-        let basic = base64::engine::general_purpose::STANDARD.encode(format!("alice:{CLIENT_SECRET}"));
-        while let Ok((stream, _)) = listener.accept().await {
-            let Ok(mut tls) = acceptor.accept(stream).await else { continue };
-            let (mut request, mut buffer) = (String::new(), [0; 4096]);
-            while !request.contains("scope=kafka%20write") {
-                match tls.read(&mut buffer).await {
-                    Ok(n) if n > 0 => request.push_str(&String::from_utf8_lossy(&buffer[..n])),
-                    _ => break,
-                }
-            }
-            let (status, body) = if request.contains(&format!("Basic {basic}")) {
-                ("200 OK", serde_json::json!({ "access_token": jwt(now_s() + 600), "token_type": "Bearer" }))
-            } else {
-                (
-                    "401 Unauthorized",
-                    serde_json::json!({ "error": "invalid_client", "error_description": "who?" }),
-                )
-            };
-            let body = body.to_string();
-            let length = body.len();
-            let head = format!(
-                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
-            );
-            let answer = format!("{head}Connection: close\r\n\r\n{body}");
-            let _ = tls.write_all(answer.as_bytes()).await;
-            let _ = tls.shutdown().await;
-        }
-    });
-    port
-}
-
 async fn oidc(world: &World) {
-    let port = oidc_server(&world.authority.sign(&["127.0.0.1"])).await;
+    let port = oidc_server(&world.authority.sign(&["127.0.0.1"]), 600).await;
     let mut config = world.config("LOGIN", Protocol::SaslSsl);
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let oauth = &mut config.security.sasl.oauthbearer;
@@ -413,34 +279,5 @@ fn no_secret_was_seen(log: &Log) {
         if let Some(line) = text.lines().find(|line| line.contains(secret)) {
             panic!("a secret is seen in: {line}");
         }
-    }
-}
-
-/// Everything that was logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }

@@ -11,11 +11,12 @@ mod produce;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ottla_client::{Admin, Client, Config, Error, ErrorCode, NewTopic};
+use ottla_client::{Admin, Client, Config, Error, ErrorCode, NewTopic, PrometheusEndpoint};
 
 use crate::commands::produce::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
+use crate::metrics::MetricsArgs;
 
 use self::payload::Pool;
 
@@ -54,6 +55,16 @@ pub(crate) struct Common {
     json: bool,
     #[command(flatten)]
     connect: ConnectArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+}
+
+impl Common {
+    fn config(&self) -> Result<Config, Failure> {
+        let mut config = self.connect.config(&[])?;
+        self.metrics.apply(&mut config)?;
+        Ok(config)
+    }
 }
 
 /// What the benchmarks that produce have in common.
@@ -68,17 +79,27 @@ pub(crate) struct Producing {
     /// A file of messages, one per line, all of the same length, which then is the size of each
     #[arg(long, value_name = "FILE", conflicts_with = "size")]
     payload: Option<PathBuf>,
+    /// Messages before the measured phase [default: a tenth of --count, up to 10000; 100000 at full speed]
+    #[arg(long)]
+    warmup: Option<u64>,
 }
 
 impl Producing {
-    fn apply(&self, config: &mut Config) -> Result<(), Failure> {
+    /// The configuration that the command line asks for.
+    fn config(&self, common: &Common) -> Result<Config, Failure> {
+        let mut config = common.config()?;
         if let Some(codec) = &self.codec {
             config.set("compression.codec", codec)?;
         }
         if let Some(acks) = self.acks {
             config.set("acks", acks.value())?;
         }
-        Ok(())
+        Ok(config)
+    }
+
+    /// How many messages come before the measured ones.
+    fn warmup(&self, common: &Common, max: u64) -> u64 {
+        self.warmup.unwrap_or((common.count / 10).min(max))
     }
 
     /// The messages.
@@ -100,8 +121,17 @@ impl Producing {
     }
 }
 
-/// A client whose cluster answers, and how many partitions the topic has.
-fn prepare(common: &Common, config: Config) -> Result<(Client, usize), Failure> {
+/// A client whose cluster answers, and its topic.
+#[derive(Debug)]
+struct Prepared {
+    client: Client,
+    /// How many partitions the topic has.
+    partitions: usize,
+    /// Serves as long as the benchmark runs.
+    _metrics: Option<PrometheusEndpoint>,
+}
+
+fn prepare(common: &Common, config: Config) -> Result<Prepared, Failure> {
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
         let admin = Admin::of(&client);
@@ -114,7 +144,7 @@ fn prepare(common: &Common, config: Config) -> Result<(Client, usize), Failure> 
             admin.create_topics(&[NewTopic::new(&common.topic).partitions(common.partitions)]).await?;
         }
         let partitions = admin.await_topic(&common.topic, TOPIC_WITHIN).await?;
-        Ok((client, partitions))
+        Ok(Prepared { _metrics: common.metrics.serve(&client)?, client, partitions })
     })
 }
 

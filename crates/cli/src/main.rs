@@ -16,6 +16,7 @@ mod connect;
 mod failure;
 mod format;
 mod lines;
+mod metrics;
 mod output;
 mod properties;
 mod table;

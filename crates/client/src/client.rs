@@ -120,6 +120,31 @@ impl Client {
         self.shared.produce.observer.last().map(|snapshot| prometheus::text(&snapshot)).unwrap_or_default()
     }
 
+    /// Serves [`prometheus_text`](Self::prometheus_text) over HTTP, at `/metrics` of `listener`, on a thread of its own,
+    /// until the endpoint is dropped.
+    ///
+    /// ```
+    /// use std::net::TcpListener;
+    /// use ottla_client::{Client, Config};
+    ///
+    /// let mut config = Config::new("127.0.0.1:9092");
+    /// config.set("statistics.interval.ms", "1000")?;
+    /// let client = Client::new(config)?;
+    /// let endpoint = client.serve_prometheus(TcpListener::bind("127.0.0.1:0")?)?;
+    /// println!("http://{}/metrics", endpoint.address());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] when `statistics.interval.ms` is 0, or the system gives no thread.
+    #[cfg(feature = "prometheus")]
+    pub fn serve_prometheus(
+        &self,
+        listener: std::net::TcpListener,
+    ) -> Result<crate::stats::endpoint::PrometheusEndpoint, Error> {
+        crate::stats::endpoint::PrometheusEndpoint::start(self.clone(), listener)
+    }
+
     /// What is stuck, and what is no longer: see [`Config::stall_after`](crate::Config::stall_after).
     pub fn stalls(&self) -> Notices<StallReport> {
         self.shared.produce.observer.stalls.clone()

@@ -59,7 +59,15 @@ pub enum Error {
         /// The code in the answer.
         code: ErrorCode,
     },
-    /// The broker's bytes make no sense, or it does not speak a version that we do.
+    /// The broker is too old, or too new, for what is asked of it.
+    #[error("broker {address}: {reason}")]
+    Unsupported {
+        /// The peer.
+        address: String,
+        /// What it does not know, and which broker would.
+        reason: String,
+    },
+    /// The broker's bytes make no sense.
     #[error("broker {address}: {reason}")]
     Protocol {
         /// The peer.
@@ -224,6 +232,7 @@ impl Error {
             Self::Config(_)
             | Self::Tls { .. }
             | Self::Authentication { .. }
+            | Self::Unsupported { .. }
             | Self::Protocol { .. }
             | Self::Corrupt { .. }
             | Self::OffsetOutOfRange { .. }

@@ -27,6 +27,7 @@ mod group;
 mod log;
 mod net;
 mod notices;
+pub mod probe;
 mod produce;
 mod producer;
 mod record;
@@ -58,6 +59,8 @@ pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
+#[cfg(feature = "prometheus")]
+pub use stats::endpoint::PrometheusEndpoint;
 pub use watchdog::{Stall, StallReport};
 
 /// Statistics as values: what their JSON has, with librdkafka's keys.

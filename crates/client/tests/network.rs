@@ -2,23 +2,24 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
+#[path = "support/counted.rs"]
+mod counted;
+
 use std::io;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, BrokerVersion, Client, Config, Connecting, Connector, Consumer, ErrorCode, Io, Polled, Producer,
-    Record, StartAt, TcpConnector, TopicPartition,
+    Admin, BrokerVersion, Client, Config, Connecting, Connector, Consumer, Error, ErrorCode, Io, Persisted,
+    Polled, Producer, Record, StartAt, TcpConnector, TopicPartition,
 };
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
 use ottla_protocol::{ApiKey, frame};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Generous: nothing here takes long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -107,50 +108,15 @@ fn a_broker_that_hangs_up_when_asked_for_its_versions_is_taken_for_an_old_one() 
 /// Counts the connections that are open and those that ever were.
 #[derive(Clone, Default)]
 struct Counting {
-    opened: Arc<AtomicUsize>,
-    open: Arc<AtomicUsize>,
+    tally: Arc<Tally>,
     tcp: Arc<TcpConnector>,
-}
-
-struct Counted(Box<dyn Io>, Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.1.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
 }
 
 impl Connector for Counting {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
         Box::pin(async move {
             let io = self.tcp.connect(host, port).await?;
-            self.opened.fetch_add(1, Ordering::SeqCst);
-            self.open.fetch_add(1, Ordering::SeqCst);
-            Ok(Box::new(Counted(io, self.open.clone())) as Box<dyn Io>)
+            Ok(Box::new(Counted::new(io, &self.tally)) as Box<dyn Io>)
         })
     }
 }
@@ -165,13 +131,13 @@ fn idle_connections_are_closed_and_opened_again_when_needed() {
     let producer = Producer::of(&client);
     send(&producer, "before");
     let deadline = Instant::now() + PATIENCE;
-    while counting.open.load(Ordering::SeqCst) > 0 {
-        assert!(Instant::now() < deadline, "{} connections are open", counting.open.load(Ordering::SeqCst));
+    while counting.tally.open() > 0 {
+        assert!(Instant::now() < deadline, "{} connections are open", counting.tally.open());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let before = counting.opened.load(Ordering::SeqCst);
+    let before = counting.tally.opened();
     assert_eq!(send(&producer, "after"), 1);
-    assert_eq!(counting.opened.load(Ordering::SeqCst), before + 1);
+    assert_eq!(counting.tally.opened(), before + 1);
 }
 
 #[test]
@@ -185,14 +151,14 @@ fn a_connection_survives_as_many_unanswered_requests_as_it_is_told_to() {
         let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
         let admin = Admin::of(&client);
         block_on(admin.describe_cluster()).expect("described");
-        let before = counting.opened.load(Ordering::SeqCst);
+        let before = counting.tally.opened();
         broker.cluster().intercept(ApiKey::Metadata, None, 1, Fault::Delay(Duration::from_millis(600)));
         let error = block_on(admin.describe_cluster()).expect_err("no answer in time").to_string();
         assert!(error.contains("no answer to Metadata") && error.contains("within 200 ms"), "{error}");
         // Until the late answer has come.
         std::thread::sleep(Duration::from_millis(600));
         block_on(admin.describe_cluster()).expect("described");
-        assert_eq!(counting.opened.load(Ordering::SeqCst) - before, reopened, "socket.max.fails={max_fails}");
+        assert_eq!(counting.tally.opened() - before, reopened, "socket.max.fails={max_fails}");
     }
 }
 
@@ -391,6 +357,55 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
         let pause = pair[1] - pair[0];
         assert!(pause >= Duration::from_millis(THROTTLE_MS as u64 - 5), "asked again after {pause:?}");
     }
+}
+
+/// A broker of Apache Kafka 0.10.2, as far as anybody comes with it: it says what it knows.
+struct Ancient;
+
+impl Ancient {
+    async fn serve(mut io: DuplexStream) -> io::Result<()> {
+        // Produce, Fetch, Metadata, ApiVersions.
+        const KNOWN: [(i16, i16); 4] = [(0, 2), (1, 3), (3, 2), (18, 0)];
+        loop {
+            let size = io.read_i32().await?;
+            let mut request = vec![0; size as usize];
+            io.read_exact(&mut request).await?;
+            let (version, correlation_id) =
+                (request[3], i32::from_be_bytes([request[4], request[5], request[6], request[7]]));
+            let api_keys =
+                KNOWN.map(|(api_key, max_version)| ApiVersion { api_key, min_version: 0, max_version });
+            let response = if version == 0 {
+                ApiVersionsResponse { api_keys: api_keys.into(), ..Default::default() }
+            } else {
+                ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() }
+            };
+            let answer = frame::encode_response::<ApiVersionsRequest>(correlation_id, 0, &response);
+            io.write_all(&answer.expect("encoded").to_bytes()?).await?;
+        }
+    }
+}
+
+impl Connector for Ancient {
+    fn connect<'a>(&'a self, _: &'a str, _: u16) -> Connecting<'a> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(Self::serve(theirs));
+        Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+    }
+}
+
+#[test]
+fn a_broker_before_0_11_is_refused_with_the_reason() {
+    let mut config = Config::new("ancient.test");
+    config.delivery_timeout = Duration::from_millis(300);
+    let client = Client::with_connector(config, Arc::new(Ancient)).expect("a client");
+    let error = block_on(Admin::of(&client).describe_cluster()).expect_err("too old");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    let error = error.to_string();
+    assert!(error.contains("ancient.test") && error.contains("older than Apache Kafka 0.11"), "{error}");
+    assert!(error.contains("Produce up to version 2"), "{error}");
+    let error = block_on(Producer::of(&client).send(Record::to("orders").value("v"))).expect_err("too old");
+    assert!(error.to_string().contains("older than Apache Kafka 0.11"), "{error}");
+    assert_eq!(error.persisted, Persisted::NotWritten);
 }
 
 /// Waits in this thread.

@@ -3,16 +3,18 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 #![allow(clippy::format_push_string, reason = "what is written once need not save a copy")]
 
-use std::io;
-use std::sync::{Arc, LazyLock, Mutex};
+#[path = "support/log.rs"]
+mod log;
+
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use log::Log;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::properties::{self, Kind, Property};
 use ottla_client::{Admin, Client, Config, Producer, Record};
 use ottla_protocol::ApiKey;
 use tokio::runtime::Runtime;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Generous: nothing here takes long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,47 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Told to the client, and nobody may repeat it.
 const CANARY: &str = "canary-7f3b";
 
-static LOG: LazyLock<Log> = LazyLock::new(|| {
-    let log = Log::default();
-    tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_ansi(false)
-        .with_writer(log.clone())
-        .init();
-    log
-});
+static LOG: LazyLock<Log> = LazyLock::new(Log::capture);
 
-/// Everything that was logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned()
-    }
-
-    fn count(&self, parts: &[&str]) -> usize {
-        self.text().lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+/// How many lines of the log have all these parts.
+fn count(log: &Log, parts: &[&str]) -> usize {
+    log.text().lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
 }
 
 fn broker() -> BrokerThread {
@@ -185,15 +151,15 @@ fn a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be() {
         broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Cut);
         send();
         let address = broker.bootstrap_servers();
-        assert_eq!(log.count(&[&lost[..], &[&address]].concat()), warnings, "log.connection.close={value}");
+        assert_eq!(count(&log, &[&lost[..], &[&address]].concat()), warnings, "log.connection.close={value}");
         // Idle now: losing the connections is worth no warning.
-        let before = log.count(&["connection closed", &address]);
+        let before = count(&log, &["connection closed", &address]);
         broker.stop();
         let deadline = Instant::now() + PATIENCE;
-        while log.count(&["connection closed", &address]) == before {
+        while count(&log, &["connection closed", &address]) == before {
             assert!(Instant::now() < deadline, "no connection was closed");
             std::thread::sleep(Duration::from_millis(2));
         }
-        assert_eq!(log.count(&[&lost[..], &[&address]].concat()), warnings, "log.connection.close={value}");
+        assert_eq!(count(&log, &[&lost[..], &[&address]].concat()), warnings, "log.connection.close={value}");
     }
 }

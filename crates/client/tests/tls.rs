@@ -4,24 +4,26 @@
 
 #[path = "support/certificates.rs"]
 mod certificates;
+#[path = "support/counted.rs"]
+mod counted;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use certificates::{Authority, Certificate};
+use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
     Admin, Client, Config, Connecting, Connector, Error, Io, Producer, Protocol, Record, Secret,
 };
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -31,7 +33,7 @@ const NAMES: [&str; 2] = ["broker.test", "127.0.0.1"];
 #[derive(Clone)]
 struct Front {
     far_end: FarEnd,
-    wire: Arc<Mutex<Wire>>,
+    tally: Arc<Tally>,
 }
 
 #[derive(Clone)]
@@ -39,57 +41,6 @@ enum FarEnd {
     Tls(TlsAcceptor, SocketAddr),
     Plaintext(SocketAddr),
     Http,
-}
-
-/// What the client has written.
-#[derive(Default)]
-struct Wire {
-    writes: usize,
-    bytes: Vec<u8>,
-}
-
-impl Wire {
-    /// Records of application data among what was written.
-    fn records(&self) -> usize {
-        let (mut at, mut count) = (0, 0);
-        while let Some([kind, _, _, high, low]) = self.bytes.get(at..at + 5) {
-            count += usize::from(*kind == 0x17);
-            at += 5 + usize::from(u16::from_be_bytes([*high, *low]));
-        }
-        count
-    }
-}
-
-struct Counted(DuplexStream, Arc<Mutex<Wire>>);
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.0).poll_write(cx, buf);
-        if let Poll::Ready(Ok(n)) = &result {
-            let mut wire = self.1.lock().expect("no panic");
-            wire.writes += 1;
-            wire.bytes.extend_from_slice(&buf[..*n]);
-        }
-        result
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
 }
 
 impl Connector for Front {
@@ -111,7 +62,7 @@ impl Connector for Front {
             }
             io::Result::Ok(())
         });
-        let io = Counted(ours, self.wire.clone());
+        let io = Counted::new(ours, &self.tally);
         Box::pin(async move { Ok(Box::new(io) as Box<dyn Io>) })
     }
 }
@@ -124,7 +75,15 @@ fn broker() -> (BrokerThread, SocketAddr) {
 
 /// A server with this certificate, that asks clients for one of `clients` if there is such an authority.
 fn server(certificate: &Certificate, clients: Option<&Authority>) -> TlsAcceptor {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    server_of(rustls::crypto::ring::default_provider(), certificate, clients)
+}
+
+fn server_of(
+    provider: CryptoProvider,
+    certificate: &Certificate,
+    clients: Option<&Authority>,
+) -> TlsAcceptor {
+    let provider = Arc::new(provider);
     let chain = vec![CertificateDer::from(certificate.der.clone())];
     let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
     let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -144,7 +103,7 @@ fn server(certificate: &Certificate, clients: Option<&Authority>) -> TlsAcceptor
 }
 
 fn front(far_end: FarEnd) -> Front {
-    Front { far_end, wire: Arc::default() }
+    Front { far_end, tally: Arc::default() }
 }
 
 fn config(host: &str, authority: &Authority) -> Config {
@@ -174,7 +133,7 @@ async fn a_small_request_is_one_write_and_one_record() {
     let (_broker, address) = broker();
     let authority = Authority::new("authority");
     let front = front(FarEnd::Tls(server(&authority.sign(&NAMES), None), address));
-    let wire = front.wire.clone();
+    let tally = front.tally.clone();
     let client =
         Client::with_connector(config("broker.test", &authority), Arc::new(front)).expect("a client");
     let producer = Producer::of(&client);
@@ -183,23 +142,17 @@ async fn a_small_request_is_one_write_and_one_record() {
         producer.send(record).await.expect("written");
     };
     send(b"the first finds its way").await;
-    let before = {
-        let wire = wire.lock().expect("no panic");
-        (wire.writes, wire.records())
-    };
+    let before = tally.writes_and_records();
     for _ in 0..10 {
         send(&[7; 100]).await;
     }
-    let after = {
-        let wire = wire.lock().expect("no panic");
-        (wire.writes, wire.records())
-    };
+    let after = tally.writes_and_records();
     assert_eq!((after.0 - before.0, after.1 - before.1), (10, 10));
     // What is larger than a record takes as many as it needs, and no more writes than records.
     send(&vec![7; 100_000]).await;
-    let wire = wire.lock().expect("no panic");
-    assert_eq!(wire.records() - after.1, 100_100_usize.div_ceil(16 << 10));
-    assert!(wire.writes - after.0 <= wire.records() - after.1);
+    let (writes, records) = tally.writes_and_records();
+    assert_eq!(records - after.1, 100_100_usize.div_ceil(16 << 10));
+    assert!(writes - after.0 <= records - after.1);
 }
 
 #[tokio::test]
@@ -221,6 +174,52 @@ async fn every_refusal_says_what_is_wrong() {
     assert_tls(first_call(without_tls.clone(), front(good)).await, "the peer speaks TLS");
     let error = first_call(without_tls, front(FarEnd::Http)).await.expect_err("no broker").to_string();
     assert!(error.contains("HTTP server"), "{error}");
+}
+
+#[tokio::test]
+async fn only_the_named_suites_and_curves_are_offered() {
+    let (_broker, address) = broker();
+    let authority = Authority::new("authority");
+    let certificate = authority.sign(&NAMES);
+    let server_with = |provider| FarEnd::Tls(server_of(provider, &certificate, None), address);
+    let one_suite = |suite| {
+        let mut provider = rustls::crypto::ring::default_provider();
+        provider.cipher_suites.retain(|offered| offered.suite() == suite);
+        server_with(provider)
+    };
+    let tls_1_2 = one_suite(rustls::CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+    let tls_1_3 = one_suite(rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+    for (suites, takes_1_2, takes_1_3) in [
+        ("", true, true),
+        ("TLS_AES_128_GCM_SHA256", false, true),
+        ("ECDHE-ECDSA-AES128-GCM-SHA256", true, false),
+        ("ECDHE-ECDSA-AES128-GCM-SHA256:TLS_AES_128_GCM_SHA256", true, true),
+        ("TLS_AES_256_GCM_SHA384", false, false),
+    ] {
+        let mut config = config("broker.test", &authority);
+        config.set("ssl.cipher.suites", suites).expect("known names");
+        for (far_end, takes) in [(&tls_1_2, takes_1_2), (&tls_1_3, takes_1_3)] {
+            let result = first_call(config.clone(), front(far_end.clone())).await;
+            if takes {
+                result.expect("a suite in common");
+            } else {
+                assert_tls(result, "no TLS version or cipher suite");
+            }
+        }
+    }
+    let mut only_p384 = rustls::crypto::ring::default_provider();
+    only_p384.kx_groups.retain(|group| group.name() == rustls::NamedGroup::secp384r1);
+    let far_end = server_with(only_p384);
+    let mut config = config("broker.test", &authority);
+    config.set("ssl.curves.list", "X25519:P-384").expect("known names");
+    first_call(config.clone(), front(far_end.clone())).await.expect("a group in common");
+    config.set("ssl.curves.list", "X25519").expect("a known name");
+    assert_tls(first_call(config.clone(), front(far_end)).await, "no TLS version or cipher suite");
+
+    let error = config.set("ssl.cipher.suites", "RC4-SHA").expect_err("not safe").to_string();
+    assert!(error.contains("RC4-SHA") && error.contains("ECDHE-RSA-AES128-GCM-SHA256"), "{error}");
+    let error = config.set("ssl.curves.list", "P-999").expect_err("unknown").to_string();
+    assert!(error.contains("P-999") && error.contains("X25519, P-256, P-384"), "{error}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use ottla_client::{Admin, Client, Consumer, OffsetAt, Polled, StartAt, TopicPart
 
 use super::measure::{Phase, report};
 use super::payload::Sums;
-use super::{Common, prepare};
+use super::{Common, Prepared, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -33,11 +33,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let config = args.common.connect.config(&[])?;
-    let (client, partitions) = prepare(&args.common, config)?;
-    let starts = starts(&client, args, partitions)?;
+    let Prepared { client, partitions, .. } = &prepare(&args.common, args.common.config()?)?;
+    let starts = starts(client, args, *partitions)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = Consumer::of(client);
     if warmup > 0 {
         read(&mut consumer, &starts, warmup, args)?;
     }

@@ -10,7 +10,7 @@ use ottla_client::{
 
 use super::measure::{Phase, histogram, percentiles_us, report};
 use super::payload::Pool;
-use super::{Common, Producing, prepare};
+use super::{Common, Prepared, Producing, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
@@ -40,9 +40,6 @@ pub(crate) struct Args {
     /// Nobody reads the messages: only their acknowledgement is measured
     #[arg(long)]
     acks_only: bool,
-    /// Messages before the measured phase [default: a tenth of --count, at most 10000]
-    #[arg(long)]
-    warmup: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -52,14 +49,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "--size: latency needs messages of at least {STAMP_BYTES} bytes"
         )));
     }
-    let mut config = args.common.connect.config(&[])?;
-    args.producing.apply(&mut config)?;
+    let config = args.producing.config(&args.common)?;
     let described = Producing::describe(&config);
-    let (client, partitions) = prepare(&args.common, config)?;
-    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(10_000));
+    let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
+    let warmup = args.producing.warmup(&args.common, 10_000);
     let mut consumer =
-        if args.acks_only { None } else { Some(at_end(&client, &args.common.topic, partitions)?) };
-    let producer = Producer::of(&client);
+        if args.acks_only { None } else { Some(at_end(client, &args.common.topic, *partitions)?) };
+    let producer = Producer::of(client);
     let once = |consumer: &mut Option<Consumer>, from, count| {
         let pass = Pass { args, producer: &producer, pool: &pool, from, count, base: Instant::now() };
         pass.run(consumer.as_mut())

@@ -7,7 +7,7 @@ use ottla_client::{Producer, Record};
 
 use super::measure::{Phase, histogram, percentiles_us, report};
 use super::payload::Pool;
-use super::{Common, Producing, prepare};
+use super::{Common, Prepared, Producing, prepare};
 use crate::failure::Failure;
 
 /// How long one round trip may take.
@@ -23,19 +23,15 @@ pub(crate) struct Args {
     common: Common,
     #[command(flatten)]
     producing: Producing,
-    /// Round trips before the measured phase [default: a tenth of --count, at most 10000]
-    #[arg(long)]
-    warmup: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let pool = args.producing.pool(&args.common)?;
-    let mut config = args.common.connect.config(&[])?;
-    args.producing.apply(&mut config)?;
+    let config = args.producing.config(&args.common)?;
     let described = Producing::describe(&config);
-    let (client, partitions) = prepare(&args.common, config)?;
-    let producer = Producer::of(&client);
-    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(10_000));
+    let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
+    let producer = Producer::of(client);
+    let warmup = args.producing.warmup(&args.common, 10_000);
     round_trips(&producer, args, &pool, 0, warmup)?;
 
     let phase = Phase::start();

@@ -6,7 +6,7 @@ use ottla_client::{Client, ProduceError, Producer, Record, Reports};
 
 use super::measure::{Phase, report};
 use super::payload::{Pool, Sums};
-use super::{Common, Producing, prepare};
+use super::{Common, Prepared, Producing, prepare};
 use crate::failure::Failure;
 use crate::time;
 
@@ -29,21 +29,17 @@ pub(crate) struct Args {
     /// Messages per second; 0 is as fast as it goes
     #[arg(long, default_value_t = 0)]
     rate: u64,
-    /// Messages before the measured phase [default: a tenth of --count, at most 100000]
-    #[arg(long)]
-    warmup: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut config = args.common.connect.config(&[])?;
-    args.producing.apply(&mut config)?;
+    let mut config = args.producing.config(&args.common)?;
     let described = Producing::describe(&config);
     config.delivery_reports = true;
-    let (client, partitions) = prepare(&args.common, config)?;
+    let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
     let pool = args.producing.pool(&args.common)?;
     let size = pool.size();
-    let mut bench = Bench::new(&client, args, &pool)?;
-    let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
+    let mut bench = Bench::new(client, args, &pool)?;
+    let warmup = args.producing.warmup(&args.common, 100_000);
     bench.send(0, warmup, 0)?;
 
     let phase = Phase::start();

@@ -10,6 +10,7 @@ use ottla_client::{
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::format::{Format, Shown};
+use crate::metrics::MetricsArgs;
 use crate::output::Output;
 use crate::time;
 
@@ -54,6 +55,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     connect: ConnectArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 type StartAtArg = StartAt;
@@ -103,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = config(args)?;
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
+        let _metrics = args.metrics.serve(&client)?;
         let mut consumer = Consumer::of(&client);
         let mut reading = Reading::new(args, &client);
         let read = reading.run(&mut consumer).await;
@@ -119,6 +123,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
     // Whoever reads a topic that does not exist has misspelt it.
     let mut config =
         args.connect.config(&[("allow.auto.create.topics", "false"), ("auto.offset.reset", "earliest")])?;
+    args.metrics.apply(&mut config)?;
     if let Some(group) = &args.group {
         config.set("group.id", group)?;
         match args.from {

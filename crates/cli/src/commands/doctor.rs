@@ -7,6 +7,7 @@ mod pace;
 mod peer;
 mod records;
 mod report;
+mod security;
 mod topics;
 mod wire;
 
@@ -17,7 +18,7 @@ use ottla_client::{Client, Config, TcpConnector};
 
 use self::goal::Goal;
 use self::report::{Report, Status, Step};
-use self::wire::Limits;
+use self::wire::Terms;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 
@@ -73,14 +74,17 @@ struct Seen {
 
 fn examine(args: &Args, config: &Config, report: &mut Report) -> Result<Seen, Failure> {
     let mut seen = Seen::default();
-    let limits = Limits::of(config);
-    let reachable = network::examine(config, &limits, report, &mut seen)?;
+    let terms = Terms::of(config)?;
+    let reachable = network::examine(config, &terms, report, &mut seen)?;
     if !reachable.is_empty() {
-        if let Some(first) = brokers::greet(&reachable, &limits, report)? {
-            pace::examine(&first, &limits, report, &mut seen)?;
-            if let Some(cluster) = brokers::examine(&first, &limits, report)? {
+        let secured = security::handshakes(&reachable, &terms, report)?;
+        if let Some(first) = brokers::greet(&secured, &terms, report)?
+            && security::login(&first, &terms, report)?
+        {
+            pace::examine(&first, &terms, report, &mut seen)?;
+            if let Some(cluster) = brokers::examine(&first, &terms, report)? {
                 topics::examine(&cluster, report)?;
-                records::examine(args, &cluster, &limits, report, &mut seen)?;
+                records::examine(args, &cluster, &terms, report, &mut seen)?;
             }
         }
         let client = through_the_client(config.clone());

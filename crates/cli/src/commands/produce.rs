@@ -10,6 +10,7 @@ use ottla_client::{Client, Config, Delivery, ProduceError, Producer, Record, Top
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::lines::Lines;
+use crate::metrics::MetricsArgs;
 use crate::properties::key_value;
 
 /// How long a topic that is missing may take to come into being.
@@ -54,6 +55,8 @@ pub(crate) struct Args {
     acks: Option<AcksArg>,
     #[command(flatten)]
     connect: ConnectArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// `0`, `1` or `all`.
@@ -88,9 +91,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(acks) = args.acks {
         config.set("acks", acks.value())?;
     }
+    args.metrics.apply(&mut config)?;
     // A missing file is found before anything is sent.
     let input = Input::open(args, &config)?;
     let client = ready(config, &args.topic)?;
+    let _metrics = args.metrics.serve(&client)?;
     let mut sending = Sending::new(args, &client);
     let read = sending.send_all(input);
     let summary = sending.finish();

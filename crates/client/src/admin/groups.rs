@@ -99,7 +99,7 @@ async fn describe_one(cluster: &Rc<Cluster>, group: &str) -> Result<GroupDescrip
         // It may be one of the protocol of KIP-848, which has a request of its own.
         return match describe_consumer_group(&coordinator, group).await {
             Ok(Some(found)) => Ok(of_consumer_group(found, node)),
-            Ok(None) | Err(Error::Protocol { .. }) => Err(absent()),
+            Ok(None) | Err(Error::Unsupported { .. }) => Err(absent()),
             Err(error) => Err(error),
         };
     }

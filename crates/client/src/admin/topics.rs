@@ -10,6 +10,7 @@ use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequ
 use ottla_protocol::messages::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult,
 };
+use ottla_protocol::messages::describe_configs_0::{DescribeConfigsRequest0, DescribeConfigsResourceResult0};
 use ottla_protocol::messages::metadata::MetadataResponseTopic;
 use ottla_protocol::{ErrorCode, Request};
 use tokio::time::Instant;
@@ -177,23 +178,43 @@ pub(super) async fn create_partitions(cluster: &Rc<Cluster>, topic: &str, total:
 }
 
 pub(super) async fn describe_configs(cluster: &Rc<Cluster>, topic: &str) -> Result<Vec<ConfigEntry>, Error> {
-    let make = |_version: i16| DescribeConfigsRequest {
-        resources: vec![DescribeConfigsResource {
-            resource_type: RESOURCE_TOPIC,
-            resource_name: topic.to_owned(),
-            configuration_keys: None,
-        }],
-        ..Default::default()
-    };
-    let response = cluster.call_any(DESCRIBE_CONFIGS_VERSION_MAX, make).await?;
+    let what = format!("settings of topic `{topic}`");
+    let resources = vec![DescribeConfigsResource {
+        resource_type: RESOURCE_TOPIC,
+        resource_name: topic.to_owned(),
+        configuration_keys: None,
+    }];
+    let make = |_version: i16| DescribeConfigsRequest { resources: resources.clone(), ..Default::default() };
     let mut entries = Vec::new();
-    for result in response.results {
-        let what = format!("settings of topic `{topic}`");
-        refused(&what, result.error_code, result.error_message.as_deref())?;
-        entries.extend(result.configs.into_iter().map(config_entry));
+    match cluster.call_any(DESCRIBE_CONFIGS_VERSION_MAX, make).await {
+        Ok(response) => {
+            for result in response.results {
+                refused(&what, result.error_code, result.error_message.as_deref())?;
+                entries.extend(result.configs.into_iter().map(config_entry));
+            }
+        }
+        // Brokers before 1.1 know version 0 only, in which a setting is the default or is not.
+        Err(Error::Unsupported { .. }) => {
+            let make = |_version: i16| DescribeConfigsRequest0 { resources: resources.clone() };
+            for result in cluster.call_any(0, make).await?.results {
+                refused(&what, result.error_code, result.error_message.as_deref())?;
+                entries.extend(result.configs.into_iter().map(config_entry_0));
+            }
+        }
+        Err(error) => return Err(error),
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
+}
+
+fn config_entry_0(entry: DescribeConfigsResourceResult0) -> ConfigEntry {
+    ConfigEntry {
+        name: entry.name,
+        value: entry.value,
+        default: entry.is_default,
+        read_only: entry.read_only,
+        sensitive: entry.is_sensitive,
+    }
 }
 
 fn config_entry(entry: DescribeConfigsResourceResult) -> ConfigEntry {

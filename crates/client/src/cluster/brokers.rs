@@ -177,7 +177,7 @@ impl Brokers {
         let last = self.last_failure.borrow();
         match &*last {
             // They were reached: what they say, or what we say of them, is the news.
-            Some(error) if error.is_security() => error.clone(),
+            Some(error) if error.is_security() || matches!(error, Error::Unsupported { .. }) => error.clone(),
             last => Error::Unreachable {
                 brokers: self.config.bootstrap_servers.clone(),
                 waited_ms: waited.as_millis(),

@@ -372,7 +372,7 @@ fn security_and_network_are_set_by_name() {
     assert_eq!((net.max_idle, net.rebootstrap), (None, false));
     let error = set("broker.version.fallback", "0.9.0").expect_err("too old");
     assert!(error.contains("no version from 0.10 on"), "{error}");
-    let error = set("ssl.curves.list", "P-256").expect_err("not to be chosen");
+    let error = set("ssl.sigalgs.list", "ECDSA+SHA256").expect_err("not to be chosen");
     assert!(error.contains("rustls"), "{error}");
 }
 

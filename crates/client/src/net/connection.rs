@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
-use ottla_protocol::{ErrorCode, Message, Request};
+use ottla_protocol::{ApiKey, ErrorCode, Message, Request};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use super::Network;
 use super::connector::Io;
 use super::link::{Link, Urgency, close_when_idle, read_frames, write_frames};
 use super::sasl::{self, Authenticator};
+use super::versions::{too_old, zstd_refused};
 use crate::config::Config;
 use crate::error::Error;
 use crate::stats::{Broken, Wire, address_of};
@@ -109,6 +110,9 @@ impl Connection {
         self.link.wire.greeted(api_keys.len());
         let mut versions = self.link.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
+        if let Some(reason) = too_old(&versions) {
+            return Err(Error::Unsupported { address: self.link.address.clone(), reason });
+        }
         for feature in &finalized_features {
             self.link.wire.has_feature(&feature.name, feature.max_version_level);
         }
@@ -142,7 +146,7 @@ impl Connection {
         authenticator: Arc<Authenticator>,
         mut rng: fastrand::Rng,
     ) -> Result<(), Error> {
-        let mut session = sasl::authenticate(&self.link, &authenticator).await?;
+        let mut session = sasl::authenticate(&*self.link, &authenticator).await?;
         let link = self.link.clone();
         self.tasks.spawn_local(async move {
             while let Some(lifetime) = session {
@@ -150,7 +154,7 @@ impl Connection {
                 link.wire.secured("authenticating anew");
                 link.hold();
                 let within = link.config.connect_timeout;
-                let again = tokio::time::timeout(within, sasl::authenticate(&link, &authenticator));
+                let again = tokio::time::timeout(within, sasl::authenticate(&*link, &authenticator));
                 match again.await {
                     Ok(Ok(lifetime)) => session = lifetime,
                     Ok(Err(error)) => return link.close_with(error),
@@ -234,6 +238,12 @@ impl Connection {
     /// The level of a feature of the cluster (KIP-584), as it was when this connection was opened.
     pub(crate) fn feature(&self, name: &str) -> Option<i16> {
         self.link.features.borrow().get(name).copied()
+    }
+
+    /// The error for batches in zstd, if the broker does not take them.
+    pub(crate) fn refuses_zstd(&self) -> Option<Error> {
+        let (_, produce) = *self.link.versions.borrow().get(&ApiKey::Produce.code())?;
+        zstd_refused(produce).map(|reason| Error::Unsupported { address: self.link.address.clone(), reason })
     }
 
     /// The highest version of `R` that both sides speak.

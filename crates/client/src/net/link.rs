@@ -214,7 +214,7 @@ impl Link {
     pub(super) fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error> {
         let (ours_min, ours_max) = (*R::VERSIONS.start(), (*R::VERSIONS.end()).min(version_max));
         let versions = self.versions.borrow();
-        let refuse = |theirs: String| Error::Protocol {
+        let refuse = |theirs: String| Error::Unsupported {
             address: self.address.clone(),
             reason: format!("{}: we speak versions {ours_min} to {ours_max}, {theirs}", R::KEY),
         };

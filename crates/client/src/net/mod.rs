@@ -36,16 +36,10 @@ impl Network {
     ) -> Result<Self, Error> {
         let security = &config.security;
         security.validate()?;
-        let authenticator = if security.protocol.is_sasl() {
-            Some(Arc::new(Authenticator::new(config, connector.clone())?))
-        } else {
-            None
-        };
-        let connector = if security.protocol.is_tls() {
-            let files = TlsFiles::load(security.tls.clone(), config.clock.clone())?;
-            Arc::new(Tls::over(connector, Arc::new(files)))
-        } else {
-            connector
+        let authenticator = Authenticator::of(config, &connector)?;
+        let connector = match TlsFiles::of(config)? {
+            Some(files) => Arc::new(Tls::over(connector, Arc::new(files))),
+            None => connector,
         };
         Ok(Self { connector, authenticator, observer })
     }

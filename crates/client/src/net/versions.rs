@@ -1,6 +1,8 @@
 //! What brokers speak that are not asked, or do not answer: the highest version of each request, by release.
 
-use ottla_protocol::ApiKey;
+use ottla_protocol::messages::produce::ProduceRequest;
+use ottla_protocol::{ApiKey, Message};
+use rustc_hash::FxHashMap;
 
 /// The values of `broker.version.fallback`, by the releases in which requests have changed.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -73,6 +75,32 @@ pub(crate) fn client_throttles(key: ApiKey, version: i16) -> bool {
     row.is_none_or(|(_, highest)| version >= highest[BrokerVersion::V2_0.column()])
 }
 
+/// From this version of Produce on brokers take zstd (KIP-110).
+const PRODUCE_ZSTD: i16 = 7;
+
+/// What is wrong with a broker that cannot store our record batches. One that takes no records at all, a controller,
+/// is none of them.
+pub(crate) fn too_old(versions: &FxHashMap<i16, (i16, i16)>) -> Option<String> {
+    let (_, highest) = versions.get(&ApiKey::Produce.code())?;
+    let needed = *ProduceRequest::VERSIONS.start();
+    (*highest < needed).then(|| {
+        format!(
+            "it is older than Apache Kafka 0.11, the oldest release that this client speaks with: it knows Produce \
+             up to version {highest}, and version {needed} is the first that takes our record batches"
+        )
+    })
+}
+
+/// Why a broker that knows Produce up to version `produce` takes no batches in zstd.
+pub(crate) fn zstd_refused(produce: i16) -> Option<String> {
+    (produce < PRODUCE_ZSTD).then(|| {
+        format!(
+            "compression.codec=zstd needs Apache Kafka 2.1 or newer: it knows Produce up to version {produce}, and \
+             version {PRODUCE_ZSTD} is the first that takes zstd"
+        )
+    })
+}
+
 /// Per release from 0.11 to 2.1; -1 where the request does not exist yet.
 const TABLE: &[(ApiKey, [i16; 5])] = &[
     (ApiKey::Produce, [3, 5, 5, 6, 7]),
@@ -108,6 +136,8 @@ const TABLE: &[(ApiKey, [i16; 5])] = &[
 
 #[cfg(test)]
 mod tests {
+    use ottla_protocol::messages::REQUESTS;
+
     use super::*;
 
     #[test]
@@ -135,5 +165,35 @@ mod tests {
         let old: Vec<_> = BrokerVersion::V0_11.requests().collect();
         assert!(old.contains(&(ApiKey::Produce.code(), (0, 3))));
         assert!(old.iter().all(|(key, _)| *key != ApiKey::SaslAuthenticate.code()));
+    }
+
+    #[test]
+    fn every_request_of_each_release_has_a_version_of_ours() {
+        for release in [BrokerVersion::V0_11, BrokerVersion::V1_0, BrokerVersion::V1_1, BrokerVersion::V2_1] {
+            for (code, (_, highest)) in release.requests() {
+                let Some(ours) = REQUESTS.iter().find(|api| api.key.code() == code) else { continue };
+                // Its version 0 is a message of its own.
+                let least = if ours.key == ApiKey::DescribeConfigs { 0 } else { ours.versions.min };
+                assert!(least <= highest, "{}: {highest} in {}", ours.key, release.name());
+            }
+        }
+    }
+
+    #[test]
+    fn brokers_before_0_11_are_too_old_and_controllers_are_not() {
+        // What Apache Kafka 0.10.2 says of itself.
+        let of_0_10 = FxHashMap::from_iter([(0, (0, 2)), (1, (0, 3)), (3, (0, 2)), (18, (0, 0))]);
+        let reason = too_old(&of_0_10).expect("too old");
+        assert!(reason.contains("older than Apache Kafka 0.11") && reason.contains("version 2"), "{reason}");
+        let of_0_11 = BrokerVersion::V0_11.requests().collect();
+        assert_eq!(too_old(&of_0_11), None);
+        assert_eq!(too_old(&FxHashMap::from_iter([(18, (0, 4))])), None, "a controller takes no records");
+    }
+
+    #[test]
+    fn zstd_needs_2_1() {
+        for (produce, refused) in [(3, true), (6, true), (7, false), (12, false)] {
+            assert_eq!(zstd_refused(produce).is_some(), refused, "{produce}");
+        }
     }
 }

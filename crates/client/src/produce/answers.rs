@@ -51,6 +51,9 @@ impl Sender {
                 }
             }
         }
+        let unsupported = !sent && matches!(result, Err(Error::Unsupported { .. }));
+        // Those that share a request with batches in zstd may go without them.
+        let zstd = unsupported && batches.iter().any(|(_, batch)| batch.as_ref().is_some_and(Batch::is_zstd));
         for (at, batch) in batches {
             self.partitions[at].in_flight -= 1;
             // Purged meanwhile: its fate was told.
@@ -67,6 +70,10 @@ impl Sender {
                         reason: "the answer to a produce request leaves a partition out".into(),
                     };
                     self.on_trouble(at, batch, ProduceErrorKind::Request(Box::new(error)), true, now);
+                }
+                // The broker will not take it later either.
+                (Err(error), _) if unsupported && zstd == batch.is_zstd() => {
+                    self.fail(at, batch, ProduceErrorKind::Request(Box::new(error.clone())));
                 }
                 (Err(error), _) => {
                     self.cluster.refresh();

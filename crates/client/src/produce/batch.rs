@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_wire::{Seal, Sealed};
+use ottla_wire::{Compression, Seal, Sealed};
 use tokio::time::Instant;
 
 use super::compressor::ClosedBatch;
@@ -39,6 +39,13 @@ impl Terms {
     /// Those of a topic.
     pub(super) fn of(config: &Config) -> Self {
         Self { acks: config.acks, ack_timeout: config.ack_timeout.unwrap_or(config.request_timeout) }
+    }
+}
+
+impl Batch {
+    /// Whether it is compressed as brokers before 2.1 do not know.
+    pub(super) fn is_zstd(&self) -> bool {
+        matches!(self.sealed.header.compression(), Ok(Compression::Zstd))
     }
 }
 

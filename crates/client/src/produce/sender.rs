@@ -479,6 +479,7 @@ impl Sender {
         }
         let id = self.next_request;
         self.next_request += 1;
+        let zstd = batches.iter().any(|(_, batch)| batch.is_zstd());
         let batches = batches.into_iter().map(|(at, batch)| (at, Some(batch))).collect();
         self.requests.insert(id, InFlight { node, batches });
         let leader = self.leaders.entry(node).or_default();
@@ -494,7 +495,8 @@ impl Sender {
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
-                let begun = connection.begin(version_max, |_| request);
+                let refused = if zstd { connection.refuses_zstd() } else { None };
+                let begun = refused.map_or_else(|| connection.begin(version_max, |_| request), Err);
                 self.tasks.spawn_local(async move {
                     match begun {
                         Ok(pending) => report(pending.answer(timeout).await, None, true),
@@ -507,6 +509,9 @@ impl Sender {
                 self.tasks.spawn_local(async move {
                     match cluster.brokers.connection(node, Lane::Produce).await {
                         Ok(connection) => {
+                            if let Some(error) = connection.refuses_zstd().filter(|_| zstd) {
+                                return report(Err(error), Some(connection), false);
+                            }
                             let result = if answered {
                                 connection.call(version_max, timeout, |_| request).await
                             } else {

@@ -3,6 +3,7 @@
 pub(crate) mod keys;
 pub(crate) mod roots;
 pub(crate) mod secret;
+pub(crate) mod suites;
 pub(crate) mod tls;
 pub(crate) mod token;
 
@@ -91,6 +92,11 @@ pub struct TlsSettings {
     pub endpoint_identification: bool,
     /// `enable.ssl.certificate.verification`: on by default. Off, anyone can pose as the broker.
     pub verify_certificates: bool,
+    /// `ssl.cipher.suites`: the only cipher suites that are offered, in this order, by OpenSSL's names or IANA's; those of
+    /// TLS 1.3 and of TLS 1.2 alike. Empty, all that rustls holds safe.
+    pub cipher_suites: String,
+    /// `ssl.curves.list`: the only groups that keys are exchanged in.
+    pub curves: String,
 }
 
 impl Default for TlsSettings {
@@ -108,6 +114,8 @@ impl Default for TlsSettings {
             keystore_password: None,
             endpoint_identification: true,
             verify_certificates: true,
+            cipher_suites: String::new(),
+            curves: String::new(),
         }
     }
 }

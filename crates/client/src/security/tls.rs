@@ -15,10 +15,11 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::TlsSettings;
 use super::keys::{identity, read};
 use super::roots::roots;
+use super::{TlsSettings, suites};
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::error::Error;
 
 /// Settings with their files, read again when one of them has changed.
@@ -39,10 +40,19 @@ struct Loaded {
 type Stamp = Option<(SystemTime, u64)>;
 
 impl TlsFiles {
+    /// `None` where TLS is not spoken.
+    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Error> {
+        let security = &config.security;
+        if !security.protocol.is_tls() {
+            return Ok(None);
+        }
+        Self::load(security.tls.clone(), config.clock.clone()).map(Some)
+    }
+
     /// Reads everything once, so that a mistake shows at once.
     pub(crate) fn load(settings: TlsSettings, clock: Clock) -> Result<Self, Error> {
         let stamps = stamps(&settings);
-        let config = Arc::new(client_config(&settings, &clock)?);
+        let config = Arc::new(client_config(&settings, &clock, |verifier| verifier)?);
         Ok(Self { settings, clock, loaded: Mutex::new(Loaded { stamps, config }) })
     }
 
@@ -51,7 +61,7 @@ impl TlsFiles {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = stamps(&self.settings);
         if stamps != loaded.stamps {
-            match client_config(&self.settings, &self.clock) {
+            match client_config(&self.settings, &self.clock, |verifier| verifier) {
                 Ok(config) => {
                     tracing::info!("certificates have changed and were read again");
                     *loaded = Loaded { stamps, config: Arc::new(config) };
@@ -66,6 +76,10 @@ impl TlsFiles {
 
     pub(crate) fn settings(&self) -> &TlsSettings {
         &self.settings
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 }
 
@@ -87,8 +101,14 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     .collect()
 }
 
-fn client_config(settings: &TlsSettings, clock: &Clock) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+/// What rustls takes. `watch` may put something before the verifier.
+pub(crate) fn client_config(
+    settings: &TlsSettings,
+    clock: &Clock,
+    watch: impl FnOnce(Arc<dyn ServerCertVerifier>) -> Arc<dyn ServerCertVerifier>,
+) -> Result<ClientConfig, Error> {
+    let provider =
+        Arc::new(suites::provider(&settings.cipher_suites, &settings.curves).map_err(Error::Config)?);
     let verifier: Arc<dyn ServerCertVerifier> = if settings.verify_certificates {
         let strict = strict_verifier(settings, provider.clone())?;
         if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) }
@@ -99,7 +119,7 @@ fn client_config(settings: &TlsSettings, clock: &Clock) -> Result<ClientConfig, 
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Config(format!("TLS: {error}")))?
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .with_custom_certificate_verifier(watch(verifier));
     match identity(settings)? {
         None => Ok(builder.with_no_client_auth()),
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| {

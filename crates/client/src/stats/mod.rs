@@ -3,6 +3,8 @@
 
 mod brokers;
 mod collect;
+#[cfg(feature = "prometheus")]
+pub(crate) mod endpoint;
 #[cfg(feature = "metrics")]
 mod facade;
 pub(crate) mod prometheus;

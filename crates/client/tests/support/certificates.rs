@@ -1,5 +1,7 @@
 //! Certificates for tests, made anew for each.
 
+use std::time::Duration;
+
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
     KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -36,7 +38,15 @@ impl Authority {
 
     /// The same, until the first day of a year.
     pub(crate) fn sign_until(&self, names: &[&str], year: i32) -> Certificate {
-        self.sign_numbered(names, year, None)
+        self.sign_with(names, |params| params.not_after = date_time_ymd(year, 1, 1))
+    }
+
+    /// The same, for some days from now.
+    #[allow(dead_code, reason = "not every test lets time pass")]
+    pub(crate) fn sign_for_days(&self, names: &[&str], days: u64) -> Certificate {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+        let until = date_time_ymd(1970, 1, 1) + since + Duration::from_secs(days * 24 * 60 * 60);
+        self.sign_with(names, |params| params.not_after = until)
     }
 
     /// A certificate of this number, and the list that revokes it.
@@ -56,16 +66,16 @@ impl Authority {
             key_identifier_method: KeyIdMethod::Sha256,
         };
         let list = list.signed_by(&self.issuer).expect("signed").pem().expect("PEM");
-        (self.sign_numbered(names, 2100, Some(number)), list)
+        (self.sign_with(names, |params| params.serial_number = Some(SerialNumber::from(number))), list)
     }
 
-    fn sign_numbered(&self, names: &[&str], year: i32, number: Option<u64>) -> Certificate {
+    fn sign_with(&self, names: &[&str], adjust: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names.clone()).expect("sound names");
         params.distinguished_name.push(DnType::CommonName, &names[0]);
-        params.serial_number = number.map(SerialNumber::from);
         params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
+        params.not_after = date_time_ymd(2100, 1, 1);
+        adjust(&mut params);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         Certificate { pem: certificate.pem(), key_pem: key.serialize_pem(), der: certificate.der().to_vec() }

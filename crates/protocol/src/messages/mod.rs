@@ -18,6 +18,7 @@ pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_configs_0;
 pub mod describe_groups;
 pub mod describe_topic_partitions;
 pub mod end_txn;

@@ -1,16 +1,14 @@
 //! What brokers speak, and where they say that they listen.
 
-use std::net::SocketAddr;
-
 use ottla_protocol::ApiKey;
 use ottla_protocol::messages::api_versions::ApiVersion;
 use ottla_protocol::messages::metadata::MetadataResponseBroker;
 use ottla_protocol::messages::{MetadataRequest, MetadataResponse, REQUESTS};
 
 use super::network::{self, Reachable, is_local};
-use super::peer;
 use super::report::{Report, Status, Step};
-use super::wire::{Limits, Stopwatch, Trouble, Wire};
+use super::wire::{Stopwatch, Terms, Trouble, Wire};
+use super::{peer, security};
 use crate::failure::Failure;
 
 /// From which version of Apache Kafka on a broker takes this version of Produce.
@@ -38,20 +36,20 @@ const NAMES_SHOWN_MAX: usize = 5;
 pub(super) struct Cluster {
     pub(super) metadata: MetadataResponse,
     /// Brokers that can be reached where they say.
-    pub(super) reachable: Vec<(i32, SocketAddr)>,
+    pub(super) reachable: Vec<(i32, Reachable)>,
 }
 
 /// Greets the addresses in turn; gives the first that answers as a broker.
 pub(super) fn greet(
     reachable: &[Reachable],
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
 ) -> Result<Option<Reachable>, Failure> {
     let mut first = None;
     for peer in reachable {
         let step = Step::new("api-versions", peer.address.to_string());
         let watch = Stopwatch::start();
-        let greeted = Wire::connect(peer.address, limits).and_then(|(mut wire, _)| wire.greet());
+        let greeted = Wire::open(peer, terms).and_then(|mut wire| wire.greet());
         let step = match greeted {
             Ok((answer, took)) => {
                 first = first.or_else(|| Some(peer.clone()));
@@ -59,7 +57,7 @@ pub(super) fn greet(
             }
             Err(trouble) => {
                 let mut step = step.took(watch.elapsed()).status(Status::Fail).fact(trouble.to_string());
-                for advice in peer::diagnose(peer.address, limits, &trouble) {
+                for advice in peer::diagnose(peer, terms, &trouble) {
                     step = step.advice(advice);
                 }
                 step
@@ -102,15 +100,15 @@ fn versions(step: Step, apis: &[ApiVersion]) -> Step {
 /// Asks for the cluster, and tries every broker where it says that it listens.
 pub(super) fn examine(
     first: &Reachable,
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
 ) -> Result<Option<Cluster>, Failure> {
     let step = Step::new("metadata", first.address.to_string());
     let watch = Stopwatch::start();
-    let (metadata, took) = match ask(first.address, limits) {
+    let (metadata, took) = match ask(first, terms) {
         Ok(answer) => answer,
         Err(trouble) => {
-            let advice = peer::diagnose_after_greeting(first.address, limits, ApiKey::Metadata, &trouble);
+            let advice = peer::diagnose_after_greeting(first, terms, ApiKey::Metadata, &trouble);
             let step = step.took(watch.elapsed()).status(Status::Fail);
             report.add(step.fact(trouble.to_string()).advice(advice))?;
             return Ok(None);
@@ -119,15 +117,15 @@ pub(super) fn examine(
     report.add(summary(step.took(took), &metadata))?;
     let mut reachable = Vec::new();
     for broker in &metadata.brokers {
-        if let Some(address) = advertised(broker, first, metadata.cluster_id.as_deref(), limits, report)? {
-            reachable.push((broker.node_id, address));
+        if let Some(peer) = advertised(broker, first, metadata.cluster_id.as_deref(), terms, report)? {
+            reachable.push((broker.node_id, peer));
         }
     }
     Ok(Some(Cluster { metadata, reachable }))
 }
 
-fn ask(address: SocketAddr, limits: &Limits) -> Result<(MetadataResponse, std::time::Duration), Trouble> {
-    let mut wire = Wire::greeted(address, limits)?;
+fn ask(peer: &Reachable, terms: &Terms) -> Result<(MetadataResponse, std::time::Duration), Trouble> {
+    let mut wire = Wire::greeted(peer, terms)?;
     let all = MetadataRequest { topics: None, allow_auto_topic_creation: true, ..Default::default() };
     wire.ask(&all, i16::MAX)
 }
@@ -153,9 +151,9 @@ fn advertised(
     broker: &MetadataResponseBroker,
     first: &Reachable,
     cluster_id: Option<&str>,
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
-) -> Result<Option<SocketAddr>, Failure> {
+) -> Result<Option<Reachable>, Failure> {
     let target = format!("{}:{}", broker.host, broker.port);
     let step = Step::new("advertised", format!("node {} {target}", broker.node_id));
     let Ok(port) = u16::try_from(broker.port) else {
@@ -172,7 +170,8 @@ fn advertised(
     let watch = Stopwatch::start();
     let mut last = None;
     for address in addresses {
-        match ask_cluster(address, limits) {
+        let peer = Reachable { host: broker.host.clone(), address };
+        match ask_cluster(&peer, terms) {
             Ok(id) => {
                 let step = step.took(watch.elapsed());
                 let step = match (cluster_id, id.as_deref()) {
@@ -184,7 +183,7 @@ fn advertised(
                 };
                 let failed = step.is_failed();
                 report.add(step)?;
-                return Ok((!failed).then_some(address));
+                return Ok((!failed).then_some(peer));
             }
             Err(trouble) => last = Some((address, trouble)),
         }
@@ -197,8 +196,12 @@ fn advertised(
         ));
     }
     if let Some((address, trouble)) = last {
-        step = step.fact(trouble.to_string());
-        if !looped {
+        if !matches!(trouble, Trouble::Tls(_)) {
+            step = step.fact(trouble.to_string());
+        }
+        if let Trouble::Tls(refused) = &trouble {
+            step = security::refused(step, &broker.host, refused);
+        } else if !looped {
             step = step.advice(network::connect_advice(address, &trouble));
         }
     }
@@ -207,8 +210,8 @@ fn advertised(
 }
 
 /// The id of the cluster that the broker at an address belongs to.
-fn ask_cluster(address: SocketAddr, limits: &Limits) -> Result<Option<String>, Trouble> {
-    let mut wire = Wire::greeted(address, limits)?;
+fn ask_cluster(peer: &Reachable, terms: &Terms) -> Result<Option<String>, Trouble> {
+    let mut wire = Wire::greeted(peer, terms)?;
     let no_topics =
         MetadataRequest { topics: Some(Vec::new()), allow_auto_topic_creation: true, ..Default::default() };
     Ok(wire.ask(&no_topics, i16::MAX)?.0.cluster_id)

@@ -1,5 +1,6 @@
 //! Names and connections: before anybody speaks.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use ottla_client::Config;
 
 use super::Seen;
 use super::report::{Report, Status, Step, millis};
-use super::wire::{Limits, Stopwatch, Trouble, Wire};
+use super::wire::{Stopwatch, Terms, Trouble, Wire};
 use crate::failure::{Failure, sentence};
 
 const DEFAULT_PORT: u16 = 9092;
@@ -22,10 +23,16 @@ pub(super) struct Reachable {
     pub(super) address: SocketAddr,
 }
 
+impl fmt::Display for Reachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
 /// Resolves and connects every bootstrap server; gives the first address of each that took a connection.
 pub(super) fn examine(
     config: &Config,
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
     seen: &mut Seen,
 ) -> Result<Vec<Reachable>, Failure> {
@@ -33,7 +40,7 @@ pub(super) fn examine(
     for server in config.bootstrap_servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
         let (host, port) = host_and_port(server);
         let Some(addresses) = resolve("dns", &host, port, report)? else { continue };
-        let steps: Vec<_> = addresses.iter().map(|address| connect(*address, limits)).collect();
+        let steps: Vec<_> = addresses.iter().map(|address| connect(*address, terms)).collect();
         let open = steps.iter().filter(|(_, took)| took.is_some()).count();
         for (address, (step, took)) in addresses.iter().zip(steps) {
             if let Some(took) = took {
@@ -105,11 +112,11 @@ pub(super) fn resolve(
 }
 
 /// Connects a few times; the time is the fastest one.
-pub(super) fn connect(address: SocketAddr, limits: &Limits) -> (Step, Option<Duration>) {
+pub(super) fn connect(address: SocketAddr, terms: &Terms) -> (Step, Option<Duration>) {
     let step = Step::new("connect", address.to_string());
     let mut times = Vec::new();
     for _ in 0..CONNECTS {
-        match Wire::connect(address, limits) {
+        match Wire::connect(address, terms) {
             Ok((_, took)) => times.push(took),
             Err(trouble) => {
                 let advice = connect_advice(address, &trouble);

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::Seen;
 use super::network::Reachable;
 use super::report::{Report, Status, Step, millis};
-use super::wire::{Limits, Trouble, Wire};
+use super::security;
+use super::wire::{Terms, Trouble, Wire};
 use crate::failure::Failure;
 
 /// Enough to leave a connection's first moments behind, in which nobody delays acknowledgements.
@@ -92,13 +93,13 @@ fn is_delayed_ack(extra: Duration) -> bool {
 
 pub(super) fn examine(
     first: &Reachable,
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
     seen: &mut Seen,
 ) -> Result<(), Failure> {
     let connect = seen.connect.unwrap_or_default();
     let step = Step::new("round-trip", first.address.to_string());
-    let plain = match pace(first, limits, |_| Ok(())) {
+    let plain = match pace(first, terms, |_| Ok(())) {
         Ok(pace) => pace,
         Err(trouble) => {
             report.add(step.status(Status::Fail).fact(trouble.to_string()))?;
@@ -106,7 +107,7 @@ pub(super) fn examine(
         }
     };
     let slow = plain.median().saturating_sub(connect) >= SLOW;
-    let quick = slow.then(|| pace(first, limits, quickly)).transpose().unwrap_or_default();
+    let quick = slow.then(|| pace(first, terms, quickly)).transpose().unwrap_or_default();
     seen.round_trip = Some(plain.median());
     report.add(judged(step, connect, &plain, quick.as_ref()))?;
     // Where every answer is slow, nothing can be seen of what a client's own pieces cost.
@@ -114,7 +115,7 @@ pub(super) fn examine(
         return Ok(());
     }
     let step = Step::new("nagle", first.address.to_string());
-    match pace(first, limits, with_nagle) {
+    match pace(first, terms, with_nagle) {
         Ok(pieces) => report.add(nagle(step, &plain, &pieces)),
         Err(trouble) => report.add(step.status(Status::Warn).fact(trouble.to_string())),
     }
@@ -133,13 +134,15 @@ fn with_nagle(wire: &mut Wire) -> Result<(), Trouble> {
 
 fn pace(
     peer: &Reachable,
-    limits: &Limits,
+    terms: &Terms,
     prepare: impl FnOnce(&mut Wire) -> Result<(), Trouble>,
 ) -> Result<Pace, Trouble> {
-    let (mut wire, _) = Wire::connect(peer.address, limits)?;
+    let mut wire = Wire::open(peer, terms)?;
     prepare(&mut wire)?;
     // The first one pays for the connection.
     wire.greet()?;
+    // A listener with SASL takes a second greeting only from somebody it knows.
+    security::authenticate(&mut wire, peer, terms)?;
     let times: Result<Vec<Duration>, Trouble> = (0..ROUNDS).map(|_| Ok(wire.greet()?.1)).collect();
     Ok(Pace::of(times?))
 }

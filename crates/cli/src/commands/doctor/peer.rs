@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use ottla_protocol::ApiKey;
 use ottla_protocol::messages::SaslHandshakeRequest;
 
-use super::wire::{Limits, Trouble, Wire};
+use super::network::Reachable;
+use super::wire::{Terms, Trouble, Wire};
 
 /// What a peer speaks instead.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,11 +42,11 @@ impl fmt::Display for Speaks {
 }
 
 /// What the peer is, as far as asking it tells, and what to do about it.
-pub(super) fn diagnose(address: SocketAddr, limits: &Limits, trouble: &Trouble) -> Vec<String> {
+pub(super) fn diagnose(peer: &Reachable, terms: &Terms, trouble: &Trouble) -> Vec<String> {
     let speaks = match trouble {
         Trouble::Foreign(speaks) => Some(*speaks),
-        Trouble::Closed | Trouble::Silent(_) | Trouble::Nonsense(_) => tries_tls(address, limits),
-        Trouble::Io(_) | Trouble::Unknown(_) => None,
+        Trouble::Closed | Trouble::Silent(_) | Trouble::Nonsense(_) => tries_tls(peer.address, terms),
+        Trouble::Io(_) | Trouble::Unknown(_) | Trouble::Tls(_) | Trouble::Unproven(_) => None,
     };
     let text = match speaks {
         Some(Speaks::Tls) => {
@@ -62,7 +63,8 @@ pub(super) fn diagnose(address: SocketAddr, limits: &Limits, trouble: &Trouble) 
             Trouble::Silent(_) => {
                 "something takes connections and does not answer: a broker that hangs or starts, or a load balancer without anything behind it"
             }
-            Trouble::Io(_) | Trouble::Foreign(_) => {
+            Trouble::Tls(_) => "the broker has ended the TLS connection: its log says why",
+            Trouble::Io(_) | Trouble::Foreign(_) | Trouble::Unproven(_) => {
                 "see that the broker runs, and that no firewall is between"
             }
             Trouble::Nonsense(_) => "something else than a Kafka broker listens there",
@@ -73,9 +75,9 @@ pub(super) fn diagnose(address: SocketAddr, limits: &Limits, trouble: &Trouble) 
 }
 
 /// Greets as TLS does, on a connection of its own.
-fn tries_tls(address: SocketAddr, limits: &Limits) -> Option<Speaks> {
-    let mut stream = TcpStream::connect_timeout(&address, limits.connect).ok()?;
-    stream.set_read_timeout(Some(limits.answer)).ok()?;
+fn tries_tls(address: SocketAddr, terms: &Terms) -> Option<Speaks> {
+    let mut stream = TcpStream::connect_timeout(&address, terms.connect).ok()?;
+    stream.set_read_timeout(Some(terms.answer)).ok()?;
     stream.write_all(CLIENT_HELLO).ok()?;
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).ok()?;
@@ -83,8 +85,9 @@ fn tries_tls(address: SocketAddr, limits: &Limits) -> Option<Speaks> {
 }
 
 /// What SASL mechanisms a listener has that closes connections when they do not begin with SASL.
-pub(super) fn sasl_mechanisms(address: SocketAddr, limits: &Limits) -> Option<Vec<String>> {
-    let mut wire = Wire::greeted(address, limits).ok()?;
+pub(super) fn sasl_mechanisms(peer: &Reachable, terms: &Terms) -> Option<Vec<String>> {
+    let mut wire = Wire::open(peer, terms).ok()?;
+    wire.greet().ok()?;
     // No mechanism has this name: the refusal lists those that there are.
     let request = SaslHandshakeRequest { mechanism: "OTTLA-DOCTOR".into() };
     let (answer, _) = wire.ask(&request, 1).ok()?;
@@ -93,15 +96,15 @@ pub(super) fn sasl_mechanisms(address: SocketAddr, limits: &Limits) -> Option<Ve
 
 /// What is wrong when a broker greets and then closes the connection.
 pub(super) fn diagnose_after_greeting(
-    address: SocketAddr,
-    limits: &Limits,
+    peer: &Reachable,
+    terms: &Terms,
     api: ApiKey,
     trouble: &Trouble,
 ) -> String {
     if !matches!(trouble, Trouble::Closed | Trouble::Silent(_)) {
         return format!("the broker greets and does not answer {}", api.name());
     }
-    match sasl_mechanisms(address, limits) {
+    match sasl_mechanisms(peer, terms) {
         Some(mechanisms) => format!(
             "this listener wants SASL ({}): set security.protocol to sasl_plaintext or sasl_ssl, and sasl.mechanism",
             mechanisms.join(", ")

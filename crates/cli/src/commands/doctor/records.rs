@@ -1,6 +1,5 @@
 //! Round trips of records: written, acknowledged, read back.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
@@ -13,9 +12,10 @@ use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::{BatchBuilder, Records, Seal};
 
 use super::brokers::Cluster;
+use super::network::Reachable;
 use super::pace::Pace;
 use super::report::{Report, Status, Step, millis};
-use super::wire::{Limits, Stopwatch, Trouble, Wire};
+use super::wire::{Stopwatch, Terms, Trouble, Wire};
 use super::{Args, Seen};
 use crate::failure::Failure;
 use crate::time::now_ms;
@@ -101,7 +101,7 @@ fn advice(code: ErrorCode) -> &'static str {
 pub(super) fn examine(
     args: &Args,
     cluster: &Cluster,
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
     seen: &mut Seen,
 ) -> Result<(), Failure> {
@@ -114,13 +114,13 @@ pub(super) fn examine(
             ));
         }
         let topic = format!("ottla-doctor-{:x}", now_ms());
-        if change(report, "create-topic", &topic, || create(*any, limits, &topic))? {
-            round_trips(&topic, true, cluster, limits, report, seen)?;
-            change(report, "delete-topic", &topic, || delete(*any, limits, &topic))?;
+        if change(report, "create-topic", &topic, || create(any, terms, &topic))? {
+            round_trips(&topic, true, cluster, terms, report, seen)?;
+            change(report, "delete-topic", &topic, || delete(any, terms, &topic))?;
         }
         return Ok(());
     };
-    round_trips(topic, args.write, cluster, limits, report, seen)
+    round_trips(topic, args.write, cluster, terms, report, seen)
 }
 
 /// Runs a step that changes something; whether it went well.
@@ -141,8 +141,8 @@ fn change(
     Ok(done)
 }
 
-fn create(at: SocketAddr, limits: &Limits, topic: &str) -> Result<(), Wrong> {
-    let mut wire = Wire::greeted(at, limits)?;
+fn create(at: &Reachable, terms: &Terms, topic: &str) -> Result<(), Wrong> {
+    let mut wire = Wire::greeted(at, terms)?;
     // -1 leaves it to the broker, from version 4 on; before that, one copy is better than none.
     let copies = if wire.knows(ApiKey::CreateTopics, 4) { -1 } else { 1 };
     let new = CreatableTopic {
@@ -152,20 +152,20 @@ fn create(at: SocketAddr, limits: &Limits, topic: &str) -> Result<(), Wrong> {
         ..Default::default()
     };
     let request =
-        CreateTopicsRequest { topics: vec![new], timeout_ms: limits.answer_ms(), validate_only: false };
+        CreateTopicsRequest { topics: vec![new], timeout_ms: terms.answer_ms(), validate_only: false };
     let (answer, _) = wire.ask(&request, i16::MAX)?;
     answer.topics.into_iter().try_for_each(|topic| Wrong::code(topic.error_code, topic.error_message))
 }
 
-fn delete(at: SocketAddr, limits: &Limits, topic: &str) -> Result<(), Wrong> {
-    let mut wire = Wire::greeted(at, limits)?;
+fn delete(at: &Reachable, terms: &Terms, topic: &str) -> Result<(), Wrong> {
+    let mut wire = Wire::greeted(at, terms)?;
     let request = if wire.knows(ApiKey::DeleteTopics, 6) {
         let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
-        DeleteTopicsRequest { topics: vec![state], timeout_ms: limits.answer_ms(), ..Default::default() }
+        DeleteTopicsRequest { topics: vec![state], timeout_ms: terms.answer_ms(), ..Default::default() }
     } else {
         DeleteTopicsRequest {
             topic_names: vec![topic.into()],
-            timeout_ms: limits.answer_ms(),
+            timeout_ms: terms.answer_ms(),
             ..Default::default()
         }
     };
@@ -177,12 +177,12 @@ fn round_trips(
     topic: &str,
     write: bool,
     cluster: &Cluster,
-    limits: &Limits,
+    terms: &Terms,
     report: &mut Report,
     seen: &mut Seen,
 ) -> Result<(), Failure> {
     let watch = Stopwatch::start();
-    let leader = leader(topic, cluster, limits);
+    let leader = leader(topic, cluster, terms);
     let step = Step::new("topic", topic).took(watch.elapsed());
     let at = match leader {
         Ok((node, at)) => {
@@ -194,7 +194,7 @@ fn round_trips(
     let mut from = None;
     if write {
         let step = Step::new("produce", topic);
-        match produce(at, topic, limits) {
+        match produce(&at, topic, terms) {
             Ok(written) => {
                 from = Some(written.first_offset);
                 seen.acknowledgement = Some(written.pace.median());
@@ -204,7 +204,7 @@ fn round_trips(
         }
     }
     let step = Step::new("fetch", topic);
-    let step = match fetch(at, topic, from, limits) {
+    let step = match fetch(&at, topic, from, terms) {
         Ok(fetched) => read(step, &fetched, from),
         Err(wrong) => wrong.onto(step),
     };
@@ -212,9 +212,9 @@ fn round_trips(
 }
 
 /// Who leads partition 0, and where; waits for a topic that is new.
-fn leader(topic: &str, cluster: &Cluster, limits: &Limits) -> Result<(i32, SocketAddr), Wrong> {
+fn leader(topic: &str, cluster: &Cluster, terms: &Terms) -> Result<(i32, Reachable), Wrong> {
     let Some((_, any)) = cluster.reachable.first() else { return Err(Wrong::NoLeader(-1)) };
-    let mut wire = Wire::greeted(*any, limits)?;
+    let mut wire = Wire::greeted(any, terms)?;
     let wanted = MetadataRequestTopic { name: Some(topic.into()), ..Default::default() };
     let request = MetadataRequest {
         topics: Some(vec![wanted]),
@@ -231,10 +231,10 @@ fn leader(topic: &str, cluster: &Cluster, limits: &Limits) -> Result<(i32, Socke
             found.and_then(|topic| topic.partitions.iter().find(|partition| partition.partition_index == 0));
         let node = first.map_or(-1, |partition| partition.leader_id);
         if code == ErrorCode::None && node >= 0 {
-            let at = cluster.reachable.iter().find(|(id, _)| *id == node).map(|(_, at)| *at);
+            let at = cluster.reachable.iter().find(|(id, _)| *id == node).map(|(_, at)| at.clone());
             return at.map(|at| (node, at)).ok_or(Wrong::NoLeader(node));
         }
-        if watch.elapsed() >= LEADER_WITHIN.min(limits.answer)
+        if watch.elapsed() >= LEADER_WITHIN.min(terms.answer)
             || !(code == ErrorCode::None || code.is_retriable())
         {
             Wrong::code(code, None)?;
@@ -250,8 +250,8 @@ struct Written {
     throttled_ms: i32,
 }
 
-fn produce(at: SocketAddr, topic: &str, limits: &Limits) -> Result<Written, Wrong> {
-    let mut wire = Wire::greeted(at, limits)?;
+fn produce(at: &Reachable, topic: &str, terms: &Terms) -> Result<Written, Wrong> {
+    let mut wire = Wire::greeted(at, terms)?;
     let (mut times, mut first_offset, mut throttled_ms) = (Vec::new(), -1, 0);
     for number in 0..WRITES {
         let mut batch = BatchBuilder::new();
@@ -262,7 +262,7 @@ fn produce(at: SocketAddr, topic: &str, limits: &Limits) -> Result<Written, Wron
             TopicProduceData { name: topic.into(), partition_data: vec![partition], ..Default::default() };
         let request = ProduceRequest {
             acks: -1,
-            timeout_ms: limits.answer_ms(),
+            timeout_ms: terms.answer_ms(),
             topic_data: vec![data],
             ..Default::default()
         };
@@ -301,8 +301,8 @@ struct Fetched {
     throttled_ms: i32,
 }
 
-fn fetch(at: SocketAddr, topic: &str, from: Option<i64>, limits: &Limits) -> Result<Fetched, Wrong> {
-    let mut wire = Wire::greeted(at, limits)?;
+fn fetch(at: &Reachable, topic: &str, from: Option<i64>, terms: &Terms) -> Result<Fetched, Wrong> {
+    let mut wire = Wire::greeted(at, terms)?;
     let offset = match from {
         Some(offset) => offset,
         None => earliest(&mut wire, topic)?,

@@ -4,40 +4,43 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ottla_client::Config;
+use ottla_client::probe::{Handshake, Probe, Refused, TlsStream, is_tls};
 use ottla_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::{ApiKey, ErrorCode, Message, Request, decode_response, encode_request, frame_size};
 
+use super::network::Reachable;
 use super::peer::Speaks;
-use crate::failure::sentence;
+use crate::failure::{Failure, sentence};
 
 /// The versions of the first request: the one that also names the client, and the one that every broker knows.
 const GREETINGS: [i16; 2] = [3, 0];
 
-/// How long to wait and how much to take.
+/// How long to wait, how much to take, and what is said before the first request.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct Terms {
     pub(super) connect: Duration,
     pub(super) answer: Duration,
     pub(super) client_id: String,
+    pub(super) security: Rc<Probe>,
     response_bytes_max: usize,
 }
 
-impl Limits {
-    pub(super) fn of(config: &Config) -> Self {
-        Self {
+impl Terms {
+    pub(super) fn of(config: &Config) -> Result<Self, Failure> {
+        Ok(Self {
             connect: config.connect_timeout,
             answer: config.request_timeout,
             client_id: config.client_id.clone(),
+            security: Rc::new(Probe::new(config)?),
             response_bytes_max: config.response_bytes_max,
-        }
+        })
     }
-}
 
-impl Limits {
     /// What a broker is told to take at most.
     pub(super) fn answer_ms(&self) -> i32 {
         i32::try_from(self.answer.as_millis()).unwrap_or(i32::MAX)
@@ -73,6 +76,10 @@ pub(super) enum Trouble {
     Nonsense(String),
     /// The broker has no version of this request that we have.
     Unknown(ApiKey),
+    /// No TLS with the peer.
+    Tls(Refused),
+    /// The peer does not take us for who we say we are.
+    Unproven(ottla_client::Error),
 }
 
 impl fmt::Display for Trouble {
@@ -84,6 +91,8 @@ impl fmt::Display for Trouble {
             Self::Foreign(speaks) => write!(f, "the peer speaks {speaks}, not Kafka"),
             Self::Nonsense(text) => f.write_str(text),
             Self::Unknown(api) => write!(f, "the broker has no version of {} that we have", api.name()),
+            Self::Tls(refused) => write!(f, "{refused}"),
+            Self::Unproven(error) => write!(f, "{error}"),
         }
     }
 }
@@ -94,7 +103,49 @@ impl From<io::Error> for Trouble {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                 Self::Closed
             }
+            _ if is_tls(&error) => Self::Tls(Refused::later(&error)),
             _ => Self::Io(error),
+        }
+    }
+}
+
+/// What a connection's bytes go through.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.read(buffer),
+            Self::Tls(tls) => tls.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.write(bytes),
+            Self::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(tcp) => tcp.flush(),
+            Self::Tls(tls) => tls.flush(),
         }
     }
 }
@@ -102,8 +153,8 @@ impl From<io::Error> for Trouble {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Wire {
-    stream: TcpStream,
-    limits: Limits,
+    stream: Stream,
+    terms: Terms,
     versions: BTreeMap<i16, (i16, i16)>,
     correlation_id: i32,
     /// Acknowledges what is received at once (Linux only): takes our half out of a delayed-ACK stall.
@@ -113,19 +164,36 @@ pub(super) struct Wire {
 }
 
 impl Wire {
+    /// Connects, and makes the TLS handshake where the properties ask for it; then it may greet.
+    pub(super) fn open(peer: &Reachable, terms: &Terms) -> Result<Self, Trouble> {
+        let (mut wire, _) = Self::connect(peer.address, terms)?;
+        if terms.security.uses_tls() {
+            wire.secure(&peer.host, terms)?;
+        }
+        Ok(wire)
+    }
+
+    /// Connects, greets and proves who we are.
+    pub(super) fn greeted(peer: &Reachable, terms: &Terms) -> Result<Self, Trouble> {
+        let mut wire = Self::open(peer, terms)?;
+        wire.greet()?;
+        super::security::authenticate(&mut wire, peer, terms)?;
+        Ok(wire)
+    }
+
     /// Connects, with Nagle's algorithm off as our client has it.
-    pub(super) fn connect(address: SocketAddr, limits: &Limits) -> Result<(Self, Duration), Trouble> {
+    pub(super) fn connect(address: SocketAddr, terms: &Terms) -> Result<(Self, Duration), Trouble> {
         let watch = Stopwatch::start();
         let stream =
-            TcpStream::connect_timeout(&address, limits.connect).map_err(|error| match error.kind() {
-                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Trouble::Silent(limits.connect),
+            TcpStream::connect_timeout(&address, terms.connect).map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Trouble::Silent(terms.connect),
                 _ => Trouble::Io(error),
             })?;
         let took = watch.elapsed();
         stream.set_nodelay(true).map_err(Trouble::Io)?;
         let wire = Self {
-            stream,
-            limits: limits.clone(),
+            stream: Stream::Plain(stream),
+            terms: terms.clone(),
             versions: BTreeMap::new(),
             correlation_id: 0,
             quick_acks: false,
@@ -134,16 +202,22 @@ impl Wire {
         Ok((wire, took))
     }
 
-    /// Connects and greets.
-    pub(super) fn greeted(address: SocketAddr, limits: &Limits) -> Result<Self, Trouble> {
-        let (mut wire, _) = Self::connect(address, limits)?;
-        wire.greet()?;
-        Ok(wire)
+    /// Makes the TLS handshake.
+    pub(super) fn secure(&mut self, host: &str, terms: &Terms) -> Result<(Handshake, Duration), Trouble> {
+        let tcp = self.stream.tcp();
+        tcp.set_read_timeout(Some(terms.answer))?;
+        tcp.set_write_timeout(Some(terms.answer))?;
+        let tcp = tcp.try_clone()?;
+        let watch = Stopwatch::start();
+        let (tls, handshake) = terms.security.handshake(host, tcp).map_err(Trouble::Tls)?;
+        let took = watch.elapsed();
+        self.stream = Stream::Tls(Box::new(tls));
+        Ok((handshake, took))
     }
 
     /// Turns Nagle's algorithm on or off.
     pub(super) fn set_nagle(&self, on: bool) -> Result<(), Trouble> {
-        self.stream.set_nodelay(!on).map_err(Trouble::Io)
+        self.stream.tcp().set_nodelay(!on).map_err(Trouble::Io)
     }
 
     /// Asks what the broker can do, and remembers it.
@@ -181,11 +255,26 @@ impl Wire {
         request: &R,
         newest: i16,
     ) -> Result<(R::Response, Duration), Trouble> {
+        let version = self.version_of::<R>(newest)?;
+        self.ask_in(request, version)
+    }
+
+    /// The newest version of a request that both sides have, `newest` at most.
+    pub(super) fn version_of<R: Request>(&self, newest: i16) -> Result<i16, Trouble> {
         let (min, max) = *self.versions.get(&R::KEY.code()).ok_or(Trouble::Unknown(R::KEY))?;
         let version = max.min(newest).min(*R::STABLE_VERSIONS.end());
         if version < min.max(*<R as Message>::VERSIONS.start()) {
             return Err(Trouble::Unknown(R::KEY));
         }
+        Ok(version)
+    }
+
+    /// Sends a request in this version and waits for the answer.
+    pub(super) fn ask_in<R: Request>(
+        &mut self,
+        request: &R,
+        version: i16,
+    ) -> Result<(R::Response, Duration), Trouble> {
         let watch = Stopwatch::start();
         let frame = self.exchange(request, version)?;
         let took = watch.elapsed();
@@ -202,21 +291,26 @@ impl Wire {
 
     fn exchange<R: Request>(&mut self, request: &R, version: i16) -> Result<Bytes, Trouble> {
         self.correlation_id += 1;
-        let frame = encode_request(self.correlation_id, Some(&self.limits.client_id), version, request)
+        let frame = encode_request(self.correlation_id, Some(&self.terms.client_id), version, request)
             .map(|chain| chain.to_bytes().unwrap_or_default())
             .map_err(|error| Trouble::Nonsense(error.to_string()))?;
-        self.stream.set_write_timeout(Some(self.limits.answer))?;
-        let pieces = if self.in_pieces { frame.split_at(4) } else { (&[][..], &frame[..]) };
+        self.exchange_frame(&frame)
+    }
+
+    /// Sends what has its length before it, and waits for such an answer.
+    pub(super) fn exchange_frame(&mut self, frame: &[u8]) -> Result<Bytes, Trouble> {
+        self.stream.tcp().set_write_timeout(Some(self.terms.answer))?;
+        let pieces = if self.in_pieces { frame.split_at(4) } else { (&[][..], frame) };
         for piece in [pieces.0, pieces.1] {
             self.stream.write_all(piece)?;
         }
-        let deadline = Instant::now() + self.limits.answer;
+        let deadline = Instant::now() + self.terms.answer;
         let mut prefix = [0; 4];
         self.fill(&mut prefix, deadline)?;
         if let Some(speaks) = Speaks::from_first_bytes(prefix) {
             return Err(Trouble::Foreign(speaks));
         }
-        let size = frame_size(prefix, self.limits.response_bytes_max)
+        let size = frame_size(prefix, self.terms.response_bytes_max)
             .map_err(|error| Trouble::Nonsense(error.to_string()))?;
         let mut answer = vec![0; size];
         self.fill(&mut answer, deadline)?;
@@ -227,16 +321,16 @@ impl Wire {
         while !rest.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Trouble::Silent(self.limits.answer));
+                return Err(Trouble::Silent(self.terms.answer));
             }
-            self.stream.set_read_timeout(Some(left))?;
+            self.stream.tcp().set_read_timeout(Some(left))?;
             self.acknowledge_at_once();
             match self.stream.read(rest) {
                 Ok(0) => return Err(Trouble::Closed),
                 Ok(read) => rest = &mut rest[read..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    return Err(Trouble::Silent(self.limits.answer));
+                    return Err(Trouble::Silent(self.terms.answer));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -249,7 +343,7 @@ impl Wire {
         if self.quick_acks {
             // Holds until the kernel changes its mind: hence before each read. Where it fails, the measurement shows
             // the stall, which is no worse than not asking.
-            let _ = rustix::net::sockopt::set_tcp_quickack(&self.stream, true);
+            let _ = rustix::net::sockopt::set_tcp_quickack(self.stream.tcp(), true);
         }
     }
 

@@ -1,16 +1,16 @@
 //! Encryption and certificates.
 
-use crate::config::property::{Property, choice, flag, optional_path, optional_string, secret};
-use crate::security::Protocol;
+use crate::config::property::{Access, Property, choice, flag, optional_path, optional_string, secret};
+use crate::security::{Protocol, suites};
 
 const OPENSSL: &str = "OpenSSL is no part of this client";
-const CHOSEN: &str =
-    "this client offers what rustls holds safe, TLS 1.2 and 1.3, and lets nobody choose less";
+const CHOSEN: &str = "this client takes the signatures that rustls holds safe, and lets nobody choose less";
 
 const REFUSALS: &str = "every_refusal_says_what_is_wrong";
 const OWN_CERTIFICATE: &str = "a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore";
 const IN_FILES: &str = "a_client_certificate_comes_from_files";
 const LOGINS: &str = "every_way_in_and_every_refusal";
+const SUITES: &str = "only_the_named_suites_and_curves_are_offered";
 const CHECKS_OFF: &str = "checks_that_are_switched_off_are_off";
 
 pub(super) const ROWS: &[Property] = &[
@@ -22,11 +22,31 @@ pub(super) const ROWS: &[Property] = &[
             choice!(security.protocol, [("plaintext", Protocol::Plaintext), ("ssl", Protocol::Ssl), ("sasl_plaintext", Protocol::SaslPlaintext), ("sasl_ssl", Protocol::SaslSsl)]),
         ),
     Property::string("ssl.cipher.suites", "")
-        .text("Cipher suites to offer, in OpenSSL's notation.")
-        .refused(CHOSEN),
+        .text("The only cipher suites to offer, by OpenSSL's names or IANA's, in the order of preference; those of TLS 1.3 and of TLS 1.2 alike, so that naming none of a version leaves that version out. Unset, all that rustls holds safe.")
+        .effective(
+            SUITES,
+            Access {
+                set: |config, value| {
+                    suites::suites(value.text())?;
+                    value.text().clone_into(&mut config.security.tls.cipher_suites);
+                    Ok(())
+                },
+                get: |config| config.security.tls.cipher_suites.clone(),
+            },
+        ),
     Property::string("ssl.curves.list", "")
-        .text("Curves to offer, in OpenSSL's notation.")
-        .refused(CHOSEN),
+        .text("The only groups to exchange keys in: X25519, P-256 and P-384, in the order of preference. Unset, all of them.")
+        .effective(
+            SUITES,
+            Access {
+                set: |config, value| {
+                    suites::curves(value.text())?;
+                    value.text().clone_into(&mut config.security.tls.curves);
+                    Ok(())
+                },
+                get: |config| config.security.tls.curves.clone(),
+            },
+        ),
     Property::string("ssl.sigalgs.list", "")
         .text("Signature algorithms to offer, in OpenSSL's notation.")
         .refused(CHOSEN),

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::sasl_authenticate::SaslAuthenticateRequest;
 use ottla_protocol::messages::sasl_handshake::SaslHandshakeRequest;
+use ottla_protocol::{ErrorCode, Request};
 
 use self::oidc::Endpoint;
 use self::scram::SaltedPassword;
@@ -45,8 +45,16 @@ enum TokenSource {
 }
 
 impl Authenticator {
+    /// `None` where nobody is asked who he is.
+    pub(crate) fn of(config: &Config, connector: &Arc<dyn Connector>) -> Result<Option<Arc<Self>>, Error> {
+        if !config.security.protocol.is_sasl() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Self::new(config, connector.clone())?)))
+    }
+
     /// `connector` leads to OIDC's token endpoint, with TLS of its own on top.
-    pub(crate) fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
+    fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
         let settings = config.security.sasl.clone();
         let mechanism =
             settings.mechanism.ok_or_else(|| Error::Config("sasl.mechanism is not set".into()))?;
@@ -122,39 +130,76 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
     }
 }
 
+/// What carries the dialogue to a broker.
+pub trait Line {
+    /// The peer, as errors name it.
+    fn address(&self) -> &str;
+
+    /// The highest version of `R` that both sides speak, `version_max` at most.
+    fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error>;
+
+    /// Sends a request and waits for its answer.
+    fn ask<R: Request>(&self, request: &R, version: i16) -> impl Future<Output = Result<R::Response, Error>>;
+
+    /// Sends bytes that are no request behind their length, and waits for such bytes: brokers before 1.0.
+    fn ask_bare(&self, token: &[u8]) -> impl Future<Output = Result<Bytes, Error>>;
+}
+
+impl Line for Link {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error> {
+        self.version_of::<R>(version_max)
+    }
+
+    async fn ask<R: Request>(&self, request: &R, version: i16) -> Result<R::Response, Error> {
+        let frame = self.exchange(request, version).await?;
+        self.decode::<R>(frame, version)
+    }
+
+    async fn ask_bare(&self, token: &[u8]) -> Result<Bytes, Error> {
+        self.exchange_bare(token).await
+    }
+}
+
 /// The whole dialogue. Gives the session's lifetime if the broker limits it.
-pub(super) async fn authenticate(
-    link: &Link,
+pub(crate) async fn authenticate<L: Line>(
+    line: &L,
     authenticator: &Authenticator,
 ) -> Result<Option<Duration>, Error> {
-    let mut exchange = Exchange { link, mechanism: authenticator.mechanism, bare: false, lifetime_ms: 0 };
+    let mut exchange = Exchange { line, mechanism: authenticator.mechanism, bare: false, lifetime_ms: 0 };
     exchange.handshake().await?;
     match authenticator.mechanism {
         Mechanism::Plain => plain::prove(&mut exchange, &authenticator.settings).await,
         Mechanism::ScramSha256 | Mechanism::ScramSha512 => scram::prove(&mut exchange, authenticator).await,
         Mechanism::OauthBearer => oauthbearer::prove(&mut exchange, authenticator).await,
     }?;
-    tracing::debug!(address = %link.address, mechanism = authenticator.mechanism.name(),
-        lifetime_ms = exchange.lifetime_ms, "authenticated");
+    tracing::debug!(
+        address = line.address(),
+        mechanism = authenticator.mechanism.name(),
+        lifetime_ms = exchange.lifetime_ms,
+        "authenticated"
+    );
     Ok(u64::try_from(exchange.lifetime_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis))
 }
 
 /// A mechanism's line to the broker.
-struct Exchange<'a> {
-    link: &'a Link,
+struct Exchange<'a, L> {
+    line: &'a L,
     mechanism: Mechanism,
     /// Brokers before 1.0 take the mechanism's messages without Kafka's framing.
     bare: bool,
     lifetime_ms: i64,
 }
 
-impl Exchange<'_> {
+impl<L: Line> Exchange<'_, L> {
     async fn handshake(&mut self) -> Result<(), Error> {
-        let version = self.link.version_of::<SaslHandshakeRequest>(1)?;
+        let version = self.line.version_of::<SaslHandshakeRequest>(1)?;
         self.bare = version == 0;
         let request = SaslHandshakeRequest { mechanism: self.mechanism.name().into() };
-        let frame = self.link.exchange(&request, version).await?;
-        let response = self.link.decode::<SaslHandshakeRequest>(frame, version)?;
+        let response = self.line.ask(&request, version).await?;
         match response.error_code {
             ErrorCode::None => Ok(()),
             ErrorCode::UnsupportedSaslMechanism => Err(self.refused(&format!(
@@ -172,16 +217,15 @@ impl Exchange<'_> {
     /// Sends one message of the mechanism and gives the broker's.
     async fn say(&mut self, message: Vec<u8>) -> Result<Bytes, Error> {
         if self.bare {
-            return self.link.exchange_bare(&message).await.map_err(|error| match error {
+            return self.line.ask_bare(&message).await.map_err(|error| match error {
                 // These brokers say no by hanging up.
                 Error::Transport { .. } => self.refused("the broker hung up: wrong username or password?"),
                 error => error,
             });
         }
-        let version = self.link.version_of::<SaslAuthenticateRequest>(2)?;
+        let version = self.line.version_of::<SaslAuthenticateRequest>(2)?;
         let request = SaslAuthenticateRequest { auth_bytes: message.into() };
-        let frame = self.link.exchange(&request, version).await?;
-        let response = self.link.decode::<SaslAuthenticateRequest>(frame, version)?;
+        let response = self.line.ask(&request, version).await?;
         if response.error_code != ErrorCode::None {
             let code = response.error_code;
             let detail = response.error_message.map(|text| format!(": {text}")).unwrap_or_default();
@@ -193,7 +237,7 @@ impl Exchange<'_> {
 
     fn refused(&self, reason: &str) -> Error {
         Error::Authentication {
-            address: self.link.address.clone(),
+            address: self.line.address().to_owned(),
             reason: format!("{}: {reason}", self.mechanism.name()).into(),
         }
     }

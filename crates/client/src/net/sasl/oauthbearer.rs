@@ -1,12 +1,15 @@
 //! OAUTHBEARER (RFC 7628): a token in place of a password.
 
-use super::{Authenticator, Exchange};
+use super::{Authenticator, Exchange, Line};
 use crate::error::Error;
 use crate::security::token::is_extension;
 
 const SEPARATOR: char = '\x01';
 
-pub(super) async fn prove(exchange: &mut Exchange<'_>, authenticator: &Authenticator) -> Result<(), Error> {
+pub(super) async fn prove<L: Line>(
+    exchange: &mut Exchange<'_, L>,
+    authenticator: &Authenticator,
+) -> Result<(), Error> {
     let token =
         authenticator.token().await.map_err(|reason| exchange.refused(&format!("no token: {reason}")))?;
     let mut message = format!("n,,{SEPARATOR}auth=Bearer {}{SEPARATOR}", token.value.expose());

@@ -10,7 +10,7 @@ use sha2::{Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{Authenticator, Exchange};
+use super::{Authenticator, Exchange, Line};
 use crate::error::Error;
 use crate::security::{Mechanism, Secret};
 
@@ -27,7 +27,10 @@ pub(super) struct SaltedPassword {
     key: Zeroizing<Vec<u8>>,
 }
 
-pub(super) async fn prove(exchange: &mut Exchange<'_>, authenticator: &Authenticator) -> Result<(), Error> {
+pub(super) async fn prove<L: Line>(
+    exchange: &mut Exchange<'_, L>,
+    authenticator: &Authenticator,
+) -> Result<(), Error> {
     let mut random = [0; NONCE_BYTES];
     rustls::crypto::ring::default_provider()
         .secure_random

@@ -1,0 +1,129 @@
+//! What TLS offers: `ssl.cipher.suites` and `ssl.curves.list`, out of what rustls holds safe.
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite};
+
+/// OpenSSL's name and IANA's, which is Java's.
+type Names = (&'static str, &'static str);
+
+const SUITES: &[(Names, CipherSuite)] = &[
+    (("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"), CipherSuite::TLS13_AES_256_GCM_SHA384),
+    (("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"), CipherSuite::TLS13_AES_128_GCM_SHA256),
+    (
+        ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        ("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        ("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        ("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+];
+
+const CURVES: &[(Names, NamedGroup)] = &[
+    (("X25519", "x25519"), NamedGroup::X25519),
+    (("P-256", "secp256r1"), NamedGroup::secp256r1),
+    // OpenSSL's other name of the same.
+    (("P-256", "prime256v1"), NamedGroup::secp256r1),
+    (("P-384", "secp384r1"), NamedGroup::secp384r1),
+];
+
+/// The cipher suites of a list, in its order.
+pub(crate) fn suites(text: &str) -> Result<Vec<CipherSuite>, String> {
+    parse(text, SUITES)
+}
+
+/// The groups of a list, in its order.
+pub(crate) fn curves(text: &str) -> Result<Vec<NamedGroup>, String> {
+    parse(text, CURVES)
+}
+
+/// rustls' own choice, narrowed to what the lists name; an empty list narrows nothing.
+pub(crate) fn provider(cipher_suites: &str, curves_list: &str) -> Result<CryptoProvider, String> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    let named = suites(cipher_suites).map_err(|error| format!("ssl.cipher.suites: {error}"))?;
+    narrow(&mut provider.cipher_suites, &named, SupportedCipherSuite::suite);
+    let named = curves(curves_list).map_err(|error| format!("ssl.curves.list: {error}"))?;
+    narrow(&mut provider.kx_groups, &named, |group: &&dyn SupportedKxGroup| group.name());
+    Ok(provider)
+}
+
+fn narrow<T: Clone, N: PartialEq>(offered: &mut Vec<T>, named: &[N], name: impl Fn(&T) -> N) {
+    if !named.is_empty() {
+        let find = |wanted: &N| offered.iter().find(|one| name(one) == *wanted).cloned();
+        *offered = named.iter().filter_map(find).collect();
+    }
+}
+
+/// Names between colons, as OpenSSL has them, or commas, as Java does.
+fn parse<T: Copy>(text: &str, known: &[(Names, T)]) -> Result<Vec<T>, String> {
+    text.split([':', ','])
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            let is = |(openssl, iana): &Names| {
+                name.eq_ignore_ascii_case(openssl) || name.eq_ignore_ascii_case(iana)
+            };
+            known.iter().find(|(names, _)| is(names)).map(|(_, value)| *value).ok_or_else(|| {
+                let mut names: Vec<&str> = known.iter().map(|((openssl, _), _)| *openssl).collect();
+                names.dedup();
+                format!("`{name}` is not among {}", names.join(", "))
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_of_something_that_rustls_has() {
+        let provider = rustls::crypto::ring::default_provider();
+        let suites: Vec<_> = provider.cipher_suites.iter().map(SupportedCipherSuite::suite).collect();
+        assert_eq!(suites.len(), SUITES.len(), "{suites:?}");
+        assert!(SUITES.iter().all(|(_, suite)| suites.contains(suite)));
+        let groups: Vec<_> = provider.kx_groups.iter().map(|group| group.name()).collect();
+        assert!(groups.iter().all(|group| CURVES.iter().any(|(_, known)| known == group)), "{groups:?}");
+    }
+
+    #[test]
+    fn lists_are_read_in_openssls_and_in_javas_way() {
+        let both =
+            [CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, CipherSuite::TLS13_AES_256_GCM_SHA384];
+        for text in [
+            "ECDHE-RSA-AES128-GCM-SHA256:TLS_AES_256_GCM_SHA384",
+            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384",
+        ] {
+            assert_eq!(suites(text).expect("known"), both);
+            let narrowed = provider(text, "prime256v1").expect("known");
+            assert_eq!(
+                narrowed.cipher_suites.iter().map(SupportedCipherSuite::suite).collect::<Vec<_>>(),
+                both
+            );
+            assert_eq!(narrowed.kx_groups.len(), 1);
+        }
+        let error = suites("HIGH:!aNULL").expect_err("no name of a suite");
+        assert!(error.starts_with("`HIGH` is not among TLS_AES_256_GCM_SHA384, "), "{error}");
+        assert!(curves("P-521").expect_err("rustls has none").ends_with("X25519, P-256, P-384"));
+    }
+}

@@ -1,0 +1,37 @@
+//! DescribeConfigs in version 0, which Apache Kafka 4 no longer has and brokers before 1.1 have alone.
+
+use ottla_protocol_derive::Message;
+
+use crate::error_code::ErrorCode;
+use crate::messages::describe_configs::DescribeConfigsResource;
+
+#[derive(Clone, Debug, PartialEq, Message)]
+#[message(api = DescribeConfigs, versions = "0", response = DescribeConfigsResponse0)]
+pub struct DescribeConfigsRequest0 {
+    pub resources: Vec<DescribeConfigsResource>,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+#[message(versions = "0")]
+pub struct DescribeConfigsResponse0 {
+    pub throttle_time_ms: i32,
+    pub results: Vec<DescribeConfigsResult0>,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct DescribeConfigsResult0 {
+    pub error_code: ErrorCode,
+    pub error_message: Option<String>,
+    pub resource_type: i8,
+    pub resource_name: String,
+    pub configs: Vec<DescribeConfigsResourceResult0>,
+}
+
+#[derive(Clone, Debug, PartialEq, Message)]
+pub struct DescribeConfigsResourceResult0 {
+    pub name: String,
+    pub value: Option<String>,
+    pub read_only: bool,
+    pub is_default: bool,
+    pub is_sensitive: bool,
+}

@@ -1,0 +1,80 @@
+//! `--metrics-listen`: while a command runs, Prometheus can fetch its numbers.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use ottla_interop::{Failure, OttlaBroker, Process, ottla_command, wait_until};
+
+/// Generous: nothing here takes long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_producer_and_a_consumer_are_scraped_while_they_run() -> Result<(), Failure> {
+    let broker = OttlaBroker::start(&["--topic", "orders:1"])?;
+    let bootstrap = broker.bootstrap();
+    let serving = ["--brokers", &bootstrap, "--metrics-listen", "127.0.0.1:0"];
+
+    let mut command = ottla_command(&[&["produce", "orders"], &serving[..]].concat())?;
+    let (mut producer, mut lines) = Process::spawn_piped("ottla produce", &mut command)?;
+    let mut feed = || writeln!(lines, "paid").and_then(|()| lines.flush()).expect("the producer reads");
+    let address = listening(&mut producer)?;
+    // What it reads is sent when its input pauses or ends; how much, its own numbers say.
+    let sent = wait_until("records sent", PATIENCE, || {
+        feed();
+        metric(&address, "ottla_partition_sent_records_total").filter(|sent| *sent >= 1.0)
+    });
+    sent.map_err(|failure| producer.quoted(&failure))?;
+
+    let mut command = ottla_command(&[&["consume", "orders", "--from", "beginning"], &serving[..]].concat())?;
+    let mut consumer = Process::spawn("ottla consume", &mut command)?;
+    let address = listening(&mut consumer)?;
+    let read = wait_until("records read", PATIENCE, || {
+        metric(&address, "ottla_partition_received_records_total").filter(|read| *read >= 1.0)
+    });
+    read.map_err(|failure| consumer.quoted(&failure))?;
+
+    assert!(get(&address, "/metrics").starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(get(&address, "/metrics").contains("content-type: text/plain; version=0.0.4"));
+    assert!(get(&address, "/").starts_with("HTTP/1.1 404 "));
+    Ok(())
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() -> Result<(), Failure> {
+    let broker = OttlaBroker::start(&["--topic", "orders:1"])?;
+    let taken = broker.addresses()[0].to_string();
+    let args = ["consume", "orders", "--brokers", &taken, "--metrics-listen", &taken];
+    let mut consumer = Process::spawn("ottla consume", &mut ottla_command(&args)?)?;
+    let status = consumer.wait(PATIENCE)?;
+    assert_eq!(status.code(), Some(1));
+    let said = String::from_utf8_lossy(&consumer.stderr()).into_owned();
+    assert!(said.contains(&format!("--metrics-listen {taken}: address already in use")), "{said}");
+    Ok(())
+}
+
+/// Where a command says that it serves its numbers.
+fn listening(process: &mut Process) -> Result<String, Failure> {
+    let line = process.wait_for_line("metrics at http://", PATIENCE)?;
+    let address = line.strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    address.map(str::to_owned).ok_or_else(|| Failure::new(line))
+}
+
+/// The sum of a metric over its labels, if it is there.
+fn metric(address: &str, name: &str) -> Option<f64> {
+    let text = get(address, "/metrics");
+    let values = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    let values: Vec<f64> = values.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    (!values.is_empty()).then(|| values.iter().sum())
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}

@@ -1,0 +1,157 @@
+//! Whom the security stories talk to: Apache Kafka with a listener for each case, and an OIDC provider.
+
+#[path = "../../../crates/client/tests/support/certificates.rs"]
+pub(crate) mod certificates;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use certificates::{Authority, Certificate};
+use ottla_interop::{Failure, KafkaCluster, KafkaOptions};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// What `alice` says.
+pub(crate) const PASSWORD: &str = "canary-password-1";
+/// What she does not.
+pub(crate) const WRONG_PASSWORD: &str = "canary-password-2";
+/// What she says to the OIDC provider.
+pub(crate) const CLIENT_SECRET: &str = "canary-secret-3";
+
+/// Every session of the `AGAIN` listener lasts so long.
+pub(crate) const SESSION_MS: u64 = 2_000;
+
+/// The certificate of the `SOON` listener lives so long.
+pub(crate) const SOON_DAYS: u64 = 10;
+
+/// A broker with a listener for each case.
+pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster, Failure> {
+    let good = key_file(files, "good.pem", &authority.sign(&["127.0.0.1"]));
+    let expired = key_file(files, "expired.pem", &authority.sign_until(&["127.0.0.1"], 2020));
+    let soon = key_file(files, "soon.pem", &authority.sign_for_days(&["127.0.0.1"], SOON_DAYS));
+    let trusted = files.join("trusted.pem");
+    std::fs::write(&trusted, &authority.pem).map_err(|error| Failure::new(error.to_string()))?;
+    let trusted = trusted.display().to_string();
+    let jaas = "org.apache.kafka.common.security";
+    let plain = format!("{jaas}.plain.PlainLoginModule required user_alice=\"{PASSWORD}\";");
+    let scram = format!("{jaas}.scram.ScramLoginModule required;");
+    let oauth = format!(
+        "{jaas}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";"
+    );
+    let session = SESSION_MS.to_string();
+    let mut properties = vec![
+        ("ssl.truststore.type".to_owned(), "PEM".to_owned()),
+        ("ssl.truststore.location".to_owned(), trusted),
+        ("ssl.keystore.type".to_owned(), "PEM".to_owned()),
+        ("ssl.keystore.location".to_owned(), good),
+    ];
+    let mut add = |listener: &str, property: &str, value: &str| {
+        properties.push((format!("listener.name.{listener}.{property}"), value.to_owned()));
+    };
+    add("expired", "ssl.keystore.type", "PEM");
+    add("expired", "ssl.keystore.location", &expired);
+    add("soon", "ssl.keystore.type", "PEM");
+    add("soon", "ssl.keystore.location", &soon);
+    add("mutual", "ssl.client.auth", "required");
+    for listener in ["login", "again"] {
+        add(listener, "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER");
+        add(listener, "plain.sasl.jaas.config", &plain);
+        add(listener, "scram-sha-256.sasl.jaas.config", &scram);
+        add(listener, "scram-sha-512.sasl.jaas.config", &scram);
+        add(listener, "oauthbearer.sasl.jaas.config", &oauth);
+    }
+    add("again", "connections.max.reauth.ms", &session);
+    for mechanism in ["plain", "scram-sha-256", "oauthbearer"] {
+        add("again", &format!("{mechanism}.connections.max.reauth.ms"), &session);
+    }
+    add("plainonly", "sasl.enabled.mechanisms", "PLAIN");
+    add("plainonly", "plain.sasl.jaas.config", &plain);
+    let properties: Vec<_> = properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let scram_256 = format!("SCRAM-SHA-256=[name=alice,password={PASSWORD}]");
+    let scram_512 = format!("SCRAM-SHA-512=[name=alice,iterations=8192,password={PASSWORD}]");
+    KafkaCluster::start_with(
+        1,
+        &KafkaOptions {
+            properties: &properties,
+            listeners: &[
+                ("TLS", "SSL"),
+                ("EXPIRED", "SSL"),
+                ("SOON", "SSL"),
+                ("MUTUAL", "SSL"),
+                ("LOGIN", "SASL_SSL"),
+                ("AGAIN", "SASL_SSL"),
+                ("PLAINONLY", "SASL_PLAINTEXT"),
+            ],
+            scram: &[&scram_256, &scram_512],
+            ..KafkaOptions::default()
+        },
+    )
+}
+
+fn key_file(files: &Path, name: &str, certificate: &Certificate) -> String {
+    let path: PathBuf = files.join(name);
+    std::fs::write(&path, format!("{}{}", certificate.key_pem, certificate.pem)).expect("written");
+    path.display().to_string()
+}
+
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+/// A token that nobody signed.
+pub(crate) fn jwt(expires_s: u64) -> String {
+    let part = |json: &serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let claims = serde_json::json!({ "sub": "alice", "iat": now_s() - 600, "exp": expires_s });
+    format!("{}.{}.", part(&serde_json::json!({ "alg": "none" })), part(&claims))
+}
+
+/// An OIDC provider: whoever knows the secret gets a token that lives so long from now.
+pub(crate) async fn oidc_server(certificate: &Certificate, life_s: i64) -> u16 {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = vec![CertificateDer::from(certificate.der.clone())];
+    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).expect("a key");
+    let builder = rustls::ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("a pair")));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        let basic = base64::engine::general_purpose::STANDARD.encode(format!("alice:{CLIENT_SECRET}"));
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut tls) = acceptor.accept(stream).await else { continue };
+            let (mut request, mut buffer) = (String::new(), [0; 4096]);
+            while !request.contains("scope=kafka%20write") {
+                match tls.read(&mut buffer).await {
+                    Ok(n) if n > 0 => request.push_str(&String::from_utf8_lossy(&buffer[..n])),
+                    _ => break,
+                }
+            }
+            let (status, body) = if request.contains(&format!("Basic {basic}")) {
+                (
+                    "200 OK",
+                    serde_json::json!({ "access_token": jwt(now_s().saturating_add_signed(life_s)), "token_type": "Bearer" }),
+                )
+            } else {
+                (
+                    "401 Unauthorized",
+                    serde_json::json!({ "error": "invalid_client", "error_description": "who?" }),
+                )
+            };
+            let body = body.to_string();
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
+            );
+            let answer = format!("{head}Connection: close\r\n\r\n{body}");
+            let _ = tls.write_all(answer.as_bytes()).await;
+            let _ = tls.shutdown().await;
+        }
+    });
+    port
+}
