@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
 
+use std::collections::BTreeSet;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use ottla_broker::Broker;
 use ottla_client::{
-    Client, Config, Connecting, Connector, Consumer, Io, Polled, Producer, Record, StartAt, TcpConnector,
-    TopicPartition,
+    Admin, Client, Config, Connecting, Connector, Consumer, Io, NewTopic, Polled, Producer, Record, StartAt,
+    TcpConnector, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, probe, require};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -242,4 +243,76 @@ fn a_million_records_survive_the_loss_of_a_leader_of_apache_kafka() -> Result<()
         }
         Ok(())
     })
+}
+
+/// A topic is deleted and created anew under a live producer: what is sent after that is in the new one, once and in
+/// order, although leader epochs and what brokers know of producers begin anew.
+async fn topic_created_anew(bootstrap: &str) {
+    let mut config = Config::new(bootstrap);
+    config.auto_create_topics = false;
+    config.retry_backoff = Duration::from_millis(10);
+    config.retry_backoff_max = Duration::from_millis(50);
+    config.delivery_timeout = PATIENCE;
+    let admin = Admin::new(config.clone()).expect("an admin");
+    let producer = Producer::new(config.clone()).expect("a producer");
+    let new = [NewTopic::new("again").partitions(1)];
+    let mut sent = 0;
+    let mut first = 0;
+    for round in 0..3 {
+        admin.create_topics(&new).await.expect("created");
+        admin.await_topic("again", PATIENCE).await.expect("known");
+        first = sent;
+        let mut deliveries = Vec::new();
+        for _ in 0..20_000 {
+            let value = format!("{sent:020}");
+            let record = Record::to("again").partition(0).value(&value);
+            deliveries.push(producer.enqueue(record).await.expect("taken"));
+            sent += 1;
+        }
+        if round < 2 {
+            // With some of them under way; none of these may be lost without a word.
+            admin.delete_topics(&["again"]).await.expect("deleted");
+            // Until the broker has really let go of the name.
+            while admin.describe_topics(&["again"]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        } else {
+            for delivery in deliveries {
+                delivery.await.expect("written");
+            }
+        }
+    }
+    producer.flush(PATIENCE).await.expect("every record has its fate");
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    consumer.assign(&[(TopicPartition::new("again", 0), StartAt::Beginning)]).await.expect("assigned");
+    let mut last: Option<u64> = None;
+    let mut seen = BTreeSet::new();
+    while last != Some(sent - 1) {
+        match consumer.poll(PATIENCE).await.expect("a poll without error") {
+            Some(Polled::Records(batch)) => {
+                for record in &batch {
+                    let value = record.expect("a sound record").value.unwrap_or_default();
+                    let number = String::from_utf8_lossy(value).parse().expect("a number");
+                    // Of those that were under way when the topic came back, one may have overtaken another.
+                    assert!(seen.insert(number), "{number} is there twice");
+                    if number >= first {
+                        assert!(last.is_none_or(|last| last < number), "{number} after {last:?}");
+                        last = Some(number);
+                    }
+                }
+            }
+            Some(_) => {}
+            None => panic!("nothing after {last:?}"),
+        }
+    }
+    assert_eq!(seen.range(first..).count() as u64, sent - first, "all that was sent to this one");
+}
+
+#[test]
+fn a_topic_of_apache_kafka_that_is_created_anew_gets_what_is_sent_after_that() -> Result<(), Failure> {
+    require!(Peer::Java);
+    let kafka = KafkaCluster::start(1)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(topic_created_anew(&kafka.bootstrap()));
+    Ok(())
 }
