@@ -294,7 +294,7 @@ impl Sender {
             }
             while self.partitions[at].closing.front().is_some_and(|closing| closing.is_older(now, timeout)) {
                 if let Some(Closing::Ready(batch)) = self.partitions[at].closing.pop_front() {
-                    self.fail_closed(at, batch, self.overdue(at));
+                    self.fail_closed(at, *batch, self.overdue(at));
                 }
             }
             let queue = self.partitions[at].queue.clone();
@@ -380,7 +380,7 @@ impl Sender {
         self.partitions[at].purged_below = self.partitions[at].next_slot;
         for closing in std::mem::take(&mut self.partitions[at].closing) {
             match closing {
-                Closing::Ready(batch) => self.fail_closed(at, batch, purged.clone()),
+                Closing::Ready(batch) => self.fail_closed(at, *batch, purged.clone()),
                 Closing::Away(slot) => self.partitions[at].closing.push_back(Closing::Away(slot)),
             }
         }

@@ -55,7 +55,7 @@ pub(super) enum Closing {
     /// The worker has it.
     Away(u64),
     /// It may be sent.
-    Ready(ClosedBatch),
+    Ready(Box<ClosedBatch>),
 }
 
 impl Closing {

@@ -289,12 +289,12 @@ impl Sender {
                 continue;
             };
             let terms = Terms::of(&partition.queue.config);
-            match groups.iter_mut().find(|group| group.node == leader && group.terms == terms) {
-                Some(group) => group.partitions.push(at),
-                None => {
-                    let idle = self.leaders.get(&leader).is_none_or(|leader| leader.in_flight == 0);
-                    groups.push(Group { node: leader, terms, partitions: vec![at], idle });
-                }
+            let known = groups.iter_mut().find(|group| group.node == leader && group.terms == terms);
+            if let Some(group) = known {
+                group.partitions.push(at);
+            } else {
+                let idle = self.leaders.get(&leader).is_none_or(|leader| leader.in_flight == 0);
+                groups.push(Group { node: leader, terms, partitions: vec![at], idle });
             }
         }
         // Whoever came last in one request comes first in the next.
@@ -332,7 +332,7 @@ impl Sender {
             Err(open) => {
                 let closed = close(open, &partition.queue.config);
                 if let Some(batch) = self.closed(at, closed) {
-                    self.partitions[at].closing.push_back(Closing::Ready(batch));
+                    self.partitions[at].closing.push_back(Closing::Ready(Box::new(batch)));
                 }
             }
         }
@@ -402,7 +402,7 @@ impl Sender {
                     continue;
                 }
                 let Some(Closing::Ready(ready)) = partition.closing.pop_front() else { continue };
-                Some(partition.seal(ready, self.producer_id, transactional))
+                Some(partition.seal(*ready, self.producer_id, transactional))
             } else {
                 let Some(waiting) = partition.queue.waiting() else { continue };
                 let age = waiting.age(now);
@@ -566,7 +566,9 @@ impl Sender {
         let away = |closing: &Closing| matches!(closing, Closing::Away(away) if *away == slot);
         let Some(place) = partition.closing.iter().position(away) else { return };
         match batch {
-            Some(batch) if slot >= partition.purged_below => partition.closing[place] = Closing::Ready(batch),
+            Some(batch) if slot >= partition.purged_below => {
+                partition.closing[place] = Closing::Ready(Box::new(batch));
+            }
             batch => {
                 partition.closing.remove(place);
                 if let Some(batch) = batch {
@@ -624,7 +626,7 @@ impl Drop for Sender {
             }
             for closing in std::mem::take(&mut self.partitions[at].closing) {
                 if let Closing::Ready(batch) = closing {
-                    self.fail_closed(at, batch, closed.clone());
+                    self.fail_closed(at, *batch, closed.clone());
                 }
             }
         }
