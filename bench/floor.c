@@ -6,7 +6,7 @@
  * Only the thread that does this is measured (user and system time); another one is the peer and throws away or repeats
  * what it has. There is no protocol, no partition, no acknowledgement and no allocation: a client cannot do less.
  *
- *   cc -O2 -msse4.2 -pthread -o floor floor.c && ./floor [MESSAGES [BATCH_BYTES]]
+ *   cc -O2 -msse4.2 -pthread -o floor floor.c && ./floor [MESSAGES [BATCH_BYTES [VALUE_BYTES]]]
  *
  * The only output is one line of JSON: nanoseconds of CPU per message.
  */
@@ -24,15 +24,16 @@
 #include <unistd.h>
 
 enum {
-    VALUE_BYTES = 100,
     POOL_BYTES = 16 << 20,
     /* Base offset to record count, and where in it the checksum is and begins. */
     HEADER_BYTES = 61,
     CRC_AT = 17,
     CRC_FROM = 21,
     /* Lengths and deltas of one record never need more. */
-    RECORD_ROOM = VALUE_BYTES + 28,
+    RECORD_ROOM = 28,
 };
+
+static size_t value_bytes = 100;
 
 struct batch {
     uint8_t *bytes;
@@ -99,12 +100,12 @@ static uint8_t *put_record(uint8_t *to, size_t index, const char *value) {
     end = put_varint(end, (int64_t)(index / 64));
     end = put_varint(end, (int64_t)index);
     end = put_varint(end, -1);
-    end = put_varint(end, VALUE_BYTES);
+    end = put_varint(end, (int64_t)value_bytes);
     size_t head_length = (size_t)(end - head);
-    to = put_varint(to, (int64_t)(head_length + VALUE_BYTES + 1));
+    to = put_varint(to, (int64_t)(head_length + value_bytes + 1));
     memcpy(to, head, head_length);
-    memcpy(to + head_length, value, VALUE_BYTES);
-    to += head_length + VALUE_BYTES;
+    memcpy(to + head_length, value, value_bytes);
+    to += head_length + value_bytes;
     *to++ = 0;
     return to;
 }
@@ -113,8 +114,8 @@ static uint8_t *put_record(uint8_t *to, size_t index, const char *value) {
 static void fill(struct batch *batch, size_t room, const char *pool, size_t first, size_t most) {
     uint8_t *at = batch->bytes + HEADER_BYTES;
     size_t n = 0;
-    while (n < most && at + RECORD_ROOM <= batch->bytes + room) {
-        at = put_record(at, n, pool + (first + n) * VALUE_BYTES % (POOL_BYTES - VALUE_BYTES));
+    while (n < most && at + value_bytes + RECORD_ROOM <= batch->bytes + room) {
+        at = put_record(at, n, pool + (first + n) * value_bytes % (POOL_BYTES - value_bytes));
         n++;
     }
     batch->length = (size_t)(at - batch->bytes);
@@ -235,8 +236,9 @@ static double consume(struct batch *batch, size_t room, const char *pool, size_t
 int main(int argc, char **argv) {
     size_t messages = argc > 1 ? strtoull(argv[1], NULL, 10) : 5000000;
     size_t room = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000000;
-    if (messages == 0 || room < HEADER_BYTES + RECORD_ROOM) {
-        fprintf(stderr, "usage: floor [MESSAGES [BATCH_BYTES]]\n");
+    if (argc > 3) value_bytes = strtoull(argv[3], NULL, 10);
+    if (messages == 0 || value_bytes >= POOL_BYTES || room < HEADER_BYTES + value_bytes + RECORD_ROOM) {
+        fprintf(stderr, "usage: floor [MESSAGES [BATCH_BYTES [VALUE_BYTES]]]\n");
         return 2;
     }
     char *pool = allocate(POOL_BYTES);

@@ -72,6 +72,8 @@ struct Compare<'a> {
     options: &'a Options,
     peers: Peers,
     payloads: Payloads,
+    /// The floor program, where there is a C compiler for it.
+    floor: Option<PathBuf>,
     scratch: &'a Path,
     topics: usize,
     outcome: Outcome,
@@ -100,8 +102,16 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
         .map_err(|error| Failure::new(format!("a directory to measure in: {error}")))?;
     let peers = Peers::build()?;
     let payloads = Payloads::write(scratch.path())?;
-    let mut compare =
-        Compare { options, peers, payloads, scratch: scratch.path(), topics: 0, outcome: Outcome::default() };
+    let floor = super::machine::floor(scratch.path())?;
+    let mut compare = Compare {
+        options,
+        peers,
+        payloads,
+        floor,
+        scratch: scratch.path(),
+        topics: 0,
+        outcome: Outcome::default(),
+    };
     // Only the brokers that are being measured run.
     for (kind, nodes) in [(Kind::Kafka, 2), (Kind::Kafka, 1), (Kind::Ottla, 1)] {
         let cells = throughput::cells(kind, nodes, options);

@@ -1,8 +1,12 @@
 //! As fast as it goes: the introductions' four tests, lz4 and zstd, and reading the topic back.
 
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use ottla_interop::Failure;
+use ottla_interop::{Failure, run as run_command};
 
 use super::super::machine::Touched;
 use super::super::ottla::Report;
@@ -15,6 +19,8 @@ use super::{Compare, Options, watch};
 
 /// The limit of every peer: librdkafka's default, and as good as franz-go's.
 const BATCH_BYTES: &str = "1000000";
+
+const FLOOR_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a record takes in a log besides its value.
 const RECORD_BYTES: u64 = 12;
@@ -97,6 +103,7 @@ impl Compare<'_> {
         let new = || peers.iter().map(|peer| (*peer, Samples::default())).collect::<Vec<_>>();
         let mut rows: Vec<_> = cells.iter().map(|cell| (cell, new())).collect();
         let repeats = self.options.repeats(3, 1);
+        let mut floors = Floors::default();
         for pass in 0..=repeats {
             match pass {
                 // A JVM compiles what it has seen often.
@@ -115,10 +122,30 @@ impl Compare<'_> {
                     }
                 }
                 peers.sort_by_key(|(peer, _)| *peer);
+                if pass > 0
+                    && let Err(failure) = self.floor(cell, &mut floors)
+                {
+                    self.outcome.failed(failure);
+                }
             }
         }
-        self.outcome.tables += &tables(brokers, &rows);
+        self.outcome.tables += &tables(brokers, &rows, &floors);
         self.outcome.json.extend(rows.iter().map(|(cell, peers)| json(cell, peers)));
+    }
+
+    /// The floor for a row without a codec, between the row's peers and the next row's.
+    fn floor(&self, cell: &Cell, floors: &mut Floors) -> Result<(), Failure> {
+        let Some(program) = self.floor.as_ref().filter(|_| cell.test.codec == "none") else { return Ok(()) };
+        let mut command = Command::new(program);
+        command.args([cell.count.to_string(), BATCH_BYTES.to_owned(), cell.size.to_string()]);
+        let output = run_command("floor", &mut command, b"", FLOOR_WITHIN)?.succeeded()?.stdout_text();
+        let fields: Value = serde_json::from_str(&output)
+            .map_err(|error| Failure::new(format!("floor: no JSON: {error}: {output}")))?;
+        let field = if cell.consume { "consume_ns" } else { "produce_ns" };
+        let ns = fields[field].as_f64().unwrap_or_default();
+        println!("  {} floor: {ns:.0} ns", cell.name);
+        floors.entry(cell.name.clone()).or_default().add("client_ns", ns);
+        Ok(())
     }
 
     fn cell(
@@ -188,6 +215,9 @@ fn take(
     Ok(())
 }
 
+/// What the floor program needed, by the row's name.
+type Floors = BTreeMap<String, Samples>;
+
 type Row<'a> = (&'a Cell, Vec<(Peer, Samples)>);
 
 const PEERS: [Peer; 3] = [Peer::Ottla, Peer::Librdkafka, Peer::FranzGo];
@@ -196,7 +226,7 @@ fn of(peers: &[(Peer, Samples)], peer: Peer) -> Option<&Samples> {
     peers.iter().find(|(own, _)| *own == peer).map(|(_, samples)| samples)
 }
 
-fn tables(brokers: &Brokers, rows: &[Row]) -> String {
+fn tables(brokers: &Brokers, rows: &[Row], floors: &Floors) -> String {
     let name = &brokers.name;
     let measure = |field: &str, verdict: &dyn Fn(&Row) -> String| -> Vec<Vec<String>> {
         let row = |row: &Row| {
@@ -214,11 +244,25 @@ fn tables(brokers: &Brokers, rows: &[Row]) -> String {
         rows.iter().map(row).collect()
     };
     let header = ["test", "Ottla", "librdkafka", "franz-go", "Ottla / librdkafka", "Ottla / franz-go", ""];
-    let mut text = markdown(
-        &format!("{name}: client CPU per message, ns"),
-        &header,
-        &measure("client_ns", &|(cell, peers)| cpu_verdict(cell, peers)),
-    );
+    let mut cpu = measure("client_ns", &|(cell, peers)| cpu_verdict(cell, peers));
+    for (line, (cell, peers)) in cpu.iter_mut().zip(rows) {
+        let floor = floors.get(&cell.name);
+        let ours = of(peers, Peer::Ottla).and_then(|samples| samples.median("client_ns"));
+        line.insert(6, ratio(ours, floor.and_then(|floor| floor.median("client_ns"))));
+        line.insert(4, floor.map_or_else(String::new, |floor| floor.spread("client_ns")));
+    }
+    let cpu_header = [
+        "test",
+        "Ottla",
+        "librdkafka",
+        "franz-go",
+        "floor in C",
+        "Ottla / librdkafka",
+        "Ottla / franz-go",
+        "Ottla / floor",
+        "",
+    ];
+    let mut text = markdown(&format!("{name}: client CPU per message, ns"), &cpu_header, &cpu);
     let rates = measure("million_per_s", &|(cell, peers)| rate_verdict(cell, peers));
     text += &markdown(&format!("{name}: million messages per second"), &header, &rates);
     let broker = measure("broker_ns", &|_| String::new());
