@@ -272,9 +272,10 @@ impl Cluster {
         };
         self.observer.log.debug(Context::Metadata, "METADATA", || {
             let names: Vec<&str> = wanted.iter().map(|name| &**name).collect();
-            match sparse {
-                true => format!("asking for {} topic(s): {}", names.len(), names.join(", ")),
-                false => "asking for all topics".into(),
+            if sparse {
+                format!("asking for {} topic(s): {}", names.len(), names.join(", "))
+            } else {
+                "asking for all topics".into()
             }
         });
         let response = self.call_any(METADATA_VERSION_MAX, make).await?;

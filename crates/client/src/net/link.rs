@@ -487,7 +487,9 @@ mod tests {
 
     #[test]
     fn a_connection_is_quiet_without_requests_or_when_the_last_one_is_long_ago() {
-        let config = Arc::new(Config { request_timeout: Duration::from_secs(3), ..Config::new("b") });
+        let mut config = Config::new("b");
+        config.request_timeout = Duration::from_secs(3);
+        let config = Arc::new(config);
         let link = Link::new(Observer::new(&config, 1).wire("b:9092"), config);
         assert!(link.is_quiet(), "nothing was ever sent");
         let (answer, _pending) = oneshot::channel();

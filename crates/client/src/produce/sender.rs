@@ -289,12 +289,12 @@ impl Sender {
                 continue;
             };
             let terms = Terms::of(&partition.queue.config);
-            match groups.iter_mut().find(|group| group.node == leader && group.terms == terms) {
-                Some(group) => group.partitions.push(at),
-                None => {
-                    let idle = self.leaders.get(&leader).is_none_or(|leader| leader.in_flight == 0);
-                    groups.push(Group { node: leader, terms, partitions: vec![at], idle });
-                }
+            let same = |group: &&mut Group| group.node == leader && group.terms == terms;
+            if let Some(group) = groups.iter_mut().find(same) {
+                group.partitions.push(at);
+            } else {
+                let idle = self.leaders.get(&leader).is_none_or(|leader| leader.in_flight == 0);
+                groups.push(Group { node: leader, terms, partitions: vec![at], idle });
             }
         }
         // Whoever came last in one request comes first in the next.
