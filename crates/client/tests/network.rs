@@ -230,12 +230,15 @@ fn a_broker_that_demands_it_sends_us_back_to_the_bootstrap_servers() {
     let demand = Fault::Fail(ErrorCode::RebootstrapRequired);
     old.cluster().intercept(ApiKey::Metadata, None, NEVER, demand);
     let deadline = Instant::now() + PATIENCE;
-    while new.cluster().requests(ApiKey::Metadata) == 0 {
+    while new.cluster().offsets_of("orders", 0) == Some((0, 0)) {
         assert!(Instant::now() < deadline, "the old broker is believed in");
-        std::thread::sleep(Duration::from_millis(2));
+        send(&producer, "wherever home is");
+        std::thread::sleep(Duration::from_millis(5));
     }
+    // Nothing goes to the old one any more, although it would take it.
+    let at_old = old.cluster().offsets_of("orders", 0);
     send(&producer, "new home");
-    assert_eq!(new.cluster().offsets_of("orders", 0), Some((0, 1)), "it is where the name leads now");
+    assert_eq!(old.cluster().offsets_of("orders", 0), at_old);
 }
 
 #[test]

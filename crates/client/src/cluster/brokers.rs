@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::net::Network;
 use crate::net::connection::{Connection, Greeting};
+use crate::stats::address_of;
 use crate::transaction::FEATURE;
 
 /// The port of a bootstrap server that names none.
@@ -102,6 +103,12 @@ impl Brokers {
         for peer in self.bootstrap.borrow_mut().iter_mut() {
             *peer = Peer::new(peer.host.clone(), peer.port);
         }
+    }
+
+    /// Whether the node is where this connection leads: it may have moved, or its number be that of another cluster's.
+    pub(crate) fn is_at(&self, node: i32, connection: &Connection) -> bool {
+        let nodes = self.nodes.borrow();
+        nodes.get(&node).is_some_and(|peer| address_of(&peer.host, peer.port) == connection.address())
     }
 
     /// The cluster's level of `transaction.version`, as far as is known.

@@ -13,6 +13,9 @@ impl Sender {
     /// Metadata has come: topics may have grown, partitions may have found a leader, and a name may stand for another
     /// topic than before.
     pub(super) fn on_layout(&mut self) {
+        for (node, leader) in &mut self.leaders {
+            leader.connection.take_if(|connection| !self.cluster.brokers.is_at(*node, connection));
+        }
         for topic in self.produce.topics.all() {
             if let Some(layout) = self.cluster.topic(&topic.name) {
                 let before = self.topic_ids.insert(topic.name.clone(), layout.id);
