@@ -137,7 +137,7 @@ async fn a_group_goes_on_where_it_committed(bootstrap: &str) {
 async fn topics_are_created_described_and_deleted(bootstrap: &str) {
     let admin = admin(bootstrap);
     let topic = NewTopic::new("made").partitions(3).replication(1).config("retention.ms", "3600000");
-    admin.create_topics(&[topic.clone()]).await.expect("created");
+    admin.create_topics(std::slice::from_ref(&topic)).await.expect("created");
     assert_eq!(admin.await_topic("made", PATIENCE).await.expect("known"), 3);
     let again = admin.create_topics(&[topic]).await.expect_err("it is there");
     assert!(again.to_string().contains("TOPIC_ALREADY_EXISTS"), "{again}");
@@ -232,7 +232,7 @@ async fn offsets_are_committed_in_a_transaction(bootstrap: &str) {
     producer.commit_transaction(PATIENCE).await.expect("committed");
     // The marker reaches the coordinator's partition after the commit is answered.
     let arrived = async {
-        while consumer.committed(&[at.clone()]).await.expect("offsets").get(&at) != Some(&1) {
+        while consumer.committed(std::slice::from_ref(&at)).await.expect("offsets").get(&at) != Some(&1) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -74,7 +74,7 @@ pub struct Refused {
     /// The client's own words.
     pub reason: String,
     /// What the peer showed, if it came to that.
-    pub certificate: Option<Certificate>,
+    pub certificate: Option<Box<Certificate>>,
 }
 
 /// What can be wrong with TLS.
@@ -160,7 +160,7 @@ impl Probe {
             if let Err(error) = connection.complete_io(&mut stream) {
                 let problem = problem(&error);
                 let reason = explained(error, has_certificate, "during the TLS handshake").to_string();
-                return Err(Refused { problem, reason, certificate: shown.certificate() });
+                return Err(Refused { problem, reason, certificate: shown.certificate().map(Box::new) });
             }
         }
         let handshake = Handshake {
@@ -235,7 +235,7 @@ impl<S: Read + Write> Write for TlsStream<S> {
 
 /// Whether an error of a [`TlsStream`] is TLS's own, and not the network's.
 pub fn is_tls(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<TlsFailure>())
+    matches!(error.get_ref(), Some(inner) if inner.is::<TlsFailure>())
 }
 
 fn problem(error: &io::Error) -> Problem {

@@ -168,7 +168,9 @@ fn advice(mechanism: Mechanism, trouble: &Trouble) -> &'static str {
         Mechanism::ScramSha256 | Mechanism::ScramSha512 => {
             "see sasl.username and sasl.password, and that the user has a password for this mechanism (kafka-configs --describe --entity-type users)"
         }
-        _ => "see where the token comes from, until when it is valid, and both machines' clocks",
+        Mechanism::OauthBearer => {
+            "see where the token comes from, until when it is valid, and both machines' clocks"
+        }
     }
 }
 
