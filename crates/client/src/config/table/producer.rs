@@ -49,7 +49,8 @@ pub(super) const ROWS: &[Property] = &[
                 },
             },
         ),
-    Property::int("batch.size", 1, 2_147_483_647, "1000000")
+    Property::int("batch.size", 1, 2_147_483_647, "524288")
+        .librdkafka("1000000")
         .producer()
         .medium()
         .text("The most bytes a batch grows to before compression. Larger batches cost memory per partition.")
