@@ -17,7 +17,8 @@ use self::classic::{Membership, Told};
 use self::commit::{commit_offsets, fetch_committed};
 use self::coordinator::Coordinator;
 use crate::cluster::Cluster;
-use crate::consumer::{Control, TopicPartition};
+use crate::consumer::offsets::not_assigned;
+use crate::consumer::{Control, OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
 use crate::fetch::cursor::{Position, StartAt};
 use crate::fetch::cursors::Cursors;
@@ -91,16 +92,16 @@ impl Shared {
     }
 
     /// What is done and not committed, of everything that is assigned.
-    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, i64> {
+    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
         let places = self.inbox.places();
         places.iter().filter_map(|place| Some((place.at.clone(), place.uncommitted()?))).collect()
     }
 
     /// These offsets are committed.
-    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, i64>) {
+    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) {
         for (at, offset) in offsets {
             if let Some(place) = self.inbox.place(at) {
-                place.set_committed(*offset);
+                place.set_committed(offset.offset);
             }
         }
     }
@@ -120,12 +121,11 @@ impl Shared {
         };
         let committed =
             fetch_committed(coordinator, Some(&partitions), self.cluster.config.isolation).await?;
-        let reset = self.cluster.config.offset_reset;
+        let reset = reset_to(&self.cluster.config);
         Ok(partitions
             .into_iter()
             .map(|at| {
-                let start =
-                    committed.get(&at).map_or_else(|| reset_to(reset), |offset| StartAt::Offset(*offset));
+                let start = committed.get(&at).map_or(reset, |offset| StartAt::Offset(*offset));
                 (at, start)
             })
             .collect())
@@ -217,6 +217,21 @@ async fn on_control(
                 let _ = done.send(commit_done(&shared, generation).await);
             });
         }
+        Control::CommitOffsets(offsets, done) => {
+            let taken_back = |at: &&TopicPartition| shared.inbox.place(at).is_none();
+            // Whoever is in no group may commit what they like.
+            if membership.is_some()
+                && let Some(at) = offsets.keys().find(taken_back)
+            {
+                let _ = done.send(Err(not_assigned(at)));
+                return;
+            }
+            let shared = shared.clone();
+            let generation = membership.as_ref().and_then(Membership::generation);
+            tasks.spawn_local(async move {
+                let _ = done.send(commit(&shared, &offsets, generation).await);
+            });
+        }
         Control::GroupMetadata(done) => {
             let metadata = match &shared.coordinator {
                 Some(coordinator) => {
@@ -264,15 +279,21 @@ async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> 
 
 /// Commits what is done and was not committed yet.
 async fn commit_done(shared: &Shared, generation: Option<(i32, String)>) -> Result<(), Error> {
+    commit(shared, &shared.uncommitted(), generation).await
+}
+
+async fn commit(
+    shared: &Shared,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+    generation: Option<(i32, String)>,
+) -> Result<(), Error> {
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    let offsets = shared.uncommitted();
-    if offsets.is_empty() {
-        return Ok(());
+    if !offsets.is_empty() {
+        commit_offsets(coordinator, offsets, generation).await?;
+        shared.committed(offsets);
     }
-    commit_offsets(coordinator, &offsets, generation).await?;
-    shared.committed(&offsets);
     Ok(())
 }
 
