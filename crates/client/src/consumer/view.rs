@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::batch::own;
 use super::opened::corrupt;
-use super::{Consumer, Event, Found, TopicPartition};
+use super::reader::{Found, Reader};
+use super::{Consumer, Event, PartitionQueue, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::record::OwnedRecord;
@@ -115,34 +116,71 @@ impl Consumer {
     /// As of [`Consumer::poll`]. Cancel safe.
     #[inline]
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        let step = self.reader.step_within(timeout).await?;
+        if let Step::Event(event) = &step {
+            self.note_event(event);
+        }
+        self.reader.show(step)
+    }
+
+    /// [`Consumer::next_record`] for threads without a runtime.
+    #[inline]
+    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        let step = self.reader.step_blocking(timeout)?;
+        if let Step::Event(event) = &step {
+            self.note_event(event);
+        }
+        self.reader.show(step)
+    }
+}
+
+impl PartitionQueue {
+    /// [`Consumer::next_record`], of this queue.
+    #[inline]
+    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        let step = self.reader.step_within(timeout).await?;
+        self.reader.show(step)
+    }
+
+    /// [`PartitionQueue::next_record`] for threads without a runtime.
+    #[inline]
+    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        let step = self.reader.step_blocking(timeout)?;
+        self.reader.show(step)
+    }
+}
+
+impl Reader {
+    #[inline]
+    async fn step_within(&mut self, timeout: Duration) -> Result<Step, Error> {
         self.finish_handed_out();
         let mut step = self.step()?;
         if matches!(step, Step::Nothing) {
             let deadline = Instant::now() + timeout;
             while matches!(step, Step::Nothing) {
-                let in_time = tokio::time::timeout_at(deadline, self.inbox.filled.notified()).await.is_ok();
+                let bell = self.queue.bell();
+                let in_time = tokio::time::timeout_at(deadline, bell.filled.notified()).await.is_ok();
                 step = self.step()?;
                 if !in_time {
                     break;
                 }
             }
         }
-        self.show(step)
+        Ok(step)
     }
 
-    /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
-    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+    fn step_blocking(&mut self, timeout: Duration) -> Result<Step, Error> {
         self.finish_handed_out();
         let mut step = self.step();
         if matches!(step, Ok(Step::Nothing)) {
-            let inbox = self.inbox.clone();
-            blocking::wait_until(timeout, &inbox.filled, || {
+            let bell = self.queue.bell();
+            blocking::wait_until(timeout, &bell.filled, || {
                 step = self.step();
                 !matches!(step, Ok(Step::Nothing))
             });
         }
-        self.show(step?)
+        step
     }
 
     /// Goes to the next record, if there is one, without reading it.
