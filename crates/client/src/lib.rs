@@ -44,7 +44,10 @@ pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, Isolation, OffsetReset, TopicConfig};
-pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition};
+pub use consumer::{
+    Batch, BatchIter, Committing, Consumer, Event, Next, OffsetAndMetadata, PartitionQueue, Polled,
+    RecordView, StartAt, TopicPartition, Watermarks,
+};
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};

@@ -25,5 +25,5 @@ pub use buffer::{Buffer, BufferHome};
 pub use builder::{BatchBuilder, HeaderRef};
 pub use chain::{Chain, FileSlice, Piece, ReadAt, WriteQueue};
 pub use compress::CompressError;
-pub use reader::{HeadersRef, RecordError, RecordIter, RecordRef, Records};
+pub use reader::{HeadersRef, Mark, RecordError, RecordIter, RecordRef, Records};
 pub use seal::{Closed, Seal, Sealed};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
-use ottla_protocol::{ErrorCode, Request};
+use ottla_protocol::{ErrorCode, Request, Uuid};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -37,6 +37,15 @@ pub(crate) struct Cluster {
     refresh: Notify,
     urgent: Cell<bool>,
     changed: Counter,
+}
+
+/// What a fetch needs to know of a partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whereabouts {
+    pub(crate) leader: i32,
+    pub(crate) leader_epoch: i32,
+    /// Zero where the brokers do not say.
+    pub(crate) topic_id: Uuid,
 }
 
 impl Cluster {
@@ -138,6 +147,17 @@ impl Cluster {
     /// The leader of a partition, if there is one.
     pub(crate) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
         self.layout.borrow().topics.get(topic)?.leader(partition)
+    }
+
+    /// Where a partition is to be fetched from, if it has a leader.
+    pub(crate) fn whereabouts(&self, topic: &str, partition: i32) -> Option<Whereabouts> {
+        let layout = self.layout.borrow();
+        let topic = layout.topics.get(topic)?;
+        Some(Whereabouts {
+            leader: topic.leader(partition)?,
+            leader_epoch: topic.leader_epoch(partition)?,
+            topic_id: topic.id,
+        })
     }
 
     /// Forgets a partition's leader, after the broker said that it is another one, and asks for the new one.

@@ -1,5 +1,6 @@
 //! Configuration: a struct of typed values, and the table of properties that fills it from strings.
 
+mod duration;
 mod java;
 pub mod properties;
 mod property;
@@ -11,6 +12,7 @@ mod topic;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ottla_wire::Compression;
@@ -57,6 +59,8 @@ pub enum OffsetReset {
     /// The next record to be written.
     #[default]
     Latest,
+    /// The first record that is at most this old (KIP-1106).
+    ByDuration(Duration),
     /// Nowhere: the poll returns an error.
     Error,
 }
@@ -200,8 +204,23 @@ pub struct Config {
     pub fetch_bytes_max: usize,
     /// `max.partition.fetch.bytes` of one partition in one response.
     pub partition_fetch_bytes_max: usize,
-    /// `queued.max.messages.kbytes`, in bytes: the most that is prefetched and not yet polled.
+    /// `queued.max.messages.kbytes`, in bytes: the most that a consumer has in memory, fetched ahead, being fetched and
+    /// held by the application together.
     pub queued_bytes_max: usize,
+    /// `queued.min.messages`: how many records fetched ahead of one partition are enough.
+    pub queued_records_enough: u64,
+    /// `offset.store.method`: whether offsets are kept in local files instead of with the group's coordinator.
+    pub offset_files: bool,
+    /// `offset.store.path`: the directory of those files, or the one file of the one partition that is consumed.
+    pub offset_files_path: PathBuf,
+    /// `offset.store.sync.interval.ms`: how often each file is synced; zero is at every write, `None` never.
+    pub offset_files_sync: Option<Duration>,
+    /// `client.rack`: where this client is, so that it may fetch from a replica nearby.
+    pub rack: String,
+    /// `enable.partition.eof`: whether reaching a partition's end is an event. Off by default.
+    pub partition_end_events: bool,
+    /// `enable.auto.offset.store`. On by default: a record is done when the next one is asked for.
+    pub auto_offset_store: bool,
     /// `check.crcs`. On by default.
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the most one batch may inflate to.
@@ -386,6 +405,13 @@ impl Default for Config {
             fetch_bytes_max: 50 << 20,
             partition_fetch_bytes_max: 1 << 20,
             queued_bytes_max: 64 << 20,
+            queued_records_enough: 100_000,
+            offset_files: false,
+            offset_files_path: ".".into(),
+            offset_files_sync: None,
+            rack: String::new(),
+            partition_end_events: false,
+            auto_offset_store: true,
             check_crcs: true,
             decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
             statistics_interval: Duration::ZERO,

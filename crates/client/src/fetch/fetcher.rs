@@ -1,80 +1,75 @@
-//! The engine's half of consuming: one fetch at a time to each leader, as long as there is room in the inbox.
+//! The engine's half of consuming: one fetch at a time to each broker, as long as there is room. Answers are taken in next
+//! door, in `answers`.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
-use rustc_hash::FxHashMap;
-use tokio::sync::{Notify, mpsc};
+use ottla_protocol::messages::fetch::{FetchRequest, FetchResponse};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::cursor::{Cursor, Next, Position, StartAt};
-use super::inbox::{Inbox, Item};
+use super::budget::Reservation;
+use super::cursor::{Cursor, Position, StartAt};
+use super::cursors::{Cursors, Slot};
+use super::epochs::end_of_epoch;
+use super::inbox::Inbox;
 use super::offsets::{isolation_code, resolve};
-use crate::cluster::Cluster;
+use super::place::Place;
+use super::session::{Session, Wish};
 use crate::cluster::brokers::Lane;
-use crate::config::OffsetReset;
+use crate::cluster::{Cluster, Whereabouts};
+use crate::config::{Config, OffsetReset};
+use crate::consumer::TopicPartition;
 use crate::error::Error;
-use crate::log::Context;
 
-/// Version 13 names topics by id; names work with every broker.
-const FETCH_VERSION_MAX: i16 = 12;
-/// Every fetch names its partitions (KIP-227's sessions come with the rest of the consumer).
-const SESSIONLESS: i32 = -1;
-/// How long a consumer waits after it was refused as who it is, or has refused the broker.
-const SECURITY_PAUSE: Duration = Duration::from_secs(1);
-
-/// The partitions that one consumer fetches, shared by the fetcher and by whoever changes the assignment.
-#[derive(Debug, Default)]
-pub(crate) struct Cursors {
-    pub(crate) list: RefCell<Vec<Cursor>>,
-    /// Told when the list or a cursor has changed.
-    pub(crate) changed: Notify,
+/// What the fetcher's tasks have found out.
+pub(super) enum Event {
+    Fetched { node: i32, result: Result<FetchResponse, Error> },
+    Resolved { asked: Asked, start: StartAt, result: Result<i64, Error> },
+    Validated { asked: Asked, leader_epoch: i32, offset: i64, result: Result<Option<i64>, Error> },
 }
 
-impl Cursors {
-    /// Runs `change` on one partition's cursor, if it is assigned, and tells the fetcher.
-    pub(crate) fn update<T>(
-        &self,
-        topic: &str,
-        partition: i32,
-        change: impl FnOnce(&mut Cursor) -> T,
-    ) -> Option<T> {
-        let mut list = self.list.borrow_mut();
-        let cursor =
-            list.iter_mut().find(|cursor| cursor.partition == partition && *cursor.topic == *topic)?;
-        let result = change(cursor);
-        self.changed.notify_one();
-        Some(result)
+/// Which cursor a question is about, as it was then.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) slot: Slot,
+    pub(super) place: Arc<Place>,
+    pub(super) turn: u64,
+}
+
+impl Asked {
+    fn of(cursor: &Cursor) -> Self {
+        Self { slot: cursor.slot, place: cursor.place.clone(), turn: cursor.turn }
     }
 }
 
-enum Event {
-    Fetched { node: i32, asked: Vec<Asked>, result: Result<FetchResponse, Error> },
-    Resolved { topic: Arc<str>, partition: i32, seeks: u64, start: StartAt, result: Result<i64, Error> },
+/// What is fetched from one broker: the leader of partitions, or a replica nearby.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    /// Partitions that want something new.
+    list: Vec<Slot>,
+    pub(super) session: Session,
+    /// Whether a fetch is under way.
+    pub(super) busy: bool,
+    /// Failures in a row, and until when nothing is asked for because of them.
+    pub(super) failures: u32,
+    pub(super) blocked_until: Option<Instant>,
 }
 
-/// What one fetch asked for.
-#[derive(Debug)]
-struct Asked {
-    topic: Arc<str>,
-    partition: i32,
-    offset: i64,
-    seeks: u64,
-}
+/// What a response takes besides its records: for itself, and for each partition that is asked for.
+const RESPONSE_BYTES: usize = 256;
+const PARTITION_BYTES: usize = 96;
 
 /// The task that fetches for one consumer.
 pub(crate) struct Fetcher {
-    cluster: Rc<Cluster>,
-    cursors: Rc<Cursors>,
-    inbox: Arc<Inbox>,
-    /// Leaders to which a fetch is under way.
-    busy: BTreeSet<i32>,
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) cursors: Rc<Cursors>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) sources: BTreeMap<i32, Source>,
+    /// Cursors that wait for a moment.
+    timers: BTreeSet<(Instant, Slot)>,
     events_in: mpsc::UnboundedSender<Event>,
     tasks: JoinSet<()>,
     turn: usize,
@@ -89,7 +84,8 @@ impl Fetcher {
             cluster,
             cursors: cursors.clone(),
             inbox: inbox.clone(),
-            busy: BTreeSet::new(),
+            sources: BTreeMap::new(),
+            timers: BTreeSet::new(),
             events_in,
             tasks: JoinSet::new(),
             turn: 0,
@@ -107,7 +103,7 @@ impl Fetcher {
                 Some(event) = events.recv() => fetcher.on_event(event),
                 () = cursors.changed.notified() => {}
                 () = inbox.emptied.notified() => {}
-                () = changes.changed() => {}
+                () = changes.changed() => cursors.table().touch_all(),
                 Some(_) = fetcher.tasks.join_next() => {}
                 () = timer => {}
             }
@@ -116,267 +112,219 @@ impl Fetcher {
 
     /// Starts what can be started, and says when to look again.
     fn pump(&mut self, now: Instant) -> Option<Instant> {
-        let mut wake_at: Option<Instant> = None;
-        let mut by_leader: Vec<(i32, Vec<Asked>)> = Vec::new();
         let cursors = self.cursors.clone();
-        let mut list = cursors.list.borrow_mut();
-        for cursor in list.iter_mut() {
-            if let Some(until) = cursor.blocked_until.filter(|until| *until > now) {
-                wake_at = Some(wake_at.map_or(until, |at| at.min(until)));
-                continue;
-            }
-            if let Position::Unresolved(start) = cursor.position {
-                cursor.position = Position::Resolving(start);
-                self.cluster.want(&cursor.topic);
-                self.resolve(cursor, start);
-            }
-            let Some(offset) = cursor.fetchable(now) else { continue };
-            let Some(leader) = self.cluster.leader(&cursor.topic, cursor.partition) else {
-                self.cluster.want(&cursor.topic);
-                self.cluster.refresh();
-                continue;
-            };
-            let asked = Asked {
-                topic: cursor.topic.clone(),
-                partition: cursor.partition,
-                offset,
-                seeks: cursor.seeks,
-            };
-            match by_leader.iter_mut().find(|(node, _)| *node == leader) {
-                Some((_, partitions)) => partitions.push(asked),
-                None => by_leader.push((leader, vec![asked])),
+        let mut table = cursors.table();
+        while let Some((at, slot)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, slot));
+            table.touch(slot);
+        }
+        for (node, slot) in table.take_left() {
+            self.leave(node, slot);
+        }
+        for slot in self.inbox.take_drained() {
+            table.touch(slot);
+        }
+        for slot in table.take_touched() {
+            if let Some(cursor) = table.get_mut(slot) {
+                self.look_at(cursor, now);
             }
         }
-        drop(list);
-        let queued_bytes_max = self.cluster.config.queued_bytes_max;
-        for (node, mut asked) in by_leader {
-            // One response per leader may lie in the inbox beside the one that is polled: fetching goes on as soon as
-            // there is room for another, without any fixed pause.
-            if self.busy.contains(&node) || self.inbox.bytes() >= queued_bytes_max {
+        drop(table);
+        let mut wake_at = self.timers.first().map(|(at, _)| *at);
+        let mut ready = Vec::new();
+        for (node, source) in &self.sources {
+            if source.busy || (source.list.is_empty() && source.session.len() == 0) {
                 continue;
             }
-            // Who comes first in a request is served first: take turns.
-            self.turn = self.turn.wrapping_add(1);
-            let turn = self.turn % asked.len();
-            asked.rotate_left(turn);
-            self.fetch(node, asked);
+            match source.blocked_until.filter(|until| *until > now) {
+                Some(until) => wake_at = Some(wake_at.map_or(until, |at| at.min(until))),
+                None => ready.push(*node),
+            }
+        }
+        for node in ready {
+            if let Some(bytes) = self.share(node) {
+                self.fetch(node, bytes, now);
+            }
         }
         wake_at
     }
 
-    fn fetch(&mut self, node: i32, asked: Vec<Asked>) {
-        let config = self.cluster.config.clone();
-        let room = config.queued_bytes_max.saturating_sub(self.inbox.bytes());
-        let mut list = self.cursors.list.borrow_mut();
-        for cursor in list.iter_mut() {
-            if asked.iter().any(|asked| asked.partition == cursor.partition && asked.topic == cursor.topic) {
-                cursor.in_flight = true;
+    /// How much the next fetch from a broker may bring; nothing if it has to wait for room.
+    ///
+    /// Brokers that wait for records reserve at most half of the budget together, so that a busy one always has some.
+    fn share(&self, node: i32) -> Option<usize> {
+        let config = &self.cluster.config;
+        let budget = &self.inbox.budget;
+        let source = self.sources.get(&node)?;
+        let partitions = source.list.len() + source.session.len();
+        let asking = self.sources.values().filter(|source| source.busy || source.session.len() > 0).count();
+        let fair = budget.max() / (2 * asking).max(4);
+        let overhead = RESPONSE_BYTES + (partitions * PARTITION_BYTES).min(fair / 2);
+        let wanted = (config.fetch_bytes_max + overhead).min(fair.max(overhead + 1));
+        // A sliver would bring a sliver: better to wait for more, and room is announced when it is there.
+        let worthwhile = wanted.min(config.partition_fetch_bytes_max + overhead);
+        let starving = self.inbox.is_empty();
+        if budget.room() < worthwhile && starving {
+            self.rewind_parked(worthwhile);
+        }
+        let room = budget.room();
+        if room >= worthwhile {
+            return Some(wanted.min(room));
+        }
+        // However small the budget, one response at a time there must be: besides the one in the application's hands.
+        let alone = starving && !self.sources.values().any(|source| source.busy);
+        (alone && budget.held() <= 1).then_some(worthwhile)
+    }
+
+    /// What is kept of paused partitions must not keep the others from being fetched.
+    fn rewind_parked(&self, room: usize) {
+        for (slot, from) in self.inbox.drop_parked(room) {
+            if let Some(cursor) = self.cursors.table().get_mut(slot) {
+                cursor.position = Position::At(from);
             }
         }
-        drop(list);
-        self.busy.insert(node);
-        let cluster = self.cluster.clone();
-        let events = self.events_in.clone();
+    }
+
+    /// Finds out what a cursor waits for, and puts it where that comes from.
+    fn look_at(&mut self, cursor: &mut Cursor, now: Instant) {
+        let node = self.source_of(cursor, now);
+        if let Some(old) = cursor.session_at
+            && node != Some(old)
+        {
+            cursor.session_at = None;
+            self.leave(old, cursor.slot);
+        }
+        if let Some(node) = node
+            && cursor.listed_at != Some(node)
+        {
+            cursor.listed_at = Some(node);
+            self.sources.entry(node).or_default().list.push(cursor.slot);
+        }
+    }
+
+    /// The broker to fetch from, if there is something to be fetched now.
+    fn source_of(&mut self, cursor: &mut Cursor, now: Instant) -> Option<i32> {
+        if let Some(until) = cursor.blocked_until.filter(|until| *until > now) {
+            self.timers.insert((until, cursor.slot));
+            return None;
+        }
+        if let Position::Unresolved(start) = cursor.position {
+            cursor.position = Position::Resolving(start);
+            self.resolve(cursor, start);
+        }
+        let offset = cursor.fetchable(now)?;
+        if self.inbox.is_full(cursor.slot) {
+            return None;
+        }
+        let at = &cursor.place.at;
+        let Some(Whereabouts { leader, leader_epoch, .. }) =
+            self.cluster.whereabouts(&at.topic, at.partition)
+        else {
+            self.cluster.want(&at.topic);
+            self.cluster.refresh();
+            return None;
+        };
+        if let Some(epoch) = cursor.unproven(leader_epoch) {
+            cursor.position = Position::Validating(offset);
+            self.validate(cursor, offset, leader, leader_epoch, epoch);
+            return None;
+        }
+        // A replica that is nearer, as long as the leader's word for it holds (KIP-392).
+        match cursor.replica {
+            Some((node, until)) if until > now && self.cluster.brokers.knows(node) => {
+                self.timers.insert((until, cursor.slot));
+                Some(node)
+            }
+            _ => {
+                cursor.replica = None;
+                Some(leader)
+            }
+        }
+    }
+
+    fn leave(&mut self, node: i32, slot: Slot) {
+        if let Some(source) = self.sources.get_mut(&node) {
+            source.session.forget(slot);
+        }
+    }
+
+    fn fetch(&mut self, node: i32, bytes: usize, now: Instant) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        let mut table = self.cursors.table();
+        for slot in source.list.drain(..) {
+            // It may have gone to another broker, or its slot to another partition.
+            let Some(cursor) = table.get_mut(slot).filter(|cursor| cursor.listed_at == Some(node)) else {
+                continue;
+            };
+            cursor.listed_at = None;
+            let Some(offset) = cursor.fetchable(now) else { continue };
+            let TopicPartition { topic, partition } = &cursor.place.at;
+            let Some(known) = self.cluster.whereabouts(topic, *partition) else { continue };
+            cursor.session_at = Some(node);
+            let wish = Wish { offset, leader_epoch: known.leader_epoch };
+            source.session.want(slot, &cursor.place, known.topic_id, wish);
+        }
+        drop(table);
+        if source.session.len() == 0 {
+            return;
+        }
+        source.busy = true;
+        self.turn = self.turn.wrapping_add(1);
+        let config = self.cluster.config.clone();
+        let asking = source.session.request(self.turn, config.partition_fetch_bytes_max as i32);
+        let overhead = RESPONSE_BYTES + (source.session.len() * PARTITION_BYTES).min(bytes / 2);
+        let records_bytes = bytes.saturating_sub(overhead).max(1);
+        let room: Rc<Reservation> = Rc::new(self.inbox.budget.reserve(bytes));
+        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
         self.tasks.spawn_local(async move {
             let fetching = async {
                 let connection = cluster.brokers.connection(node, Lane::Fetch).await?;
-                let mut topics: Vec<FetchTopic> = Vec::new();
-                for entry in &asked {
-                    let partition = FetchPartition {
-                        partition: entry.partition,
-                        fetch_offset: entry.offset,
-                        partition_max_bytes: config.partition_fetch_bytes_max as i32,
-                        ..Default::default()
-                    };
-                    match topics.iter_mut().find(|topic| topic.topic == *entry.topic) {
-                        Some(topic) => topic.partitions.push(partition),
-                        None => topics.push(FetchTopic {
-                            topic: entry.topic.to_string(),
-                            partitions: vec![partition],
-                            ..Default::default()
-                        }),
-                    }
-                }
                 let request = |_| FetchRequest {
                     max_wait_ms: config.fetch_wait_max.as_millis() as i32,
                     min_bytes: config.fetch_bytes_min as i32,
-                    max_bytes: config.fetch_bytes_max.min(room).max(1) as i32,
+                    max_bytes: records_bytes as i32,
                     isolation_level: isolation_code(config.isolation),
-                    session_id: 0,
-                    session_epoch: SESSIONLESS,
-                    topics,
+                    session_id: asking.id,
+                    session_epoch: asking.epoch,
+                    topics: asking.topics,
+                    forgotten_topics_data: asking.forgotten,
+                    rack_id: config.rack.clone(),
                     ..Default::default()
                 };
-                connection
-                    .call(FETCH_VERSION_MAX, config.request_timeout + config.fetch_wait_max, request)
-                    .await
+                let timeout = config.request_timeout + config.fetch_wait_max;
+                connection.begin_in(asking.version_max, request, Some(room))?.answer(timeout).await
             };
             let result = fetching.await;
-            let _ = events.send(Event::Fetched { node, asked, result });
+            let _ = events.send(Event::Fetched { node, result });
+        });
+    }
+
+    /// Asks the leader whether its log has what was read so far.
+    fn validate(&mut self, cursor: &Cursor, offset: i64, leader: i32, leader_epoch: i32, epoch: i32) {
+        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
+        let asked = Asked::of(cursor);
+        self.tasks.spawn_local(async move {
+            let result = end_of_epoch(&cluster, &asked.place.at, leader, leader_epoch, epoch).await;
+            let _ = events.send(Event::Validated { asked, leader_epoch, offset, result });
         });
     }
 
     fn resolve(&mut self, cursor: &Cursor, start: StartAt) {
         let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
-        let (topic, partition, seeks) = (cursor.topic.clone(), cursor.partition, cursor.seeks);
-        let start = match start {
-            StartAt::Committed => reset_to(self.cluster.config.offset_reset),
-            other => other,
-        };
+        let asked = Asked::of(cursor);
         self.tasks.spawn_local(async move {
+            let to = match start {
+                StartAt::Committed => reset_to(&cluster.config),
+                other => other,
+            };
             let deadline = Instant::now() + cluster.config.request_timeout;
-            let result = match cluster.await_topic(&topic, deadline).await {
-                Ok(_) => resolve(&cluster, &topic, partition, start).await,
+            let TopicPartition { topic, partition } = &asked.place.at;
+            let result = match cluster.await_topic(topic, deadline).await {
+                Ok(_) => resolve(&cluster, topic, *partition, to).await,
                 Err(error) => Err(error),
             };
-            let _ = events.send(Event::Resolved { topic, partition, seeks, start, result });
+            let _ = events.send(Event::Resolved { asked, start, result });
         });
-    }
-
-    fn on_event(&mut self, event: Event) {
-        let now = Instant::now();
-        match event {
-            Event::Fetched { node, asked, result } => {
-                self.busy.remove(&node);
-                self.on_fetched(node, &asked, result, now);
-            }
-            Event::Resolved { topic, partition, seeks, start, result } => {
-                let pause = self.cluster.config.retry_backoff;
-                let inbox = self.inbox.clone();
-                self.cursors.update(&topic, partition, |cursor| {
-                    if cursor.seeks != seeks {
-                        return;
-                    }
-                    match result {
-                        Ok(offset) => cursor.position = Position::At(offset),
-                        Err(error) if error.is_retriable() => {
-                            cursor.position = Position::Unresolved(start);
-                            cursor.blocked_until = Some(now + pause);
-                        }
-                        // The application is told, and the certificate or password may be mended yet.
-                        Err(error) if error.is_security() => {
-                            cursor.position = Position::Unresolved(start);
-                            cursor.blocked_until = Some(now + SECURITY_PAUSE);
-                            inbox.push(Item::Error(error));
-                        }
-                        Err(error) => {
-                            cursor.position = Position::Failed;
-                            inbox.push(Item::Error(error));
-                        }
-                    }
-                });
-            }
-        }
-    }
-
-    fn on_fetched(&self, node: i32, asked: &[Asked], result: Result<FetchResponse, Error>, now: Instant) {
-        let generation = self.inbox.generation();
-        let mut answers = FxHashMap::default();
-        let problem = match result {
-            Ok(response) if response.error_code == ErrorCode::None => {
-                self.cluster.observer.throttled(node, response.throttle_time_ms);
-                for node in &response.node_endpoints {
-                    self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
-                }
-                for topic in response.responses {
-                    let name: Arc<str> = topic.topic.into();
-                    for partition in topic.partitions {
-                        answers.insert((name.clone(), partition.partition_index), partition);
-                    }
-                }
-                None
-            }
-            Ok(response) => Some(response.error_code.to_string()),
-            Err(error) => {
-                self.cluster.refresh();
-                Some(error.to_string())
-            }
-        };
-        if let Some(problem) = &problem {
-            self.cluster
-                .observer
-                .log
-                .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
-        }
-        for Asked { topic, partition, offset, seeks } in asked {
-            let answer = answers.remove(&(topic.clone(), *partition));
-            let cap = self.cluster.config.decompressed_bytes_max;
-            let backoff = self.cluster.config.retry_backoff;
-            let mut list = self.cursors.list.borrow_mut();
-            let found =
-                list.iter_mut().find(|cursor| cursor.partition == *partition && cursor.topic == *topic);
-            let Some(cursor) = found else { continue };
-            cursor.in_flight = false;
-            if cursor.seeks != *seeks {
-                continue;
-            }
-            let hint = answer.as_ref().map(|answer| answer.current_leader.clone()).unwrap_or_default();
-            let next = match answer {
-                None if problem.is_none() => Next::Nothing,
-                None => Next::Retry { refresh: false },
-                Some(answer) => {
-                    let aborted = answer.aborted_transactions.unwrap_or_default();
-                    let mut aborted: Vec<_> =
-                        aborted.iter().map(|entry| (entry.first_offset, entry.producer_id)).collect();
-                    // Kafka sorts them, not everybody does (FAULTS C18).
-                    aborted.sort_unstable();
-                    let records = answer.records.and_then(|chain| chain.to_bytes().ok());
-                    let high_watermark = answer.high_watermark;
-                    let watermarks = (answer.log_start_offset, high_watermark);
-                    self.cluster.observer.fetched(node, topic, *partition, *offset, watermarks);
-                    cursor.on_answer(
-                        *offset,
-                        answer.error_code,
-                        high_watermark,
-                        records,
-                        aborted,
-                        generation,
-                        cap,
-                    )
-                }
-            };
-            match next {
-                Next::Deliver(chunk) => self.inbox.push(Item::Chunk(chunk)),
-                Next::Nothing => {}
-                // The new leader may be asked at once (KIP-951).
-                Next::Retry { refresh: true }
-                    if self.cluster.learn_leader(
-                        topic,
-                        *partition,
-                        node,
-                        hint.leader_id,
-                        hint.leader_epoch,
-                    ) => {}
-                Next::Retry { refresh } => {
-                    cursor.attempts += 1;
-                    let pause =
-                        backoff.saturating_mul(1 << cursor.attempts.min(6)).min(Duration::from_secs(1));
-                    cursor.blocked_until = Some(now + pause);
-                    if refresh {
-                        self.cluster.forget_leader(topic, *partition);
-                    }
-                }
-                Next::OutOfRange(offset) => match self.cluster.config.offset_reset {
-                    OffsetReset::Error => {
-                        cursor.position = Position::Failed;
-                        let (topic, partition) = (topic.to_string(), *partition);
-                        self.inbox.push(Item::Error(Error::OffsetOutOfRange { topic, partition, offset }));
-                    }
-                    reset => {
-                        tracing::info!(%topic, partition, offset, ?reset, "offset out of range");
-                        cursor.position = Position::Unresolved(reset_to(reset));
-                    }
-                },
-                Next::Fail(code) => {
-                    let what = format!("fetch of topic `{topic}` partition {partition}");
-                    self.inbox.push(Item::Error(Error::Broker { what, code }));
-                }
-                Next::Corrupt(offset, reason) => {
-                    let (topic, partition) = (topic.to_string(), *partition);
-                    self.inbox.push(Item::Error(Error::Corrupt { topic, partition, offset, reason }));
-                }
-            }
-        }
     }
 }
 
@@ -384,10 +332,11 @@ impl Fetcher {
 const NO_OFFSET: i64 = -1;
 
 /// Where `auto.offset.reset` leads.
-pub(crate) fn reset_to(reset: OffsetReset) -> StartAt {
-    match reset {
+pub(crate) fn reset_to(config: &Config) -> StartAt {
+    match config.offset_reset {
         OffsetReset::Earliest => StartAt::Beginning,
         OffsetReset::Latest => StartAt::End,
+        OffsetReset::ByDuration(ago) => StartAt::Timestamp(config.clock.now_ms() - ago.as_millis() as i64),
         OffsetReset::Error => StartAt::Offset(NO_OFFSET),
     }
 }

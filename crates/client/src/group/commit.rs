@@ -1,4 +1,4 @@
-//! Committed offsets: what is done, what of it the coordinator knows.
+//! Committed offsets: telling the coordinator, and asking it.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,12 @@ use ottla_protocol::messages::offset_fetch::{
 
 use super::coordinator::Coordinator;
 use crate::config::Isolation;
-use crate::consumer::TopicPartition;
+use crate::consumer::{OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
 
 /// Version 10 names topics by id.
 const OFFSET_COMMIT_VERSION_MAX: i16 = 9;
 const OFFSET_FETCH_VERSION_MAX: i16 = 9;
-
-/// How far the application is.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// The offset after the last record that is done.
-    pub(crate) done: BTreeMap<TopicPartition, i64>,
-    committed: BTreeMap<TopicPartition, i64>,
-}
-
-impl Progress {
-    /// Everything before `next` is done.
-    pub(crate) fn finish(&mut self, partition: TopicPartition, next: i64) {
-        self.done.insert(partition, next);
-    }
-
-    /// What is done and not committed.
-    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, i64> {
-        let differs = |(at, next): &(&TopicPartition, &i64)| self.committed.get(at) != Some(next);
-        self.done.iter().filter(differs).map(|(at, next)| (at.clone(), *next)).collect()
-    }
-
-    pub(crate) fn committed(&mut self, offsets: &BTreeMap<TopicPartition, i64>) {
-        self.committed.extend(offsets.iter().map(|(at, next)| (at.clone(), *next)));
-    }
-}
 
 /// Commits offsets under a generation and member id, or outside any membership.
 ///
@@ -50,7 +25,7 @@ impl Progress {
 /// member is out of the group is final.
 pub(crate) async fn commit_offsets(
     coordinator: &Coordinator,
-    offsets: &BTreeMap<TopicPartition, i64>,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
     generation: Option<(i32, String)>,
 ) -> Result<(), Error> {
     let (generation, member) = generation.unwrap_or((-1, String::new()));
@@ -64,9 +39,9 @@ pub(crate) async fn commit_offsets(
         for (at, offset) in offsets {
             let partition = OffsetCommitRequestPartition {
                 partition_index: at.partition,
-                committed_offset: *offset,
-                committed_leader_epoch: -1,
-                committed_metadata: Some(String::new()),
+                committed_offset: offset.offset,
+                committed_leader_epoch: offset.leader_epoch.unwrap_or(-1),
+                committed_metadata: Some(offset.metadata.clone()),
             };
             match request.topics.iter_mut().find(|topic| topic.name == *at.topic) {
                 Some(topic) => topic.partitions.push(partition),

@@ -5,22 +5,27 @@ pub(crate) mod classic;
 pub(crate) mod commit;
 pub(crate) mod coordinator;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::classic::{Membership, Told};
-use self::commit::{Progress, commit_offsets, fetch_committed};
+use self::commit::{commit_offsets, fetch_committed};
 use self::coordinator::Coordinator;
 use crate::cluster::Cluster;
-use crate::consumer::{Control, TopicPartition};
+use crate::consumer::offsets::not_assigned;
+use crate::consumer::{Control, OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
-use crate::fetch::cursor::{Cursor, Position, StartAt};
-use crate::fetch::fetcher::{Cursors, Fetcher, reset_to};
+use crate::fetch::cursor::{Position, StartAt};
+use crate::fetch::cursors::Cursors;
+use crate::fetch::fetcher::{Fetcher, reset_to};
 use crate::fetch::inbox::Inbox;
+use crate::fetch::offset_files::OffsetFiles;
+use crate::fetch::place::Place;
 use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
@@ -28,32 +33,84 @@ pub(crate) struct Shared {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) cursors: Rc<Cursors>,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) progress: Arc<Mutex<Progress>>,
     /// None without a `group.id`.
     pub(crate) coordinator: Option<Coordinator>,
+    /// Where offsets are kept instead of with the coordinator.
+    pub(crate) files: Option<OffsetFiles>,
 }
 
 impl Shared {
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Fetches these partitions too, each from where it says. What is fetched of others is untouched; one that is
+    /// assigned already goes on as it is.
+    pub(crate) fn add_partitions(&self, partitions: &[(TopicPartition, StartAt)]) {
+        let mut table = self.cursors.table();
+        for (at, start) in partitions {
+            if table.slot(at).is_none() {
+                let place = Arc::new(Place::new(at.clone()));
+                let slot = table.add(place.clone(), *start);
+                self.inbox.open(slot, place);
+                self.cluster.want(&at.topic);
+            }
+        }
+        self.count(table.len());
     }
 
-    /// Replaces what is fetched.
-    pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
-        let config = &self.cluster.config;
-        self.cluster.observer.assigned(config.group_id.as_deref(), partitions.len());
-        let generation = self.inbox.begin_generation();
-        *self.progress() = Progress::default();
-        // An answer to a question of the old assignment must not be taken for one of the new.
-        let cursor = |(at, start): &(TopicPartition, StartAt)| {
-            let mut cursor = Cursor::new(at.topic.clone(), at.partition, *start);
-            cursor.seeks = generation << 32;
-            cursor
-        };
-        *self.cursors.list.borrow_mut() = partitions.iter().map(cursor).collect();
-        for (at, _) in partitions {
-            self.cluster.want(&at.topic);
+    /// Fetches these no more and throws away what was fetched of them. Until they are removed, what is done of them
+    /// can be committed.
+    pub(crate) fn stop_partitions(&self, partitions: &[TopicPartition]) {
+        for at in partitions {
+            let slot = self.cursors.update(at, |cursor| {
+                cursor.place.next_turn();
+                cursor.position = Position::Failed;
+                cursor.slot
+            });
+            if let Some(slot) = slot {
+                self.inbox.purge(slot);
+            }
         }
+    }
+
+    /// These are no longer this consumer's: what was fetched is thrown away, late answers are dropped, and so is
+    /// progress that the application reports from now on.
+    pub(crate) fn remove_partitions(&self, partitions: &[TopicPartition]) {
+        let mut table = self.cursors.table();
+        for at in partitions {
+            if let Some(slot) = table.slot(at) {
+                table.remove(slot);
+                self.inbox.close(slot);
+            }
+        }
+        self.count(table.len());
+    }
+
+    /// Replaces what is fetched: everything that was is removed, and everything that will be begins anew.
+    pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
+        self.remove_partitions(&self.assigned());
+        self.add_partitions(partitions);
+    }
+
+    /// What is assigned, in order.
+    pub(crate) fn assigned(&self) -> Vec<TopicPartition> {
+        self.inbox.places().iter().map(|place| place.at.clone()).collect()
+    }
+
+    /// What is done and not committed, of everything that is assigned.
+    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
+        let places = self.inbox.places();
+        places.iter().filter_map(|place| Some((place.at.clone(), place.uncommitted()?))).collect()
+    }
+
+    /// These offsets are committed.
+    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) {
+        for (at, offset) in offsets {
+            if let Some(place) = self.inbox.place(at) {
+                place.set_committed(offset.offset);
+            }
+        }
+    }
+
+    fn count(&self, partitions: usize) {
+        self.cluster.observer.assigned(self.cluster.config.group_id.as_deref(), partitions);
         self.cursors.changed.notify_one();
     }
 
@@ -62,20 +119,35 @@ impl Shared {
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
-        let Some(coordinator) = &self.coordinator else {
-            return Err(Error::Config("committed offsets need group.id".into()));
-        };
-        let committed =
-            fetch_committed(coordinator, Some(&partitions), self.cluster.config.isolation).await?;
-        let reset = self.cluster.config.offset_reset;
+        let committed = self.committed_offsets(&partitions).await?;
+        let reset = reset_to(&self.cluster.config);
         Ok(partitions
             .into_iter()
             .map(|at| {
-                let start =
-                    committed.get(&at).map_or_else(|| reset_to(reset), |offset| StartAt::Offset(*offset));
+                let start = committed.get(&at).map_or(reset, |offset| StartAt::Offset(*offset));
                 (at, start)
             })
             .collect())
+    }
+
+    /// What is committed of these partitions, wherever that is kept.
+    async fn committed_offsets(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        if let Some(files) = &self.files {
+            let read = |at: &TopicPartition| Some((at.clone(), files.read(at).transpose()?));
+            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?))).collect();
+        }
+        let Some(coordinator) = &self.coordinator else {
+            return Err(Error::Config("committed offsets need group.id".into()));
+        };
+        fetch_committed(coordinator, Some(partitions), self.cluster.config.isolation).await
+    }
+
+    /// Whether there is anywhere to commit to.
+    fn can_commit(&self) -> bool {
+        self.coordinator.is_some() || self.files.is_some()
     }
 }
 
@@ -83,13 +155,13 @@ impl Shared {
 pub(crate) async fn run(
     cluster: Rc<Cluster>,
     inbox: Arc<Inbox>,
-    progress: Arc<Mutex<Progress>>,
     mut control: mpsc::UnboundedReceiver<Control>,
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
+    let files = OffsetFiles::of(&cluster.config);
     let shared =
-        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, progress, coordinator });
+        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, coordinator, files });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     let mut membership: Option<Membership> = None;
@@ -108,7 +180,7 @@ pub(crate) async fn run(
                 None => return,
             },
             Some(_) = tasks.join_next() => {}
-            () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.coordinator.is_some() => {
+            () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 let shared = shared.clone();
                 let generation = membership.as_ref().and_then(Membership::generation);
@@ -143,22 +215,36 @@ async fn on_control(
             *membership = Some(Membership::start(shared.clone(), topics));
             let _ = done.send(Ok(()));
         }
-        Control::Seek(at, to, done) => {
-            let found = shared.cursors.update(&at.topic, at.partition, |cursor| {
-                cursor.seeks += 1;
-                cursor.blocked_until = None;
-                cursor.position = match to {
-                    StartAt::Offset(offset) => Position::At(offset),
-                    other => Position::Unresolved(other),
-                };
+        Control::Start(at, from, done) => {
+            let _ = done.send(match membership {
+                Some(_) => Err(assigned_by_group("start")),
+                None => start(shared, at, from).await,
             });
-            shared.inbox.discard(&at.topic, at.partition);
-            let result = found.ok_or_else(|| Error::Config(format!("seek: {at} is not assigned")));
+        }
+        Control::Stop(at, done) => {
+            let _ = done.send(match membership {
+                Some(_) => Err(assigned_by_group("stop")),
+                None if shared.inbox.place(&at).is_none() => Err(not_assigned(&at)),
+                None => {
+                    shared.remove_partitions(&[at]);
+                    Ok(())
+                }
+            });
+        }
+        Control::Seek(at, to, done) => {
+            let slot = shared.cursors.update(&at, |cursor| {
+                cursor.seek(to);
+                cursor.slot
+            });
+            if let Some(slot) = slot {
+                shared.inbox.purge(slot);
+            }
+            let result = slot.map(|_| ()).ok_or_else(|| Error::Config(format!("seek: {at} is not assigned")));
             let _ = done.send(result);
         }
         Control::Pause(partitions, paused) => {
             for at in partitions {
-                shared.cursors.update(&at.topic, at.partition, |cursor| cursor.paused = paused);
+                shared.cursors.update(&at, |cursor| cursor.paused = paused);
             }
         }
         Control::Commit(done) => {
@@ -166,6 +252,21 @@ async fn on_control(
             let generation = membership.as_ref().and_then(Membership::generation);
             tasks.spawn_local(async move {
                 let _ = done.send(commit_done(&shared, generation).await);
+            });
+        }
+        Control::CommitOffsets(offsets, done) => {
+            let taken_back = |at: &&TopicPartition| shared.inbox.place(at).is_none();
+            // Whoever is in no group may commit what they like.
+            if membership.is_some()
+                && let Some(at) = offsets.keys().find(taken_back)
+            {
+                let _ = done.send(Err(not_assigned(at)));
+                return;
+            }
+            let shared = shared.clone();
+            let generation = membership.as_ref().and_then(Membership::generation);
+            tasks.spawn_local(async move {
+                let _ = done.send(commit(&shared, &offsets, generation).await);
             });
         }
         Control::GroupMetadata(done) => {
@@ -184,14 +285,7 @@ async fn on_control(
         Control::Committed(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
-                let result = match &shared.coordinator {
-                    Some(coordinator) => {
-                        let isolation = shared.cluster.config.isolation;
-                        fetch_committed(coordinator, Some(&partitions), isolation).await
-                    }
-                    None => Err(Error::Config("committed offsets need group.id".into())),
-                };
-                let _ = done.send(result);
+                let _ = done.send(shared.committed_offsets(&partitions).await);
             });
         }
         Control::RevokeSeen => {
@@ -213,23 +307,49 @@ async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> 
     Ok(())
 }
 
+async fn start(shared: &Shared, at: TopicPartition, from: StartAt) -> Result<(), Error> {
+    let starts = match from {
+        StartAt::Committed => shared.start_at_committed(vec![at]).await?,
+        other => vec![(at, other)],
+    };
+    shared.add_partitions(&starts);
+    Ok(())
+}
+
+fn assigned_by_group(what: &str) -> Error {
+    Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
+}
+
 /// Commits what is done and was not committed yet.
 async fn commit_done(shared: &Shared, generation: Option<(i32, String)>) -> Result<(), Error> {
+    commit(shared, &shared.uncommitted(), generation).await
+}
+
+async fn commit(
+    shared: &Shared,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+    generation: Option<(i32, String)>,
+) -> Result<(), Error> {
+    if let Some(files) = &shared.files {
+        for (at, offset) in offsets {
+            files.write(at, offset.offset)?;
+        }
+        shared.committed(offsets);
+        return Ok(());
+    }
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    let offsets = shared.progress().uncommitted();
-    if offsets.is_empty() {
-        return Ok(());
+    if !offsets.is_empty() {
+        commit_offsets(coordinator, offsets, generation).await?;
+        shared.committed(offsets);
     }
-    commit_offsets(coordinator, &offsets, generation).await?;
-    shared.progress().committed(&offsets);
     Ok(())
 }
 
 async fn close(shared: &Shared, membership: Option<Membership>) -> Result<(), Error> {
     let mut result = Ok(());
-    if shared.cluster.config.auto_commit && shared.coordinator.is_some() {
+    if shared.cluster.config.auto_commit && shared.can_commit() {
         let generation = membership.as_ref().and_then(Membership::generation);
         result = commit_done(shared, generation).await;
     }

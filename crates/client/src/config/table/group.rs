@@ -1,6 +1,6 @@
 //! Consumer groups and their offsets.
 
-use crate::config::property::{Property, flag, millis, millis_or_never, optional_string};
+use crate::config::property::{Access, Property, flag, millis, millis_or_never, optional_string};
 
 pub(super) const ROWS: &[Property] = &[
     Property::string("group.id", "")
@@ -65,9 +65,21 @@ pub(super) const ROWS: &[Property] = &[
         .consumer()
         .high()
         .text("Whether a record counts as processed once the application asks for what follows it.")
-        .refused("this version has no explicit store of offsets: switch enable.auto.commit off and commit"),
+        .effective("only_stored_offsets_are_committed_without_auto_offset_store", flag!(auto_offset_store)),
     Property::choice("offset.store.method", &["none", "file", "broker"], "broker")
         .consumer()
         .text("Where offsets are kept.")
-        .refused("this version keeps offsets with the broker"),
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    if value.text() == "none" {
+                        return Err("switch enable.auto.commit off instead".into());
+                    }
+                    config.offset_files = value.text() == "file";
+                    Ok(())
+                },
+                get: |config| if config.offset_files { "file".into() } else { "broker".into() },
+            },
+        ),
 ];

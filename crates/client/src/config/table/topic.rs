@@ -1,6 +1,9 @@
 //! What may differ from topic to topic.
 
+use std::time::Duration;
+
 use super::producer::TOPIC_COMPRESSION;
+use crate::config::duration;
 use crate::config::property::{Access, Property, millis_or_never};
 use crate::config::{Acks, Defaults, OffsetReset};
 use crate::produce::partitioner::Partitioner;
@@ -128,21 +131,35 @@ pub(super) const ROWS: &[Property] = &[
         ),
     Property::choice(
         "auto.offset.reset",
-        &["latest", "largest", "end", "earliest", "smallest", "beginning", "error", "none"],
+        &[
+            "latest",
+            "largest",
+            "end",
+            "earliest",
+            "smallest",
+            "beginning",
+            "error",
+            "none",
+            "by_duration:P1D",
+        ],
         "latest",
     )
     .librdkafka("largest")
     .topic()
     .consumer()
     .high()
-    .text("Where to start without a committed offset, or when the position does not exist any more: earliest (smallest, beginning), latest (largest, end), or with an error (none).")
+    .text("Where to start without a committed offset, or when the position does not exist any more: earliest (smallest, beginning), latest (largest, end), with the first record that is at most so old (by_duration: and an ISO 8601 duration, here a day), or with an error (none).")
     .effective(
         "auto_offset_reset_decides_where_reading_starts",
         Access {
             set: |config, value| {
-                config.offset_reset = match value.text() {
-                    "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
-                    "latest" | "largest" | "end" => OffsetReset::Latest,
+                config.offset_reset = match (value.text(), value.text().split_once(':')) {
+                    ("earliest" | "smallest" | "beginning", _) => OffsetReset::Earliest,
+                    ("latest" | "largest" | "end", _) => OffsetReset::Latest,
+                    (_, Some((_, ago))) => {
+                        let ago = duration::parse(ago).ok_or("no duration like P1DT12H30M0.5S")?;
+                        OffsetReset::ByDuration(ago)
+                    }
                     _ => OffsetReset::Error,
                 };
                 Ok(())
@@ -154,6 +171,7 @@ pub(super) const ROWS: &[Property] = &[
                     (OffsetReset::Latest, Defaults::Native) => "latest",
                     (OffsetReset::Latest, Defaults::Librdkafka) => "largest",
                     (OffsetReset::Error, _) => "error",
+                    (OffsetReset::ByDuration(ago), _) => return format!("by_duration:{}", duration::write(ago)),
                 };
                 word.into()
             },
@@ -174,18 +192,45 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("offset.store.path", ".")
         .topic()
         .consumer()
-        .text("Where the simple consumer keeps its files of offsets.")
-        .refused(SIMPLE),
+        .text("The directory of the files of offsets, or the file itself.")
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    config.offset_files_path = value.text().into();
+                    Ok(())
+                },
+                get: |config| config.offset_files_path.display().to_string(),
+            },
+        ),
     Property::int("offset.store.sync.interval.ms", -1, 86_400_000, "-1")
         .topic()
         .consumer()
         .text("How often the files of offsets are synced; 0 after every write, -1 never.")
-        .refused(SIMPLE),
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    config.offset_files_sync = u64::try_from(value.int()).ok().map(Duration::from_millis);
+                    Ok(())
+                },
+                get: |config| config.offset_files_sync.map_or("-1".into(), |every| every.as_millis().to_string()),
+            },
+        ),
     Property::choice("offset.store.method", &["file", "broker"], "broker")
         .topic()
         .consumer()
-        .text("Where the simple consumer keeps offsets.")
-        .refused(SIMPLE),
+        .text("Where offsets are kept: in local files, or with the group's coordinator.")
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    config.offset_files = value.text() == "file";
+                    Ok(())
+                },
+                get: |config| if config.offset_files { "file".into() } else { "broker".into() },
+            },
+        ),
     Property::int("consume.callback.max.messages", 0, 1_000_000, "0")
         .topic()
         .consumer()
