@@ -26,7 +26,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Isolation};
 use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
-use crate::fetch::inbox::Inbox;
+use crate::fetch::inbox::{Enough, Inbox};
 use crate::fetch::queue::Queue;
 use crate::transaction::GroupMetadata;
 
@@ -158,7 +158,10 @@ impl Consumer {
     /// A consumer on a client that exists.
     pub fn of(client: &Client) -> Self {
         let config = client.config().clone();
-        let inbox = Inbox::new(config.queued_bytes_max, config.queued_records_enough);
+        // Who says how many records are to wait gets them, whatever they weigh.
+        let bytes = if config.is_set("queued.min.messages") { usize::MAX } else { Enough::BYTES };
+        let enough = Enough { records: config.queued_records_enough, bytes };
+        let inbox = Inbox::new(config.queued_bytes_max, enough);
         let (control, receiver) = mpsc::unbounded_channel();
         let at_engine = inbox.clone();
         client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, receiver));

@@ -66,8 +66,22 @@ pub(crate) struct Inbox {
     /// Told when something is taken out or given back; the engine waits for room here.
     pub(crate) emptied: Arc<Notify>,
     pub(crate) budget: Arc<Budget>,
-    /// So many records of one partition are enough.
-    lane_records_enough: u64,
+    enough: Enough,
+}
+
+/// How much of one partition is fetched ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Enough {
+    /// So many records are enough.
+    pub(crate) records: u64,
+    /// And so many bytes, at first: what is polled soon is still in the processor's caches then. A lane that was emptied
+    /// before more came gets twice as much from then on.
+    pub(crate) bytes: usize,
+}
+
+impl Enough {
+    /// A response for one partition of the usual size is more, so that one is fetched while another is polled.
+    pub(crate) const BYTES: usize = 512 << 10;
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +92,8 @@ struct State {
     rings: Vec<Ring>,
     /// Lanes that were full and are not any more.
     drained: Vec<Slot>,
+    /// How many lanes wait for what they are to be filled with again.
+    refilling: usize,
     bytes: usize,
 }
 
@@ -108,8 +124,12 @@ struct Lane {
     place: Arc<Place>,
     items: VecDeque<Item>,
     records: u64,
+    bytes: usize,
+    enough: Enough,
     /// Whether the engine was told that there is enough in it.
     full: bool,
+    /// Whether the engine was told that there is not any more, and nothing has come since.
+    refilling: bool,
     ring: RingId,
     paused: bool,
     /// Whether it is in the ring.
@@ -117,11 +137,11 @@ struct Lane {
 }
 
 impl Inbox {
-    pub(crate) fn new(bytes_max: usize, lane_records_enough: u64) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize, enough: Enough) -> Arc<Self> {
         let emptied = Arc::<Notify>::default();
         let budget = Budget::new(bytes_max, emptied.clone());
         let state = Mutex::new(State { rings: vec![Ring::default()], ..State::default() });
-        Arc::new(Self { state, emptied, budget, lane_records_enough })
+        Arc::new(Self { state, emptied, budget, enough })
     }
 
     /// Opens a lane for a partition.
@@ -131,7 +151,7 @@ impl Inbox {
             state.lanes.resize_with(slot.index() + 1, || None);
         }
         state.index.insert(place.at.clone(), slot);
-        state.lanes[slot.index()] = Some(Lane::new(place));
+        state.lanes[slot.index()] = Some(Lane::new(place, self.enough));
     }
 
     /// Closes a lane; what is in it is thrown away.
@@ -140,6 +160,7 @@ impl Inbox {
         let mut state = self.lock();
         if let Some(lane) = state.lanes.get_mut(slot.index()).and_then(Option::take) {
             lane.place.next_turn();
+            state.refilling -= usize::from(lane.refilling);
             state.index.remove(&lane.place.at);
             if lane.listed {
                 let ring = state.target(lane.ring);
@@ -154,8 +175,9 @@ impl Inbox {
         let Some(lane) = state.lane(slot) else { return };
         let purged = std::mem::take(&mut lane.items);
         lane.records = 0;
-        state.bytes -= purged.iter().map(Item::bytes).sum::<usize>();
-        state.refill(slot, self.lane_records_enough);
+        let bytes = std::mem::take(&mut lane.bytes);
+        state.bytes -= bytes;
+        state.refill(slot);
         drop(state);
         // Freed outside the lock: a large response may be unmapped here.
         drop(purged);
@@ -199,6 +221,9 @@ impl Inbox {
         let (bytes, records) = item.size();
         lane.items.push_back(item);
         lane.records += records;
+        lane.bytes += bytes;
+        let came = std::mem::take(&mut lane.refilling);
+        state.refilling -= usize::from(came);
         state.bytes += bytes;
         let bell = state.list(slot);
         drop(state);
@@ -217,6 +242,7 @@ impl Inbox {
         let (bytes, records) = item.size();
         lane.items.push_front(item);
         lane.records += records;
+        lane.bytes += bytes;
         state.bytes += bytes;
         state.list(slot);
     }
@@ -225,7 +251,7 @@ impl Inbox {
     pub(crate) fn is_full(&self, slot: Slot) -> bool {
         let mut state = self.lock();
         let Some(lane) = state.lane(slot) else { return false };
-        lane.full = lane.records >= self.lane_records_enough;
+        lane.full = lane.has_enough();
         lane.full
     }
 
@@ -255,6 +281,7 @@ impl Inbox {
                 }
                 let Some(Item::Chunk(chunk)) = lane.items.pop_back() else { break };
                 lane.records -= chunk.count;
+                lane.bytes -= chunk.records.len();
                 from = Some(chunk.from);
                 state.bytes -= chunk.records.len();
             }
@@ -273,7 +300,10 @@ impl Inbox {
             return news;
         }
         loop {
-            let slot = state.rings[from.0].ready.pop_front()?;
+            let Some(slot) = state.rings[from.0].ready.pop_front() else {
+                state.starve();
+                return None;
+            };
             let Some(lane) = state.lane(slot) else { continue };
             lane.listed = false;
             if lane.paused {
@@ -282,12 +312,13 @@ impl Inbox {
             let Some(item) = lane.items.pop_front() else { continue };
             let (bytes, records) = item.size();
             lane.records -= records;
+            lane.bytes -= bytes;
             state.bytes -= bytes;
             state.list(slot);
             if matches!(&item, Item::Chunk(chunk) if !chunk.is_current()) {
                 continue;
             }
-            let drained = state.refill(slot, self.lane_records_enough);
+            let drained = state.refill(slot);
             let empty = state.rings.iter().all(Ring::is_empty);
             drop(state);
             // Room comes back when the last slice of a response is dropped, and the budget says so.
@@ -408,14 +439,29 @@ impl State {
     }
 
     /// Notes that a full lane is full no more.
-    fn refill(&mut self, slot: Slot, enough: u64) -> bool {
+    fn refill(&mut self, slot: Slot) -> bool {
         let Some(lane) = self.lane(slot) else { return false };
-        let drained = lane.full && lane.records < enough;
+        let drained = lane.full && !lane.has_enough();
         if drained {
             lane.full = false;
+            let first = !std::mem::replace(&mut lane.refilling, true);
+            self.refilling += usize::from(first);
             self.drained.push(slot);
         }
         drained
+    }
+
+    /// A poll found nothing: lanes that were held back, and are empty, were held back too much.
+    fn starve(&mut self) {
+        if self.refilling == 0 {
+            return;
+        }
+        for lane in self.lanes.iter_mut().flatten() {
+            if lane.items.is_empty() && std::mem::take(&mut lane.refilling) {
+                self.refilling -= 1;
+                lane.enough.bytes = lane.enough.bytes.saturating_mul(2);
+            }
+        }
     }
 
     /// Puts a lane into its ring if it belongs there and is not in it. Whoever polls empties the ring before waiting:
@@ -448,24 +494,27 @@ fn ring(bell: Option<Arc<Bell>>) {
 }
 
 impl Lane {
-    fn new(place: Arc<Place>) -> Self {
+    fn new(place: Arc<Place>, enough: Enough) -> Self {
         Self {
             place,
             items: VecDeque::new(),
             records: 0,
+            bytes: 0,
+            enough,
             full: false,
+            refilling: false,
             ring: RingId::MAIN,
             paused: false,
             listed: false,
         }
     }
+
+    fn has_enough(&self) -> bool {
+        self.records >= self.enough.records || self.bytes >= self.enough.bytes
+    }
 }
 
 impl Item {
-    fn bytes(&self) -> usize {
-        self.size().0
-    }
-
     /// Bytes and records.
     fn size(&self) -> (usize, u64) {
         if let Self::Chunk(chunk) = self { (chunk.records.len(), chunk.count) } else { (0, 0) }

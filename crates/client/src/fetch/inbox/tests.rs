@@ -2,6 +2,8 @@
 
 use super::*;
 
+const ENOUGH: Enough = Enough { records: 2, bytes: 1 << 20 };
+
 fn chunk(place: &Arc<Place>, from: i64, bytes: usize) -> Item {
     Item::Chunk(Chunk {
         place: place.clone(),
@@ -40,7 +42,7 @@ fn drain_of(inbox: &Inbox, ring: RingId) -> Vec<(i32, i64)> {
 
 #[test]
 fn lanes_take_turns_and_news_come_first() {
-    let inbox = Inbox::new(1 << 20, 2);
+    let inbox = Inbox::new(1 << 20, ENOUGH);
     let lanes = lanes(&inbox, 3);
     for from in 0..3 {
         inbox.push_to(lanes[0].0, chunk(&lanes[0].1, from, 10));
@@ -54,7 +56,7 @@ fn lanes_take_turns_and_news_come_first() {
 
 #[test]
 fn a_lane_with_enough_says_when_it_has_not() {
-    let inbox = Inbox::new(1 << 20, 2);
+    let inbox = Inbox::new(1 << 20, ENOUGH);
     let lanes = lanes(&inbox, 1);
     for from in 0..3 {
         inbox.push_to(lanes[0].0, chunk(&lanes[0].1, from, 10));
@@ -69,7 +71,7 @@ fn a_lane_with_enough_says_when_it_has_not() {
 
 #[test]
 fn parked_chunks_make_room_the_newest_first() {
-    let inbox = Inbox::new(1000, 2);
+    let inbox = Inbox::new(1000, ENOUGH);
     let lanes = lanes(&inbox, 2);
     for from in 0..3 {
         let Item::Chunk(mut parked) = chunk(&lanes[1].1, from, 0) else { unreachable!() };
@@ -83,7 +85,7 @@ fn parked_chunks_make_room_the_newest_first() {
 
 #[test]
 fn a_paused_lane_keeps_what_it_has_and_a_purged_one_drops_late_answers() {
-    let inbox = Inbox::new(1 << 20, 2);
+    let inbox = Inbox::new(1 << 20, ENOUGH);
     let lanes = lanes(&inbox, 2);
     inbox.push_to(lanes[0].0, chunk(&lanes[0].1, 0, 10));
     inbox.push_to(lanes[1].0, chunk(&lanes[1].1, 0, 10));
@@ -106,7 +108,7 @@ fn a_paused_lane_keeps_what_it_has_and_a_purged_one_drops_late_answers() {
 
 #[test]
 fn a_split_queue_has_its_partition_for_itself_until_it_ends() {
-    let inbox = Inbox::new(1 << 20, 2);
+    let inbox = Inbox::new(1 << 20, ENOUGH);
     let lanes = lanes(&inbox, 2);
     inbox.push_to(lanes[0].0, chunk(&lanes[0].1, 0, 10));
     let own = inbox.split(&lanes[0].1.at).expect("assigned");
@@ -121,7 +123,7 @@ fn a_split_queue_has_its_partition_for_itself_until_it_ends() {
 
 #[test]
 fn what_is_forwarded_comes_out_elsewhere_and_never_runs_in_a_circle() {
-    let inbox = Inbox::new(1 << 20, 2);
+    let inbox = Inbox::new(1 << 20, ENOUGH);
     let lanes = lanes(&inbox, 2);
     let [first, second] = [0, 1].map(|i: usize| inbox.split(&lanes[i].1.at).expect("assigned"));
     inbox.push_to(lanes[0].0, chunk(&lanes[0].1, 0, 10));
@@ -132,4 +134,25 @@ fn what_is_forwarded_comes_out_elsewhere_and_never_runs_in_a_circle() {
     assert!(inbox.forward(first, None));
     inbox.push_to(lanes[0].0, chunk(&lanes[0].1, 1, 10));
     assert_eq!((drain(&inbox), drain_of(&inbox, first)), (vec![], vec![(0, 1)]));
+}
+
+#[test]
+fn a_lane_that_ran_dry_gets_more_ahead() {
+    let inbox = Inbox::new(1 << 20, Enough { records: 1000, bytes: 100 });
+    let lanes = lanes(&inbox, 1);
+    let (slot, place) = &lanes[0];
+    let fill = |from: i64| {
+        let mut chunks = 0;
+        while !inbox.is_full(*slot) {
+            inbox.push_to(*slot, chunk(place, from, 100));
+            chunks += 1;
+        }
+        chunks
+    };
+    assert_eq!(fill(0), 1);
+    assert!(inbox.pop(RingId::MAIN, false).is_some());
+    assert_eq!(inbox.take_drained(), [*slot]);
+    assert_eq!(fill(1), 1, "it came while the first was polled");
+    assert_eq!(drain(&inbox).len(), 1);
+    assert_eq!(fill(2), 2, "the poll that found nothing had to wait");
 }
