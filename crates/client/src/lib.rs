@@ -60,6 +60,13 @@ pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 pub use watchdog::{Stall, StallReport};
 
+/// How a group's partitions are shared out among its members.
+pub mod assignor {
+    pub use crate::group::assignor::{
+        Assignment, Assignor, CooperativeSticky, Held, Member, Range, RoundRobin, Sticky, Topics,
+    };
+}
+
 /// Statistics as values: what their JSON has, with librdkafka's keys.
 pub mod statistics {
     pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Snapshot, Topic, Toppar, Window};

@@ -22,9 +22,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::Shared;
+use super::assignor::{self, Assignor};
 use super::commit::commit_offsets;
 use super::coordinator::Coordinator;
-use super::{Shared, assignor};
 use crate::config::Config;
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
@@ -189,7 +190,7 @@ impl Member {
             };
             if version >= 5 {
                 request.protocol_type = Some(PROTOCOL_TYPE.into());
-                request.protocol_name = Some(assignor::RANGE.into());
+                request.protocol_name = Some(assignor::Range.name().into());
             }
             request
         };
@@ -216,7 +217,7 @@ impl Member {
                 member_id: member_id.clone(),
                 protocol_type: PROTOCOL_TYPE.into(),
                 protocols: vec![JoinGroupRequestProtocol {
-                    name: assignor::RANGE.into(),
+                    name: assignor::Range.name().into(),
                     metadata: subscription.clone(),
                 }],
                 ..Default::default()
@@ -243,9 +244,10 @@ impl Member {
                 Error::Protocol { address: format!("member {}", member.member_id), reason }
             })?;
             topics.extend(subscribed.iter().cloned());
-            subscriptions.insert(member.member_id.clone(), subscribed);
+            let subscribed: Vec<&str> = subscribed.iter().map(String::as_str).collect();
+            subscriptions.insert(member.member_id.clone(), assignor::Member::of(&subscribed));
         }
-        let mut counts = BTreeMap::new();
+        let mut counts = assignor::Topics::new();
         for topic in topics {
             // A topic that does not exist has no partitions yet; it must not hold up the others.
             let deadline = Instant::now() + Duration::from_secs(2);
@@ -253,9 +255,9 @@ impl Member {
                 Ok(layout) => layout.partitions.len(),
                 Err(_) => 0,
             };
-            counts.insert(topic, count);
+            counts.insert(topic.into(), vec![BTreeSet::new(); count]);
         }
-        let dealt = assignor::range(&subscriptions, &counts);
+        let dealt = assignor::Range.assign(&counts, &subscriptions);
         dealt
             .into_iter()
             .map(|(member_id, partitions)| {
