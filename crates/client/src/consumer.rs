@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use crate::config::{Config, Isolation};
 use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Chunk, Inbox, Item};
-use crate::group::commit::Progress;
+use crate::fetch::place::Place;
 use crate::record::OwnedRecord;
 use crate::transaction::GroupMetadata;
 
@@ -63,6 +63,15 @@ pub enum Polled {
     Records(Batch),
     /// A change of the assignment.
     Event(Event),
+}
+
+/// The offsets between which a partition can be read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Watermarks {
+    /// The oldest record's.
+    pub low: i64,
+    /// The one after the newest record that is replicated: the high watermark.
+    pub high: i64,
 }
 
 /// Records of one partition, fetched together. Owns its bytes: it can go to another thread and outlive the consumer.
@@ -216,10 +225,9 @@ pub struct Consumer {
     client: Client,
     config: Arc<Config>,
     inbox: Arc<Inbox>,
-    progress: Arc<Mutex<Progress>>,
     control: mpsc::UnboundedSender<Control>,
     /// What the last poll returned: done when the next poll is made.
-    handed_out: Option<(TopicPartition, i64)>,
+    handed_out: Option<(Arc<Place>, i64)>,
 }
 
 /// What the application asks of the consumer's tasks in the engine.
@@ -245,12 +253,11 @@ impl Consumer {
     /// A consumer on a client that exists.
     pub fn of(client: &Client) -> Self {
         let inbox = Inbox::new();
-        let progress = Arc::<Mutex<Progress>>::default();
         let (control, receiver) = mpsc::unbounded_channel();
-        let (at_engine, of_engine) = (inbox.clone(), progress.clone());
-        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
+        let at_engine = inbox.clone();
+        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, receiver));
         let config = client.config().clone();
-        Self { client: client.clone(), config, inbox, progress, control, handed_out: None }
+        Self { client: client.clone(), config, inbox, control, handed_out: None }
     }
 
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
@@ -334,7 +341,7 @@ impl Consumer {
 
     /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
     pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
-        if self.handed_out.as_ref().is_some_and(|(handed_out, _)| handed_out == partition) {
+        if self.handed_out.as_ref().is_some_and(|(place, _)| place.at == *partition) {
             self.handed_out = None;
         }
         self.ask(|answer| Control::Seek(partition.clone(), to, answer)).await
@@ -343,25 +350,59 @@ impl Consumer {
     /// Says that everything before `next` is done, instead of all that the last poll returned: for those who stop in
     /// the middle of a batch.
     pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
-        if self.handed_out.as_ref().is_some_and(|(handed_out, _)| handed_out == partition) {
+        if self.handed_out.as_ref().is_some_and(|(place, _)| place.at == *partition) {
             self.handed_out = None;
         }
-        self.progress().finish(partition.clone(), next);
+        if let Some(place) = self.inbox.place(partition) {
+            place.finish(next);
+        }
     }
 
-    /// Stops fetching these partitions; what was fetched before still comes.
+    /// Stops fetching these partitions, and gives nothing more of them: what was fetched before is kept for
+    /// [`Consumer::resume`].
     pub fn pause(&self, partitions: &[TopicPartition]) {
-        let _ = self.control.send(Control::Pause(partitions.to_vec(), true));
+        self.set_paused(partitions, true);
     }
 
-    /// Fetches these partitions again.
+    /// Goes on with these partitions, first with what was fetched before they were paused.
     pub fn resume(&self, partitions: &[TopicPartition]) {
-        let _ = self.control.send(Control::Pause(partitions.to_vec(), false));
+        self.set_paused(partitions, false);
+    }
+
+    fn set_paused(&self, partitions: &[TopicPartition], paused: bool) {
+        for at in partitions {
+            self.inbox.pause(at, paused);
+        }
+        let _ = self.control.send(Control::Pause(partitions.to_vec(), paused));
     }
 
     /// The offset after the last record that is done, by partition.
     pub fn positions(&self) -> BTreeMap<TopicPartition, i64> {
-        self.progress().done.clone()
+        let places = self.inbox.places();
+        places.iter().filter_map(|place| Some((place.at.clone(), place.done()?))).collect()
+    }
+
+    /// The offset of the next record that a poll gives of this partition; `None` if it is not assigned, or if that is
+    /// still being found out.
+    pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
+        self.inbox.place(partition)?.position()
+    }
+
+    /// Where this partition begins and ends, as the last fetch said it; `None` before the first.
+    pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
+        let ends = self.inbox.place(partition)?.ends();
+        (ends.high_watermark >= 0).then_some(Watermarks { low: ends.log_start, high: ends.high_watermark })
+    }
+
+    /// How many offsets lie between what was handed out and the partition's end, as far as it is known.
+    pub fn lag(&self, partition: &TopicPartition) -> Option<i64> {
+        let place = self.inbox.place(partition)?;
+        let ends = place.ends();
+        let end = match self.config.isolation {
+            Isolation::ReadCommitted => ends.last_stable,
+            Isolation::ReadUncommitted => ends.high_watermark,
+        };
+        (end >= 0).then_some((end - place.position()?).max(0))
     }
 
     /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
@@ -397,8 +438,8 @@ impl Consumer {
     }
 
     fn finish_handed_out(&mut self) {
-        if let Some((partition, next)) = self.handed_out.take() {
-            self.progress().finish(partition, next);
+        if let Some((place, next)) = self.handed_out.take() {
+            place.finish(next);
         }
     }
 
@@ -406,14 +447,15 @@ impl Consumer {
         while let Some(item) = self.inbox.pop() {
             match item {
                 Item::Chunk(chunk) => {
+                    let place = chunk.place.clone();
                     let batch = self.decode(chunk)?;
-                    let partition = TopicPartition { topic: batch.topic.clone(), partition: batch.partition };
+                    place.hand_out(batch.next);
                     if batch.sets.is_empty() {
                         // Nothing but markers and aborted records: done as soon as it is seen.
-                        self.progress().finish(partition, batch.next);
+                        place.finish(batch.next);
                         continue;
                     }
-                    self.handed_out = Some((partition, batch.next));
+                    self.handed_out = Some((place, batch.next));
                     return Ok(Some(Polled::Records(batch)));
                 }
                 Item::Event(event) => {
@@ -430,7 +472,8 @@ impl Consumer {
 
     /// Verifies and decompresses a chunk, here and not in the engine's thread.
     fn decode(&self, chunk: Chunk) -> Result<Batch, Error> {
-        let Chunk { topic, partition, from, next, high_watermark, records, aborted, .. } = chunk;
+        let Chunk { place, from, next, high_watermark, records, aborted, .. } = chunk;
+        let TopicPartition { topic, partition } = place.at.clone();
         let mut batch = Batch { topic, partition, from, next, high_watermark, sets: Vec::new() };
         let mut aborted = crate::fetch::aborted::Aborted::new(aborted);
         let (mut count, bytes) = (0, records.len() as u64);
@@ -453,10 +496,6 @@ impl Consumer {
         }
         self.client.produce().observer.consumed(&batch.topic, partition, count, bytes, next);
         Ok(batch)
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

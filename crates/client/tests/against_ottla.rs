@@ -155,3 +155,28 @@ fn a_group_shares_partitions_commits_and_goes_on_where_it_was() {
         [(0, 10), (1, 10), (2, 10), (3, 10)]
     );
 }
+
+#[test]
+fn a_paused_partition_keeps_what_was_fetched_and_the_others_go_on() {
+    let broker = broker("orders", 2);
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let producer = Producer::of(&client);
+    for partition in [0, 1] {
+        let record = Record::to("orders").partition(partition).value("first");
+        producer.try_send(record).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    let mut consumer = Consumer::of(&client);
+    let both = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    let starts = both.clone().map(|at| (at, StartAt::Beginning));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(consumer.assign(&starts)).expect("assigned");
+    consumer.pause(&both[..1]);
+    assert_eq!(consume(&mut consumer, 1), [(1, 0, "first".to_owned())]);
+    assert!(consumer.poll_blocking(Duration::from_millis(200)).expect("no error").is_none());
+    consumer.resume(&both[..1]);
+    assert_eq!(consume(&mut consumer, 1), [(0, 0, "first".to_owned())]);
+    assert_eq!((consumer.position(&both[0]), consumer.lag(&both[0])), (Some(1), Some(0)));
+    let watermarks = consumer.watermarks(&both[0]).expect("it was fetched");
+    assert_eq!((watermarks.low, watermarks.high), (0, 1));
+}

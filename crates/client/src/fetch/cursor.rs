@@ -8,7 +8,9 @@ use ottla_wire::batch::BatchHeader;
 use ottla_wire::{BatchError, legacy};
 use tokio::time::Instant;
 
+use super::cursors::Slot;
 use super::inbox::Chunk;
+use super::place::{Ends, Place};
 
 /// Where to start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,17 +43,29 @@ pub(crate) enum Position {
 /// A partition that is consumed.
 #[derive(Debug)]
 pub(crate) struct Cursor {
-    pub(crate) topic: Arc<str>,
-    pub(crate) partition: i32,
+    pub(crate) slot: Slot,
+    pub(crate) place: Arc<Place>,
     pub(crate) position: Position,
     pub(crate) paused: bool,
     /// Whether a fetch that names this partition is under way.
     pub(crate) in_flight: bool,
+    /// The leader on whose list it waits to be fetched.
+    pub(crate) listed_at: Option<i32>,
+    /// Whether the fetcher is told already.
+    pub(super) touched: bool,
     pub(crate) blocked_until: Option<Instant>,
-    pub(crate) high_watermark: i64,
     pub(crate) attempts: u32,
-    /// Changes with each seek: an answer to a fetch from before it is thrown away.
-    pub(crate) seeks: u64,
+}
+
+/// One partition's answer to a fetch.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The offset that was asked for.
+    pub(crate) asked: i64,
+    pub(crate) error: ErrorCode,
+    pub(crate) ends: Ends,
+    pub(crate) records: Option<Bytes>,
+    pub(crate) aborted: Vec<(i64, i64)>,
 }
 
 /// What the engine does after an answer.
@@ -75,22 +89,40 @@ pub(crate) enum Next {
 }
 
 impl Cursor {
-    pub(crate) fn new(topic: Arc<str>, partition: i32, start: StartAt) -> Self {
-        let position = match start {
-            StartAt::Offset(offset) => Position::At(offset),
-            other => Position::Unresolved(other),
-        };
-        Self {
-            topic,
-            partition,
-            position,
+    pub(crate) fn new(slot: Slot, place: Arc<Place>, start: StartAt) -> Self {
+        let mut cursor = Self {
+            slot,
+            place,
+            position: Position::Unresolved(start),
             paused: false,
             in_flight: false,
+            listed_at: None,
+            touched: false,
             blocked_until: None,
-            high_watermark: -1,
             attempts: 0,
-            seeks: 0,
+        };
+        cursor.start(start);
+        cursor
+    }
+
+    /// Goes on from elsewhere.
+    pub(crate) fn seek(&mut self, to: StartAt) {
+        self.place.next_turn();
+        self.blocked_until = None;
+        self.start(to);
+    }
+
+    fn start(&mut self, start: StartAt) {
+        self.position = Position::Unresolved(start);
+        if let StartAt::Offset(offset) = start {
+            self.go_to(offset);
         }
+    }
+
+    /// The offset to go on from is known.
+    pub(crate) fn go_to(&mut self, offset: i64) {
+        self.position = Position::At(offset);
+        self.place.hand_out(offset);
     }
 
     /// The offset to fetch from, if it may be fetched now.
@@ -102,18 +134,9 @@ impl Cursor {
         }
     }
 
-    /// Takes in an answer to a fetch from `asked`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one answer, taken apart by its only caller")]
-    pub(crate) fn on_answer(
-        &mut self,
-        asked: i64,
-        error: ErrorCode,
-        high_watermark: i64,
-        records: Option<Bytes>,
-        aborted: Vec<(i64, i64)>,
-        generation: u64,
-        decompressed_bytes_max: usize,
-    ) -> Next {
+    /// Takes in an answer to a fetch.
+    pub(crate) fn on_answer(&mut self, answer: Answer, decompressed_bytes_max: usize) -> Next {
+        let Answer { asked, error, ends, records, aborted } = answer;
         match error {
             ErrorCode::None => {}
             ErrorCode::OffsetOutOfRange => return Next::OutOfRange(asked),
@@ -125,7 +148,7 @@ impl Cursor {
             }
         }
         self.attempts = 0;
-        self.high_watermark = high_watermark;
+        self.place.set_ends(ends);
         let Some(records) = records.filter(|records| !records.is_empty()) else { return Next::Nothing };
         let records = match upgrade(records, decompressed_bytes_max) {
             Ok(records) => records,
@@ -138,12 +161,11 @@ impl Cursor {
                 let next = next.max(asked);
                 self.position = Position::At(next);
                 Next::Deliver(Chunk {
-                    topic: self.topic.clone(),
-                    partition: self.partition,
-                    generation,
+                    place: self.place.clone(),
+                    turn: self.place.turn(),
                     from: asked,
                     next,
-                    high_watermark,
+                    high_watermark: ends.high_watermark,
                     records: records.slice(..bytes),
                     aborted,
                 })

@@ -2,6 +2,8 @@
 
 pub(crate) mod aborted;
 pub(crate) mod cursor;
+pub(crate) mod cursors;
 pub(crate) mod fetcher;
 pub(crate) mod inbox;
 pub(crate) mod offsets;
+pub(crate) mod place;

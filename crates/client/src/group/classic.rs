@@ -312,8 +312,7 @@ impl Member {
     async fn end(&mut self, partitions: Vec<TopicPartition>, ended: Ended) {
         match ended {
             Ended::Rebalance => {
-                let _ = self.shared.inbox.begin_generation();
-                self.shared.cursors.list.borrow_mut().clear();
+                self.shared.stop_partitions(&partitions);
                 self.shared.inbox.push(Item::Event(Event::Revoked(partitions)));
                 self.await_application().await;
                 if self.config().auto_commit
@@ -367,7 +366,7 @@ impl Member {
     }
 
     async fn commit(&self) -> Result<(), Error> {
-        let offsets = self.shared.progress().uncommitted();
+        let offsets = self.shared.uncommitted();
         if offsets.is_empty() {
             return Ok(());
         }
@@ -376,7 +375,7 @@ impl Member {
             identity.generation.map(|generation| (generation, identity.member_id.clone()))
         };
         commit_offsets(self.coordinator()?, &offsets, generation).await?;
-        self.shared.progress().committed(&offsets);
+        self.shared.committed(&offsets);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Committed offsets: what is done, what of it the coordinator knows.
+//! Committed offsets: telling the coordinator, and asking it.
 
 use std::collections::BTreeMap;
 
@@ -18,31 +18,6 @@ use crate::error::Error;
 /// Version 10 names topics by id.
 const OFFSET_COMMIT_VERSION_MAX: i16 = 9;
 const OFFSET_FETCH_VERSION_MAX: i16 = 9;
-
-/// How far the application is.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// The offset after the last record that is done.
-    pub(crate) done: BTreeMap<TopicPartition, i64>,
-    committed: BTreeMap<TopicPartition, i64>,
-}
-
-impl Progress {
-    /// Everything before `next` is done.
-    pub(crate) fn finish(&mut self, partition: TopicPartition, next: i64) {
-        self.done.insert(partition, next);
-    }
-
-    /// What is done and not committed.
-    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, i64> {
-        let differs = |(at, next): &(&TopicPartition, &i64)| self.committed.get(at) != Some(next);
-        self.done.iter().filter(differs).map(|(at, next)| (at.clone(), *next)).collect()
-    }
-
-    pub(crate) fn committed(&mut self, offsets: &BTreeMap<TopicPartition, i64>) {
-        self.committed.extend(offsets.iter().map(|(at, next)| (at.clone(), *next)));
-    }
-}
 
 /// Commits offsets under a generation and member id, or outside any membership.
 ///

@@ -5,22 +5,25 @@ pub(crate) mod classic;
 pub(crate) mod commit;
 pub(crate) mod coordinator;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::classic::{Membership, Told};
-use self::commit::{Progress, commit_offsets, fetch_committed};
+use self::commit::{commit_offsets, fetch_committed};
 use self::coordinator::Coordinator;
 use crate::cluster::Cluster;
 use crate::consumer::{Control, TopicPartition};
 use crate::error::Error;
-use crate::fetch::cursor::{Cursor, Position, StartAt};
-use crate::fetch::fetcher::{Cursors, Fetcher, reset_to};
+use crate::fetch::cursor::{Position, StartAt};
+use crate::fetch::cursors::Cursors;
+use crate::fetch::fetcher::{Fetcher, reset_to};
 use crate::fetch::inbox::Inbox;
+use crate::fetch::place::Place;
 use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
@@ -28,32 +31,82 @@ pub(crate) struct Shared {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) cursors: Rc<Cursors>,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) progress: Arc<Mutex<Progress>>,
     /// None without a `group.id`.
     pub(crate) coordinator: Option<Coordinator>,
 }
 
 impl Shared {
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Fetches these partitions too, each from where it says. What is fetched of others is untouched; one that is
+    /// assigned already goes on as it is.
+    pub(crate) fn add_partitions(&self, partitions: &[(TopicPartition, StartAt)]) {
+        let mut table = self.cursors.table();
+        for (at, start) in partitions {
+            if table.slot(at).is_none() {
+                let place = Arc::new(Place::new(at.clone()));
+                let slot = table.add(place.clone(), *start);
+                self.inbox.open(slot, place);
+                self.cluster.want(&at.topic);
+            }
+        }
+        self.count(table.len());
     }
 
-    /// Replaces what is fetched.
-    pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
-        let config = &self.cluster.config;
-        self.cluster.observer.assigned(config.group_id.as_deref(), partitions.len());
-        let generation = self.inbox.begin_generation();
-        *self.progress() = Progress::default();
-        // An answer to a question of the old assignment must not be taken for one of the new.
-        let cursor = |(at, start): &(TopicPartition, StartAt)| {
-            let mut cursor = Cursor::new(at.topic.clone(), at.partition, *start);
-            cursor.seeks = generation << 32;
-            cursor
-        };
-        *self.cursors.list.borrow_mut() = partitions.iter().map(cursor).collect();
-        for (at, _) in partitions {
-            self.cluster.want(&at.topic);
+    /// Fetches these no more and throws away what was fetched of them. Until they are removed, what is done of them
+    /// can be committed.
+    pub(crate) fn stop_partitions(&self, partitions: &[TopicPartition]) {
+        for at in partitions {
+            let slot = self.cursors.update(at, |cursor| {
+                cursor.place.next_turn();
+                cursor.position = Position::Failed;
+                cursor.slot
+            });
+            if let Some(slot) = slot {
+                self.inbox.purge(slot);
+            }
         }
+    }
+
+    /// These are no longer this consumer's: what was fetched is thrown away, late answers are dropped, and so is
+    /// progress that the application reports from now on.
+    pub(crate) fn remove_partitions(&self, partitions: &[TopicPartition]) {
+        let mut table = self.cursors.table();
+        for at in partitions {
+            if let Some(slot) = table.slot(at) {
+                table.remove(slot);
+                self.inbox.close(slot);
+            }
+        }
+        self.count(table.len());
+    }
+
+    /// Replaces what is fetched: everything that was is removed, and everything that will be begins anew.
+    pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
+        self.remove_partitions(&self.assigned());
+        self.add_partitions(partitions);
+    }
+
+    /// What is assigned, in order.
+    pub(crate) fn assigned(&self) -> Vec<TopicPartition> {
+        self.inbox.places().iter().map(|place| place.at.clone()).collect()
+    }
+
+    /// What is done and not committed, of everything that is assigned.
+    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, i64> {
+        let places = self.inbox.places();
+        places.iter().filter_map(|place| Some((place.at.clone(), place.uncommitted()?))).collect()
+    }
+
+    /// These offsets are committed.
+    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, i64>) {
+        for (at, offset) in offsets {
+            if let Some(place) = self.inbox.place(at) {
+                place.set_committed(*offset);
+            }
+        }
+    }
+
+    fn count(&self, partitions: usize) {
+        self.cluster.observer.assigned(self.cluster.config.group_id.as_deref(), partitions);
         self.cursors.changed.notify_one();
     }
 
@@ -83,13 +136,11 @@ impl Shared {
 pub(crate) async fn run(
     cluster: Rc<Cluster>,
     inbox: Arc<Inbox>,
-    progress: Arc<Mutex<Progress>>,
     mut control: mpsc::UnboundedReceiver<Control>,
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
-    let shared =
-        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, progress, coordinator });
+    let shared = Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, coordinator });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     let mut membership: Option<Membership> = None;
@@ -144,21 +195,19 @@ async fn on_control(
             let _ = done.send(Ok(()));
         }
         Control::Seek(at, to, done) => {
-            let found = shared.cursors.update(&at.topic, at.partition, |cursor| {
-                cursor.seeks += 1;
-                cursor.blocked_until = None;
-                cursor.position = match to {
-                    StartAt::Offset(offset) => Position::At(offset),
-                    other => Position::Unresolved(other),
-                };
+            let slot = shared.cursors.update(&at, |cursor| {
+                cursor.seek(to);
+                cursor.slot
             });
-            shared.inbox.discard(&at.topic, at.partition);
-            let result = found.ok_or_else(|| Error::Config(format!("seek: {at} is not assigned")));
+            if let Some(slot) = slot {
+                shared.inbox.purge(slot);
+            }
+            let result = slot.map(|_| ()).ok_or_else(|| Error::Config(format!("seek: {at} is not assigned")));
             let _ = done.send(result);
         }
         Control::Pause(partitions, paused) => {
             for at in partitions {
-                shared.cursors.update(&at.topic, at.partition, |cursor| cursor.paused = paused);
+                shared.cursors.update(&at, |cursor| cursor.paused = paused);
             }
         }
         Control::Commit(done) => {
@@ -218,12 +267,12 @@ async fn commit_done(shared: &Shared, generation: Option<(i32, String)>) -> Resu
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    let offsets = shared.progress().uncommitted();
+    let offsets = shared.uncommitted();
     if offsets.is_empty() {
         return Ok(());
     }
     commit_offsets(coordinator, &offsets, generation).await?;
-    shared.progress().committed(&offsets);
+    shared.committed(&offsets);
     Ok(())
 }
 
