@@ -46,7 +46,7 @@ public class Assignors {
                 case "member" -> members.put(words[1], new Member(word(words[2]), word(words[3]),
                     word(words[4]) == null ? null : Integer.valueOf(words[4]), list(words[5], ","), owned(words[6])));
                 case "end" -> {
-                    Cluster cluster = new Cluster("cluster", List.of(), partitions, Set.of(), Set.of());
+                    Cluster cluster = new Cluster("cluster", nodes(partitions), partitions, Set.of(), Set.of());
                     for (ConsumerPartitionAssignor assignor : List.of(new RangeAssignor(), new RoundRobinAssignor(),
                             new StickyAssignor(), new CooperativeStickyAssignor())) {
                         assign(assignor, cluster, members, out);
@@ -92,6 +92,10 @@ public class Assignors {
                 .toArray(Node[]::new);
             partitions.add(new PartitionInfo(name, number++, nodes.length == 0 ? Node.noNode() : nodes[0], nodes, nodes));
         }
+    }
+
+    static Set<Node> nodes(List<PartitionInfo> partitions) {
+        return partitions.stream().flatMap(partition -> Arrays.stream(partition.replicas())).collect(Collectors.toSet());
     }
 
     static String word(String word) {
