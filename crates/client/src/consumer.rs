@@ -18,6 +18,8 @@ use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Chunk, Inbox, Item};
 use crate::fetch::place::Place;
+use crate::group::polls::Polls;
+use crate::group::subscription::Subscription;
 use crate::record::OwnedRecord;
 use crate::transaction::GroupMetadata;
 
@@ -225,7 +227,11 @@ pub struct Consumer {
     client: Client,
     config: Arc<Config>,
     inbox: Arc<Inbox>,
+    polls: Arc<Polls>,
     control: mpsc::UnboundedSender<Control>,
+    /// The last poll returned a revocation: the next one says that it has been dealt with.
+    revoked: bool,
+    listener: Option<Listener>,
     /// What the last poll returned: done when the next poll is made.
     handed_out: Option<(Arc<Place>, i64)>,
 }
@@ -233,15 +239,25 @@ pub struct Consumer {
 /// What the application asks of the consumer's tasks in the engine.
 pub(crate) enum Control {
     Assign(Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
-    Subscribe(Vec<Arc<str>>, oneshot::Sender<Result<(), Error>>),
+    Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
+    Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),
     Commit(oneshot::Sender<Result<(), Error>>),
     GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
-    /// The application has seen the revocation: what it had in hand is done.
+    /// The application came back after a revocation: what it had in hand is done.
     RevokeSeen,
-    Close(oneshot::Sender<Result<(), Error>>),
+    Close(Duration, oneshot::Sender<Result<(), Error>>),
+}
+
+/// What [`Consumer::on_rebalance`] was given.
+struct Listener(Box<dyn FnMut(&Event) + Send>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
 }
 
 impl Consumer {
@@ -254,10 +270,20 @@ impl Consumer {
     pub fn of(client: &Client) -> Self {
         let inbox = Inbox::new();
         let (control, receiver) = mpsc::unbounded_channel();
-        let at_engine = inbox.clone();
-        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, receiver));
+        let polls = Arc::<Polls>::default();
+        let (at_engine, of_engine) = (inbox.clone(), polls.clone());
+        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
         let config = client.config().clone();
-        Self { client: client.clone(), config, inbox, control, handed_out: None }
+        Self {
+            client: client.clone(),
+            config,
+            inbox,
+            polls,
+            control,
+            revoked: false,
+            listener: None,
+            handed_out: None,
+        }
     }
 
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
@@ -269,15 +295,37 @@ impl Consumer {
 
     /// Joins the group `group.id` for these topics; the assignment comes as [`Event::Assigned`] from a later poll.
     ///
+    /// A topic that begins with `^` is a regular expression: it stands for all topics in whose name it finds a match,
+    /// also for those that come later. A consumer that is in the group already stays in it and changes its topics.
+    ///
     /// # Errors
-    /// [`Error::Config`] without a `group.id`. What goes wrong with the group later comes from [`Consumer::poll`].
+    /// [`Error::Config`] without a `group.id`, and for what is no regular expression. What goes wrong with the group
+    /// later comes from [`Consumer::poll`].
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
         if self.config.group_id.is_none() {
             return Err(Error::Config("subscribe needs group.id".into()));
         }
-        self.handed_out = None;
-        let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
-        self.ask(|answer| Control::Subscribe(topics, answer)).await
+        let subscription = Subscription::parse(topics)?;
+        self.ask(|answer| Control::Subscribe(subscription, answer)).await
+    }
+
+    /// Commits what is done if `enable.auto.commit` is on, gives all partitions up and leaves the group, all within
+    /// `timeout`. A static member (`group.instance.id`) does not leave: it keeps its place until its session runs out.
+    ///
+    /// # Errors
+    /// What the commit met with; the partitions are given up all the same.
+    pub async fn unsubscribe(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.finish_handed_out();
+        let leaving = self.ask(|answer| Control::Unsubscribe(timeout, answer));
+        tokio::time::timeout(timeout, leaving).await.unwrap_or_else(|_| {
+            Err(Error::TimedOut { what: "leaving the group".into(), waited_ms: timeout.as_millis() })
+        })
+    }
+
+    /// Calls `listener` with each change of the assignment, in the thread that polls and before that poll returns the
+    /// same as a value.
+    pub fn on_rebalance(&mut self, listener: impl FnMut(&Event) + Send + 'static) {
+        self.listener = Some(Listener(Box::new(listener)));
     }
 
     /// The next records or the next change of the assignment; `None` when `timeout` passes first.
@@ -288,8 +336,13 @@ impl Consumer {
     /// What stops a partition (its cursor stays where it is) or the group. Cancel safe: nothing is lost when the
     /// future is dropped.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
-        self.finish_handed_out();
+        self.begin_poll();
         let deadline = Instant::now() + timeout;
+        if let Some(polled) = self.take()? {
+            return Ok(Some(polled));
+        }
+        let polls = self.polls.clone();
+        let _waiting = polls.wait();
         loop {
             if let Some(polled) = self.take()? {
                 return Ok(Some(polled));
@@ -302,8 +355,10 @@ impl Consumer {
 
     /// [`Consumer::poll`] for threads without a runtime.
     pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
-        self.finish_handed_out();
+        self.begin_poll();
         let inbox = self.inbox.clone();
+        let polls = self.polls.clone();
+        let _waiting = polls.wait();
         let mut found = Ok(None);
         blocking::wait_until(timeout, &inbox.filled, || {
             found = self.take();
@@ -408,7 +463,7 @@ impl Consumer {
     /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.finish_handed_out();
-        let closing = self.ask(Control::Close);
+        let closing = self.ask(|answer| Control::Close(timeout, answer));
         tokio::time::timeout(timeout, closing).await.unwrap_or_else(|_| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })
@@ -417,7 +472,7 @@ impl Consumer {
     /// [`Consumer::close`] for threads without a runtime.
     pub fn close_blocking(mut self, timeout: Duration) -> Result<(), Error> {
         self.finish_handed_out();
-        let closing = self.ask(Control::Close);
+        let closing = self.ask(|answer| Control::Close(timeout, answer));
         blocking::block_on(timeout, closing).unwrap_or_else(|| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })
@@ -435,6 +490,15 @@ impl Consumer {
         let (answer, received) = oneshot::channel();
         self.control.send(make(answer)).map_err(|_| Error::Closed)?;
         received.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Whoever asks for more is there, and done with what was returned before.
+    fn begin_poll(&mut self) {
+        self.polls.pass();
+        self.finish_handed_out();
+        if std::mem::take(&mut self.revoked) {
+            let _ = self.control.send(Control::RevokeSeen);
+        }
     }
 
     fn finish_handed_out(&mut self) {
@@ -459,8 +523,9 @@ impl Consumer {
                     return Ok(Some(Polled::Records(batch)));
                 }
                 Item::Event(event) => {
-                    if matches!(event, Event::Revoked(_)) {
-                        let _ = self.control.send(Control::RevokeSeen);
+                    self.revoked = matches!(event, Event::Revoked(_));
+                    if let Some(Listener(listener)) = &mut self.listener {
+                        listener(&event);
                     }
                     return Ok(Some(Polled::Event(event)));
                 }

@@ -42,7 +42,7 @@ pub use admin::{
 pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
-pub use config::{Acks, Config, Isolation, OffsetReset, TopicConfig};
+pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, TopicConfig};
 pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition, Watermarks};
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ottla_protocol::Uuid;
 use ottla_protocol::messages::metadata::MetadataResponse;
 use tokio::time::Instant;
 
@@ -23,10 +24,12 @@ pub(crate) enum Lane {
     Control,
     Fetch,
     Group,
+    /// JoinGroup and SyncGroup, which wait for other members.
+    Join,
     Produce,
 }
 
-const LANES: usize = 4;
+const LANES: usize = 5;
 
 /// Every broker that is known, by node id, and the bootstrap servers.
 #[derive(Debug)]
@@ -94,6 +97,11 @@ impl Brokers {
     /// Starts from the bootstrap servers again (KIP-899, KIP-1102).
     pub(crate) fn rebootstrap(&self) {
         self.nodes.borrow_mut().clear();
+    }
+
+    /// Sixteen bytes by chance: a member's id.
+    pub(crate) fn random_uuid(&self) -> Uuid {
+        Uuid::from(self.rng.borrow_mut().u128(..))
     }
 
     pub(crate) fn knows(&self, node: i32) -> bool {

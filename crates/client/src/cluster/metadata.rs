@@ -20,6 +20,8 @@ pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
     /// Zero where the broker does not say.
     pub(crate) id: Uuid,
+    /// The broker's own, as its committed offsets are.
+    internal: bool,
     /// By partition number.
     pub(crate) partitions: Arc<Vec<PartitionLayout>>,
 }
@@ -68,8 +70,12 @@ impl Layout {
                     partition.leader = None;
                 }
             }
-            let layout =
-                TopicLayout { error: topic.error_code, id: topic.topic_id, partitions: Arc::new(partitions) };
+            let layout = TopicLayout {
+                error: topic.error_code,
+                id: topic.topic_id,
+                internal: topic.is_internal,
+                partitions: Arc::new(partitions),
+            };
             self.topics.insert(name.into(), layout);
         }
     }
@@ -86,6 +92,11 @@ impl Layout {
 }
 
 impl TopicLayout {
+    /// Whether a subscription's pattern may match it.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.error == ErrorCode::None && !self.internal && !self.partitions.is_empty()
+    }
+
     pub(crate) fn leader(&self, partition: i32) -> Option<i32> {
         self.partitions.get(usize::try_from(partition).ok()?)?.leader
     }
