@@ -197,7 +197,7 @@ fn a_handler_may_take_longer_than_the_session() {
     }
     seats.settle("two share", 4);
     let events = seats.seat("a").events.len();
-    std::thread::sleep(Duration::from_millis(2_000));
+    std::thread::sleep(Duration::from_secs(2));
     seats.drive_for(Duration::from_millis(500));
     assert_eq!(seats.seat("a").events.len(), events, "{:?}", seats.seat("a").events);
     assert!(seats.list.iter().all(|seat| seat.errors.is_empty()));

@@ -152,7 +152,7 @@ impl Application {
             return Err(Late);
         }
         // A poll is noticed at the next look: what is seen too rarely looks younger than it is.
-        Ok(now + (max - age).min(max / 8).min(LOOK_EVERY_MAX))
+        Ok(now + max.saturating_sub(age).min(max / 8).min(LOOK_EVERY_MAX))
     }
 
     fn hear(&mut self, told: Told) {

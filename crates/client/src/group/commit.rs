@@ -95,7 +95,6 @@ pub(crate) async fn fetch_committed(
                 member_id: member.as_ref().map(|(_, id)| id.clone()),
                 member_epoch: member.as_ref().map_or(-1, |(epoch, _)| *epoch),
                 topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
-                ..Default::default()
             };
             OffsetFetchRequest { groups: vec![group], require_stable, ..Default::default() }
         } else {

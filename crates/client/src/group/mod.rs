@@ -203,12 +203,11 @@ async fn on_control(
             if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
                 *membership = None;
             }
-            match membership {
-                Some(membership) => membership.tell(Told::Subscribed(subscription)),
-                None => {
-                    shared.replace_assignment(&[]);
-                    *membership = Some(Membership::start(shared.clone(), subscription));
-                }
+            if let Some(membership) = membership {
+                membership.tell(Told::Subscribed(subscription));
+            } else {
+                shared.replace_assignment(&[]);
+                *membership = Some(Membership::start(shared.clone(), subscription));
             }
             let _ = done.send(Ok(()));
         }

@@ -72,11 +72,16 @@ impl Case {
         for (id, member) in &mut members {
             let partitions = if member.generation.is_some() { member.owned.clone() } else { Vec::new() };
             member.user_data = assignor.user_data(&Held::new(partitions, member.generation));
-            let hex = |data: &bytes::Bytes| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let hex = |data: &bytes::Bytes| {
+                data.iter().fold(String::new(), |mut text, byte| {
+                    let _ = write!(text, "{byte:02x}");
+                    text
+                })
+            };
             user_data.insert(id.clone(), member.user_data.as_ref().map_or("-".to_owned(), hex));
         }
         let mut assignment = assignor.assign(&self.topics, &members);
-        assignment.values_mut().for_each(|partitions| partitions.sort());
+        sort(&mut assignment);
         (assignment, user_data)
     }
 }
@@ -128,11 +133,17 @@ pub(crate) fn read_answers(text: &str) -> BTreeMap<usize, Answers> {
             let of_case = answers.entry(number).or_default();
             let mut assignment: Assignment =
                 pairs.map(|(id, list)| (id.to_owned(), partitions(list))).collect();
-            assignment.values_mut().for_each(|partitions| partitions.sort());
+            sort(&mut assignment);
             of_case.entry(name.to_owned()).or_default().0 = assignment;
         }
     }
     answers
+}
+
+fn sort(assignment: &mut Assignment) {
+    for partitions in assignment.values_mut() {
+        partitions.sort();
+    }
 }
 
 fn list(words: &str) -> Vec<&str> {

@@ -112,9 +112,9 @@ impl Seats {
                     }
                     Event::Revoked(partitions) | Event::Lost(partitions) => {
                         let owned = &mut self.list[at].owned;
-                        partitions.iter().for_each(|partition| {
+                        for partition in partitions {
                             owned.remove(partition);
-                        });
+                        }
                     }
                     _ => {}
                 }

@@ -47,12 +47,14 @@ fn had(member: &Member) -> Held {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::consumer::TopicPartition;
 
     #[test]
     fn what_moves_is_given_to_nobody_until_its_owner_let_go() {
-        let topics = Topics::from([("t".into(), vec![Default::default(); 4])]);
+        let topics = Topics::from([("t".into(), vec![BTreeSet::default(); 4])]);
         let owner = Member {
             owned: (0..4).map(|partition| TopicPartition::new("t", partition)).collect(),
             generation: Some(1),

@@ -37,6 +37,8 @@ impl Assignor for RoundRobin {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -47,8 +49,8 @@ mod tests {
             ("c".to_owned(), Member::of(&["t", "u"])),
         ]);
         let topics = Topics::from([
-            ("t".into(), vec![Default::default(); 4]),
-            ("u".into(), vec![Default::default(); 2]),
+            ("t".into(), vec![BTreeSet::default(); 4]),
+            ("u".into(), vec![BTreeSet::default(); 2]),
         ]);
         let dealt = RoundRobin.assign(&topics, &members);
         let names = |id: &str| dealt[id].iter().map(ToString::to_string).collect::<Vec<_>>();

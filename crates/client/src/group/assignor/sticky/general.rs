@@ -10,7 +10,9 @@ use super::plan::{Plan, Slot};
 pub(super) fn assign(plan: &Plan<'_>, claims: &Claims) -> Vec<Vec<Slot>> {
     let mut wanting = vec![Vec::new(); plan.topic_count()];
     for (member, topics) in plan.subscribed.iter().enumerate() {
-        topics.iter().for_each(|topic| wanting[*topic].push(member));
+        for topic in topics {
+            wanting[*topic].push(member);
+        }
     }
     let mut shares = Shares {
         plan,
@@ -65,7 +67,9 @@ impl Shares<'_> {
         let all: Vec<Slot> = topics.into_iter().flat_map(|topic| self.plan.slots(topic)).collect();
         let new: Vec<Slot> = all.iter().copied().filter(|slot| self.owner[*slot].is_none()).collect();
         if self.plan.has_racks() {
-            new.iter().for_each(|slot| self.give_to_least_loaded(*slot, true));
+            for slot in &new {
+                self.give_to_least_loaded(*slot, true);
+            }
         }
         for slot in &new {
             if self.owner[*slot].is_none() {
@@ -77,9 +81,9 @@ impl Shares<'_> {
             (all.iter().copied().filter(movable).collect(), new.iter().copied().filter(movable).collect());
         let fixed: Vec<_> =
             self.by_load.iter().copied().filter(|(_, member)| self.is_fixed(*member)).collect();
-        fixed.iter().for_each(|entry| {
+        for entry in &fixed {
             self.by_load.remove(entry);
-        });
+        }
         let before = (self.assigned.clone(), self.score());
         // What is new moves first, unless old partitions must move anyway.
         if !revoked {

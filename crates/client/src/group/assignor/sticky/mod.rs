@@ -78,7 +78,9 @@ fn encode(partitions: &[TopicPartition], generation: i32) -> Bytes {
         out.put_i16(topic.len() as i16);
         out.put_slice(topic.as_bytes());
         out.put_i32(partitions.len() as i32);
-        partitions.into_iter().for_each(|partition| out.put_i32(partition));
+        for partition in partitions {
+            out.put_i32(partition);
+        }
     }
     out.put_i32(generation);
     out.freeze()
@@ -102,6 +104,8 @@ fn decode(mut bytes: Bytes) -> Option<Held> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn members(of: &[(&str, &[&str])]) -> BTreeMap<String, Member> {
@@ -128,7 +132,7 @@ mod tests {
     #[test]
     fn who_leaves_moves_only_its_own_partitions() {
         let mut group = members(&[("a", &["t"]), ("b", &["t"]), ("c", &["t"])]);
-        let topics = Topics::from([("t".into(), vec![Default::default(); 9])]);
+        let topics = Topics::from([("t".into(), vec![BTreeSet::default(); 9])]);
         let first = Sticky.assign(&topics, &group);
         assert!(first.values().all(|partitions| partitions.len() == 3));
         remember(&mut group, &first, 1);
@@ -144,8 +148,8 @@ mod tests {
     fn unequal_subscriptions_are_evened_out_as_far_as_they_allow() {
         let group = members(&[("a", &["t"]), ("b", &["t", "u"]), ("c", &["t", "u"])]);
         let topics = Topics::from([
-            ("t".into(), vec![Default::default(); 2]),
-            ("u".into(), vec![Default::default(); 4]),
+            ("t".into(), vec![BTreeSet::default(); 2]),
+            ("u".into(), vec![BTreeSet::default(); 4]),
         ]);
         let dealt = Sticky.assign(&topics, &group);
         assert_eq!(dealt.values().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
@@ -155,7 +159,7 @@ mod tests {
     #[test]
     fn the_younger_generation_is_believed() {
         let mut group = members(&[("a", &["t"]), ("b", &["t"])]);
-        let topics = Topics::from([("t".into(), vec![Default::default(); 2])]);
+        let topics = Topics::from([("t".into(), vec![BTreeSet::default(); 2])]);
         let both = vec![TopicPartition::new("t", 0), TopicPartition::new("t", 1)];
         let says = |partitions: &[TopicPartition], generation| {
             Sticky.user_data(&Held::new(partitions.to_vec(), Some(generation)))
