@@ -91,6 +91,30 @@ pub enum Error {
         /// The offset asked for.
         offset: i64,
     },
+    /// The log was cut off before the position, by an election that lost records, and `auto.offset.reset` is `error`.
+    /// Seek to where reading shall go on.
+    #[error(
+        "topic `{topic}` partition {partition}: read up to offset {offset}, but the leader's log parts from what was read at \
+         offset {end}, and auto.offset.reset is `error`"
+    )]
+    LogTruncated {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// The position.
+        offset: i64,
+        /// The first offset at which the leader's log is another.
+        end: i64,
+    },
+    /// The partition is not this consumer's, or no longer: nothing was done.
+    #[error("topic `{topic}` partition {partition} is not assigned to this consumer")]
+    NotAssigned {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+    },
     /// The operation did not finish in its time.
     #[error("{what}: no result after {waited_ms} ms")]
     TimedOut {
@@ -232,6 +256,8 @@ impl Error {
             | Self::Authentication { .. }
             | Self::Protocol { .. }
             | Self::Corrupt { .. }
+            | Self::LogTruncated { .. }
+            | Self::NotAssigned { .. }
             | Self::OffsetOutOfRange { .. }
             | Self::PollIntervalExceeded { .. }
             | Self::Closed => false,

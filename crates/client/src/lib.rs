@@ -43,7 +43,10 @@ pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, TopicConfig};
-pub use consumer::{Batch, BatchIter, Consumer, Event, Polled, StartAt, TopicPartition, Watermarks};
+pub use consumer::{
+    Batch, BatchIter, Committing, Consumer, Event, Next, OffsetAndMetadata, Polled, RecordView, StartAt,
+    TopicPartition, Watermarks,
+};
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};

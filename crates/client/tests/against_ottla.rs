@@ -163,7 +163,7 @@ fn a_paused_partition_keeps_what_was_fetched_and_the_others_go_on() {
     let producer = Producer::of(&client);
     for partition in [0, 1] {
         let record = Record::to("orders").partition(partition).value("first");
-        producer.try_send(record).expect("taken");
+        drop(producer.try_send(record).expect("taken"));
     }
     producer.flush_blocking(PATIENCE).expect("written");
     let mut consumer = Consumer::of(&client);

@@ -245,6 +245,7 @@ fn a_group_survives_the_move_of_its_coordinator() {
     }
     seats.settle("two share", 4);
     produce(&broker, "orders", 4, 40);
+    seats.forgetful = true;
     for node in [2, 1, 2] {
         broker.cluster().set_coordinator("billing", node);
         seats.drive_for(Duration::from_millis(300));

@@ -107,6 +107,7 @@ fn requests_carry_what_the_properties_say() {
             ("session.timeout.ms", "11000"),
             ("max.poll.interval.ms", "22000"),
             ("auto.offset.reset", "earliest"),
+            ("client.rack", "cellar"),
         ],
     );
     produce(&client, &[b'v'; 1000]);
@@ -128,6 +129,7 @@ fn requests_carry_what_the_properties_say() {
         (3, 41, 70000, 0)
     );
     assert_eq!(fetch.topics[0].partitions[0].partition_max_bytes, 50000);
+    assert_eq!(fetch.rack_id, "cellar");
     let (_, _, join) = recorder.requests::<JoinGroupRequest>().remove(0);
     assert_eq!(
         (join.group_id.as_str(), join.session_timeout_ms, join.rebalance_timeout_ms),
@@ -555,8 +557,9 @@ fn auto_offset_reset_decides_where_reading_starts() {
     let broker = broker(1);
     let (filler, _) = recorded(&broker, &[]);
     produce(&filler, b"old");
-    for reset in ["earliest", "latest", "error"] {
-        let (client, recorder) = recorded(&broker, &[("group.id", reset), ("auto.offset.reset", reset)]);
+    for reset in ["earliest", "latest", "error", "by_duration:PT1H"] {
+        let group = reset.replace(':', "-");
+        let (client, recorder) = recorded(&broker, &[("group.id", &group), ("auto.offset.reset", reset)]);
         let mut consumer = Consumer::of(&client);
         block_on(consumer.subscribe(&["orders"])).expect("subscribed");
         let first = match reset {
@@ -573,7 +576,7 @@ fn auto_offset_reset_decides_where_reading_starts() {
             _ => first_value(&mut consumer, PATIENCE),
         };
         match (reset, first) {
-            ("earliest", Ok(Some(value))) => assert_eq!(value, b"old"),
+            ("earliest" | "by_duration:PT1H", Ok(Some(value))) => assert_eq!(value, b"old"),
             ("latest", Ok(Some(value))) => assert_eq!(value, b"new"),
             ("error", Err(error)) => assert!(error.to_string().contains("orders"), "{error}"),
             (_, other) => panic!("auto.offset.reset={reset}: {other:?}"),

@@ -39,8 +39,16 @@ impl Buffer {
         self.bytes.is_empty()
     }
 
+    /// All of it, to be written in.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
     /// The first `len` bytes, refcounted; the last to drop them sends the buffer home.
-    pub(crate) fn freeze(self, len: usize) -> Bytes {
+    ///
+    /// # Panics
+    /// When they are looked at, if the buffer is shorter.
+    pub fn freeze(self, len: usize) -> Bytes {
         Bytes::from_owner(Frozen { buffer: self, len })
     }
 }

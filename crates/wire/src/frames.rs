@@ -75,6 +75,20 @@ impl FrameBuffer {
         &mut self.buf
     }
 
+    /// The length of a large frame of which the beginning has arrived, and that beginning, for who has a buffer of
+    /// their own for it: the rest is theirs to read, and what comes after it is a new frame.
+    ///
+    /// # Errors
+    /// A negative or too large length.
+    pub fn take_started(&mut self) -> Result<Option<(usize, BytesMut)>, FrameTooLarge> {
+        let Some(size) = self.claimed()? else { return Ok(None) };
+        if 4 + size <= READ_BYTES || self.buf.len() >= 4 + size {
+            return Ok(None);
+        }
+        self.buf.advance(4);
+        Ok(Some((size, self.buf.split())))
+    }
+
     /// Whether a whole frame, or one with an impossible length, is there.
     pub fn has_frame(&self) -> bool {
         self.claimed().map_or(true, |size| size.is_some_and(|size| self.buf.len() >= 4 + size))
@@ -138,6 +152,18 @@ mod tests {
             assert_eq!(frames.iter().map(Bytes::len).collect::<Vec<_>>(), sizes);
             assert!(frames.iter().all(|frame| frame.iter().all(|byte| *byte == frame.len() as u8)));
         }
+    }
+
+    #[test]
+    fn a_large_frame_can_be_read_elsewhere_once_it_has_begun() {
+        let mut frames = FrameBuffer::new(1 << 20);
+        frames.spare().put_slice(&[0, 0]);
+        assert_eq!(frames.take_started().expect("sound"), None);
+        frames.spare().put_slice(&[0x80, 0, 7, 8]);
+        let (size, head) = frames.take_started().expect("sound").expect("large");
+        assert_eq!((size, &head[..]), (0x8000, &[7, 8][..]));
+        frames.spare().put_slice(&[0, 0, 0, 1, 9]);
+        assert_eq!(frames.next_frame().expect("sound").as_deref(), Some(&[9][..]));
     }
 
     #[test]

@@ -24,4 +24,4 @@ pub use buffer::{Buffer, BufferHome};
 pub use builder::{BatchBuilder, Closed, HeaderRef, Seal, Sealed};
 pub use chain::{Chain, FileSlice, Piece, ReadAt, WriteQueue};
 pub use compress::CompressError;
-pub use reader::{HeadersRef, RecordError, RecordIter, RecordRef, Records};
+pub use reader::{HeadersRef, Mark, RecordError, RecordIter, RecordRef, Records};

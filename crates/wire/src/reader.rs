@@ -113,6 +113,15 @@ impl Records {
     /// Uncompressed records stay slices of `batch`; others are decompressed up to `cap` bytes. The checksum is the
     /// caller's to verify: it may have been, at another layer.
     pub fn of_batch(batch: &Bytes, cap: usize) -> Result<Self, RecordError> {
+        Self::of_batch_in(batch, cap, Bytes::from)
+    }
+
+    /// The same for who keeps account of what is decompressed: `keep` makes bytes of it.
+    pub fn of_batch_in(
+        batch: &Bytes,
+        cap: usize,
+        keep: impl FnOnce(Vec<u8>) -> Bytes,
+    ) -> Result<Self, RecordError> {
         let header = BatchHeader::parse(batch)?;
         let total = header.total_bytes();
         if batch.len() < total {
@@ -123,7 +132,7 @@ impl Records {
             batch.slice(HEADER_BYTES..total)
         } else {
             compress::decompress(compression, &batch[HEADER_BYTES..total], cap)
-                .map(Bytes::from)
+                .map(keep)
                 .map_err(|source| RecordError::Compress { base_offset: header.base_offset, source })?
         };
         Ok(Self { header, block })
@@ -145,10 +154,40 @@ impl Records {
         RecordIter::new(&self.header, &self.block)
     }
 
+    /// The record at `mark`, which moves behind it: a walk that borrows nothing between two records. After an error
+    /// the walk ends.
+    #[inline]
+    pub fn next_at(&self, mark: &mut Mark) -> Option<Result<RecordRef<'_>, RecordError>> {
+        let mut iter = RecordIter::new(&self.header, &self.block[mark.bytes..]);
+        iter.index = mark.index;
+        let record = iter.next();
+        mark.bytes = self.block.len() - iter.rest.len();
+        mark.index = if matches!(record, Some(Err(_))) { u32::MAX } else { iter.index };
+        record
+    }
+
+    /// How many records the walk with this mark has still to come.
+    pub const fn left(&self, mark: &Mark) -> u32 {
+        (self.header.record_count as u32).saturating_sub(mark.index)
+    }
+
+    /// Whether the walk with this mark has more to come.
+    #[inline]
+    pub const fn has_more(&self, mark: &Mark) -> bool {
+        self.header.record_count > 0 && mark.index < self.header.record_count as u32
+    }
+
     /// Checks every record: lengths, count, and that offsets rise up to the header's last one.
     pub fn validate(&self) -> Result<(), RecordError> {
         validate_block(&self.header, &self.block)
     }
+}
+
+/// How far a walk by [`Records::next_at`] is: at first, at the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    bytes: usize,
+    index: u32,
 }
 
 impl<'a> IntoIterator for &'a Records {

@@ -6,5 +6,6 @@ pub(super) const LONG_FILES: &[(&str, &str)] = &[];
 /// Files that contain `unsafe`.
 pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/client/tests/allocations.rs", "an allocator that counts: the trait's functions are unsafe"),
+    ("crates/client/tests/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("crates/wire/src/prefetch.rs", "asks for cache lines ahead of a record: a hint, which accesses nothing"),
 ];

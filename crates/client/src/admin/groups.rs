@@ -201,7 +201,8 @@ pub(super) async fn alter(
     group: String,
     offsets: &BTreeMap<TopicPartition, i64>,
 ) -> Result<(), Error> {
-    commit_offsets(&Coordinator::new(cluster.clone(), group), offsets, None).await
+    let offsets = offsets.iter().map(|(at, offset)| (at.clone(), (*offset).into())).collect();
+    commit_offsets(&Coordinator::new(cluster.clone(), group), &offsets, None).await
 }
 
 pub(super) async fn delete(cluster: &Rc<Cluster>, groups: &[String]) -> Result<(), Error> {

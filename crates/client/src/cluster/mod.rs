@@ -48,6 +48,15 @@ enum Listing {
     Known,
 }
 
+/// What a fetch needs to know of a partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whereabouts {
+    pub(crate) leader: i32,
+    pub(crate) leader_epoch: i32,
+    /// Zero where the brokers do not say.
+    pub(crate) topic_id: Uuid,
+}
+
 impl Cluster {
     pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Rc<Self>, Error> {
         let observer = network.observer.clone();
@@ -175,6 +184,17 @@ impl Cluster {
     /// The leader of a partition, if there is one.
     pub(crate) fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
         self.layout.borrow().topics.get(topic)?.leader(partition)
+    }
+
+    /// Where a partition is to be fetched from, if it has a leader.
+    pub(crate) fn whereabouts(&self, topic: &str, partition: i32) -> Option<Whereabouts> {
+        let layout = self.layout.borrow();
+        let topic = layout.topics.get(topic)?;
+        Some(Whereabouts {
+            leader: topic.leader(partition)?,
+            leader_epoch: topic.leader_epoch(partition)?,
+            topic_id: topic.id,
+        })
     }
 
     /// Forgets a partition's leader, after the broker said that it is another one, and asks for the new one.

@@ -1,5 +1,6 @@
 //! Configuration: a struct of typed values, and the table of properties that fills it from strings.
 
+mod duration;
 mod java;
 pub mod properties;
 mod property;
@@ -59,6 +60,8 @@ pub enum OffsetReset {
     /// The next record to be written.
     #[default]
     Latest,
+    /// The first record that is at most this old (KIP-1106).
+    ByDuration(Duration),
     /// Nowhere: the poll returns an error.
     Error,
 }
@@ -211,8 +214,6 @@ pub struct Config {
     pub auto_commit_interval: Duration,
     /// `auto.offset.reset`.
     pub offset_reset: OffsetReset,
-    /// `client.rack`: where this client is, for assignors and brokers that like to keep data near.
-    pub rack: Option<String>,
     /// `isolation.level`.
     pub isolation: Isolation,
     /// `fetch.min.bytes`: the broker waits until it has so much, or until `fetch.wait.max.ms`.
@@ -223,8 +224,18 @@ pub struct Config {
     pub fetch_bytes_max: usize,
     /// `max.partition.fetch.bytes` of one partition in one response.
     pub partition_fetch_bytes_max: usize,
-    /// `queued.max.messages.kbytes`, in bytes: the most that is prefetched and not yet polled.
+    /// `queued.max.messages.kbytes`, in bytes: the most that a consumer has in memory, fetched ahead, being fetched and
+    /// held by the application together.
     pub queued_bytes_max: usize,
+    /// `queued.min.messages`: how many records fetched ahead of one partition are enough.
+    pub queued_records_enough: u64,
+    /// `client.rack`: where this client is, so that it may fetch from a replica nearby, and be given partitions that
+    /// have one.
+    pub rack: String,
+    /// `enable.partition.eof`: whether reaching a partition's end is an event. Off by default.
+    pub partition_end_events: bool,
+    /// `enable.auto.offset.store`. On by default: a record is done when the next one is asked for.
+    pub auto_offset_store: bool,
     /// `check.crcs`. On by default.
     pub check_crcs: bool,
     /// `decompressed.max.bytes`: the most one batch may inflate to.
@@ -416,7 +427,6 @@ impl Default for Config {
             group_remote_assignor: None,
             assignment_strategy: vec!["range".into(), "cooperative-sticky".into()],
             own_assignors: Vec::new(),
-            rack: None,
             session_timeout: ms(45_000),
             heartbeat_interval: ms(3_000),
             poll_interval_max: ms(300_000),
@@ -429,6 +439,10 @@ impl Default for Config {
             fetch_bytes_max: 50 << 20,
             partition_fetch_bytes_max: 1 << 20,
             queued_bytes_max: 64 << 20,
+            queued_records_enough: 100_000,
+            rack: String::new(),
+            partition_end_events: false,
+            auto_offset_store: true,
             check_crcs: true,
             decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
             statistics_interval: Duration::ZERO,

@@ -326,8 +326,12 @@ impl Property {
             }
             Kind::Choice(words) => words
                 .iter()
-                .find(|word| word.eq_ignore_ascii_case(text))
-                .map(|word| Value::Text(word))
+                .find_map(|word| match word.split_once(':') {
+                    // The rest is an example.
+                    Some((head, _)) => text.split_once(':').filter(|(given, _)| *given == head).map(|_| text),
+                    None => word.eq_ignore_ascii_case(text).then_some(*word),
+                })
+                .map(Value::Text)
                 .ok_or_else(|| format!("not one of {}", words.join(", "))),
             Kind::Flags(words) => {
                 let given = text.split(',').map(str::trim).filter(|flag| !flag.is_empty());

@@ -8,9 +8,11 @@ use ottla_wire::batch::BatchHeader;
 use ottla_wire::{BatchError, legacy};
 use tokio::time::Instant;
 
+use super::aborted::Aborted;
 use super::cursors::Slot;
 use super::inbox::Chunk;
 use super::place::{Ends, Place};
+use crate::config::Isolation;
 
 /// Where to start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -36,6 +38,8 @@ pub(crate) enum Position {
     Resolving(StartAt),
     /// The next offset to fetch.
     At(i64),
+    /// The same, while a new leader is asked whether its log is the one that was read.
+    Validating(i64),
     /// Nothing more can be fetched: an error was given to the application.
     Failed,
 }
@@ -47,14 +51,25 @@ pub(crate) struct Cursor {
     pub(crate) place: Arc<Place>,
     pub(crate) position: Position,
     pub(crate) paused: bool,
-    /// Whether a fetch that names this partition is under way.
-    pub(crate) in_flight: bool,
-    /// The leader on whose list it waits to be fetched.
+    /// The broker on whose list it waits to be fetched.
     pub(crate) listed_at: Option<i32>,
+    /// The broker in whose session it is.
+    pub(crate) session_at: Option<i32>,
+    /// A replica to fetch from instead of the leader, and until when.
+    pub(crate) replica: Option<(i32, Instant)>,
+    /// The epoch of the leader that wrote the last record before the position; -1 where it is not known.
+    last_epoch: i32,
+    /// The epoch of the leader whose log has that record.
+    pub(crate) proven_at: i32,
     /// Whether the fetcher is told already.
     pub(super) touched: bool,
     pub(crate) blocked_until: Option<Instant>,
     pub(crate) attempts: u32,
+    /// The place's turn that the position belongs to. When the application has begun another, nothing is fetched until
+    /// the position is set anew.
+    pub(crate) turn: u64,
+    /// The end that the application was told of.
+    end_told: i64,
 }
 
 /// One partition's answer to a fetch.
@@ -95,11 +110,16 @@ impl Cursor {
             place,
             position: Position::Unresolved(start),
             paused: false,
-            in_flight: false,
             listed_at: None,
+            session_at: None,
+            replica: None,
+            last_epoch: -1,
+            proven_at: -1,
             touched: false,
             blocked_until: None,
             attempts: 0,
+            turn: 0,
+            end_told: -1,
         };
         cursor.start(start);
         cursor
@@ -107,8 +127,10 @@ impl Cursor {
 
     /// Goes on from elsewhere.
     pub(crate) fn seek(&mut self, to: StartAt) {
-        self.place.next_turn();
+        self.turn = self.place.next_turn();
         self.blocked_until = None;
+        self.end_told = -1;
+        self.last_epoch = -1;
         self.start(to);
     }
 
@@ -127,11 +149,39 @@ impl Cursor {
 
     /// The offset to fetch from, if it may be fetched now.
     pub(crate) fn fetchable(&self, now: Instant) -> Option<i64> {
-        let ready = !self.paused && !self.in_flight && self.blocked_until.is_none_or(|until| until <= now);
+        let ready = !self.paused && self.blocked_until.is_none_or(|until| until <= now);
         match self.position {
-            Position::At(offset) if ready => Some(offset),
+            Position::At(offset) if ready && self.turn == self.place.turn() => Some(offset),
             _ => None,
         }
+    }
+
+    /// Whether an answer to a fetch from `asked` is for it as it is now.
+    pub(crate) fn is_at(&self, asked: i64) -> bool {
+        self.position == Position::At(asked) && self.turn == self.place.turn()
+    }
+
+    /// The epoch of the last record, if this leader has not shown yet that its log has that record.
+    pub(crate) fn unproven(&mut self, leader_epoch: i32) -> Option<i32> {
+        if self.last_epoch < 0 || leader_epoch <= self.last_epoch {
+            self.proven_at = self.proven_at.max(leader_epoch);
+        }
+        (leader_epoch > self.proven_at).then_some(self.last_epoch)
+    }
+
+    /// The partition's end, if everything up to it is fetched and the application was not told yet.
+    pub(crate) fn arrives(&mut self, isolation: Isolation) -> Option<i64> {
+        let Position::At(offset) = self.position else { return None };
+        let ends = self.place.ends();
+        let end = match isolation {
+            Isolation::ReadCommitted if ends.last_stable >= 0 => ends.last_stable,
+            _ => ends.high_watermark,
+        };
+        let news = offset >= end && end >= 0 && self.end_told != offset;
+        news.then(|| {
+            self.end_told = offset;
+            offset
+        })
     }
 
     /// Takes in an answer to a fetch.
@@ -140,7 +190,9 @@ impl Cursor {
         match error {
             ErrorCode::None => {}
             ErrorCode::OffsetOutOfRange => return Next::OutOfRange(asked),
-            ErrorCode::UnknownTopicOrPartition => return Next::Retry { refresh: true },
+            ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::UnknownTopicId
+            | ErrorCode::InconsistentTopicId => return Next::Retry { refresh: true },
             code if code.is_retriable() => return Next::Retry { refresh: code.needs_metadata_refresh() },
             code => {
                 self.position = Position::Failed;
@@ -154,20 +206,24 @@ impl Cursor {
             Ok(records) => records,
             Err(reason) => return self.corrupt(asked, reason),
         };
-        match whole_batches(&records) {
+        match whole_batches(&records, asked) {
             // Not even one whole batch: only a broker older than KIP-74 does that, and more bytes will not come.
-            Ok((0, _)) => self.corrupt(asked, format!("no whole batch in {} bytes", records.len())),
-            Ok((bytes, next)) => {
+            Ok(Whole { bytes: 0, .. }) => {
+                self.corrupt(asked, format!("no whole batch in {} bytes", records.len()))
+            }
+            Ok(Whole { bytes, next, count, epoch }) => {
                 let next = next.max(asked);
+                self.last_epoch = epoch;
                 self.position = Position::At(next);
                 Next::Deliver(Chunk {
                     place: self.place.clone(),
-                    turn: self.place.turn(),
+                    turn: self.turn,
                     from: asked,
                     next,
                     high_watermark: ends.high_watermark,
                     records: records.slice(..bytes),
-                    aborted,
+                    count,
+                    aborted: Aborted::new(aborted),
                 })
             }
             Err(error) => self.corrupt(asked, error.to_string()),
@@ -180,17 +236,30 @@ impl Cursor {
     }
 }
 
-/// How many bytes of `records` are whole batches, and the offset after them.
-fn whole_batches(records: &[u8]) -> Result<(usize, i64), BatchError> {
-    let mut at = 0;
-    let mut next = -1;
+/// The whole batches at the front of an answer.
+struct Whole {
+    bytes: usize,
+    /// The offset after them.
+    next: i64,
+    /// Records from the offset on that was asked for, as the headers say.
+    count: u64,
+    /// The epoch of the leader that wrote the last of them.
+    epoch: i32,
+}
+
+fn whole_batches(records: &[u8], from: i64) -> Result<Whole, BatchError> {
+    let mut whole = Whole { bytes: 0, next: -1, count: 0, epoch: -1 };
     loop {
-        match BatchHeader::parse(&records[at..]) {
-            Ok(header) if header.total_bytes() <= records.len() - at => {
-                at += header.total_bytes();
-                next = header.next_offset();
+        let rest = &records[whole.bytes..];
+        match BatchHeader::parse(rest) {
+            Ok(header) if header.total_bytes() <= rest.len() => {
+                whole.bytes += header.total_bytes();
+                whole.next = header.next_offset();
+                whole.epoch = header.partition_leader_epoch;
+                let wanted = (header.last_offset() - from + 1).clamp(0, header.record_count.max(0).into());
+                whole.count += wanted as u64;
             }
-            Ok(_) | Err(BatchError::Truncated { .. }) => return Ok((at, next)),
+            Ok(_) | Err(BatchError::Truncated { .. }) => return Ok(whole),
             Err(error) => return Err(error),
         }
     }

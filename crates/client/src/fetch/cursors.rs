@@ -38,6 +38,8 @@ pub(crate) struct Table {
     slots: Vec<Option<Cursor>>,
     free: Vec<Slot>,
     index: FxHashMap<TopicPartition, Slot>,
+    /// Brokers whose sessions had partitions that were removed.
+    left: Vec<(i32, Slot)>,
     /// What the fetcher has to look at: each of them may want something else than before.
     touched: Vec<Slot>,
 }
@@ -74,6 +76,7 @@ impl Table {
     pub(crate) fn remove(&mut self, slot: Slot) {
         if let Some(cursor) = self.slots.get_mut(slot.index()).and_then(Option::take) {
             self.index.remove(&cursor.place.at);
+            self.left.extend(cursor.session_at.map(|node| (node, slot)));
             self.free.push(slot);
         }
     }
@@ -110,6 +113,11 @@ impl Table {
         for slot in self.all() {
             self.touch(slot);
         }
+    }
+
+    /// Removed partitions that were in a session, since the last call.
+    pub(crate) fn take_left(&mut self) -> Vec<(i32, Slot)> {
+        std::mem::take(&mut self.left)
     }
 
     /// What was touched since the last call.

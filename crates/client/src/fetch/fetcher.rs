@@ -1,67 +1,73 @@
-//! The engine's half of consuming: one fetch at a time to each leader, as long as there is room in the inbox.
+//! The engine's half of consuming: one fetch at a time to each broker, as long as there is room. Answers are taken in next
+//! door, in `answers`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::fetch::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, LeaderIdAndEpoch, PartitionData,
-};
-use rustc_hash::FxHashMap;
+use ottla_protocol::messages::fetch::{FetchRequest, FetchResponse};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::cursor::{Answer, Cursor, Next, Position, StartAt};
+use super::budget::Reservation;
+use super::cursor::{Cursor, Position, StartAt};
 use super::cursors::{Cursors, Slot};
-use super::inbox::{Inbox, Item};
+use super::epochs::end_of_epoch;
+use super::inbox::Inbox;
 use super::offsets::{isolation_code, resolve};
-use super::place::{Ends, Place};
-use crate::cluster::Cluster;
+use super::place::Place;
+use super::session::{Session, Wish};
 use crate::cluster::brokers::Lane;
-use crate::config::OffsetReset;
+use crate::cluster::{Cluster, Whereabouts};
+use crate::config::{Config, OffsetReset};
 use crate::consumer::TopicPartition;
 use crate::error::Error;
-use crate::log::Context;
 
-/// Version 13 names topics by id; names work with every broker.
-const FETCH_VERSION_MAX: i16 = 12;
-/// Every fetch names its partitions (KIP-227's sessions come with the rest of the consumer).
-const SESSIONLESS: i32 = -1;
-/// How long a consumer waits after it was refused as who it is, or has refused the broker.
-const SECURITY_PAUSE: Duration = Duration::from_secs(1);
-
-enum Event {
-    Fetched { node: i32, asked: Vec<Asked>, result: Result<FetchResponse, Error> },
-    Resolved { slot: Slot, place: Arc<Place>, turn: u64, start: StartAt, result: Result<i64, Error> },
+/// What the fetcher's tasks have found out.
+pub(super) enum Event {
+    Fetched { node: i32, result: Result<FetchResponse, Error> },
+    Resolved { asked: Asked, start: StartAt, result: Result<i64, Error> },
+    Validated { asked: Asked, leader_epoch: i32, offset: i64, result: Result<Option<i64>, Error> },
 }
 
-/// What one fetch asked for.
+/// Which cursor a question is about, as it was then.
 #[derive(Debug)]
-struct Asked {
-    slot: Slot,
-    place: Arc<Place>,
-    offset: i64,
-    turn: u64,
+pub(super) struct Asked {
+    pub(super) slot: Slot,
+    pub(super) place: Arc<Place>,
+    pub(super) turn: u64,
 }
 
-/// What is to be fetched from one broker.
-#[derive(Debug, Default)]
-struct Leader {
-    /// Partitions for the next fetch.
-    list: Vec<Slot>,
-    /// Whether a fetch is under way.
-    busy: bool,
+impl Asked {
+    fn of(cursor: &Cursor) -> Self {
+        Self { slot: cursor.slot, place: cursor.place.clone(), turn: cursor.turn }
+    }
 }
+
+/// What is fetched from one broker: the leader of partitions, or a replica nearby.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    /// Partitions that want something new.
+    list: Vec<Slot>,
+    pub(super) session: Session,
+    /// Whether a fetch is under way.
+    pub(super) busy: bool,
+    /// Failures in a row, and until when nothing is asked for because of them.
+    pub(super) failures: u32,
+    pub(super) blocked_until: Option<Instant>,
+}
+
+/// What a response takes besides its records: for itself, and for each partition that is asked for.
+const RESPONSE_BYTES: usize = 256;
+const PARTITION_BYTES: usize = 96;
 
 /// The task that fetches for one consumer.
 pub(crate) struct Fetcher {
-    cluster: Rc<Cluster>,
-    cursors: Rc<Cursors>,
-    inbox: Arc<Inbox>,
-    leaders: BTreeMap<i32, Leader>,
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) cursors: Rc<Cursors>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) sources: BTreeMap<i32, Source>,
     /// Cursors that wait for a moment.
     timers: BTreeSet<(Instant, Slot)>,
     events_in: mpsc::UnboundedSender<Event>,
@@ -78,7 +84,7 @@ impl Fetcher {
             cluster,
             cursors: cursors.clone(),
             inbox: inbox.clone(),
-            leaders: BTreeMap::new(),
+            sources: BTreeMap::new(),
             timers: BTreeSet::new(),
             events_in,
             tasks: JoinSet::new(),
@@ -112,307 +118,225 @@ impl Fetcher {
             self.timers.remove(&(at, slot));
             table.touch(slot);
         }
+        for (node, slot) in table.take_left() {
+            self.leave(node, slot);
+        }
+        for slot in self.inbox.take_drained() {
+            table.touch(slot);
+        }
         for slot in table.take_touched() {
             if let Some(cursor) = table.get_mut(slot) {
                 self.look_at(cursor, now);
             }
         }
         drop(table);
-        let ready: Vec<i32> = self
-            .leaders
-            .iter()
-            .filter(|(_, leader)| !leader.busy && !leader.list.is_empty())
-            .map(|(node, _)| *node)
-            .collect();
-        for node in ready {
-            // One response per leader may lie in the inbox beside the one that is polled: fetching goes on as soon as
-            // there is room for another, without any fixed pause.
-            if self.inbox.bytes() < self.cluster.config.queued_bytes_max {
-                self.fetch(node, now);
+        let mut wake_at = self.timers.first().map(|(at, _)| *at);
+        let mut ready = Vec::new();
+        for (node, source) in &self.sources {
+            if source.busy || (source.list.is_empty() && source.session.len() == 0) {
+                continue;
+            }
+            match source.blocked_until.filter(|until| *until > now) {
+                Some(until) => wake_at = Some(wake_at.map_or(until, |at| at.min(until))),
+                None => ready.push(*node),
             }
         }
-        self.timers.first().map(|(at, _)| *at)
+        for node in ready {
+            if let Some(bytes) = self.share(node) {
+                self.fetch(node, bytes, now);
+            }
+        }
+        wake_at
+    }
+
+    /// How much the next fetch from a broker may bring; nothing if it has to wait for room.
+    ///
+    /// Brokers that wait for records reserve at most half of the budget together, so that a busy one always has some.
+    fn share(&self, node: i32) -> Option<usize> {
+        let config = &self.cluster.config;
+        let budget = &self.inbox.budget;
+        let source = self.sources.get(&node)?;
+        let partitions = source.list.len() + source.session.len();
+        let asking = self.sources.values().filter(|source| source.busy || source.session.len() > 0).count();
+        let fair = budget.max() / (2 * asking).max(4);
+        let overhead = RESPONSE_BYTES + (partitions * PARTITION_BYTES).min(fair / 2);
+        let wanted = (config.fetch_bytes_max + overhead).min(fair.max(overhead + 1));
+        // A sliver would bring a sliver: better to wait for more, and room is announced when it is there.
+        let worthwhile = wanted.min(config.partition_fetch_bytes_max + overhead);
+        let starving = self.inbox.is_empty();
+        if budget.room() < worthwhile && starving {
+            self.rewind_parked(worthwhile);
+        }
+        let room = budget.room();
+        if room >= worthwhile {
+            return Some(wanted.min(room));
+        }
+        // However small the budget, one response at a time there must be: besides the one in the application's hands.
+        let alone = starving && !self.sources.values().any(|source| source.busy);
+        (alone && budget.held() <= 1).then_some(worthwhile)
+    }
+
+    /// What is kept of paused partitions must not keep the others from being fetched.
+    fn rewind_parked(&self, room: usize) {
+        for (slot, from) in self.inbox.drop_parked(room) {
+            if let Some(cursor) = self.cursors.table().get_mut(slot) {
+                cursor.position = Position::At(from);
+            }
+        }
     }
 
     /// Finds out what a cursor waits for, and puts it where that comes from.
     fn look_at(&mut self, cursor: &mut Cursor, now: Instant) {
-        if let Some(until) = cursor.blocked_until.filter(|until| *until > now) {
-            self.timers.insert((until, cursor.slot));
-            return;
+        let node = self.source_of(cursor, now);
+        if let Some(old) = cursor.session_at
+            && node != Some(old)
+        {
+            cursor.session_at = None;
+            self.leave(old, cursor.slot);
         }
-        let at = cursor.place.at.clone();
-        if let Position::Unresolved(start) = cursor.position {
-            cursor.position = Position::Resolving(start);
-            self.cluster.want(&at.topic);
-            self.resolve(cursor, start);
-        }
-        if cursor.fetchable(now).is_none() {
-            return;
-        }
-        let Some(leader) = self.cluster.leader(&at.topic, at.partition) else {
-            self.cluster.want(&at.topic);
-            self.cluster.refresh();
-            return;
-        };
-        if cursor.listed_at != Some(leader) {
-            cursor.listed_at = Some(leader);
-            self.leaders.entry(leader).or_default().list.push(cursor.slot);
+        if let Some(node) = node
+            && cursor.listed_at != Some(node)
+        {
+            cursor.listed_at = Some(node);
+            self.sources.entry(node).or_default().list.push(cursor.slot);
         }
     }
 
-    fn fetch(&mut self, node: i32, now: Instant) {
-        let Some(leader) = self.leaders.get_mut(&node) else { return };
-        let mut asked = Vec::with_capacity(leader.list.len());
+    /// The broker to fetch from, if there is something to be fetched now.
+    fn source_of(&mut self, cursor: &mut Cursor, now: Instant) -> Option<i32> {
+        if let Some(until) = cursor.blocked_until.filter(|until| *until > now) {
+            self.timers.insert((until, cursor.slot));
+            return None;
+        }
+        if let Position::Unresolved(start) = cursor.position {
+            cursor.position = Position::Resolving(start);
+            self.resolve(cursor, start);
+        }
+        let offset = cursor.fetchable(now)?;
+        if self.inbox.is_full(cursor.slot) {
+            return None;
+        }
+        let at = &cursor.place.at;
+        let Some(Whereabouts { leader, leader_epoch, .. }) =
+            self.cluster.whereabouts(&at.topic, at.partition)
+        else {
+            self.cluster.want(&at.topic);
+            self.cluster.refresh();
+            return None;
+        };
+        if let Some(epoch) = cursor.unproven(leader_epoch) {
+            cursor.position = Position::Validating(offset);
+            self.validate(cursor, offset, leader, leader_epoch, epoch);
+            return None;
+        }
+        // A replica that is nearer, as long as the leader's word for it holds (KIP-392).
+        match cursor.replica {
+            Some((node, until)) if until > now && self.cluster.brokers.knows(node) => {
+                self.timers.insert((until, cursor.slot));
+                Some(node)
+            }
+            _ => {
+                cursor.replica = None;
+                Some(leader)
+            }
+        }
+    }
+
+    fn leave(&mut self, node: i32, slot: Slot) {
+        if let Some(source) = self.sources.get_mut(&node) {
+            source.session.forget(slot);
+        }
+    }
+
+    fn fetch(&mut self, node: i32, bytes: usize, now: Instant) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
         let mut table = self.cursors.table();
-        for slot in leader.list.drain(..) {
-            // It may have gone to another leader, or its slot to another partition.
+        for slot in source.list.drain(..) {
+            // It may have gone to another broker, or its slot to another partition.
             let Some(cursor) = table.get_mut(slot).filter(|cursor| cursor.listed_at == Some(node)) else {
                 continue;
             };
             cursor.listed_at = None;
             let Some(offset) = cursor.fetchable(now) else { continue };
-            cursor.in_flight = true;
-            asked.push(Asked { slot, place: cursor.place.clone(), offset, turn: cursor.place.turn() });
+            let TopicPartition { topic, partition } = &cursor.place.at;
+            let Some(known) = self.cluster.whereabouts(topic, *partition) else { continue };
+            cursor.session_at = Some(node);
+            let wish = Wish { offset, leader_epoch: known.leader_epoch };
+            source.session.want(slot, &cursor.place, known.topic_id, wish);
         }
         drop(table);
-        if asked.is_empty() {
+        if source.session.len() == 0 {
             return;
         }
-        leader.busy = true;
-        // Who comes first in a request is served first: take turns.
+        source.busy = true;
         self.turn = self.turn.wrapping_add(1);
-        let turn = self.turn % asked.len();
-        asked.rotate_left(turn);
         let config = self.cluster.config.clone();
-        let room = config.queued_bytes_max.saturating_sub(self.inbox.bytes());
-        let cluster = self.cluster.clone();
-        let events = self.events_in.clone();
+        let asking = source.session.request(self.turn, config.partition_fetch_bytes_max as i32);
+        let overhead = RESPONSE_BYTES + (source.session.len() * PARTITION_BYTES).min(bytes / 2);
+        let records_bytes = bytes.saturating_sub(overhead).max(1);
+        let room: Rc<Reservation> = Rc::new(self.inbox.budget.reserve(bytes));
+        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
         self.tasks.spawn_local(async move {
             let fetching = async {
                 let connection = cluster.brokers.connection(node, Lane::Fetch).await?;
-                let topics = named(&asked, config.partition_fetch_bytes_max as i32);
                 let request = |_| FetchRequest {
                     max_wait_ms: config.fetch_wait_max.as_millis() as i32,
                     min_bytes: config.fetch_bytes_min as i32,
-                    max_bytes: config.fetch_bytes_max.min(room).max(1) as i32,
+                    max_bytes: records_bytes as i32,
                     isolation_level: isolation_code(config.isolation),
-                    session_id: 0,
-                    session_epoch: SESSIONLESS,
-                    topics,
+                    session_id: asking.id,
+                    session_epoch: asking.epoch,
+                    topics: asking.topics,
+                    forgotten_topics_data: asking.forgotten,
+                    rack_id: config.rack.clone(),
                     ..Default::default()
                 };
-                connection
-                    .call(FETCH_VERSION_MAX, config.request_timeout + config.fetch_wait_max, request)
-                    .await
+                let timeout = config.request_timeout + config.fetch_wait_max;
+                connection.begin_in(asking.version_max, request, Some(room))?.answer(timeout).await
             };
             let result = fetching.await;
-            let _ = events.send(Event::Fetched { node, asked, result });
+            let _ = events.send(Event::Fetched { node, result });
+        });
+    }
+
+    /// Asks the leader whether its log has what was read so far.
+    fn validate(&mut self, cursor: &Cursor, offset: i64, leader: i32, leader_epoch: i32, epoch: i32) {
+        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
+        let asked = Asked::of(cursor);
+        self.tasks.spawn_local(async move {
+            let result = end_of_epoch(&cluster, &asked.place.at, leader, leader_epoch, epoch).await;
+            let _ = events.send(Event::Validated { asked, leader_epoch, offset, result });
         });
     }
 
     fn resolve(&mut self, cursor: &Cursor, start: StartAt) {
         let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
-        let (slot, place, turn) = (cursor.slot, cursor.place.clone(), cursor.place.turn());
-        let asked = match start {
-            StartAt::Committed => reset_to(self.cluster.config.offset_reset),
-            other => other,
-        };
+        let asked = Asked::of(cursor);
         self.tasks.spawn_local(async move {
+            let to = match start {
+                StartAt::Committed => reset_to(&cluster.config),
+                other => other,
+            };
             let deadline = Instant::now() + cluster.config.request_timeout;
-            let TopicPartition { topic, partition } = &place.at;
+            let TopicPartition { topic, partition } = &asked.place.at;
             let result = match cluster.await_topic(topic, deadline).await {
-                Ok(_) => resolve(&cluster, topic, *partition, asked).await,
+                Ok(_) => resolve(&cluster, topic, *partition, to).await,
                 Err(error) => Err(error),
             };
-            let _ = events.send(Event::Resolved { slot, place, turn, start, result });
+            let _ = events.send(Event::Resolved { asked, start, result });
         });
     }
-
-    fn on_event(&mut self, event: Event) {
-        let now = Instant::now();
-        match event {
-            Event::Fetched { node, asked, result } => {
-                if let Some(leader) = self.leaders.get_mut(&node) {
-                    leader.busy = false;
-                }
-                self.on_fetched(node, &asked, result, now);
-            }
-            Event::Resolved { slot, place, turn, start, result } => {
-                self.on_resolved(slot, &place, turn, start, result, now);
-            }
-        }
-    }
-
-    fn on_resolved(
-        &self,
-        slot: Slot,
-        place: &Arc<Place>,
-        turn: u64,
-        start: StartAt,
-        result: Result<i64, Error>,
-        now: Instant,
-    ) {
-        let mut table = self.cursors.table();
-        let cursor = table.get_mut(slot).filter(|cursor| Arc::ptr_eq(&cursor.place, place));
-        let Some(cursor) = cursor.filter(|_| place.turn() == turn) else { return };
-        match result {
-            Ok(offset) => cursor.go_to(offset),
-            Err(error) if error.is_retriable() => {
-                cursor.position = Position::Unresolved(start);
-                cursor.blocked_until = Some(now + self.cluster.config.retry_backoff);
-            }
-            // The application is told, and the certificate or password may be mended yet.
-            Err(error) if error.is_security() => {
-                cursor.position = Position::Unresolved(start);
-                cursor.blocked_until = Some(now + SECURITY_PAUSE);
-                self.inbox.push(Item::Error(error));
-            }
-            Err(error) => {
-                cursor.position = Position::Failed;
-                self.inbox.push_to(slot, Item::Error(error));
-            }
-        }
-        table.touch(slot);
-    }
-
-    fn on_fetched(&self, node: i32, asked: &[Asked], result: Result<FetchResponse, Error>, now: Instant) {
-        let mut answers = FxHashMap::default();
-        let problem = match result {
-            Ok(response) if response.error_code == ErrorCode::None => {
-                self.cluster.observer.throttled(node, response.throttle_time_ms);
-                for node in &response.node_endpoints {
-                    self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
-                }
-                for topic in response.responses {
-                    let topic_name: Arc<str> = topic.topic.into();
-                    for answer in topic.partitions {
-                        let partition = answer.partition_index;
-                        answers.insert(TopicPartition { topic: topic_name.clone(), partition }, answer);
-                    }
-                }
-                None
-            }
-            Ok(response) => Some(response.error_code.to_string()),
-            Err(error) => {
-                self.cluster.refresh();
-                Some(error.to_string())
-            }
-        };
-        if let Some(problem) = &problem {
-            self.cluster
-                .observer
-                .log
-                .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
-        }
-        let mut table = self.cursors.table();
-        for asked in asked {
-            let answer = answers.remove(&asked.place.at);
-            let cursor = table.get_mut(asked.slot);
-            let Some(cursor) = cursor.filter(|cursor| Arc::ptr_eq(&cursor.place, &asked.place)) else {
-                continue;
-            };
-            cursor.in_flight = false;
-            if cursor.place.turn() == asked.turn {
-                match answer {
-                    Some(answer) => self.on_answer(node, cursor, asked.offset, answer, now),
-                    None if problem.is_some() => self.block(cursor, now),
-                    None => {}
-                }
-            }
-            table.touch(asked.slot);
-        }
-    }
-
-    fn on_answer(&self, node: i32, cursor: &mut Cursor, asked: i64, answer: PartitionData, now: Instant) {
-        let TopicPartition { topic, partition } = &cursor.place.at.clone();
-        let hint = answer.current_leader.clone();
-        let ends = Ends {
-            log_start: answer.log_start_offset,
-            last_stable: answer.last_stable_offset,
-            high_watermark: answer.high_watermark,
-        };
-        let aborted = answer.aborted_transactions.unwrap_or_default();
-        let mut aborted: Vec<_> =
-            aborted.iter().map(|entry| (entry.first_offset, entry.producer_id)).collect();
-        // Kafka sorts them, not everybody does (FAULTS C18).
-        aborted.sort_unstable();
-        let records = answer.records.and_then(|chain| chain.to_bytes().ok());
-        let watermarks = (ends.log_start, ends.high_watermark);
-        self.cluster.observer.fetched(node, topic, *partition, asked, watermarks);
-        let answer = Answer { asked, error: answer.error_code, ends, records, aborted };
-        let slot = cursor.slot;
-        let fail = |error| self.inbox.push_to(slot, Item::Error(error));
-        match cursor.on_answer(answer, self.cluster.config.decompressed_bytes_max) {
-            Next::Deliver(chunk) => self.inbox.push_to(slot, Item::Chunk(chunk)),
-            Next::Nothing => {}
-            // The new leader may be asked at once (KIP-951).
-            Next::Retry { refresh: true } if self.learn_leader(topic, *partition, node, &hint) => {}
-            Next::Retry { refresh } => {
-                self.block(cursor, now);
-                if refresh {
-                    self.cluster.forget_leader(topic, *partition);
-                }
-            }
-            Next::OutOfRange(offset) => match self.cluster.config.offset_reset {
-                OffsetReset::Error => {
-                    cursor.position = Position::Failed;
-                    fail(Error::OffsetOutOfRange { topic: topic.to_string(), partition: *partition, offset });
-                }
-                reset => {
-                    tracing::info!(%topic, partition, offset, ?reset, "offset out of range");
-                    cursor.position = Position::Unresolved(reset_to(reset));
-                }
-            },
-            Next::Fail(code) => {
-                fail(Error::Broker { what: format!("fetch of topic `{topic}` partition {partition}"), code });
-            }
-            Next::Corrupt(offset, reason) => {
-                fail(Error::Corrupt { topic: topic.to_string(), partition: *partition, offset, reason });
-            }
-        }
-    }
-
-    fn learn_leader(&self, topic: &str, partition: i32, said_by: i32, hint: &LeaderIdAndEpoch) -> bool {
-        self.cluster.learn_leader(topic, partition, said_by, hint.leader_id, hint.leader_epoch)
-    }
-
-    /// Asks again after a pause.
-    fn block(&self, cursor: &mut Cursor, now: Instant) {
-        cursor.attempts += 1;
-        let backoff = self.cluster.config.retry_backoff;
-        let pause = backoff.saturating_mul(1 << cursor.attempts.min(6)).min(Duration::from_secs(1));
-        cursor.blocked_until = Some(now + pause);
-    }
-}
-
-/// The partitions under their topics' names.
-fn named(asked: &[Asked], partition_max_bytes: i32) -> Vec<FetchTopic> {
-    let mut topics: Vec<FetchTopic> = Vec::new();
-    let mut index: FxHashMap<&str, usize> = FxHashMap::default();
-    for entry in asked {
-        let TopicPartition { topic, partition } = &entry.place.at;
-        let at = *index.entry(topic).or_insert_with(|| {
-            topics.push(FetchTopic { topic: topic.to_string(), ..Default::default() });
-            topics.len() - 1
-        });
-        topics[at].partitions.push(FetchPartition {
-            partition: *partition,
-            fetch_offset: entry.offset,
-            partition_max_bytes,
-            ..Default::default()
-        });
-    }
-    topics
 }
 
 /// No offset at all: fetching it is answered with "out of range", which `auto.offset.reset=error` passes on.
 const NO_OFFSET: i64 = -1;
 
 /// Where `auto.offset.reset` leads.
-pub(crate) fn reset_to(reset: OffsetReset) -> StartAt {
-    match reset {
+pub(crate) fn reset_to(config: &Config) -> StartAt {
+    match config.offset_reset {
         OffsetReset::Earliest => StartAt::Beginning,
         OffsetReset::Latest => StartAt::End,
+        OffsetReset::ByDuration(ago) => StartAt::Timestamp(config.clock.now_ms() - ago.as_millis() as i64),
         OffsetReset::Error => StartAt::Offset(NO_OFFSET),
     }
 }

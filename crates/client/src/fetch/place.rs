@@ -1,8 +1,9 @@
 //! How far one assigned partition is: written where records are handed out and fetched, read by everybody else.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::consumer::TopicPartition;
+use crate::consumer::{OffsetAndMetadata, TopicPartition};
 
 /// Stands for an offset that is not known (yet).
 const NONE: i64 = -1;
@@ -14,11 +15,16 @@ pub(crate) struct Place {
     pub(crate) at: TopicPartition,
     position: AtomicI64,
     done: AtomicI64,
+    /// What the application has stored; it counts as long as `done` is its offset.
+    stored: Mutex<Option<OffsetAndMetadata>>,
+    /// The epoch of the leader that wrote the records handed out last.
+    epoch: AtomicI32,
     committed: AtomicI64,
     log_start: AtomicI64,
     last_stable: AtomicI64,
     high_watermark: AtomicI64,
     turn: AtomicU64,
+    paused: AtomicBool,
 }
 
 /// The ends of a partition as the last answer said them; -1 where none has.
@@ -36,11 +42,14 @@ impl Place {
             at,
             position: none(),
             done: none(),
+            stored: Mutex::default(),
+            epoch: AtomicI32::new(-1),
             committed: none(),
             log_start: none(),
             last_stable: none(),
             high_watermark: none(),
             turn: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
         }
     }
 
@@ -66,9 +75,28 @@ impl Place {
         self.done.store(next, Ordering::Release);
     }
 
+    /// The same, with what the application wants to be kept beside it.
+    pub(crate) fn store(&self, offset: OffsetAndMetadata) {
+        let next = offset.offset;
+        *self.stored() = Some(offset);
+        self.committed.store(NONE, Ordering::Relaxed);
+        self.finish(next);
+    }
+
     /// What is done and not committed yet.
-    pub(crate) fn uncommitted(&self) -> Option<i64> {
-        self.done().filter(|done| *done != self.committed.load(Ordering::Relaxed))
+    pub(crate) fn uncommitted(&self) -> Option<OffsetAndMetadata> {
+        let done = self.done().filter(|done| *done != self.committed.load(Ordering::Relaxed))?;
+        let stored = self.stored().clone().filter(|stored| stored.offset == done);
+        let epoch = || Some(self.epoch.load(Ordering::Relaxed)).filter(|epoch| *epoch >= 0);
+        Some(stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: epoch(), ..done.into() }))
+    }
+
+    pub(crate) fn set_epoch(&self, epoch: i32) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Option<OffsetAndMetadata>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_committed(&self, offset: i64) {
@@ -93,6 +121,15 @@ impl Place {
     #[inline]
     pub(crate) fn turn(&self) -> u64 {
         self.turn.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
     }
 
     /// Makes void what was fetched so far.

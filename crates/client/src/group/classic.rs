@@ -205,7 +205,7 @@ impl Member {
         let owned = self.shared.assigned();
         let mut protocols = Vec::new();
         for assignor in self.config().assignors() {
-            let rack = self.config().rack.as_deref();
+            let rack = Some(&*self.config().rack).filter(|rack| !rack.is_empty());
             let metadata = encode_subscription(&*assignor, topics, &owned, &self.held, rack)?;
             protocols.push(JoinGroupRequestProtocol { name: assignor.name().to_owned(), metadata });
         }

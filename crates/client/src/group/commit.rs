@@ -12,7 +12,7 @@ use ottla_protocol::messages::offset_fetch::{
 
 use super::coordinator::Coordinator;
 use crate::config::Isolation;
-use crate::consumer::TopicPartition;
+use crate::consumer::{OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
 
 /// Version 10 names topics by id.
@@ -25,7 +25,7 @@ const OFFSET_FETCH_VERSION_MAX: i16 = 9;
 /// member is out of the group is final.
 pub(crate) async fn commit_offsets(
     coordinator: &Coordinator,
-    offsets: &BTreeMap<TopicPartition, i64>,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
     generation: Option<(i32, String)>,
 ) -> Result<(), Error> {
     let instance_id = generation.as_ref().and_then(|_| coordinator.identity().instance_id.clone());
@@ -41,9 +41,9 @@ pub(crate) async fn commit_offsets(
         for (at, offset) in offsets {
             let partition = OffsetCommitRequestPartition {
                 partition_index: at.partition,
-                committed_offset: *offset,
-                committed_leader_epoch: -1,
-                committed_metadata: Some(String::new()),
+                committed_offset: offset.offset,
+                committed_leader_epoch: offset.leader_epoch.unwrap_or(-1),
+                committed_metadata: Some(offset.metadata.clone()),
             };
             match request.topics.iter_mut().find(|topic| topic.name == *at.topic) {
                 Some(topic) => topic.partitions.push(partition),

@@ -28,7 +28,8 @@ use self::coordinator::Coordinator;
 use self::membership::Membership;
 use self::polls::Polls;
 use crate::cluster::Cluster;
-use crate::consumer::{Control, TopicPartition};
+use crate::consumer::offsets::not_assigned;
+use crate::consumer::{Control, OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
 use crate::fetch::cursor::{Position, StartAt};
 use crate::fetch::cursors::Cursors;
@@ -103,16 +104,16 @@ impl Shared {
     }
 
     /// What is done and not committed, of everything that is assigned.
-    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, i64> {
+    pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
         let places = self.inbox.places();
         places.iter().filter_map(|place| Some((place.at.clone(), place.uncommitted()?))).collect()
     }
 
     /// These offsets are committed.
-    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, i64>) {
+    pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) {
         for (at, offset) in offsets {
             if let Some(place) = self.inbox.place(at) {
-                place.set_committed(*offset);
+                place.set_committed(offset.offset);
             }
         }
     }
@@ -132,12 +133,11 @@ impl Shared {
         };
         let committed =
             fetch_committed(coordinator, Some(&partitions), self.cluster.config.isolation).await?;
-        let reset = self.cluster.config.offset_reset;
+        let reset = reset_to(&self.cluster.config);
         Ok(partitions
             .into_iter()
             .map(|at| {
-                let start =
-                    committed.get(&at).map_or_else(|| reset_to(reset), |offset| StartAt::Offset(*offset));
+                let start = committed.get(&at).map_or(reset, |offset| StartAt::Offset(*offset));
                 (at, start)
             })
             .collect())
@@ -237,6 +237,20 @@ async fn on_control(
                 let _ = done.send(commit_done(&shared).await);
             });
         }
+        Control::CommitOffsets(offsets, done) => {
+            let taken_back = |at: &&TopicPartition| shared.inbox.place(at).is_none();
+            // Whoever is in no group may commit what they like.
+            if membership.is_some()
+                && let Some(at) = offsets.keys().find(taken_back)
+            {
+                let _ = done.send(Err(not_assigned(at)));
+                return;
+            }
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let _ = done.send(commit(&shared, &offsets).await);
+            });
+        }
         Control::GroupMetadata(done) => {
             let metadata = match &shared.coordinator {
                 Some(coordinator) => {
@@ -287,7 +301,7 @@ async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> 
 async fn commit_as_member(
     shared: &Shared,
     coordinator: &Coordinator,
-    offsets: &BTreeMap<TopicPartition, i64>,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + coordinator.request_timeout();
     loop {
@@ -308,14 +322,17 @@ async fn commit_as_member(
 
 /// Commits what is done and was not committed yet.
 async fn commit_done(shared: &Shared) -> Result<(), Error> {
+    commit(shared, &shared.uncommitted()).await
+}
+
+async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    let offsets = shared.uncommitted();
-    if offsets.is_empty() {
-        return Ok(());
+    if !offsets.is_empty() {
+        commit_as_member(shared, coordinator, offsets).await?;
     }
-    commit_as_member(shared, coordinator, &offsets).await
+    Ok(())
 }
 
 /// Commits what is done if that is automatic, and leaves the group: each in half of the time at most.

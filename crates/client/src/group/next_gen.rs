@@ -298,7 +298,7 @@ async fn beat_once(
         };
         if in_full {
             request.instance_id.clone_from(&identity.instance_id);
-            request.rack_id.clone_from(&config.rack);
+            request.rack_id = Some(config.rack.clone()).filter(|rack| !rack.is_empty());
             request.rebalance_timeout_ms = config.poll_interval_max.as_millis() as i32;
             let names = subscription.names().iter().map(ToString::to_string).collect();
             request.subscribed_topic_names = Some(names);

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::Network;
 use super::connector::Io;
-use super::link::{Link, Urgency, close_when_idle, read_frames, write_frames};
+use super::link::{AnswerTo, Link, Room, Urgency, close_when_idle, read_frames, write_frames};
 use super::sasl::{self, Authenticator};
 use crate::config::Config;
 use crate::error::Error;
@@ -181,8 +181,19 @@ impl Connection {
         version_max: i16,
         make: impl FnOnce(i16) -> R,
     ) -> Result<Pending<R>, Error> {
+        self.begin_in(version_max, make, None)
+    }
+
+    /// The same with memory for the answer.
+    pub(crate) fn begin_in<R: Request>(
+        self: &Rc<Self>,
+        version_max: i16,
+        make: impl FnOnce(i16) -> R,
+        room: Option<Rc<dyn Room>>,
+    ) -> Result<Pending<R>, Error> {
         let version = self.version_of::<R>(version_max)?;
-        let (answer, received) = oneshot::channel();
+        let (sender, received) = oneshot::channel();
+        let answer = AnswerTo { sender, room };
         self.link.send(&make(version), version, Urgency::InTurn, None, Some(answer))?;
         Ok(Pending { connection: self.clone(), version, received, request: PhantomData })
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use ottla_protocol::{Message, Request, frame};
 use ottla_wire::frames::FrameBuffer;
-use ottla_wire::{Chain, Piece, WriteQueue};
+use ottla_wire::{Buffer, Chain, Piece, WriteQueue};
 use rustc_hash::FxHashMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, oneshot};
@@ -69,7 +69,26 @@ struct Outgoing {
 struct Waiting {
     /// `None` for bare SASL tokens of brokers before 1.0, which have none.
     correlation_id: Option<i32>,
-    answer: oneshot::Sender<Bytes>,
+    answer: AnswerTo,
+}
+
+/// Memory for an answer, from whoever asked and keeps account of it.
+pub(crate) trait Room: std::fmt::Debug {
+    /// A buffer of at least so many bytes.
+    fn buffer(&self, bytes: usize) -> Buffer;
+}
+
+/// Who gets an answer, and the memory it is read into if it is not the connection's.
+#[derive(Debug)]
+pub(super) struct AnswerTo {
+    pub(super) sender: oneshot::Sender<Bytes>,
+    pub(super) room: Option<Rc<dyn Room>>,
+}
+
+impl From<oneshot::Sender<Bytes>> for AnswerTo {
+    fn from(sender: oneshot::Sender<Bytes>) -> Self {
+        Self { sender, room: None }
+    }
 }
 
 /// Who may send while the connection authenticates.
@@ -113,7 +132,7 @@ impl Link {
         version: i16,
         urgency: Urgency,
         written: Option<oneshot::Sender<()>>,
-        answer: Option<oneshot::Sender<Bytes>>,
+        answer: Option<AnswerTo>,
     ) -> Result<(), Error> {
         if !self.is_open() {
             return Err(self.closed_error());
@@ -132,7 +151,7 @@ impl Link {
     /// Sends and waits for the answer's frame, past whatever is held.
     pub(super) async fn exchange<R: Request>(&self, request: &R, version: i16) -> Result<Bytes, Error> {
         let (answer, received) = oneshot::channel();
-        self.send(request, version, Urgency::Now, None, Some(answer))?;
+        self.send(request, version, Urgency::Now, None, Some(answer.into()))?;
         received.await.map_err(|_| self.closed_error())
     }
 
@@ -146,7 +165,7 @@ impl Link {
         frame.put_i32(token.len() as i32);
         frame.put_slice(token);
         let outgoing = Outgoing { correlation_id: None, frame: frame.freeze().into(), written: None };
-        self.enqueue(outgoing, Some(Waiting { correlation_id: None, answer }), Urgency::Now);
+        self.enqueue(outgoing, Some(Waiting { correlation_id: None, answer: answer.into() }), Urgency::Now);
         received.await.map_err(|_| self.closed_error())
     }
 
@@ -277,6 +296,11 @@ impl Link {
             .unwrap_or_else(|| Error::Transport { address: self.address.clone(), reason: "closed".into() })
     }
 
+    /// The memory for the next answer, if it is not the connection's.
+    fn room(&self) -> Option<Rc<dyn Room>> {
+        self.waiting.borrow().front()?.answer.room.clone()
+    }
+
     /// Nobody waits for anything on it: losing it costs nothing.
     fn is_idle(&self) -> bool {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
@@ -392,14 +416,30 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
     let mut frames = FrameBuffer::new(link.config.response_bytes_max);
     let error = loop {
         let problem = match frames.next_frame() {
-            Ok(Some(frame)) => match dispatch(&link, frame) {
+            Ok(Some(frame)) => match dispatch(&link, frame, false) {
                 Ok(()) => continue,
                 Err(reason) => {
                     link.wire.broken(Broken::CorrelationId);
                     Some(reason)
                 }
             },
-            Ok(None) => None,
+            Ok(None) => match link.room().map(|room| (room, frames.take_started())) {
+                Some((room, Ok(Some((size, head))))) => match read_into(&mut io, &*room, size, &head).await {
+                    Ok(frame) => match dispatch(&link, frame, true) {
+                        Ok(()) => continue,
+                        Err(reason) => {
+                            link.wire.broken(Broken::CorrelationId);
+                            Some(reason)
+                        }
+                    },
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break link.on_end(),
+                    Err(error) => {
+                        link.wire.broken(Broken::Read);
+                        break link.io_error("read", error);
+                    }
+                },
+                _ => None,
+            },
             Err(error) => Some(error.to_string()),
         };
         if link.answered.get() == 0
@@ -422,9 +462,23 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
     link.close_with(error);
 }
 
+/// Reads the rest of a large frame straight into the memory of whoever asked for it.
+async fn read_into(
+    io: &mut ReadHalf<Box<dyn Io>>,
+    room: &dyn Room,
+    size: usize,
+    head: &[u8],
+) -> io::Result<Bytes> {
+    let mut buffer = room.buffer(size);
+    let (begun, rest) = buffer.as_mut_slice()[..size].split_at_mut(head.len());
+    begun.copy_from_slice(head);
+    io.read_exact(rest).await?;
+    Ok(buffer.freeze(size))
+}
+
 /// Hands a frame to the request at the head of the line. A frame of another correlation id means that the stream is
 /// out of step: nothing on it can be trusted any more.
-fn dispatch(link: &Link, frame: Bytes) -> Result<(), String> {
+fn dispatch(link: &Link, frame: Bytes, in_room: bool) -> Result<(), String> {
     let waiting = link.waiting.borrow_mut().pop_front();
     link.answered.set(link.answered.get() + 1);
     link.unanswered.set(0);
@@ -441,8 +495,18 @@ fn dispatch(link: &Link, frame: Bytes) -> Result<(), String> {
         }
         link.wire.received(correlation_id, frame.len());
     }
+    let AnswerTo { sender, room } = waiting.answer;
+    let frame = match room {
+        // It shares the connection's buffer: a slice of it would hold more than its size.
+        Some(room) if !in_room => {
+            let mut buffer = room.buffer(frame.len());
+            buffer.as_mut_slice()[..frame.len()].copy_from_slice(&frame);
+            buffer.freeze(frame.len())
+        }
+        _ => frame,
+    };
     // A caller that has gone away does not mind.
-    let _ = waiting.answer.send(frame);
+    let _ = sender.send(frame);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::connector::Connector;
+pub(crate) use self::link::Room;
 use self::sasl::Authenticator;
 use self::tls::Tls;
 use crate::config::Config;

@@ -143,5 +143,5 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("client.rack", "")
         .consumer()
         .text("Where this client is, so that it may fetch from a replica nearby.")
-        .refused("this version fetches from leaders only"),
+        .effective("requests_carry_what_the_properties_say", string!(rack)),
 ];

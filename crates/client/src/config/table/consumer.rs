@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("queued.max.messages.kbytes", 1, 2_097_151, "65536")
         .consumer()
         .medium()
-        .text("The most KiB that are fetched ahead and not yet polled.")
+        .text("The most KiB in memory: fetched ahead, being fetched, and in the application's hands. Decompressed sizes count.")
         .effective(
             "what_is_fetched_ahead_stays_within_its_limit",
             Access {
@@ -41,8 +41,8 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("queued.min.messages", 1, 10_000_000, "100000")
         .consumer()
         .medium()
-        .text("How many records are fetched ahead.")
-        .refused("this version bounds what it fetches ahead by bytes alone: queued.max.messages.kbytes"),
+        .text("So many records fetched ahead of one partition are enough; its next fetch waits until there are fewer.")
+        .effective("a_partition_with_enough_fetched_ahead_is_not_fetched", number!(queued_records_enough)),
     Property::int("fetch.queue.backoff.ms", 0, 300_000, "1000")
         .consumer()
         .medium()
@@ -85,10 +85,8 @@ pub(super) const ROWS: &[Property] = &[
         .effective("a_batch_that_inflates_beyond_the_cap_is_refused", number!(decompressed_bytes_max)),
     Property::bool("enable.partition.eof", "false")
         .consumer()
-        .text("Whether reaching a partition's end is an event of the C interface.")
-        .refused(
-            "here `Event`s say so where they are asked for; the C interface will turn them into messages",
-        ),
+        .text("Whether reaching a partition's end is an event.")
+        .effective("the_end_of_a_partition_is_told_once_per_arrival", flag!(partition_end_events)),
     Property::int("max.poll.records", 1, 2_147_483_647, "500")
         .consumer()
         .text("How many records one poll of Java's client returns.")

@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Property] = &[
         .consumer()
         .high()
         .text("Whether a record counts as processed once the application asks for what follows it.")
-        .refused("this version has no explicit store of offsets: switch enable.auto.commit off and commit"),
+        .effective("only_stored_offsets_are_committed_without_auto_offset_store", flag!(auto_offset_store)),
     Property::choice("offset.store.method", &["none", "file", "broker"], "broker")
         .consumer()
         .text("Where offsets are kept.")

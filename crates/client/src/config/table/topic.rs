@@ -1,6 +1,7 @@
 //! What may differ from topic to topic.
 
 use super::producer::TOPIC_COMPRESSION;
+use crate::config::duration;
 use crate::config::property::{Access, Property, millis_or_never};
 use crate::config::{Acks, Defaults, OffsetReset};
 use crate::produce::partitioner::Partitioner;
@@ -128,21 +129,35 @@ pub(super) const ROWS: &[Property] = &[
         ),
     Property::choice(
         "auto.offset.reset",
-        &["latest", "largest", "end", "earliest", "smallest", "beginning", "error", "none"],
+        &[
+            "latest",
+            "largest",
+            "end",
+            "earliest",
+            "smallest",
+            "beginning",
+            "error",
+            "none",
+            "by_duration:P1D",
+        ],
         "latest",
     )
     .librdkafka("largest")
     .topic()
     .consumer()
     .high()
-    .text("Where to start without a committed offset, or when the position does not exist any more: earliest (smallest, beginning), latest (largest, end), or with an error (none).")
+    .text("Where to start without a committed offset, or when the position does not exist any more: earliest (smallest, beginning), latest (largest, end), with the first record that is at most so old (by_duration: and an ISO 8601 duration, here a day), or with an error (none).")
     .effective(
         "auto_offset_reset_decides_where_reading_starts",
         Access {
             set: |config, value| {
-                config.offset_reset = match value.text() {
-                    "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
-                    "latest" | "largest" | "end" => OffsetReset::Latest,
+                config.offset_reset = match (value.text(), value.text().split_once(':')) {
+                    ("earliest" | "smallest" | "beginning", _) => OffsetReset::Earliest,
+                    ("latest" | "largest" | "end", _) => OffsetReset::Latest,
+                    (_, Some((_, ago))) => {
+                        let ago = duration::parse(ago).ok_or("no duration like P1DT12H30M0.5S")?;
+                        OffsetReset::ByDuration(ago)
+                    }
                     _ => OffsetReset::Error,
                 };
                 Ok(())
@@ -154,6 +169,7 @@ pub(super) const ROWS: &[Property] = &[
                     (OffsetReset::Latest, Defaults::Native) => "latest",
                     (OffsetReset::Latest, Defaults::Librdkafka) => "largest",
                     (OffsetReset::Error, _) => "error",
+                    (OffsetReset::ByDuration(ago), _) => return format!("by_duration:{}", duration::write(ago)),
                 };
                 word.into()
             },

@@ -1,27 +1,37 @@
 //! The consumer.
 
+mod batch;
+pub(crate) mod offsets;
+mod opened;
+mod view;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use ottla_wire::{BatchHeader, RecordIter, RecordRef, Records};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+pub use self::batch::{Batch, BatchIter};
+pub use self::offsets::{Committing, OffsetAndMetadata};
+use self::opened::{Opened, Reading};
+pub use self::view::{Next, RecordView};
 use crate::blocking;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::config::{Config, Isolation};
 use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
-use crate::fetch::inbox::{Chunk, Inbox, Item};
+use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::place::Place;
 use crate::group::polls::Polls;
 use crate::group::subscription::Subscription;
-use crate::record::OwnedRecord;
 use crate::transaction::GroupMetadata;
+
+/// A batch that is given to the application is closed when it has decompressed so much: the rest of the response waits
+/// compressed.
+const DECOMPRESSED_BYTES_ENOUGH: usize = 1 << 20;
 
 /// A topic and one of its partitions.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -55,6 +65,14 @@ pub enum Event {
     Revoked(Vec<TopicPartition>),
     /// The partitions are already somebody else's: this member was out of the group for too long.
     Lost(Vec<TopicPartition>),
+    /// Everything that is in this partition was given (`enable.partition.eof`); it is told again after each time that
+    /// more has come.
+    EndOfPartition {
+        /// Which partition.
+        at: TopicPartition,
+        /// The offset of the next record, once there is one.
+        offset: i64,
+    },
 }
 
 /// What a poll returns.
@@ -74,124 +92,6 @@ pub struct Watermarks {
     pub low: i64,
     /// The one after the newest record that is replicated: the high watermark.
     pub high: i64,
-}
-
-/// Records of one partition, fetched together. Owns its bytes: it can go to another thread and outlive the consumer.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    topic: Arc<str>,
-    partition: i32,
-    from: i64,
-    next: i64,
-    high_watermark: i64,
-    sets: Vec<Records>,
-}
-
-impl Batch {
-    /// The topic.
-    pub fn topic(&self) -> &Arc<str> {
-        &self.topic
-    }
-
-    /// The partition.
-    pub fn partition(&self) -> i32 {
-        self.partition
-    }
-
-    /// The offset after the last record: what to commit when all of them are done.
-    pub fn next_offset(&self) -> i64 {
-        self.next
-    }
-
-    /// The partition's high watermark when this was fetched; minus [`Batch::next_offset`], the lag.
-    pub fn high_watermark(&self) -> i64 {
-        self.high_watermark
-    }
-
-    /// The records, borrowed: nothing is copied.
-    ///
-    /// # Errors
-    /// Records that contradict their batch; those before stand.
-    #[inline]
-    pub fn iter(&self) -> BatchIter<'_> {
-        BatchIter { batch: self, sets: self.sets.iter(), current: None }
-    }
-
-    /// The records, each owning slices of the response they came in.
-    pub fn to_owned_records(&self) -> Result<Vec<OwnedRecord>, Error> {
-        let mut out = Vec::new();
-        for set in &self.sets {
-            for record in set {
-                let record = record.map_err(|error| self.corrupt(set.header(), &error))?;
-                if record.offset >= self.from {
-                    out.push(own(&record, set.block()));
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    fn corrupt(&self, header: &BatchHeader, error: &impl ToString) -> Error {
-        Error::Corrupt {
-            topic: self.topic.to_string(),
-            partition: self.partition,
-            offset: header.base_offset,
-            reason: error.to_string(),
-        }
-    }
-}
-
-impl<'a> IntoIterator for &'a Batch {
-    type Item = Result<RecordRef<'a>, Error>;
-    type IntoIter = BatchIter<'a>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Walks the records of a [`Batch`].
-#[derive(Clone, Debug)]
-pub struct BatchIter<'a> {
-    batch: &'a Batch,
-    sets: std::slice::Iter<'a, Records>,
-    current: Option<(RecordIter<'a>, &'a BatchHeader)>,
-}
-
-impl<'a> Iterator for BatchIter<'a> {
-    type Item = Result<RecordRef<'a>, Error>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some((records, header)) = &mut self.current {
-                match records.next() {
-                    // A fetch from the middle of a batch brings the whole batch.
-                    Some(Ok(record)) if record.offset < self.batch.from => continue,
-                    Some(Ok(record)) => return Some(Ok(record)),
-                    Some(Err(error)) => return Some(Err(self.batch.corrupt(header, &error))),
-                    None => {}
-                }
-            }
-            let set = self.sets.next()?;
-            self.current = Some((set.iter(), set.header()));
-        }
-    }
-}
-
-fn own(record: &RecordRef<'_>, block: &Bytes) -> OwnedRecord {
-    let slice = |part: &[u8]| if part.is_empty() { Bytes::new() } else { block.slice_ref(part) };
-    OwnedRecord {
-        offset: record.offset,
-        timestamp_ms: record.timestamp,
-        key: record.key.map(slice),
-        value: record.value.map(slice),
-        headers: record
-            .headers
-            .iter()
-            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.map(slice)))
-            .collect(),
-    }
 }
 
 /// Reads records, alone or in a group.
@@ -232,8 +132,21 @@ pub struct Consumer {
     /// The last poll returned a revocation: the next one says that it has been dealt with.
     revoked: bool,
     listener: Option<Listener>,
+    reading: Reading,
+    /// The chunk that records come from.
+    opened: Option<Opened>,
     /// What the last poll returned: done when the next poll is made.
     handed_out: Option<(Arc<Place>, i64)>,
+    /// The offset after the record that was given last, of the chunk that is open: done when the next is asked for.
+    in_hand: Option<i64>,
+}
+
+/// What a look into the inbox has found.
+enum Found {
+    /// There is a chunk to read from.
+    Opened,
+    Event(Event),
+    Nothing,
 }
 
 /// What the application asks of the consumer's tasks in the engine.
@@ -244,6 +157,7 @@ pub(crate) enum Control {
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),
     Commit(oneshot::Sender<Result<(), Error>>),
+    CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
     GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
     /// The application came back after a revocation: what it had in hand is done.
@@ -268,28 +182,36 @@ impl Consumer {
 
     /// A consumer on a client that exists.
     pub fn of(client: &Client) -> Self {
-        let inbox = Inbox::new();
+        let config = client.config().clone();
+        let inbox = Inbox::new(config.queued_bytes_max, config.queued_records_enough);
         let (control, receiver) = mpsc::unbounded_channel();
         let polls = Arc::<Polls>::default();
         let (at_engine, of_engine) = (inbox.clone(), polls.clone());
         client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
-        let config = client.config().clone();
+        let reading = Reading {
+            config: config.clone(),
+            budget: inbox.budget.clone(),
+            observer: client.produce().observer.clone(),
+        };
         Self {
             client: client.clone(),
             config,
             inbox,
             polls,
             control,
+            reading,
             revoked: false,
             listener: None,
+            opened: None,
             handed_out: None,
+            in_hand: None,
         }
     }
 
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
     /// part, but with a `group.id` positions can be committed.
     pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
-        self.handed_out = None;
+        self.forget_handed_out(None);
         self.ask(|answer| Control::Assign(partitions.to_vec(), answer)).await
     }
 
@@ -396,18 +318,14 @@ impl Consumer {
 
     /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
     pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
-        if self.handed_out.as_ref().is_some_and(|(place, _)| place.at == *partition) {
-            self.handed_out = None;
-        }
+        self.forget_handed_out(Some(partition));
         self.ask(|answer| Control::Seek(partition.clone(), to, answer)).await
     }
 
     /// Says that everything before `next` is done, instead of all that the last poll returned: for those who stop in
     /// the middle of a batch.
     pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
-        if self.handed_out.as_ref().is_some_and(|(place, _)| place.at == *partition) {
-            self.handed_out = None;
-        }
+        self.forget_handed_out(Some(partition));
         if let Some(place) = self.inbox.place(partition) {
             place.finish(next);
         }
@@ -493,6 +411,7 @@ impl Consumer {
     }
 
     /// Whoever asks for more is there, and done with what was returned before.
+    #[inline]
     fn begin_poll(&mut self) {
         self.polls.pass();
         self.finish_handed_out();
@@ -501,74 +420,100 @@ impl Consumer {
         }
     }
 
+    /// What was given last is done.
+    #[inline]
     fn finish_handed_out(&mut self) {
-        if let Some((place, next)) = self.handed_out.take() {
+        let store = self.config.auto_offset_store;
+        if let Some(next) = self.in_hand.take()
+            && let Some(opened) = self.opened.as_ref().filter(|_| store)
+        {
+            opened.place().finish(next);
+        }
+        if let Some((place, next)) = self.handed_out.take()
+            && store
+        {
             place.finish(next);
         }
     }
 
+    /// What was given last, of this partition or of any, is not done by asking for more.
+    fn forget_handed_out(&mut self, of: Option<&TopicPartition>) {
+        let is_meant = |at: &TopicPartition| of.is_none_or(|of| of == at);
+        if self.handed_out.as_ref().is_some_and(|(place, _)| is_meant(&place.at)) {
+            self.handed_out = None;
+        }
+        if self.opened.as_ref().is_some_and(|opened| is_meant(&opened.place().at)) {
+            self.in_hand = None;
+        }
+    }
+
     fn take(&mut self) -> Result<Option<Polled>, Error> {
-        while let Some(item) = self.inbox.pop() {
-            match item {
-                Item::Chunk(chunk) => {
-                    let place = chunk.place.clone();
-                    let batch = self.decode(chunk)?;
-                    place.hand_out(batch.next);
-                    if batch.sets.is_empty() {
-                        // Nothing but markers and aborted records: done as soon as it is seen.
-                        place.finish(batch.next);
-                        continue;
-                    }
-                    self.handed_out = Some((place, batch.next));
-                    return Ok(Some(Polled::Records(batch)));
+        loop {
+            match self.open()? {
+                Found::Opened => {}
+                Found::Event(event) => return Ok(Some(Polled::Event(event))),
+                Found::Nothing => return Ok(None),
+            }
+            if let Some(batch) = self.next_batch()? {
+                return Ok(Some(Polled::Records(batch)));
+            }
+        }
+    }
+
+    /// Sees to it that there is a chunk to read from, unless there is something else to tell.
+    fn open(&mut self) -> Result<Found, Error> {
+        loop {
+            if let Some(opened) = self.opened.take_if(|opened| !opened.is_readable()) {
+                if opened.chunk.is_current() && opened.place().is_paused() {
+                    self.inbox.put_back(opened.into_rest());
+                } else if opened.chunk.is_current() {
+                    opened.skip_rest(self.config.auto_offset_store);
                 }
-                Item::Event(event) => {
+            }
+            if self.opened.is_some() && !self.inbox.has_news() {
+                return Ok(Found::Opened);
+            }
+            match self.inbox.pop(self.opened.is_some()) {
+                Some(Item::Chunk(chunk)) => self.opened = Some(Opened::new(chunk)),
+                Some(Item::Event(event)) => {
                     self.revoked = matches!(event, Event::Revoked(_));
                     if let Some(Listener(listener)) = &mut self.listener {
                         listener(&event);
                     }
-                    return Ok(Some(Polled::Event(event)));
+                    return Ok(Found::Event(event));
                 }
-                Item::Error(error) => return Err(error),
+                Some(Item::Error(error)) => return Err(error),
+                None if self.opened.is_some() => {}
+                None => return Ok(Found::Nothing),
             }
         }
-        Ok(None)
     }
 
-    /// Verifies and decompresses a chunk, here and not in the engine's thread.
-    fn decode(&self, chunk: Chunk) -> Result<Batch, Error> {
-        let Chunk { place, from, next, high_watermark, records, aborted, .. } = chunk;
-        let TopicPartition { topic, partition } = place.at.clone();
-        let mut batch = Batch { topic, partition, from, next, high_watermark, sets: Vec::new() };
-        let mut aborted = crate::fetch::aborted::Aborted::new(aborted);
-        let (mut count, bytes) = (0, records.len() as u64);
-        let mut rest = records;
-        while !rest.is_empty() {
-            let header = BatchHeader::parse(&rest).map_err(|error| corrupt_at(&batch, from, &error))?;
-            if self.config.check_crcs {
-                header.verify_crc(&rest).map_err(|error| batch.corrupt(&header, &error))?;
+    /// Goes to the next batch of the open chunk.
+    fn next_set(&mut self) -> Result<bool, Error> {
+        let Some(opened) = &mut self.opened else { return Ok(false) };
+        opened.advance(&self.reading).map_err(|error| self.stop_opened(error))
+    }
+
+    /// Everything that the open chunk has, or enough of it.
+    fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
+        let Some(opened) = &mut self.opened else { return Ok(None) };
+        match opened.batch(&self.reading) {
+            Ok(batch) => {
+                let Some(batch) = batch else { return Ok(None) };
+                self.handed_out = Some((opened.place().clone(), batch.next_offset()));
+                self.opened.take_if(|opened| opened.chunk.records.is_empty());
+                Ok(Some(batch))
             }
-            let bytes = rest.split_to(header.total_bytes().min(rest.len()));
-            let skip = self.config.isolation == Isolation::ReadCommitted && aborted.covers(&header, &bytes);
-            if skip || header.is_control() || header.record_count == 0 || header.last_offset() < from {
-                continue;
-            }
-            let set = Records::of_batch(&bytes, self.config.decompressed_bytes_max)
-                .map_err(|error| batch.corrupt(&header, &error))?;
-            batch.sets.push(set);
-            // A fetch from the middle of a batch brings the whole batch.
-            count += i64::from(header.record_count).min(header.last_offset() - from + 1) as u64;
+            Err(error) => Err(self.stop_opened(error)),
         }
-        self.client.produce().observer.consumed(&batch.topic, partition, count, bytes, next);
-        Ok(batch)
     }
-}
 
-fn corrupt_at(batch: &Batch, offset: i64, error: &impl ToString) -> Error {
-    Error::Corrupt {
-        topic: batch.topic.to_string(),
-        partition: batch.partition,
-        offset,
-        reason: error.to_string(),
+    /// Nothing more comes from the partition of the open chunk until somebody seeks past the error.
+    fn stop_opened(&mut self, error: Error) -> Error {
+        if let Some(opened) = self.opened.take() {
+            opened.place().next_turn();
+        }
+        error
     }
 }

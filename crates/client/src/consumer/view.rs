@@ -1,0 +1,206 @@
+//! Records one at a time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ottla_wire::RecordRef;
+use tokio::time::Instant;
+
+use super::batch::own;
+use super::opened::corrupt;
+use super::{Consumer, Event, Found, TopicPartition};
+use crate::blocking;
+use crate::error::Error;
+use crate::record::OwnedRecord;
+
+/// What [`Consumer::next_record`] returns.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Next<'a> {
+    /// The next record.
+    Record(RecordView<'a>),
+    /// A change of the assignment, or the end of a partition.
+    Event(Event),
+}
+
+/// One record where it lies, until the next one is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    at: &'a TopicPartition,
+    record: RecordRef<'a>,
+    block: &'a Bytes,
+}
+
+impl<'a> RecordView<'a> {
+    /// The topic.
+    pub fn topic(&self) -> &'a str {
+        &self.at.topic
+    }
+
+    /// The partition.
+    pub fn partition(&self) -> i32 {
+        self.at.partition
+    }
+
+    /// The topic and the partition.
+    pub fn at(&self) -> &'a TopicPartition {
+        self.at
+    }
+
+    /// The offset.
+    pub fn offset(&self) -> i64 {
+        self.record.offset
+    }
+
+    /// Milliseconds since 1970; -1 if it has none.
+    pub fn timestamp_ms(&self) -> i64 {
+        self.record.timestamp
+    }
+
+    /// The key; `None` is null.
+    pub fn key(&self) -> Option<&'a [u8]> {
+        self.record.key
+    }
+
+    /// The value; `None` is null, a tombstone in a compacted topic.
+    pub fn value(&self) -> Option<&'a [u8]> {
+        self.record.value
+    }
+
+    /// Names and values of the headers, in order.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        self.record.headers.iter()
+    }
+
+    /// The record with a share of the response it lies in, which stays in memory as long as the record does: see
+    /// [`OwnedRecord::compact`].
+    pub fn to_owned(&self) -> OwnedRecord {
+        own(&self.record, self.block)
+    }
+}
+
+/// What one look has found.
+enum Step {
+    Record,
+    Event(Event),
+    Nothing,
+}
+
+impl Consumer {
+    /// The next record, or the next change of the assignment; `None` when `timeout` passes first.
+    ///
+    /// Asking for the next record says that the one before is done (unless `enable.auto.offset.store` is off): it may be
+    /// committed from now on. Nothing is copied, allocated or locked for a record; `poll` and this can be mixed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ottla_client::{Config, Consumer, Next, Producer, Record, StartAt, TopicPartition};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ottla_client::Error> {
+    /// # let broker = ottla_broker::Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    /// let producer = Producer::new(Config::new(broker.bootstrap_servers()))?;
+    /// producer.send(Record::to("orders").value("paid")).await?;
+    ///
+    /// let mut consumer = Consumer::new(Config::new(broker.bootstrap_servers()))?;
+    /// consumer.assign(&[(TopicPartition::new("orders", 0), StartAt::Beginning)]).await?;
+    /// if let Some(Next::Record(record)) = consumer.next_record(Duration::from_secs(10)).await? {
+    ///     assert_eq!((record.offset(), record.value()), (0, Some(&b"paid"[..])));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`Consumer::poll`]. Cancel safe.
+    #[inline]
+    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        self.begin_poll();
+        let mut step = self.step()?;
+        if matches!(step, Step::Nothing) {
+            let polls = self.polls.clone();
+            let _waiting = polls.wait();
+            let deadline = Instant::now() + timeout;
+            while matches!(step, Step::Nothing) {
+                let in_time = tokio::time::timeout_at(deadline, self.inbox.filled.notified()).await.is_ok();
+                step = self.step()?;
+                if !in_time {
+                    break;
+                }
+            }
+        }
+        self.show(step)
+    }
+
+    /// [`Consumer::next_record`] for threads without a runtime.
+    #[inline]
+    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        self.begin_poll();
+        let mut step = self.step();
+        if matches!(step, Ok(Step::Nothing)) {
+            let polls = self.polls.clone();
+            let _waiting = polls.wait();
+            let inbox = self.inbox.clone();
+            blocking::wait_until(timeout, &inbox.filled, || {
+                step = self.step();
+                !matches!(step, Ok(Step::Nothing))
+            });
+        }
+        self.show(step?)
+    }
+
+    /// Goes to the next record, if there is one, without reading it.
+    #[inline]
+    fn step(&mut self) -> Result<Step, Error> {
+        if self.has_record() { Ok(Step::Record) } else { self.step_far() }
+    }
+
+    /// Whether the batch at hand has another record.
+    #[inline]
+    fn has_record(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| {
+            opened.chunk.is_readable() && opened.set.as_ref().is_some_and(|(set, mark)| set.has_more(mark))
+        })
+    }
+
+    /// Goes to the next batch or chunk.
+    fn step_far(&mut self) -> Result<Step, Error> {
+        loop {
+            match self.open()? {
+                Found::Opened => {}
+                Found::Event(event) => return Ok(Step::Event(event)),
+                Found::Nothing => return Ok(Step::Nothing),
+            }
+            // News may have come in the middle of a batch.
+            if self.has_record() || (self.next_set()? && self.has_record()) {
+                return Ok(Step::Record);
+            }
+        }
+    }
+
+    #[inline]
+    fn show(&mut self, step: Step) -> Result<Option<Next<'_>>, Error> {
+        match step {
+            Step::Record => {}
+            Step::Event(event) => return Ok(Some(Next::Event(event))),
+            Step::Nothing => return Ok(None),
+        }
+        let Some(opened) = &mut self.opened else { return Ok(None) };
+        let place = &opened.chunk.place;
+        let Some((set, mark)) = &mut opened.set else { return Ok(None) };
+        match set.next_at(mark) {
+            Some(Ok(record)) => {
+                let next = record.offset + 1;
+                place.hand_out(next);
+                self.in_hand = Some(next);
+                Ok(Some(Next::Record(RecordView { at: &place.at, record, block: set.block() })))
+            }
+            Some(Err(error)) => {
+                let error = corrupt(&place.at, set.header().base_offset, &error);
+                place.next_turn();
+                Err(error)
+            }
+            None => Ok(None),
+        }
+    }
+}

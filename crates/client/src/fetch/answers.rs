@@ -1,0 +1,260 @@
+//! What an answer means for the cursors that it is about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::fetch::{FetchResponse, PartitionData};
+use tokio::time::Instant;
+
+use super::cursor::{Answer, Cursor, Next, Position, StartAt};
+use super::fetcher::{Asked, Event, Fetcher, reset_to};
+use super::inbox::Item;
+use super::place::Ends;
+use crate::config::OffsetReset;
+use crate::consumer::{Event as ToApplication, TopicPartition};
+use crate::error::Error;
+use crate::log::Context;
+
+/// How long a consumer waits after it was refused as who it is, or has refused the broker.
+const SECURITY_PAUSE: Duration = Duration::from_secs(1);
+
+impl Fetcher {
+    pub(super) fn on_event(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Fetched { node, result } => self.on_fetched(node, result, now),
+            Event::Resolved { asked, start, result } => self.on_resolved(&asked, start, result, now),
+            Event::Validated { asked, leader_epoch, offset, result } => {
+                self.on_validated(&asked, leader_epoch, offset, result, now);
+            }
+        }
+    }
+
+    /// Changes the cursor that was asked for, if it is still as it was then.
+    fn change(&self, asked: &Asked, change: impl FnOnce(&mut Cursor)) {
+        let mut table = self.cursors.table();
+        let same =
+            |cursor: &&mut Cursor| Arc::ptr_eq(&cursor.place, &asked.place) && cursor.turn == asked.turn;
+        if let Some(cursor) = table.get_mut(asked.slot).filter(same) {
+            change(cursor);
+            table.touch(asked.slot);
+        }
+    }
+
+    fn on_resolved(&self, asked: &Asked, start: StartAt, result: Result<i64, Error>, now: Instant) {
+        self.change(asked, |cursor| match result {
+            Ok(offset) => cursor.go_to(offset),
+            Err(error) if error.is_retriable() => {
+                cursor.position = Position::Unresolved(start);
+                cursor.blocked_until = Some(now + self.cluster.config.retry_backoff);
+            }
+            // The application is told, and the certificate or password may be mended yet.
+            Err(error) if error.is_security() => {
+                cursor.position = Position::Unresolved(start);
+                cursor.blocked_until = Some(now + SECURITY_PAUSE);
+                self.inbox.push(Item::Error(error));
+            }
+            Err(error) => {
+                cursor.position = Position::Failed;
+                self.inbox.push_to(asked.slot, Item::Error(error));
+            }
+        });
+    }
+
+    fn on_validated(
+        &self,
+        asked: &Asked,
+        leader_epoch: i32,
+        offset: i64,
+        result: Result<Option<i64>, Error>,
+        now: Instant,
+    ) {
+        self.change(asked, |cursor| {
+            cursor.position = Position::At(offset);
+            match result {
+                Ok(Some(end)) if end < offset => self.on_truncated(cursor, offset, end),
+                Ok(_) => cursor.proven_at = leader_epoch,
+                Err(error) => {
+                    tracing::debug!(%error, at = %cursor.place.at, "is the log still the same?");
+                    self.block(cursor, now);
+                }
+            }
+        });
+    }
+
+    /// The leader's log ends, or goes on otherwise, before what was read.
+    fn on_truncated(&self, cursor: &mut Cursor, offset: i64, end: i64) {
+        let at = cursor.place.at.clone();
+        if self.cluster.config.offset_reset == OffsetReset::Error {
+            cursor.position = Position::Failed;
+            let (topic, partition) = (at.topic.to_string(), at.partition);
+            let error = Error::LogTruncated { topic, partition, offset, end };
+            return self.inbox.push_to(cursor.slot, Item::Error(error));
+        }
+        tracing::warn!(%at, offset, end, "the log was truncated: going on at its end");
+        let handed_out = cursor.place.position().unwrap_or(offset);
+        cursor.seek(StartAt::Offset(end.min(handed_out)));
+        self.inbox.purge(cursor.slot);
+    }
+
+    fn on_fetched(&mut self, node: i32, result: Result<FetchResponse, Error>, now: Instant) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        source.busy = false;
+        let (error, id) = result
+            .as_ref()
+            .map_or((ErrorCode::NetworkException, 0), |response| (response.error_code, response.session_id));
+        let goes_on = source.session.on_answer(error, id);
+        let problem = match &result {
+            Ok(_) if error == ErrorCode::None => None,
+            Ok(_) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(problem) = problem {
+            self.cluster
+                .observer
+                .log
+                .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
+            // A session that the broker has given up is begun anew at once, anything else after a pause.
+            if !is_about_session(error) || source.failures > 0 {
+                let pause = pause(self.cluster.config.retry_backoff, source.failures);
+                source.blocked_until = Some(now + pause);
+            }
+            source.failures += 1;
+            if result.is_err() || error.needs_metadata_refresh() {
+                self.cluster.refresh();
+            }
+            // Their leaders may be others by now.
+            let mut table = self.cursors.table();
+            for slot in source.session.slots() {
+                if let Some(cursor) = table.get_mut(slot) {
+                    cursor.replica = None;
+                }
+                table.touch(slot);
+            }
+            return;
+        }
+        source.failures = 0;
+        source.blocked_until = None;
+        if let Ok(response) = result {
+            self.on_response(node, response, now);
+        }
+        if !goes_on && let Some(source) = self.sources.get(&node) {
+            let mut table = self.cursors.table();
+            source.session.slots().into_iter().for_each(|slot| table.touch(slot));
+        }
+    }
+
+    fn on_response(&self, node: i32, response: FetchResponse, now: Instant) {
+        self.cluster.observer.throttled(node, response.throttle_time_ms);
+        for node in &response.node_endpoints {
+            self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
+        }
+        let Some(source) = self.sources.get(&node) else { return };
+        let mut table = self.cursors.table();
+        for topic in response.responses {
+            for answer in topic.partitions {
+                let found = source.session.find(topic.topic_id, &topic.topic, answer.partition_index);
+                let Some((slot, member)) = found else { continue };
+                let asked = member.wish.offset;
+                let same =
+                    |cursor: &&mut Cursor| Arc::ptr_eq(&cursor.place, &member.place) && cursor.is_at(asked);
+                if let Some(cursor) = table.get_mut(slot).filter(same) {
+                    self.on_answer(node, cursor, asked, answer, now);
+                    table.touch(slot);
+                }
+            }
+        }
+    }
+
+    fn on_answer(&self, node: i32, cursor: &mut Cursor, asked: i64, answer: PartitionData, now: Instant) {
+        let TopicPartition { topic, partition } = &cursor.place.at.clone();
+        let config = &self.cluster.config;
+        let hint = answer.current_leader.clone();
+        let slot = cursor.slot;
+        let fail = |error| self.inbox.push_to(slot, Item::Error(error));
+        if cursor.replica.is_some() && answer.error_code != ErrorCode::None {
+            // Only the leader's word counts: a replica may lag behind, or be none any more.
+            cursor.replica = None;
+            // Should the leader send us there again, and again in vain, then not in a circle without a pause.
+            if cursor.attempts > 0 {
+                self.block(cursor, now);
+            }
+            cursor.attempts += 1;
+            return;
+        }
+        let preferred = answer.preferred_read_replica;
+        if preferred >= 0 && preferred != node && answer.error_code == ErrorCode::None {
+            cursor.replica = Some((preferred, now + config.metadata_max_age));
+            return;
+        }
+        let ends = Ends {
+            log_start: answer.log_start_offset,
+            last_stable: answer.last_stable_offset,
+            high_watermark: answer.high_watermark,
+        };
+        let aborted = answer.aborted_transactions.unwrap_or_default();
+        let mut aborted: Vec<_> =
+            aborted.iter().map(|entry| (entry.first_offset, entry.producer_id)).collect();
+        // Kafka sorts them, not everybody does (FAULTS C18).
+        aborted.sort_unstable();
+        let records = answer.records.and_then(|chain| chain.to_bytes().ok());
+        let watermarks = (ends.log_start, ends.high_watermark);
+        self.cluster.observer.fetched(node, topic, *partition, asked, watermarks);
+        let answer = Answer { asked, error: answer.error_code, ends, records, aborted };
+        match cursor.on_answer(answer, config.decompressed_bytes_max) {
+            Next::Deliver(chunk) => self.inbox.push_to(slot, Item::Chunk(chunk)),
+            Next::Nothing => {}
+            // The new leader may be asked at once (KIP-951).
+            Next::Retry { refresh: true }
+                if self.cluster.learn_leader(topic, *partition, node, hint.leader_id, hint.leader_epoch) => {}
+            Next::Retry { refresh } => {
+                self.block(cursor, now);
+                if refresh {
+                    self.cluster.forget_leader(topic, *partition);
+                }
+            }
+            Next::OutOfRange(offset) => match config.offset_reset {
+                OffsetReset::Error => {
+                    cursor.position = Position::Failed;
+                    fail(Error::OffsetOutOfRange { topic: topic.to_string(), partition: *partition, offset });
+                }
+                reset => {
+                    tracing::info!(%topic, partition, offset, ?reset, "offset out of range");
+                    cursor.seek(reset_to(config));
+                }
+            },
+            Next::Fail(code) => {
+                fail(Error::Broker { what: format!("fetch of topic `{topic}` partition {partition}"), code });
+            }
+            Next::Corrupt(offset, reason) => {
+                fail(Error::Corrupt { topic: topic.to_string(), partition: *partition, offset, reason });
+            }
+        }
+        if config.partition_end_events
+            && let Some(offset) = cursor.arrives(config.isolation)
+        {
+            let at = cursor.place.at.clone();
+            self.inbox.push_to(slot, Item::Event(ToApplication::EndOfPartition { at, offset }));
+        }
+    }
+
+    /// Asks again after a pause.
+    fn block(&self, cursor: &mut Cursor, now: Instant) {
+        cursor.blocked_until = Some(now + pause(self.cluster.config.retry_backoff, cursor.attempts));
+        cursor.attempts += 1;
+    }
+}
+
+fn pause(backoff: Duration, attempts: u32) -> Duration {
+    backoff.saturating_mul(2 << attempts.min(5)).min(Duration::from_secs(1))
+}
+
+const fn is_about_session(error: ErrorCode) -> bool {
+    matches!(
+        error,
+        ErrorCode::FetchSessionIdNotFound
+            | ErrorCode::InvalidFetchSessionEpoch
+            | ErrorCode::FetchSessionTopicIdError
+    )
+}

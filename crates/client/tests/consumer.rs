@@ -1,0 +1,231 @@
+//! Stories of the consumer against the embedded broker: records one at a time, what is done, where a partition ends.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod recorder;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{
+    Client, Config, Consumer, Event, Next, Polled, Producer, Record, StartAt, TopicPartition,
+};
+use ottla_protocol::ApiKey;
+use recorder::{PATIENCE, Recorder, wait_until};
+use tokio::runtime::Runtime;
+
+/// Long enough for what must not happen to happen.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn broker(partitions: i32) -> BrokerThread {
+    Broker::builder().memory().topic("orders", partitions).spawn().expect("a broker in memory")
+}
+
+fn client(broker: &BrokerThread, properties: &[(&str, &str)]) -> Client {
+    let mut config = Config::new(broker.bootstrap_servers());
+    for (name, value) in properties {
+        config.set(name, value).expect("a known property");
+    }
+    Client::new(config).expect("a client")
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn first() -> TopicPartition {
+    TopicPartition::new("orders", 0)
+}
+
+/// Each value in a batch of its own, in partition 0.
+fn produce(client: &Client, values: impl IntoIterator<Item = String>) {
+    let producer = Producer::of(client);
+    for value in values {
+        drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
+        producer.flush_blocking(PATIENCE).expect("written");
+    }
+}
+
+fn reader(client: &Client) -> Consumer {
+    let mut consumer = Consumer::of(client);
+    runtime().block_on(consumer.assign(&[(first(), StartAt::Beginning)])).expect("assigned");
+    consumer
+}
+
+/// Offset and value of the next record.
+fn next(consumer: &mut Consumer) -> (i64, String) {
+    match consumer.next_record_blocking(PATIENCE).expect("no error") {
+        Some(Next::Record(record)) => {
+            (record.offset(), String::from_utf8_lossy(record.value().expect("a value")).into_owned())
+        }
+        other => panic!("{other:?} where a record was due"),
+    }
+}
+
+#[test]
+fn records_come_one_at_a_time_and_in_batches_in_one_order() {
+    for codec in ["none", "gzip"] {
+        let broker = broker(1);
+        let client = client(&broker, &[("compression.codec", codec)]);
+        let producer = Producer::of(&client);
+        for i in 0..1000 {
+            let value = format!("value {i}");
+            drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
+        }
+        producer.flush_blocking(PATIENCE).expect("written");
+        let mut consumer = reader(&client);
+        let mut expected = 0;
+        while expected < 1000 {
+            for _ in 0..7.min(1000 - expected) {
+                assert_eq!(next(&mut consumer), (expected, format!("value {expected}")), "{codec}");
+                assert_eq!(consumer.position(&first()), Some(expected + 1));
+                expected += 1;
+            }
+            if expected == 350 {
+                let Some(Polled::Records(batch)) = consumer.poll_blocking(PATIENCE).expect("no error") else {
+                    panic!("there is more");
+                };
+                for record in &batch {
+                    assert_eq!(record.expect("sound").offset, expected);
+                    expected += 1;
+                }
+                assert_eq!(batch.next_offset(), expected);
+            }
+        }
+        assert!(consumer.next_record_blocking(Duration::from_millis(10)).expect("no error").is_none());
+        assert_eq!(consumer.positions()[&first()], 1000);
+    }
+}
+
+#[test]
+fn pausing_in_the_middle_of_a_batch_loses_nothing_and_repeats_nothing() {
+    let broker = broker(1);
+    let client = client(&broker, &[("compression.codec", "gzip")]);
+    let producer = Producer::of(&client);
+    for i in 0..100 {
+        let value = i.to_string();
+        drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    let mut consumer = reader(&client);
+    for expected in 0..100 {
+        assert_eq!(next(&mut consumer), (expected, expected.to_string()));
+        if expected % 10 == 5 {
+            consumer.pause(&[first()]);
+            assert!(consumer.next_record_blocking(Duration::from_millis(5)).expect("no error").is_none());
+            consumer.resume(&[first()]);
+        }
+    }
+}
+
+#[test]
+fn seeking_drops_what_was_fetched() {
+    let broker = broker(1);
+    let client = client(&broker, &[]);
+    produce(&client, (0..10).map(|i| i.to_string()));
+    let mut consumer = reader(&client);
+    assert_eq!(next(&mut consumer).0, 0);
+    runtime().block_on(consumer.seek(&first(), StartAt::Offset(7))).expect("assigned");
+    assert_eq!(next(&mut consumer).0, 7);
+    runtime().block_on(consumer.seek(&first(), StartAt::Beginning)).expect("assigned");
+    assert_eq!(next(&mut consumer).0, 0);
+}
+
+#[test]
+fn the_end_of_a_partition_is_told_once_per_arrival() {
+    let broker = broker(1);
+    for (told, times) in [("true", 2), ("false", 0)] {
+        let client = client(&broker, &[("enable.partition.eof", told), ("fetch.wait.max.ms", "10")]);
+        let mut consumer = Consumer::of(&client);
+        runtime().block_on(consumer.assign(&[(first(), StartAt::End)])).expect("assigned");
+        let mut ends = Vec::new();
+        let mut records = 0;
+        let mut poll = |consumer: &mut Consumer, within| {
+            while let Some(polled) = consumer.poll_blocking(within).expect("no error") {
+                match polled {
+                    Polled::Event(Event::EndOfPartition { at, offset }) => {
+                        assert_eq!(at, first());
+                        ends.push(offset);
+                    }
+                    Polled::Records(batch) => records += batch.to_owned_records().expect("sound").len(),
+                    other => panic!("{other:?}"),
+                }
+                if times == 0 || ends.len() > records {
+                    return;
+                }
+            }
+        };
+        let end = if times > 0 { PATIENCE } else { A_WHILE };
+        poll(&mut consumer, end);
+        produce(&client, ["more".to_owned()]);
+        poll(&mut consumer, PATIENCE);
+        poll(&mut consumer, A_WHILE);
+        assert_eq!(records, 1);
+        assert_eq!(ends.len(), times, "{ends:?}");
+        assert!(ends.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{ends:?}");
+    }
+}
+
+#[test]
+fn a_partition_with_enough_fetched_ahead_is_not_fetched() {
+    let broker = broker(1);
+    produce(&client(&broker, &[]), (0..100).map(|_| "v".repeat(10_000)));
+    for (enough, all) in [("3", false), ("100000", true)] {
+        let recorder = Recorder::default();
+        let mut config = Config::new(broker.bootstrap_servers());
+        config.set("queued.min.messages", enough).expect("a known property");
+        config.set("max.partition.fetch.bytes", "10500").expect("a known property");
+        let client = Client::with_connector(config, Arc::new(recorder.clone())).expect("a client");
+        let mut consumer = reader(&client);
+        let read = || recorder.look(|seen| seen.read_bytes);
+        if all {
+            wait_until("everything fetched ahead", || read() >= 1_000_000);
+        } else {
+            wait_until("enough fetched ahead", || read() >= 30_000);
+            std::thread::sleep(A_WHILE);
+            assert!(read() < 60_000, "{} bytes where 3 records are enough", read());
+            for expected in 0..100 {
+                assert_eq!(next(&mut consumer).0, expected, "and it goes on when there are fewer");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_stored_offsets_are_committed_without_auto_offset_store() {
+    let broker = broker(1);
+    produce(&client(&broker, &[]), (0..10).map(|i| i.to_string()));
+    for (auto, committed) in [("true", 6), ("false", 3)] {
+        let client = client(
+            &broker,
+            &[("group.id", auto), ("enable.auto.offset.store", auto), ("auto.offset.reset", "earliest")],
+        );
+        let mut consumer = reader(&client);
+        for expected in 0..6 {
+            assert_eq!(next(&mut consumer).0, expected);
+            if expected == 2 {
+                consumer.done_until(&first(), 3);
+            }
+        }
+        runtime().block_on(consumer.commit()).expect("committed");
+        let found = runtime().block_on(consumer.committed(&[first()])).expect("an answer");
+        assert_eq!(found[&first()], committed, "enable.auto.offset.store={auto}");
+    }
+}
+
+#[test]
+fn fetches_wait_at_the_broker_while_there_is_room() {
+    let broker = broker(1);
+    let recorder = Recorder::default();
+    let config = Config::new(broker.bootstrap_servers());
+    let client = Client::with_connector(config, Arc::new(recorder.clone())).expect("a client");
+    let mut consumer = reader(&client);
+    recorder.wait_for(ApiKey::Fetch, 1);
+    for i in 0..3 {
+        produce(&client, [i.to_string()]);
+        assert_eq!(next(&mut consumer).0, i);
+    }
+    recorder.wait_for(ApiKey::Fetch, 4);
+}

@@ -1,0 +1,148 @@
+//! What is said on the wire while fetching, and what happens when the broker answers with an error: sessions, topic ids,
+//! leaders that move, logs that are cut off.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod recorder;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{Client, Config, Consumer, ErrorCode, Next, Producer, Record, StartAt, TopicPartition};
+use ottla_protocol::messages::fetch::FetchRequest;
+use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
+use ottla_protocol::{ApiKey, Request};
+use recorder::{PATIENCE, Recorder, wait_until};
+
+fn broker(partitions: i32) -> BrokerThread {
+    Broker::builder().memory().nodes(2).topic("orders", partitions).spawn().expect("a broker in memory")
+}
+
+fn recorded(broker: &BrokerThread) -> (Client, Recorder) {
+    let recorder = Recorder::default();
+    let mut config = Config::new(broker.bootstrap_servers());
+    for (name, value) in [("fetch.wait.max.ms", "20"), ("retry.backoff.ms", "10")] {
+        config.set(name, value).expect("a known property");
+    }
+    (Client::with_connector(config, Arc::new(recorder.clone())).expect("a client"), recorder)
+}
+
+fn at(partition: i32) -> TopicPartition {
+    TopicPartition::new("orders", partition)
+}
+
+fn reader(client: &Client, partitions: i32) -> Consumer {
+    let mut consumer = Consumer::of(client);
+    let all: Vec<_> = (0..partitions).map(|partition| (at(partition), StartAt::Beginning)).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(consumer.assign(&all)).expect("assigned");
+    consumer
+}
+
+fn produce(client: &Client, partition: i32, count: i64) {
+    let producer = Producer::of(client);
+    for _ in 0..count {
+        drop(producer.enqueue_blocking(Record::to("orders").partition(partition).value("v")).expect("taken"));
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+}
+
+/// Reads `count` records and says their offsets.
+fn offsets(consumer: &mut Consumer, count: usize) -> Vec<i64> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        match consumer.next_record_blocking(PATIENCE).expect("no error") {
+            Some(Next::Record(record)) => found.push(record.offset()),
+            other => panic!("{other:?} after {found:?}"),
+        }
+    }
+    found
+}
+
+/// The fetches that were written from the `from`th on.
+fn fetches(recorder: &Recorder, from: usize) -> Vec<FetchRequest> {
+    recorder.requests::<FetchRequest>().into_iter().skip(from).map(|(_, _, request)| request).collect()
+}
+
+#[test]
+fn a_session_names_partitions_once_and_forgets_those_that_are_paused() {
+    let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");
+    let (client, recorder) = recorded(&broker);
+    let consumer = reader(&client, 3);
+    wait_until("a session with nothing to say", || {
+        let fetches = fetches(&recorder, 0);
+        let quiet = |fetch: &&FetchRequest| fetch.session_epoch > 0 && fetch.topics.is_empty();
+        fetches.iter().rev().take_while(quiet).count() >= 3
+    });
+    let named: usize =
+        fetches(&recorder, 0).iter().flat_map(|fetch| &fetch.topics).map(|t| t.partitions.len()).sum();
+    assert!(named <= 6, "three partitions were named {named} times");
+    assert!(!fetches(&recorder, 0)[0].topics[0].topic_id.is_zero(), "by their topic's id");
+
+    let before = recorder.count(ApiKey::Fetch);
+    consumer.pause(&[at(1)]);
+    wait_until("it to be forgotten", || {
+        fetches(&recorder, before)
+            .iter()
+            .any(|fetch| fetch.forgotten_topics_data.iter().any(|topic| topic.partitions == [1]))
+    });
+    let before = recorder.count(ApiKey::Fetch);
+    consumer.resume(&[at(1)]);
+    wait_until("it to be named again", || {
+        let partitions = |fetch: &FetchRequest| {
+            fetch.topics.iter().flat_map(|topic| &topic.partitions).any(|named| named.partition == 1)
+        };
+        fetches(&recorder, before).iter().any(partitions)
+    });
+}
+
+#[test]
+fn no_error_of_a_fetch_loses_or_repeats_a_record() {
+    let broker = broker(2);
+    let (client, _) = recorded(&broker);
+    let mut consumer = reader(&client, 1);
+    let mut next = 0;
+    for fault in [
+        Fault::Fail(ErrorCode::FetchSessionIdNotFound),
+        Fault::Fail(ErrorCode::InvalidFetchSessionEpoch),
+        Fault::Fail(ErrorCode::FetchSessionTopicIdError),
+        Fault::Fail(ErrorCode::UnknownTopicId),
+        Fault::Fail(ErrorCode::InconsistentTopicId),
+        Fault::Fail(ErrorCode::NotLeaderOrFollower),
+        Fault::Fail(ErrorCode::UnknownLeaderEpoch),
+        Fault::Fail(ErrorCode::FencedLeaderEpoch),
+        Fault::Fail(ErrorCode::UnknownTopicOrPartition),
+        Fault::Cut,
+        Fault::CutAfter,
+    ] {
+        broker.cluster().intercept(ApiKey::Fetch, None, 2, fault);
+        produce(&client, 0, 10);
+        assert_eq!(offsets(&mut consumer, 10), (next..next + 10).collect::<Vec<_>>(), "{fault:?}");
+        next += 10;
+    }
+}
+
+#[test]
+fn a_new_leader_is_asked_whether_its_log_is_the_one_that_was_read() {
+    let broker = broker(1);
+    let (client, recorder) = recorded(&broker);
+    let mut consumer = reader(&client, 1);
+    produce(&client, 0, 5);
+    assert_eq!(offsets(&mut consumer, 5), [0, 1, 2, 3, 4]);
+    for node in [2, 1, 2] {
+        assert!(broker.cluster().set_leader("orders", 0, node));
+        produce(&client, 0, 1);
+    }
+    assert_eq!(offsets(&mut consumer, 3), [5, 6, 7]);
+    wait_until("the question", || recorder.count(OffsetForLeaderEpochRequest::KEY) > 0);
+    let epochs: Vec<i32> = fetches(&recorder, 0)
+        .iter()
+        .flat_map(|fetch| &fetch.topics)
+        .flat_map(|topic| &topic.partitions)
+        .map(|partition| partition.current_leader_epoch)
+        .collect();
+    assert!(epochs.last() > epochs.first(), "fetches say which leader they mean: {epochs:?}");
+    assert!(consumer.next_record_blocking(Duration::from_millis(50)).expect("no error").is_none());
+}
