@@ -139,6 +139,15 @@ pub enum Error {
         /// How long.
         waited_ms: u128,
     },
+    /// The application did not poll for longer than `max.poll.interval.ms`: its member has left the group, and joins
+    /// again with the next poll.
+    #[error(
+        "no poll for more than max.poll.interval.ms ({max_ms}): the group goes on without this consumer until it polls again; poll more often, or raise the limit"
+    )]
+    PollIntervalExceeded {
+        /// The limit.
+        max_ms: u128,
+    },
     /// A record could not be produced.
     #[error(transparent)]
     Produce(#[from] ProduceError),
@@ -271,6 +280,7 @@ impl Error {
             | Self::NotAssigned { .. }
             | Self::OffsetFile { .. }
             | Self::OffsetOutOfRange { .. }
+            | Self::PollIntervalExceeded { .. }
             | Self::Closed => false,
         }
     }

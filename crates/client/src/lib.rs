@@ -43,7 +43,7 @@ pub use admin::{
 pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
-pub use config::{Acks, Config, Isolation, OffsetReset, TopicConfig};
+pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, TopicConfig};
 pub use consumer::{
     Batch, BatchIter, Committing, Consumer, Event, Next, OffsetAndMetadata, PartitionQueue, Polled,
     RecordView, StartAt, TopicPartition, Watermarks,
@@ -65,6 +65,13 @@ pub use record::{OwnedRecord, Record, RecordMetadata};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
 pub use watchdog::{Stall, StallReport};
+
+/// How a group's partitions are shared out among its members.
+pub mod assignor {
+    pub use crate::group::assignor::{
+        Assignment, Assignor, CooperativeSticky, Held, Member, Range, RoundRobin, Sticky, Topics,
+    };
+}
 
 /// Statistics as values: what their JSON has, with librdkafka's keys.
 pub mod statistics {

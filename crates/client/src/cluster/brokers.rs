@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ottla_protocol::Uuid;
 use ottla_protocol::messages::metadata::MetadataResponse;
 use tokio::time::Instant;
 
@@ -25,10 +26,12 @@ pub(crate) enum Lane {
     Control,
     Fetch,
     Group,
+    /// JoinGroup and SyncGroup, which wait for other members.
+    Join,
     Produce,
 }
 
-const LANES: usize = 4;
+const LANES: usize = 5;
 
 /// Every broker that is known, by node id, and the bootstrap servers.
 #[derive(Debug)]
@@ -114,6 +117,11 @@ impl Brokers {
     /// The cluster's level of `transaction.version`, as far as is known.
     pub(crate) fn transaction_level(&self) -> Option<i16> {
         self.transaction_level.get()
+    }
+
+    /// Sixteen bytes by chance: a member's id.
+    pub(crate) fn random_uuid(&self) -> Uuid {
+        Uuid::from(self.rng.borrow_mut().u128(..))
     }
 
     pub(crate) fn knows(&self, node: i32) -> bool {

@@ -20,6 +20,8 @@ pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
     /// Zero where brokers do not say.
     pub(crate) id: Uuid,
+    /// The broker's own, as its committed offsets are.
+    internal: bool,
     /// By partition number.
     pub(crate) partitions: Arc<Vec<PartitionLayout>>,
 }
@@ -77,7 +79,12 @@ impl Layout {
                     }
                 }
             }
-            let layout = TopicLayout { error: topic.error_code, id, partitions: Arc::new(partitions) };
+            let layout = TopicLayout {
+                error: topic.error_code,
+                id,
+                internal: topic.is_internal,
+                partitions: Arc::new(partitions),
+            };
             self.topics.insert(name.into(), layout);
         }
     }
@@ -115,6 +122,11 @@ impl TopicLayout {
             }
         }
         news
+    }
+
+    /// Whether a subscription's pattern may match it.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.error == ErrorCode::None && !self.internal && !self.partitions.is_empty()
     }
 
     pub(crate) fn leader(&self, partition: i32) -> Option<i32> {

@@ -36,7 +36,18 @@ pub(crate) struct Cluster {
     wanted: RefCell<BTreeSet<Arc<str>>>,
     refresh: Notify,
     urgent: Cell<bool>,
+    /// Whether somebody wants to know of all topics, and whether all are known.
+    all: Cell<Listing>,
     changed: Counter,
+}
+
+/// Whether all topics are asked for, and not just those that somebody wants.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Listing {
+    #[default]
+    Unwanted,
+    Wanted,
+    Known,
 }
 
 /// What a fetch needs to know of a partition.
@@ -59,6 +70,7 @@ impl Cluster {
             wanted: RefCell::default(),
             refresh: Notify::new(),
             urgent: Cell::new(false),
+            all: Cell::default(),
             changed: Counter::default(),
         }))
     }
@@ -132,6 +144,33 @@ impl Cluster {
             self.urgent.set(true);
             self.refresh();
         }
+    }
+
+    /// Keeps all topics fresh from now on, and waits until they are known.
+    pub(crate) async fn want_all(&self) -> Result<(), Error> {
+        let started = Instant::now();
+        let deadline = started + self.config.request_timeout;
+        let mut changes = self.changes();
+        if self.all.get() == Listing::Unwanted {
+            self.all.set(Listing::Wanted);
+        }
+        while self.all.get() != Listing::Known {
+            self.urgent.set(true);
+            self.refresh();
+            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+                return Err(self.brokers.unreachable(started.elapsed()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The topics that are there and no broker's own, in order of their names.
+    pub(crate) fn visible_topics(&self) -> Vec<Arc<str>> {
+        let layout = self.layout.borrow();
+        let visible = layout.topics.iter().filter(|(_, topic)| topic.is_visible());
+        let mut names: Vec<_> = visible.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// What is known of a topic, error included.
@@ -243,6 +282,23 @@ impl Cluster {
         self.call_any(METADATA_VERSION_MAX, request).await
     }
 
+    /// Metadata of the topics with these ids.
+    pub(crate) async fn describe_ids(&self, ids: &[Uuid]) -> Result<MetadataResponse, Error> {
+        let topic = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None };
+        let request = |_version: i16| MetadataRequest {
+            topics: Some(ids.iter().map(topic).collect()),
+            allow_auto_topic_creation: false,
+            ..Default::default()
+        };
+        self.call_any(METADATA_VERSION_MAX, request).await
+    }
+
+    /// The name of the topic with this id, if it is known.
+    pub(crate) fn topic_named_by(&self, id: Uuid) -> Option<Arc<str>> {
+        let layout = self.layout.borrow();
+        layout.topics.iter().find(|(_, topic)| topic.id == id).map(|(name, _)| name.clone())
+    }
+
     /// Sends a request to any broker that answers, trying each that is known and then the bootstrap servers.
     pub(crate) async fn call_any<R: Request>(
         &self,
@@ -271,7 +327,7 @@ impl Cluster {
 
     async fn fetch_layout(&self) -> Result<(), Error> {
         let wanted = self.wanted.borrow().clone();
-        let sparse = self.config.net.sparse;
+        let sparse = self.config.net.sparse && self.all.get() == Listing::Unwanted;
         let make = |version: i16| MetadataRequest {
             topics: match (sparse, version) {
                 // In version 0 an empty list means all; from 1 on, null does.
@@ -301,6 +357,15 @@ impl Cluster {
         let response = self.call_any(METADATA_VERSION_MAX, make).await?;
         if response.error_code != ErrorCode::None {
             return Err(Error::Broker { what: "metadata".into(), code: response.error_code });
+        }
+        if !sparse {
+            let named = |topic: &Arc<str>| {
+                response.topics.iter().any(|named| named.name.as_deref() == Some(&**topic))
+            };
+            self.layout.borrow_mut().topics.retain(|topic, _| wanted.contains(topic) || named(topic));
+            if self.all.get() == Listing::Wanted {
+                self.all.set(Listing::Known);
+            }
         }
         self.merge(response);
         Ok(())

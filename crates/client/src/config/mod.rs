@@ -13,12 +13,14 @@ mod topic;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_wire::Compression;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::group::assignor::{self, Assignor};
 use crate::log::LogCallback;
 use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
@@ -73,6 +75,16 @@ pub enum Isolation {
     /// Those of committed transactions only.
     #[default]
     ReadCommitted,
+}
+
+/// How the members of a group agree on who gets which partitions.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum GroupProtocol {
+    /// The members share out themselves.
+    #[default]
+    Classic,
+    /// The coordinator shares out (KIP-848).
+    Consumer,
 }
 
 /// Everything a client can be told. Made with [`Config::new`], changed field by field or by property name.
@@ -182,11 +194,23 @@ pub struct Config {
     pub response_bytes_max: usize,
     /// `group.id`. Needed for `subscribe` and `commit`.
     pub group_id: Option<String>,
+    /// `group.instance.id`: the name of a static member, which keeps its partitions across a restart (KIP-345).
+    pub group_instance_id: Option<String>,
+    /// `group.protocol`.
+    pub group_protocol: GroupProtocol,
+    /// `group.remote.assignor`: the coordinator's assignor that this member would like, with
+    /// [`GroupProtocol::Consumer`].
+    pub group_remote_assignor: Option<String>,
+    /// `partition.assignment.strategy`: names of assignors, the preferred one first. The built-in ones are `range`,
+    /// `roundrobin`, `sticky` and `cooperative-sticky`.
+    pub assignment_strategy: Vec<String>,
+    own_assignors: Vec<Arc<dyn Assignor>>,
     /// `session.timeout.ms`: a member that is not heard of for so long is out of its group.
     pub session_timeout: Duration,
     /// `heartbeat.interval.ms`.
     pub heartbeat_interval: Duration,
-    /// `max.poll.interval.ms`: how long the group waits for a member in a rebalance.
+    /// `max.poll.interval.ms`: how long the application may take between two polls before its member leaves the group,
+    /// and how long a rebalance waits for it.
     pub poll_interval_max: Duration,
     /// `enable.auto.commit`: commit what has been processed, in the background. On by default.
     pub auto_commit: bool,
@@ -215,7 +239,8 @@ pub struct Config {
     pub offset_files_path: PathBuf,
     /// `offset.store.sync.interval.ms`: how often each file is synced; zero is at every write, `None` never.
     pub offset_files_sync: Option<Duration>,
-    /// `client.rack`: where this client is, so that it may fetch from a replica nearby.
+    /// `client.rack`: where this client is, so that it may fetch from a replica nearby, and be given partitions that
+    /// have one.
     pub rack: String,
     /// `enable.partition.eof`: whether reaching a partition's end is an event. Off by default.
     pub partition_end_events: bool,
@@ -282,6 +307,21 @@ impl Config {
     /// [`Error::Config`] that names the property, the value and what is allowed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         properties::set(self, properties::known(name)?, name, value)
+    }
+
+    /// Adds an assignor of one's own, to be named in `partition.assignment.strategy`.
+    pub fn assignor(&mut self, assignor: impl Assignor + 'static) {
+        self.own_assignors.push(Arc::new(assignor));
+    }
+
+    /// The assignors that `partition.assignment.strategy` names, the preferred one first.
+    pub(crate) fn assignors(&self) -> Vec<Arc<dyn Assignor>> {
+        self.assignment_strategy.iter().filter_map(|name| self.assignor_named(name)).collect()
+    }
+
+    fn assignor_named(&self, name: &str) -> Option<Arc<dyn Assignor>> {
+        let own = self.own_assignors.iter().find(|assignor| assignor.name() == name);
+        own.cloned().or_else(|| assignor::built_in(name))
     }
 
     /// The value of the property `name`, as a string that [`set`](Self::set) takes. A secret that is set comes as
@@ -393,6 +433,11 @@ impl Default for Config {
             receive_buffer_bytes: 0,
             response_bytes_max: 256 << 20,
             group_id: None,
+            group_instance_id: None,
+            group_protocol: GroupProtocol::Classic,
+            group_remote_assignor: None,
+            assignment_strategy: vec!["range".into(), "cooperative-sticky".into()],
+            own_assignors: Vec::new(),
             session_timeout: ms(45_000),
             heartbeat_interval: ms(3_000),
             poll_interval_max: ms(300_000),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Acks, Config, Defaults};
+use super::{Acks, Config, Defaults, GroupProtocol};
 use crate::error::Error;
+use crate::group::assignor;
 
 /// What a fetch response takes besides its records.
 const RESPONSE_OVERHEAD_BYTES: usize = 512;
@@ -103,13 +104,41 @@ impl Config {
                 return Err("enable.idempotence=true needs retries of 1 or more, and retries is 0".into());
             }
         }
-        above("session.timeout.ms", self.session_timeout, "heartbeat.interval.ms", self.heartbeat_interval)?;
-        not_below(
-            "max.poll.interval.ms",
-            self.poll_interval_max,
-            "session.timeout.ms",
-            self.session_timeout,
-        )?;
+        if self.group_protocol == GroupProtocol::Consumer {
+            let excluded = ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"];
+            if let Some(name) = excluded.into_iter().find(|name| self.is_set(name)) {
+                return Err(format!(
+                    "{name} has no place with group.protocol=consumer, where the group's coordinator decides: leave it unset"
+                ));
+            }
+        } else if let Some(assignor) = &self.group_remote_assignor {
+            return Err(format!("group.remote.assignor=`{assignor}` needs group.protocol=consumer"));
+        }
+        if let Some(unknown) =
+            self.assignment_strategy.iter().find(|name| self.assignor_named(name).is_none())
+        {
+            return Err(format!(
+                "partition.assignment.strategy: `{unknown}` is none of {}, and `Config::assignor` was given no such one",
+                assignor::BUILT_IN.join(", ")
+            ));
+        }
+        if self.assignment_strategy.is_empty() {
+            return Err("partition.assignment.strategy is empty: name at least one assignor".into());
+        }
+        if self.group_protocol == GroupProtocol::Classic {
+            above(
+                "session.timeout.ms",
+                self.session_timeout,
+                "heartbeat.interval.ms",
+                self.heartbeat_interval,
+            )?;
+            not_below(
+                "max.poll.interval.ms",
+                self.poll_interval_max,
+                "session.timeout.ms",
+                self.session_timeout,
+            )?;
+        }
         not_below(
             "reconnect.backoff.max.ms",
             self.reconnect_backoff_max,

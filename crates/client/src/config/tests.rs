@@ -201,13 +201,13 @@ fn errors_name_the_property_the_value_and_the_range() {
 
 #[test]
 fn refused_properties_give_the_reason_and_take_their_default() {
-    let error = set("group.protocol", "consumer").expect_err("not spoken");
+    let error = set("share.acknowledgement.mode", "explicit").expect_err("not spoken");
     assert_eq!(
         error,
-        "configuration: group.protocol=`consumer` is refused: this version speaks the classic protocol only"
+        "configuration: share.acknowledgement.mode=`explicit` is refused: this version has no share groups"
     );
+    set("share.acknowledgement.mode", "implicit").expect("what is done anyway");
     assert!(set("group.protocol", "modern").expect_err("no such word").contains("classic, consumer"));
-    set("group.protocol", "classic").expect("what is done anyway");
     let error = set("dr_msg_cb", "0x1234").expect_err("no text");
     assert!(error.contains("`send` returns a `Delivery`"), "{error}");
 }

@@ -28,6 +28,8 @@ use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Enough, Inbox};
 use crate::fetch::queue::Queue;
+use crate::group::polls::Polls;
+use crate::group::subscription::Subscription;
 use crate::transaction::GroupMetadata;
 
 /// A batch that is given to the application is closed when it has decompressed so much: the rest of the response waits
@@ -130,12 +132,16 @@ pub struct Consumer {
     inbox: Arc<Inbox>,
     control: mpsc::UnboundedSender<Control>,
     reader: Reader,
+    /// The last poll returned a revocation: the next one says that it has been dealt with.
+    revoked: bool,
+    listener: Option<Listener>,
 }
 
 /// What the application asks of the consumer's tasks in the engine.
 pub(crate) enum Control {
     Assign(Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
-    Subscribe(Vec<Arc<str>>, oneshot::Sender<Result<(), Error>>),
+    Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
+    Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
     Start(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
@@ -144,9 +150,18 @@ pub(crate) enum Control {
     CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
     GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
-    /// The application has seen the revocation: what it had in hand is done.
+    /// The application came back after a revocation: what it had in hand is done.
     RevokeSeen,
-    Close(oneshot::Sender<Result<(), Error>>),
+    Close(Duration, oneshot::Sender<Result<(), Error>>),
+}
+
+/// What [`Consumer::on_rebalance`] was given.
+struct Listener(Box<dyn FnMut(&Event) + Send>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
 }
 
 impl Consumer {
@@ -163,15 +178,16 @@ impl Consumer {
         let enough = Enough { records: config.queued_records_enough, bytes };
         let inbox = Inbox::new(config.queued_bytes_max, enough);
         let (control, receiver) = mpsc::unbounded_channel();
-        let at_engine = inbox.clone();
-        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, receiver));
+        let polls = Arc::<Polls>::default();
+        let (at_engine, of_engine) = (inbox.clone(), polls.clone());
+        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
         let reading = Reading {
             config: config.clone(),
             budget: inbox.budget.clone(),
             observer: client.produce().observer.clone(),
         };
-        let reader = Reader::new(Queue::main(&inbox), reading);
-        Self { client: client.clone(), config, inbox, control, reader }
+        let reader = Reader::new(Queue::main(&inbox), reading, Some(polls));
+        Self { client: client.clone(), config, inbox, control, reader, revoked: false, listener: None }
     }
 
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
@@ -183,15 +199,38 @@ impl Consumer {
 
     /// Joins the group `group.id` for these topics; the assignment comes as [`Event::Assigned`] from a later poll.
     ///
+    /// A topic that begins with `^` is a regular expression: it stands for all topics in whose name it finds a match,
+    /// also for those that come later. A consumer that is in the group already stays in it and changes its topics.
+    ///
     /// # Errors
-    /// [`Error::Config`] without a `group.id`. What goes wrong with the group later comes from [`Consumer::poll`].
+    /// [`Error::Config`] without a `group.id`, and for what is no regular expression. What goes wrong with the group
+    /// later comes from [`Consumer::poll`].
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
         if self.config.group_id.is_none() {
             return Err(Error::Config("subscribe needs group.id".into()));
         }
         self.reader.forget_handed_out(None);
-        let topics = topics.iter().map(|topic| Arc::from(*topic)).collect();
-        self.ask(|answer| Control::Subscribe(topics, answer)).await
+        let subscription = Subscription::parse(topics)?;
+        self.ask(|answer| Control::Subscribe(subscription, answer)).await
+    }
+
+    /// Commits what is done if `enable.auto.commit` is on, gives all partitions up and leaves the group, all within
+    /// `timeout`. A static member (`group.instance.id`) does not leave: it keeps its place until its session runs out.
+    ///
+    /// # Errors
+    /// What the commit met with; the partitions are given up all the same.
+    pub async fn unsubscribe(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.reader.finish_handed_out();
+        let leaving = self.ask(|answer| Control::Unsubscribe(timeout, answer));
+        tokio::time::timeout(timeout, leaving).await.unwrap_or_else(|_| {
+            Err(Error::TimedOut { what: "leaving the group".into(), waited_ms: timeout.as_millis() })
+        })
+    }
+
+    /// Calls `listener` with each change of the assignment, in the thread that polls and before that poll returns the
+    /// same as a value.
+    pub fn on_rebalance(&mut self, listener: impl FnMut(&Event) + Send + 'static) {
+        self.listener = Some(Listener(Box::new(listener)));
     }
 
     /// The next records or the next change of the assignment; `None` when `timeout` passes first.
@@ -202,6 +241,7 @@ impl Consumer {
     /// What stops a partition (its cursor stays where it is) or the group. Cancel safe: nothing is lost when the
     /// future is dropped.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        self.begin_poll();
         let polled = self.reader.poll(timeout).await;
         self.note(&polled);
         polled
@@ -209,21 +249,31 @@ impl Consumer {
 
     /// [`Consumer::poll`] for threads without a runtime.
     pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        self.begin_poll();
         let polled = self.reader.poll_blocking(timeout);
         self.note(&polled);
         polled
     }
 
-    /// The group waits until the application has seen a revocation.
-    fn note(&self, polled: &Result<Option<Polled>, Error>) {
+    /// Whoever asks for more is there, and done with what was returned before, be it a revocation.
+    #[inline]
+    fn begin_poll(&mut self) {
+        self.reader.begin();
+        if std::mem::take(&mut self.revoked) {
+            let _ = self.control.send(Control::RevokeSeen);
+        }
+    }
+
+    fn note(&mut self, polled: &Result<Option<Polled>, Error>) {
         if let Ok(Some(Polled::Event(event))) = polled {
             self.note_event(event);
         }
     }
 
-    fn note_event(&self, event: &Event) {
-        if matches!(event, Event::Revoked(_)) {
-            let _ = self.control.send(Control::RevokeSeen);
+    fn note_event(&mut self, event: &Event) {
+        self.revoked = matches!(event, Event::Revoked(_));
+        if let Some(Listener(listener)) = &mut self.listener {
+            listener(event);
         }
     }
 
@@ -319,7 +369,7 @@ impl Consumer {
     /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
-        let closing = self.ask(Control::Close);
+        let closing = self.ask(|answer| Control::Close(timeout, answer));
         tokio::time::timeout(timeout, closing).await.unwrap_or_else(|_| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })
@@ -328,7 +378,7 @@ impl Consumer {
     /// [`Consumer::close`] for threads without a runtime.
     pub fn close_blocking(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
-        let closing = self.ask(Control::Close);
+        let closing = self.ask(|answer| Control::Close(timeout, answer));
         blocking::block_on(timeout, closing).unwrap_or_else(|| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })

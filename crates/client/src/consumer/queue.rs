@@ -31,11 +31,13 @@ impl PartitionQueue {
 
     /// [`Consumer::poll`], of this queue.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        self.reader.begin();
         self.reader.poll(timeout).await
     }
 
     /// [`PartitionQueue::poll`] for threads without a runtime.
     pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        self.reader.begin();
         self.reader.poll_blocking(timeout)
     }
 
@@ -111,7 +113,10 @@ impl Consumer {
     pub fn split(&self, partition: &TopicPartition) -> Result<PartitionQueue, Error> {
         let ring = self.inbox.split(partition).ok_or_else(|| not_assigned(partition))?;
         let queue = Queue::of(&self.inbox, ring);
-        Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self.reader.reading.clone()) })
+        Ok(PartitionQueue {
+            at: partition.clone(),
+            reader: Reader::new(queue, self.reader.reading.clone(), None),
+        })
     }
 
     /// Sends all that would come from this consumer's own queue, events included, to one of its partition queues, from

@@ -12,12 +12,15 @@ use crate::error::Error;
 use crate::fetch::inbox::Item;
 use crate::fetch::place::Place;
 use crate::fetch::queue::Queue;
+use crate::group::polls::Polls;
 
 /// Belongs to one thread at a time.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) queue: Queue,
     pub(super) reading: Reading,
+    /// Where the consumer's own queue is read: whether the application is there.
+    pub(super) polls: Option<Arc<Polls>>,
     /// The chunk that records come from.
     pub(super) opened: Option<Opened>,
     /// What the last poll returned: done when the next poll is made.
@@ -35,13 +38,27 @@ pub(super) enum Found {
 }
 
 impl Reader {
-    pub(super) fn new(queue: Queue, reading: Reading) -> Self {
-        Self { queue, reading, opened: None, handed_out: None, in_hand: None }
+    pub(super) fn new(queue: Queue, reading: Reading, polls: Option<Arc<Polls>>) -> Self {
+        Self { queue, reading, polls, opened: None, handed_out: None, in_hand: None }
     }
 
-    pub(super) async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+    /// Whoever asks for more is there, and done with what was returned before.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        if let Some(polls) = &self.polls {
+            polls.pass();
+        }
         self.finish_handed_out();
+    }
+
+    /// The next of it, after [`Reader::begin`].
+    pub(super) async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
+        if let Some(polled) = self.take()? {
+            return Ok(Some(polled));
+        }
         let deadline = Instant::now() + timeout;
+        let polls = self.polls.clone();
+        let _waiting = polls.as_ref().map(|polls| polls.wait());
         loop {
             if let Some(polled) = self.take()? {
                 return Ok(Some(polled));
@@ -54,7 +71,11 @@ impl Reader {
     }
 
     pub(super) fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
-        self.finish_handed_out();
+        if let Some(polled) = self.take()? {
+            return Ok(Some(polled));
+        }
+        let polls = self.polls.clone();
+        let _waiting = polls.as_ref().map(|polls| polls.wait());
         let bell = self.queue.bell();
         let mut found = Ok(None);
         blocking::wait_until(timeout, &bell.filled, || {

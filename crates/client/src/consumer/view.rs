@@ -116,6 +116,7 @@ impl Consumer {
     /// As of [`Consumer::poll`]. Cancel safe.
     #[inline]
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        self.begin_poll();
         let step = self.reader.step_within(timeout).await?;
         if let Step::Event(event) = &step {
             self.note_event(event);
@@ -126,6 +127,7 @@ impl Consumer {
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        self.begin_poll();
         let step = self.reader.step_blocking(timeout)?;
         if let Step::Event(event) = &step {
             self.note_event(event);
@@ -138,6 +140,7 @@ impl PartitionQueue {
     /// [`Consumer::next_record`], of this queue.
     #[inline]
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        self.reader.begin();
         let step = self.reader.step_within(timeout).await?;
         self.reader.show(step)
     }
@@ -145,6 +148,7 @@ impl PartitionQueue {
     /// [`PartitionQueue::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        self.reader.begin();
         let step = self.reader.step_blocking(timeout)?;
         self.reader.show(step)
     }
@@ -153,9 +157,10 @@ impl PartitionQueue {
 impl Reader {
     #[inline]
     async fn step_within(&mut self, timeout: Duration) -> Result<Step, Error> {
-        self.finish_handed_out();
         let mut step = self.step()?;
         if matches!(step, Step::Nothing) {
+            let polls = self.polls.clone();
+            let _waiting = polls.as_ref().map(|polls| polls.wait());
             let deadline = Instant::now() + timeout;
             while matches!(step, Step::Nothing) {
                 let bell = self.queue.bell();
@@ -171,9 +176,10 @@ impl Reader {
 
     #[inline]
     fn step_blocking(&mut self, timeout: Duration) -> Result<Step, Error> {
-        self.finish_handed_out();
         let mut step = self.step();
         if matches!(step, Ok(Step::Nothing)) {
+            let polls = self.polls.clone();
+            let _waiting = polls.as_ref().map(|polls| polls.wait());
             let bell = self.queue.bell();
             blocking::wait_until(timeout, &bell.filled, || {
                 step = self.step();

@@ -1,162 +1,103 @@
-//! Membership by the classic protocol: join, sync, heartbeat, and again.
+//! Membership by the classic protocol: join, sync, and again.
 //!
-//! One task, one line of thought: [`Member::live`] reads top to bottom. Heartbeats go on while the application works;
-//! a rebalance waits for it to come back to `poll`, so that what it had in hand can be committed before it is given up.
+//! One task, one line of thought: [`Member::live`] reads top to bottom. An eager member gives everything up before it
+//! joins. A cooperative one (KIP-429) keeps what it has, gives up what it was not given again, and then joins once more.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::consumer_protocol::{
-    ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition as AssignedTopic,
-};
-use ottla_protocol::messages::heartbeat::HeartbeatRequest;
 use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use ottla_protocol::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use super::commit::commit_offsets;
+use super::Shared;
+use super::application::{Application, Late};
+use super::assignor::{Assignor, Held, Member as GroupMember, Topics};
 use super::coordinator::Coordinator;
-use super::{Shared, assignor};
+use super::heart::{Ended, Heart};
+use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
+use crate::cluster::brokers::Lane;
 use crate::config::Config;
-use crate::consumer::{Event, TopicPartition};
+use crate::consumer::TopicPartition;
 use crate::error::Error;
-use crate::fetch::inbox::Item;
 
 const JOIN_GROUP_VERSION_MAX: i16 = 9;
 const SYNC_GROUP_VERSION_MAX: i16 = 5;
-const HEARTBEAT_VERSION_MAX: i16 = 4;
 const LEAVE_GROUP_VERSION_MAX: i16 = 5;
-/// The subscription's and assignment's version: topics and user data, all that range assignment needs.
-const CONSUMER_PROTOCOL_VERSION: i16 = 0;
 const PROTOCOL_TYPE: &str = "consumer";
+/// How long a member waits after the coordinator refused it, or a member's own word made no sense.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the consumer tells its membership.
-#[derive(Debug)]
-pub(crate) enum Told {
-    /// The application has seen the revocation.
-    RevokeSeen,
-}
-
-/// A running membership. Dropping it is a crash: the session runs out by itself.
-pub(crate) struct Membership {
-    identity: Rc<RefCell<Identity>>,
+pub(super) struct Member {
     shared: Rc<Shared>,
-    told: mpsc::UnboundedSender<Told>,
-    tasks: JoinSet<()>,
+    application: Application,
+    /// What it was given last, which sticky assignors remember.
+    held: Held,
 }
 
-/// What the coordinator knows this member as.
-#[derive(Debug, Default)]
-struct Identity {
-    member_id: String,
-    /// Only while stable: what commits carry.
-    generation: Option<i32>,
+/// Why a generation was left by this member itself.
+enum Left {
+    /// To join again.
+    Rejoin,
+    /// The application does not poll.
+    Late,
 }
 
-impl Membership {
-    pub(crate) fn start(shared: Rc<Shared>, topics: Vec<Arc<str>>) -> Self {
-        let identity = Rc::<RefCell<Identity>>::default();
-        let (told, telling) = mpsc::unbounded_channel();
-        let member = Member { shared: shared.clone(), identity: identity.clone(), topics, told: telling };
-        let mut tasks = JoinSet::new();
-        tasks.spawn_local(member.live());
-        Self { identity, shared, told, tasks }
-    }
-
-    pub(crate) fn tell(&self, told: Told) {
-        let _ = self.told.send(told);
-    }
-
-    /// Generation and member id, while the member has an assignment.
-    pub(crate) fn generation(&self) -> Option<(i32, String)> {
-        let identity = self.identity.borrow();
-        identity.generation.map(|generation| (generation, identity.member_id.clone()))
-    }
-
-    /// Generation and member id as the coordinator checks them: between two generations, there is none.
-    pub(crate) fn member(&self) -> (i32, String) {
-        let identity = self.identity.borrow();
-        (identity.generation.unwrap_or(-1), identity.member_id.clone())
-    }
-
-    /// Leaves the group, so that the others need not wait for the session to run out. Tries once.
-    pub(crate) async fn leave(mut self, config: &Config) {
-        self.tasks.abort_all();
-        self.shared.replace_assignment(&[]);
-        let member_id = self.identity.borrow().member_id.clone();
-        let Some(coordinator) = self.shared.coordinator.as_ref().filter(|_| !member_id.is_empty()) else {
-            return;
-        };
-        let request = |version: i16| {
-            let mut request =
-                LeaveGroupRequest { group_id: coordinator.group().to_owned(), ..Default::default() };
-            if version >= 3 {
-                let reason = Some("the consumer was closed".to_owned());
-                request.members =
-                    vec![MemberIdentity { member_id: member_id.clone(), reason, ..Default::default() }];
-                if version < 5 {
-                    request.members[0].reason = None;
-                }
-            } else {
-                request.member_id.clone_from(&member_id);
-            }
-            request
-        };
-        let left = coordinator.call_once(LEAVE_GROUP_VERSION_MAX, config.request_timeout, request).await;
-        if let Err(error) = left {
-            tracing::debug!(%error, "leaving the group");
-        }
+impl From<Late> for Left {
+    fn from(_: Late) -> Self {
+        Self::Late
     }
 }
 
-struct Member {
-    shared: Rc<Shared>,
-    identity: Rc<RefCell<Identity>>,
-    topics: Vec<Arc<str>>,
-    told: mpsc::UnboundedReceiver<Told>,
+/// Why there is no generation to stay in.
+enum Stop {
+    /// The group rebalances, or forgot this member: joining again is the remedy.
+    Again(ErrorCode),
+    Failed(Error),
 }
 
-/// What to do when the committed offsets could not be had: join again if that may help.
-fn give_up_generation(error: Error) -> Result<Ended, Error> {
-    if error.is_retriable() { Ok(Ended::Rebalance) } else { Err(error) }
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
-/// Why a generation ended.
-#[derive(Debug)]
-enum Ended {
-    /// The coordinator asks everybody to join again; the partitions are still ours until then.
-    Rebalance,
-    /// The coordinator does not know this member or this generation any more.
-    Lost,
-}
+/// How many partitions each topic has.
+type Counts = BTreeMap<Arc<str>, usize>;
 
 impl Member {
-    async fn live(mut self) {
+    pub(super) fn new(shared: Rc<Shared>, application: Application) -> Self {
+        Self { shared, application, held: Held::default() }
+    }
+
+    /// Lives through one generation after the other, until it is dropped or another member takes its static name.
+    pub(super) async fn live(mut self) {
         loop {
-            match self.join_and_sync().await {
-                Ok(partitions) => {
-                    let ended = match self.begin(partitions.clone()).await {
-                        Ok(()) => self.keep_alive().await,
-                        Err(error) => give_up_generation(error),
-                    };
-                    match ended {
-                        Ok(ended) => self.end(partitions, ended).await,
-                        Err(error) => return self.shared.inbox.push(Item::Error(error)),
-                    }
+            match self.generation().await {
+                Ok(Left::Rejoin) => {}
+                Ok(Left::Late) => self.leave_until_polled().await,
+                Err(Stop::Again(code)) => {
+                    tracing::debug!(%code, "joining the group again");
+                    tokio::time::sleep(self.config().retry_backoff).await;
                 }
-                Err(error) if error.is_retriable() => {
+                Err(Stop::Failed(error)) if error.is_retriable() => {
                     tracing::debug!(%error, "joining the group again");
                     tokio::time::sleep(self.config().retry_backoff).await;
                 }
-                Err(error) => return self.shared.inbox.push(Item::Error(error)),
+                Err(Stop::Failed(error)) => {
+                    let fenced = matches!(&error, Error::Broker { code: ErrorCode::FencedInstanceId, .. });
+                    self.application.lose();
+                    self.application.report(error);
+                    if fenced {
+                        return;
+                    }
+                    // What was refused may be granted later; who polls on asks for it.
+                    self.application.comes_back().await;
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
             }
         }
     }
@@ -169,284 +110,329 @@ impl Member {
         self.shared.coordinator.as_ref().ok_or_else(|| Error::Config("subscribe needs group.id".into()))
     }
 
-    /// Joins, assigns if this member leads, and returns what it got.
-    async fn join_and_sync(&mut self) -> Result<Vec<TopicPartition>, Error> {
-        // The leader needs partition counts, and everybody wants the topics known before fetching.
-        for topic in &self.topics {
-            self.shared.cluster.want(topic);
-        }
-        let joined = self.join().await?;
-        let assignments =
-            if joined.leader == joined.member_id { self.assign(&joined).await? } else { Vec::new() };
-        let coordinator = self.coordinator()?;
-        let request = |version: i16| {
-            let mut request = SyncGroupRequest {
-                group_id: coordinator.group().to_owned(),
-                generation_id: joined.generation_id,
-                member_id: joined.member_id.clone(),
-                assignments: assignments.clone(),
-                ..Default::default()
-            };
-            if version >= 5 {
-                request.protocol_type = Some(PROTOCOL_TYPE.into());
-                request.protocol_name = Some(assignor::RANGE.into());
-            }
-            request
-        };
-        let timeout = self.config().poll_interval_max + self.config().request_timeout;
-        let synced = coordinator.call_once(SYNC_GROUP_VERSION_MAX, timeout, request).await?;
-        self.check(synced.error_code, "SyncGroup")?;
-        self.identity.borrow_mut().generation = Some(joined.generation_id);
-        decode_assignment(synced.assignment).map_err(|reason| Error::Protocol {
-            address: format!("coordinator of group `{}`", coordinator.group()),
-            reason,
-        })
+    /// Only if all its assignors can: which of them will be chosen is not known before it has to let go.
+    fn is_cooperative(&self) -> bool {
+        self.config().assignors().iter().all(|assignor| assignor.is_cooperative())
     }
 
-    async fn join(&mut self) -> Result<JoinGroupResponse, Error> {
-        let subscription = encode_subscription(&self.topics)?;
+    /// Joins, takes what it is given, and stays until it must join again.
+    async fn generation(&mut self) -> Result<Left, Stop> {
+        let subscription = self.application.subscription();
+        for topic in subscription.names() {
+            self.shared.cluster.want(topic);
+        }
+        if subscription.has_patterns() {
+            self.shared.cluster.want_all().await?;
+        }
+        let topics = self.application.topics(&subscription);
+        if let Err(Late) = self.let_go_before_joining(&topics).await {
+            return Ok(Left::Late);
+        }
+        let joined = self.join(&topics).await?;
+        let leads = joined.leader == joined.member_id;
+        let (assignments, counts) =
+            if leads && !joined.skip_assignment { self.assign(&joined).await? } else { Default::default() };
+        let assigned = self.sync(&joined, assignments).await?;
+        let heart = Heart::start(self.shared.clone());
+
+        if let Some(left) = self.reconcile(assigned, joined.generation_id).await? {
+            return Ok(left);
+        }
+        let leads_over = leads.then(|| counts.keys().cloned().collect::<Vec<_>>());
+        let left = tokio::select! {
+            biased;
+            ended = heart.ends() => return self.on_end(ended).await,
+            late = self.application.wants_or_is_late() => late.map_or(Left::Late, |()| Left::Rejoin),
+            () = topics_change(&self.shared, &subscription, &topics) => Left::Rejoin,
+            () = counts_change(&self.shared, leads_over.as_deref(), &counts) => Left::Rejoin,
+        };
+        if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
+            // Heartbeats go on while the application finishes.
+            return Ok(self
+                .application
+                .give_up(self.shared.assigned())
+                .await
+                .map_or(Left::Late, |()| Left::Rejoin));
+        }
+        Ok(left)
+    }
+
+    async fn on_end(&mut self, ended: Ended) -> Result<Left, Stop> {
+        match ended {
+            Ended::Rebalance if self.is_cooperative() => Ok(Left::Rejoin),
+            Ended::Rebalance => {
+                let given_up = self.application.give_up(self.shared.assigned()).await;
+                Ok(given_up.map_or(Left::Late, |()| Left::Rejoin))
+            }
+            Ended::Lost(code) => {
+                self.forget(code);
+                self.application.lose();
+                Ok(Left::Rejoin)
+            }
+            Ended::Refused(code) => Err(self.refused(code, "Heartbeat").into()),
+        }
+    }
+
+    /// An eager member keeps nothing, a cooperative one what it still wants.
+    async fn let_go_before_joining(&mut self, topics: &[Arc<str>]) -> Result<(), Late> {
+        let mut leaving = self.shared.assigned();
+        if self.is_cooperative() {
+            leaving.retain(|at| !topics.contains(&at.topic));
+        }
+        self.application.give_up(leaving).await
+    }
+
+    /// From what it has to what it was given. Having given something up, a cooperative member joins again, so that
+    /// somebody else can be given it.
+    async fn reconcile(
+        &mut self,
+        assigned: Vec<TopicPartition>,
+        generation: i32,
+    ) -> Result<Option<Left>, Error> {
+        let owned = self.shared.assigned();
+        let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
+        let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
+        let lets_go = !gone.is_empty();
+        self.held = Held::new(assigned, Some(generation));
+        if let Err(Late) = self.application.give_up(gone).await {
+            return Ok(Some(Left::Late));
+        }
+        self.application.take(new, !self.is_cooperative()).await?;
+        Ok(lets_go.then_some(Left::Rejoin))
+    }
+
+    async fn join(&mut self, topics: &[Arc<str>]) -> Result<JoinGroupResponse, Stop> {
+        let owned = self.shared.assigned();
+        let mut protocols = Vec::new();
+        for assignor in self.config().assignors() {
+            let rack = Some(&*self.config().rack).filter(|rack| !rack.is_empty());
+            let metadata = encode_subscription(&*assignor, topics, &owned, &self.held, rack)?;
+            protocols.push(JoinGroupRequestProtocol { name: assignor.name().to_owned(), metadata });
+        }
+        let coordinator = self.coordinator()?;
         loop {
-            let coordinator = self.coordinator()?;
             let config = self.config();
-            let member_id = self.identity.borrow().member_id.clone();
+            let identity = coordinator.identity();
             let request = |_version: i16| JoinGroupRequest {
                 group_id: coordinator.group().to_owned(),
                 session_timeout_ms: config.session_timeout.as_millis() as i32,
                 rebalance_timeout_ms: config.poll_interval_max.as_millis() as i32,
-                member_id: member_id.clone(),
+                member_id: identity.member_id.clone(),
+                group_instance_id: identity.instance_id.clone(),
                 protocol_type: PROTOCOL_TYPE.into(),
-                protocols: vec![JoinGroupRequestProtocol {
-                    name: assignor::RANGE.into(),
-                    metadata: subscription.clone(),
-                }],
+                protocols: protocols.clone(),
                 ..Default::default()
             };
             // The coordinator answers when every member has joined, or when the slowest one's time is over.
             let timeout = config.poll_interval_max + config.request_timeout;
-            let joined = coordinator.call_once(JOIN_GROUP_VERSION_MAX, timeout, request).await?;
+            let joined = coordinator.call_on(Lane::Join, JOIN_GROUP_VERSION_MAX, timeout, request).await?;
             if joined.error_code == ErrorCode::MemberIdRequired {
-                self.identity.borrow_mut().member_id.clone_from(&joined.member_id);
+                coordinator.is_known_as(&joined.member_id);
                 continue;
             }
             self.check(joined.error_code, "JoinGroup")?;
-            self.identity.borrow_mut().member_id.clone_from(&joined.member_id);
+            coordinator.is_known_as(&joined.member_id);
+            coordinator.enters(joined.generation_id);
             return Ok(joined);
         }
     }
 
-    /// Range assignment over everybody's subscriptions.
-    async fn assign(&self, joined: &JoinGroupResponse) -> Result<Vec<SyncGroupRequestAssignment>, Error> {
-        let mut subscriptions = BTreeMap::new();
-        let mut topics = BTreeSet::new();
+    /// Shares the topics out, and says how many partitions they had.
+    async fn assign(
+        &self,
+        joined: &JoinGroupResponse,
+    ) -> Result<(Vec<SyncGroupRequestAssignment>, Counts), Error> {
+        let name = joined.protocol_name.as_deref().unwrap_or_default();
+        let assignors = self.config().assignors();
+        let chosen = assignors.iter().find(|assignor| assignor.name() == name);
+        let assignor: &dyn Assignor = &**chosen.ok_or_else(|| Error::Protocol {
+            address: "the group's coordinator".into(),
+            reason: format!("chose assignor `{name}`, which this member did not offer"),
+        })?;
+        let mut members: BTreeMap<String, GroupMember> = BTreeMap::new();
         for member in &joined.members {
-            let subscribed = decode_subscription(member.metadata.clone()).map_err(|reason| {
-                Error::Protocol { address: format!("member {}", member.member_id), reason }
-            })?;
-            topics.extend(subscribed.iter().cloned());
-            subscriptions.insert(member.member_id.clone(), subscribed);
+            members.insert(member.member_id.clone(), decode_member(member)?);
         }
-        let mut counts = BTreeMap::new();
-        for topic in topics {
-            // A topic that does not exist has no partitions yet; it must not hold up the others.
-            let deadline = Instant::now() + Duration::from_secs(2);
-            let count = match self.shared.cluster.await_topic(&Arc::from(topic.as_str()), deadline).await {
-                Ok(layout) => layout.partitions.len(),
-                Err(_) => 0,
+        let topics = self.describe(&members).await?;
+        let mut assignment = assignor.assign(&topics, &members);
+        let of_member = |id: String| {
+            let partitions = assignment.remove(&id).unwrap_or_default();
+            Ok(SyncGroupRequestAssignment { assignment: encode_assignment(&partitions)?, member_id: id })
+        };
+        let assignments = members.into_keys().map(of_member).collect::<Result<_, Error>>()?;
+        Ok((assignments, topics.into_iter().map(|(topic, partitions)| (topic, partitions.len())).collect()))
+    }
+
+    /// What there is of the topics that anybody wants; one that does not exist has no partitions yet.
+    async fn describe(&self, members: &BTreeMap<String, GroupMember>) -> Result<Topics, Error> {
+        let mut topics: Topics = members
+            .values()
+            .flat_map(|member| &member.topics)
+            .map(|topic| (topic.clone(), Vec::new()))
+            .collect();
+        for topic in topics.keys() {
+            self.shared.cluster.want(topic);
+        }
+        let names: Vec<&str> = topics.keys().map(|topic| &**topic).collect();
+        if names.is_empty() {
+            return Ok(topics);
+        }
+        let described = self.shared.cluster.describe(Some(&names)).await?;
+        let racks: BTreeMap<i32, Arc<str>> = described
+            .brokers
+            .iter()
+            .filter_map(|broker| Some((broker.node_id, Arc::from(broker.rack.as_deref()?))))
+            .collect();
+        for topic in &described.topics {
+            let Some(partitions) = topic.name.as_deref().and_then(|name| topics.get_mut(name)) else {
+                continue;
             };
-            counts.insert(topic, count);
+            let mut numbered: Vec<_> = topic.partitions.iter().collect();
+            numbered.sort_by_key(|partition| partition.partition_index);
+            let racks_of = |nodes: &[i32]| nodes.iter().filter_map(|node| racks.get(node).cloned()).collect();
+            *partitions = numbered.into_iter().map(|partition| racks_of(&partition.replica_nodes)).collect();
         }
-        let dealt = assignor::range(&subscriptions, &counts);
-        dealt
-            .into_iter()
-            .map(|(member_id, partitions)| {
-                let assignment = encode_assignment(&partitions)?;
-                Ok(SyncGroupRequestAssignment { member_id, assignment })
-            })
-            .collect()
+        self.shared.cluster.merge(described);
+        Ok(topics)
     }
 
-    /// Starts fetching what was assigned, from where the group left off.
-    async fn begin(&mut self, partitions: Vec<TopicPartition>) -> Result<(), Error> {
-        while let Ok(Told::RevokeSeen) = self.told.try_recv() {}
-        let starts = self.shared.start_at_committed(partitions.clone()).await?;
-        self.shared.replace_assignment(&starts);
-        self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));
-        Ok(())
-    }
-
-    /// Heartbeats until the generation ends.
-    async fn keep_alive(&self) -> Result<Ended, Error> {
+    async fn sync(
+        &self,
+        joined: &JoinGroupResponse,
+        assignments: Vec<SyncGroupRequestAssignment>,
+    ) -> Result<Vec<TopicPartition>, Stop> {
         let coordinator = self.coordinator()?;
-        let mut heard_at = Instant::now();
-        loop {
-            tokio::time::sleep(self.config().heartbeat_interval).await;
-            let code = match self.beat(coordinator).await {
-                Ok(code) => code,
-                Err(error) if error.is_retriable() => {
-                    tracing::debug!(%error, "heartbeat");
-                    ErrorCode::CoordinatorNotAvailable
-                }
-                Err(error) => return Err(error),
-            };
-            match code {
-                ErrorCode::None => heard_at = Instant::now(),
-                ErrorCode::RebalanceInProgress => return Ok(Ended::Rebalance),
-                ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration | ErrorCode::FencedInstanceId => {
-                    return Ok(Ended::Lost);
-                }
-                code if code.is_retriable() => {
-                    coordinator.forget();
-                    if heard_at.elapsed() > self.config().session_timeout {
-                        return Ok(Ended::Lost);
-                    }
-                }
-                code => return Err(self.refused(code, "Heartbeat")),
-            }
-        }
-    }
-
-    /// Gives the partitions up: after the application came back and its work was committed, or at once if they are
-    /// already somebody else's.
-    async fn end(&mut self, partitions: Vec<TopicPartition>, ended: Ended) {
-        match ended {
-            Ended::Rebalance => {
-                self.shared.stop_partitions(&partitions);
-                self.shared.inbox.push(Item::Event(Event::Revoked(partitions)));
-                self.await_application().await;
-                if self.config().auto_commit
-                    && let Err(error) = self.commit().await
-                {
-                    tracing::debug!(%error, "commit before giving partitions up");
-                }
-                self.shared.replace_assignment(&[]);
-                self.identity.borrow_mut().generation = None;
-            }
-            Ended::Lost => {
-                *self.identity.borrow_mut() = Identity::default();
-                self.shared.replace_assignment(&[]);
-                self.shared.inbox.push(Item::Event(Event::Lost(partitions)));
-            }
-        }
-    }
-
-    /// Waits until a poll has returned the revocation, heartbeating meanwhile, for `max.poll.interval.ms` at most.
-    async fn await_application(&mut self) {
-        let deadline = Instant::now() + self.config().poll_interval_max;
-        let interval = self.config().heartbeat_interval;
-        loop {
-            let beat_at = (Instant::now() + interval).min(deadline);
-            if tokio::time::timeout_at(beat_at, self.told.recv()).await.is_ok() || Instant::now() >= deadline
-            {
-                return;
-            }
-            if let Ok(coordinator) = self.coordinator() {
-                // Whatever it answers: the generation is over, and all that counts is to be heard of.
-                let _ = self.beat(coordinator).await;
-            }
-        }
-    }
-
-    /// One heartbeat.
-    async fn beat(&self, coordinator: &Coordinator) -> Result<ErrorCode, Error> {
-        let (generation_id, member_id) = {
-            let identity = self.identity.borrow();
-            (identity.generation.unwrap_or(-1), identity.member_id.clone())
-        };
-        let request = |_| HeartbeatRequest {
+        let identity = coordinator.identity();
+        let request = |version: i16| SyncGroupRequest {
             group_id: coordinator.group().to_owned(),
-            generation_id,
-            member_id: member_id.clone(),
-            ..Default::default()
+            generation_id: joined.generation_id,
+            member_id: joined.member_id.clone(),
+            group_instance_id: identity.instance_id.clone(),
+            protocol_type: (version >= 5).then(|| PROTOCOL_TYPE.to_owned()),
+            protocol_name: joined.protocol_name.clone().filter(|_| version >= 5),
+            assignments: assignments.clone(),
         };
-        let timeout = self.config().session_timeout;
-        let response = coordinator.call_once(HEARTBEAT_VERSION_MAX, timeout, request).await?;
-        Ok(response.error_code)
+        let timeout = self.config().poll_interval_max + self.config().request_timeout;
+        let synced = coordinator.call_on(Lane::Join, SYNC_GROUP_VERSION_MAX, timeout, request).await?;
+        self.check(synced.error_code, "SyncGroup")?;
+        decode_assignment(synced.assignment).map_err(|reason| {
+            let address = format!("coordinator of group `{}`", coordinator.group());
+            Stop::Failed(Error::Protocol { address, reason })
+        })
     }
 
-    async fn commit(&self) -> Result<(), Error> {
-        let offsets = self.shared.uncommitted();
-        if offsets.is_empty() {
-            return Ok(());
+    /// The application is late: the others go on without it, and it is told. It joins again with its next poll.
+    async fn leave_until_polled(&mut self) {
+        let max_ms = self.config().poll_interval_max.as_millis();
+        self.application.report(Error::PollIntervalExceeded { max_ms });
+        self.application.lose();
+        // As in Java's client a static member's name stays, until its session runs out.
+        if let Some(coordinator) = &self.shared.coordinator
+            && let Err(error) =
+                leave(coordinator, "the application did not poll within max.poll.interval.ms").await
+        {
+            tracing::debug!(%error, "leaving the group");
         }
-        let generation = {
-            let identity = self.identity.borrow();
-            identity.generation.map(|generation| (generation, identity.member_id.clone()))
-        };
-        commit_offsets(self.coordinator()?, &offsets, generation).await?;
-        self.shared.committed(&offsets);
-        Ok(())
+        self.forget(ErrorCode::UnknownMemberId);
+        self.application.comes_back().await;
+    }
+
+    /// Forgets the generation, and the member id too if it is of no use any more.
+    fn forget(&self, code: ErrorCode) {
+        if let Some(coordinator) = &self.shared.coordinator {
+            coordinator.leaves(code == ErrorCode::UnknownMemberId);
+        }
     }
 
     /// Turns an error code into what it means for this member.
-    fn check(&self, code: ErrorCode, what: &str) -> Result<(), Error> {
+    fn check(&self, code: ErrorCode, what: &str) -> Result<(), Stop> {
         match code {
-            ErrorCode::None => Ok(()),
-            ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration | ErrorCode::FencedInstanceId => {
-                *self.identity.borrow_mut() = Identity::default();
-                // Joining again under a new name is the remedy.
-                Err(Error::TimedOut { what: format!("{what}: {code}"), waited_ms: 0 })
+            ErrorCode::None => return Ok(()),
+            ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => {
+                self.forget(code);
+                self.application.lose();
+                return Err(Stop::Again(code));
             }
-            ErrorCode::RebalanceInProgress => {
-                Err(Error::TimedOut { what: format!("{what}: {code}"), waited_ms: 0 })
-            }
+            ErrorCode::RebalanceInProgress => return Err(Stop::Again(code)),
             ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable => {
                 if let Some(coordinator) = &self.shared.coordinator {
                     coordinator.forget();
                 }
-                Err(self.refused(code, what))
             }
-            code => Err(self.refused(code, what)),
+            _ => {}
         }
+        Err(self.refused(code, what).into())
     }
 
     fn refused(&self, code: ErrorCode, what: &str) -> Error {
-        let group = self.config().group_id.clone().unwrap_or_default();
-        Error::Broker { what: format!("{what} of group `{group}`"), code }
+        let group = self.config().group_id.as_deref().unwrap_or_default();
+        let what = match (code, &self.config().group_instance_id) {
+            (ErrorCode::FencedInstanceId, Some(name)) => {
+                format!("{what} of group `{group}`: another member took the name group.instance.id=`{name}`")
+            }
+            (ErrorCode::InconsistentGroupProtocol, _) => {
+                let offered = self.config().assignment_strategy.join(",");
+                format!(
+                    "{what} of group `{group}`: no assignor of `{offered}` is one that all its members have"
+                )
+            }
+            _ => format!("{what} of group `{group}`"),
+        };
+        Error::Broker { what, code }
     }
 }
 
-fn encode_subscription(topics: &[Arc<str>]) -> Result<Bytes, Error> {
-    let subscription = ConsumerProtocolSubscription {
-        topics: topics.iter().map(ToString::to_string).collect(),
-        ..Default::default()
+/// Leaves the group, so that the others need not wait for the session to run out. Tries once. A static member stays: it
+/// will be back (KIP-345).
+pub(super) async fn leave(coordinator: &Coordinator, reason: &str) -> Result<(), Error> {
+    let identity = coordinator.identity();
+    if identity.member_id.is_empty() || identity.instance_id.is_some() {
+        return Ok(());
+    }
+    let request = |version: i16| {
+        let mut request =
+            LeaveGroupRequest { group_id: coordinator.group().to_owned(), ..Default::default() };
+        if version >= 3 {
+            request.members = vec![MemberIdentity {
+                member_id: identity.member_id.clone(),
+                reason: (version >= 5).then(|| reason.to_owned()),
+                ..Default::default()
+            }];
+        } else {
+            request.member_id.clone_from(&identity.member_id);
+        }
+        request
     };
-    subscription.to_bytes(CONSUMER_PROTOCOL_VERSION).map_err(|error| Error::Config(error.to_string()))
+    let timeout = coordinator.request_timeout();
+    coordinator.call_once(LEAVE_GROUP_VERSION_MAX, timeout, request).await.map(|_| ())
 }
 
-fn encode_assignment(partitions: &[TopicPartition]) -> Result<Bytes, Error> {
-    let mut by_topic: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for at in partitions {
-        by_topic.entry(&at.topic).or_default().push(at.partition);
+/// Returns when the subscription's patterns match other topics than these.
+async fn topics_change(
+    shared: &Shared,
+    subscription: &super::subscription::Subscription,
+    topics: &[Arc<str>],
+) {
+    let mut changes = shared.cluster.changes();
+    loop {
+        if subscription.has_patterns() && subscription.topics(&shared.cluster.visible_topics()) != topics {
+            return;
+        }
+        changes.changed().await;
     }
-    let assignment = ConsumerProtocolAssignment {
-        assigned_partitions: by_topic
-            .into_iter()
-            .map(|(topic, partitions)| AssignedTopic { topic: topic.to_owned(), partitions })
-            .collect(),
-        ..Default::default()
-    };
-    assignment.to_bytes(CONSUMER_PROTOCOL_VERSION).map_err(|error| Error::Config(error.to_string()))
 }
 
-fn decode_subscription(bytes: Bytes) -> Result<Vec<String>, String> {
-    ConsumerProtocolSubscription::from_bytes(bytes)
-        .map(|subscription| subscription.topics)
-        .map_err(|error| format!("subscription: {error}"))
-}
-
-/// An empty assignment is no assignment: the member waits for the next rebalance.
-fn decode_assignment(bytes: Bytes) -> Result<Vec<TopicPartition>, String> {
-    if bytes.is_empty() {
-        return Ok(Vec::new());
+/// Returns when a topic has another number of partitions than the leader shared out. Only the leader watches.
+async fn counts_change(shared: &Shared, leads_over: Option<&[Arc<str>]>, counts: &Counts) {
+    let mut changes = shared.cluster.changes();
+    loop {
+        let differs = |topic: &&Arc<str>| {
+            let known = shared.cluster.topic(topic).filter(|layout| layout.error == ErrorCode::None);
+            known.is_some_and(|layout| layout.partitions.len() != counts[*topic])
+        };
+        if leads_over.unwrap_or_default().iter().any(|topic| differs(&topic)) {
+            return;
+        }
+        changes.changed().await;
     }
-    let assignment =
-        ConsumerProtocolAssignment::from_bytes(bytes).map_err(|error| format!("assignment: {error}"))?;
-    let mut partitions = Vec::new();
-    for topic in assignment.assigned_partitions {
-        let name: Arc<str> = topic.topic.into();
-        partitions.extend(
-            topic.partitions.into_iter().map(|partition| TopicPartition { topic: name.clone(), partition }),
-        );
-    }
-    Ok(partitions)
 }

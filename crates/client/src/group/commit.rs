@@ -28,12 +28,14 @@ pub(crate) async fn commit_offsets(
     offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
     generation: Option<(i32, String)>,
 ) -> Result<(), Error> {
+    let instance_id = generation.as_ref().and_then(|_| coordinator.identity().instance_id.clone());
     let (generation, member) = generation.unwrap_or((-1, String::new()));
     let make = |_version: i16| {
         let mut request = OffsetCommitRequest {
             group_id: coordinator.group().to_owned(),
             generation_id_or_member_epoch: generation,
             member_id: member.clone(),
+            group_instance_id: instance_id.clone(),
             ..Default::default()
         };
         for (at, offset) in offsets {
@@ -71,6 +73,7 @@ pub(crate) async fn fetch_committed(
     isolation: Isolation,
 ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
     let group = coordinator.group().to_owned();
+    let member = coordinator.fenced_member();
     let require_stable = isolation == Isolation::ReadCommitted;
     let by_topic = partitions.map(|partitions| {
         let mut by_topic: BTreeMap<String, Vec<i32>> = BTreeMap::new();
@@ -89,8 +92,9 @@ pub(crate) async fn fetch_committed(
             };
             let group = OffsetFetchRequestGroup {
                 group_id: group.clone(),
+                member_id: member.as_ref().map(|(_, id)| id.clone()),
+                member_epoch: member.as_ref().map_or(-1, |(epoch, _)| *epoch),
                 topics: by_topic.as_ref().map(|by_topic| by_topic.iter().map(topic).collect()),
-                ..Default::default()
             };
             OffsetFetchRequest { groups: vec![group], require_stable, ..Default::default() }
         } else {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::{ErrorCode, Request};
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
+use crate::config::GroupProtocol;
 use crate::error::Error;
 
 const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
@@ -46,28 +48,98 @@ pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str)
     Ok(node)
 }
 
-/// A group's coordinator.
+/// What the coordinator knows this consumer as.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) member_id: String,
+    /// The generation, or the member's epoch in KIP-848's protocol, while it is in one.
+    pub(crate) epoch: Option<i32>,
+    /// The name of a static member.
+    pub(crate) instance_id: Option<String>,
+}
+
+/// A group's coordinator, and who this consumer is to it.
 pub(crate) struct Coordinator {
     cluster: Rc<Cluster>,
     group: String,
     node: Cell<Option<i32>>,
     finding: tokio::sync::Mutex<()>,
     last_problem: RefCell<Option<Error>>,
+    identity: RefCell<Identity>,
+    is_member: Cell<bool>,
 }
 
 impl Coordinator {
     pub(crate) fn new(cluster: Rc<Cluster>, group: String) -> Self {
+        let instance_id = cluster.config.group_instance_id.clone();
         Self {
             cluster,
             group,
             node: Cell::new(None),
             finding: tokio::sync::Mutex::default(),
             last_problem: RefCell::default(),
+            identity: RefCell::new(Identity { instance_id, ..Identity::default() }),
+            is_member: Cell::new(false),
         }
     }
 
     pub(crate) fn group(&self) -> &str {
         &self.group
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.cluster.config.request_timeout
+    }
+
+    /// As of now: whoever awaits something asks again.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity.borrow().clone()
+    }
+
+    /// This consumer is to be a member, or no longer: then it is nobody to the group.
+    pub(crate) fn set_member(&self, is_member: bool) {
+        self.is_member.set(is_member);
+        self.leaves(true);
+    }
+
+    pub(crate) fn is_known_as(&self, member_id: &str) {
+        member_id.clone_into(&mut self.identity.borrow_mut().member_id);
+    }
+
+    /// The member is in this generation or epoch.
+    pub(crate) fn enters(&self, epoch: i32) {
+        self.identity.borrow_mut().epoch = Some(epoch);
+    }
+
+    /// The member is in no generation any more, and maybe not known at all.
+    pub(crate) fn leaves(&self, is_unknown: bool) {
+        let mut identity = self.identity.borrow_mut();
+        identity.epoch = None;
+        if is_unknown {
+            identity.member_id.clear();
+        }
+    }
+
+    /// As whom to commit: generation or epoch, and member id; `None` outside any membership.
+    ///
+    /// # Errors
+    /// A member that is in no generation has nothing that it could commit.
+    pub(crate) fn member(&self) -> Result<Option<(i32, String)>, Error> {
+        if !self.is_member.get() {
+            return Ok(None);
+        }
+        let identity = self.identity.borrow();
+        let epoch = identity.epoch.ok_or_else(|| Error::Broker {
+            what: format!("commit to group `{}`: this member is in no generation of it", self.group),
+            code: ErrorCode::IllegalGeneration,
+        })?;
+        Ok(Some((epoch, identity.member_id.clone())))
+    }
+
+    /// As whom to read offsets in KIP-848's protocol, whose coordinator refuses who is not up to date.
+    pub(crate) fn fenced_member(&self) -> Option<(i32, String)> {
+        let fences = self.cluster.config.group_protocol == GroupProtocol::Consumer;
+        self.member().ok().flatten().filter(|_| fences)
     }
 
     /// The coordinator's node, asked for if it is not known.
@@ -90,12 +162,24 @@ impl Coordinator {
     pub(crate) async fn call_once<R: Request>(
         &self,
         version_max: i16,
-        timeout: std::time::Duration,
+        timeout: Duration,
+        make: impl Fn(i16) -> R,
+    ) -> Result<R::Response, Error> {
+        self.call_on(Lane::Group, version_max, timeout, make).await
+    }
+
+    /// [`Self::call_once`] on a connection of its own for what the coordinator may take long to answer: a broker answers
+    /// the requests of one connection in order, and commits and heartbeats must not wait behind it.
+    pub(crate) async fn call_on<R: Request>(
+        &self,
+        lane: Lane,
+        version_max: i16,
+        timeout: Duration,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let result = async {
             let node = self.find().await?;
-            let connection = self.cluster.brokers.connection(node, Lane::Group).await?;
+            let connection = self.cluster.brokers.connection(node, lane).await?;
             connection.call(version_max, timeout, make).await
         }
         .await;

@@ -1,21 +1,32 @@
 //! A consumer's tasks in the engine: what to fetch, the group's membership, and commits.
 
+mod application;
 pub(crate) mod assignor;
-pub(crate) mod classic;
+mod classic;
 pub(crate) mod commit;
 pub(crate) mod coordinator;
+mod heart;
+mod membership;
+mod next_gen;
+pub(crate) mod polls;
+pub(crate) mod subscription;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::classic::{Membership, Told};
+use self::application::Told;
 use self::commit::{commit_offsets, fetch_committed};
 use self::coordinator::Coordinator;
+use self::membership::Membership;
+use self::polls::Polls;
 use crate::cluster::Cluster;
 use crate::consumer::offsets::not_assigned;
 use crate::consumer::{Control, OffsetAndMetadata, TopicPartition};
@@ -33,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) cursors: Rc<Cursors>,
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) polls: Arc<Polls>,
     /// None without a `group.id`.
     pub(crate) coordinator: Option<Coordinator>,
     /// Where offsets are kept instead of with the coordinator.
@@ -155,13 +167,20 @@ impl Shared {
 pub(crate) async fn run(
     cluster: Rc<Cluster>,
     inbox: Arc<Inbox>,
+    polls: Arc<Polls>,
     mut control: mpsc::UnboundedReceiver<Control>,
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
     let files = OffsetFiles::of(&cluster.config);
-    let shared =
-        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, coordinator, files });
+    let shared = Rc::new(Shared {
+        cluster: cluster.clone(),
+        cursors: cursors.clone(),
+        inbox,
+        polls,
+        coordinator,
+        files,
+    });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     let mut membership: Option<Membership> = None;
@@ -171,8 +190,8 @@ pub(crate) async fn run(
         tokio::select! {
             biased;
             command = control.recv() => match command {
-                Some(Control::Close(done)) => {
-                    let _ = done.send(close(&shared, membership.take()).await);
+                Some(Control::Close(timeout, done)) => {
+                    let _ = done.send(leave(&shared, membership.take(), timeout).await);
                     return;
                 }
                 Some(command) => on_control(&shared, &mut membership, &mut tasks, command).await,
@@ -183,9 +202,8 @@ pub(crate) async fn run(
             () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 let shared = shared.clone();
-                let generation = membership.as_ref().and_then(Membership::generation);
                 tasks.spawn_local(async move {
-                    if let Err(error) = commit_done(&shared, generation).await {
+                    if let Err(error) = commit_done(&shared).await {
                         tracing::debug!(%error, "auto commit");
                     }
                 });
@@ -203,16 +221,20 @@ async fn on_control(
     match command {
         Control::Assign(partitions, done) => {
             if let Some(membership) = membership.take() {
-                membership.leave(&shared.cluster.config).await;
+                membership.leave(shared.cluster.config.request_timeout).await;
             }
             let _ = done.send(assign(shared, partitions).await);
         }
-        Control::Subscribe(topics, done) => {
-            if let Some(membership) = membership.take() {
-                membership.leave(&shared.cluster.config).await;
+        Control::Subscribe(subscription, done) => {
+            if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
+                *membership = None;
             }
-            shared.replace_assignment(&[]);
-            *membership = Some(Membership::start(shared.clone(), topics));
+            if let Some(membership) = membership {
+                membership.tell(Told::Subscribed(subscription));
+            } else {
+                shared.replace_assignment(&[]);
+                *membership = Some(Membership::start(shared.clone(), subscription));
+            }
             let _ = done.send(Ok(()));
         }
         Control::Start(at, from, done) => {
@@ -230,6 +252,10 @@ async fn on_control(
                     Ok(())
                 }
             });
+        }
+        Control::Unsubscribe(timeout, done) => {
+            let _ = done.send(leave(shared, membership.take(), timeout).await);
+            shared.replace_assignment(&[]);
         }
         Control::Seek(at, to, done) => {
             let slot = shared.cursors.update(&at, |cursor| {
@@ -249,9 +275,8 @@ async fn on_control(
         }
         Control::Commit(done) => {
             let shared = shared.clone();
-            let generation = membership.as_ref().and_then(Membership::generation);
             tasks.spawn_local(async move {
-                let _ = done.send(commit_done(&shared, generation).await);
+                let _ = done.send(commit_done(&shared).await);
             });
         }
         Control::CommitOffsets(offsets, done) => {
@@ -264,18 +289,18 @@ async fn on_control(
                 return;
             }
             let shared = shared.clone();
-            let generation = membership.as_ref().and_then(Membership::generation);
             tasks.spawn_local(async move {
-                let _ = done.send(commit(&shared, &offsets, generation).await);
+                let _ = done.send(commit(&shared, &offsets).await);
             });
         }
         Control::GroupMetadata(done) => {
             let metadata = match &shared.coordinator {
                 Some(coordinator) => {
                     let mut metadata = GroupMetadata::new(coordinator.group());
-                    if let Some(membership) = membership {
-                        (metadata.generation, metadata.member_id) = membership.member();
-                    }
+                    let identity = coordinator.identity();
+                    metadata.generation = identity.epoch.unwrap_or(-1);
+                    metadata.member_id.clone_from(&identity.member_id);
+                    metadata.instance_id = identity.instance_id.clone().filter(|_| membership.is_some());
                     Ok(metadata)
                 }
                 None => Err(Error::Config("group metadata needs group.id".into())),
@@ -293,7 +318,7 @@ async fn on_control(
                 membership.tell(Told::RevokeSeen);
             }
         }
-        Control::Close(done) => drop(done),
+        Control::Close(_, done) => drop(done),
     }
 }
 
@@ -320,16 +345,35 @@ fn assigned_by_group(what: &str) -> Error {
     Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
 }
 
-/// Commits what is done and was not committed yet.
-async fn commit_done(shared: &Shared, generation: Option<(i32, String)>) -> Result<(), Error> {
-    commit(shared, &shared.uncommitted(), generation).await
+/// Commits as the member that this consumer is, and refuses for one that is in no generation.
+async fn commit_as_member(
+    shared: &Shared,
+    coordinator: &Coordinator,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + coordinator.request_timeout();
+    loop {
+        let committed = commit_offsets(coordinator, offsets, coordinator.member()?).await;
+        // In KIP-848's protocol the epoch may have moved on since; the next heartbeat brings the new one. Under that one
+        // only what is still owned may be committed: the coordinator does not look.
+        let is_stale = matches!(&committed, Err(Error::Broker { code: ErrorCode::StaleMemberEpoch, .. }));
+        let owned = || offsets.keys().all(|at| shared.inbox.place(at).is_some());
+        if is_stale && owned() && Instant::now() < deadline {
+            tokio::time::sleep(shared.cluster.config.retry_backoff).await;
+            continue;
+        }
+        committed?;
+        shared.committed(offsets);
+        return Ok(());
+    }
 }
 
-async fn commit(
-    shared: &Shared,
-    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
-    generation: Option<(i32, String)>,
-) -> Result<(), Error> {
+/// Commits what is done and was not committed yet.
+async fn commit_done(shared: &Shared) -> Result<(), Error> {
+    commit(shared, &shared.uncommitted()).await
+}
+
+async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
     if let Some(files) = &shared.files {
         for (at, offset) in offsets {
             files.write(at, offset.offset)?;
@@ -341,20 +385,24 @@ async fn commit(
         return Err(Error::Config("commit needs group.id".into()));
     };
     if !offsets.is_empty() {
-        commit_offsets(coordinator, offsets, generation).await?;
-        shared.committed(offsets);
+        commit_as_member(shared, coordinator, offsets).await?;
     }
     Ok(())
 }
 
-async fn close(shared: &Shared, membership: Option<Membership>) -> Result<(), Error> {
+/// Commits what is done if that is automatic, and leaves the group: each in half of the time at most.
+async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
     let mut result = Ok(());
-    if shared.cluster.config.auto_commit && shared.can_commit() {
-        let generation = membership.as_ref().and_then(Membership::generation);
-        result = commit_done(shared, generation).await;
+    let has_places = !shared.uncommitted().is_empty();
+    if shared.cluster.config.auto_commit && shared.can_commit() && has_places {
+        let committing = tokio::time::timeout(timeout / 2, commit_done(shared)).await;
+        result = committing.unwrap_or_else(|_| {
+            let waited_ms = (timeout / 2).as_millis();
+            Err(Error::TimedOut { what: "the commit before leaving the group".into(), waited_ms })
+        });
     }
     if let Some(membership) = membership {
-        membership.leave(&shared.cluster.config).await;
+        membership.leave(timeout / 2).await;
     }
     result
 }

@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::pointer("rebalance_cb")
         .consumer()
         .text("Called when partitions come and go.")
-        .refused("polling returns `Event`s that say so"),
+        .refused("polling returns `Event`s that say so, and `Consumer::on_rebalance` takes a function"),
     Property::pointer("offset_commit_cb")
         .consumer()
         .text("Called with the outcome of commits.")

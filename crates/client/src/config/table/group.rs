@@ -1,6 +1,7 @@
 //! Consumer groups and their offsets.
 
-use crate::config::property::{Access, Property, flag, millis, millis_or_never, optional_string};
+use crate::config::GroupProtocol;
+use crate::config::property::{Access, Property, choice, flag, millis, millis_or_never, optional_string};
 
 pub(super) const ROWS: &[Property] = &[
     Property::string("group.id", "")
@@ -12,13 +13,23 @@ pub(super) const ROWS: &[Property] = &[
         .consumer()
         .medium()
         .text("The name of a static member: it keeps its partitions across a restart.")
-        .refused("this version has no static members"),
-    Property::list("partition.assignment.strategy", "range")
+        .effective("a_static_member_comes_back_to_its_partitions", optional_string!(group_instance_id)),
+    Property::list("partition.assignment.strategy", "range,cooperative-sticky")
         .librdkafka("range,roundrobin")
         .consumer()
         .medium()
-        .text("How a group's partitions are shared out, by preference.")
-        .refused("this version shares out by range"),
+        .text("How a group's partitions are shared out, by preference. The group uses one that all its members have, so the default joins groups of Java's client and of librdkafka; partitions are kept across rebalances only if all that are named are cooperative.")
+        .effective(
+            "a_group_uses_the_assignor_that_its_members_prefer",
+            Access {
+                set: |config, value| {
+                    let names = value.text().split(',').map(str::trim).filter(|name| !name.is_empty());
+                    config.assignment_strategy = names.map(str::to_owned).collect();
+                    Ok(())
+                },
+                get: |config| config.assignment_strategy.join(","),
+            },
+        ),
     Property::int("session.timeout.ms", 1, 3_600_000, "45000")
         .consumer()
         .high()
@@ -36,12 +47,18 @@ pub(super) const ROWS: &[Property] = &[
         .consumer()
         .high()
         .text("Whether members share out the partitions themselves, or the coordinator does (KIP-848).")
-        .refused("this version speaks the classic protocol only"),
+        .effective(
+            "the_coordinator_shares_out_in_the_new_protocol",
+            choice!(
+                group_protocol,
+                [("classic", GroupProtocol::Classic), ("consumer", GroupProtocol::Consumer)]
+            ),
+        ),
     Property::string("group.remote.assignor", "")
         .consumer()
         .medium()
         .text("The coordinator's assignor to use (KIP-848).")
-        .refused("this version speaks the classic protocol only"),
+        .effective("the_coordinator_shares_out_in_the_new_protocol", optional_string!(group_remote_assignor)),
     Property::int("coordinator.query.interval.ms", 1, 3_600_000, "600000")
         .consumer()
         .text("How often librdkafka asks who coordinates the group while all is well.")
@@ -49,7 +66,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("max.poll.interval.ms", 1, 86_400_000, "300000")
         .consumer()
         .high()
-        .text("How long a rebalance waits for this member.")
+        .text("How long the application may take between two polls before its member leaves the group, and how long a rebalance waits for it.")
         .effective("requests_carry_what_the_properties_say", millis!(poll_interval_max)),
     Property::bool("enable.auto.commit", "true")
         .consumer()

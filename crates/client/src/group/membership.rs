@@ -1,0 +1,70 @@
+//! A running membership of either protocol, as the consumer sees it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::application::{Application, Told};
+use super::subscription::Subscription;
+use super::{Shared, classic, next_gen};
+use crate::config::GroupProtocol;
+
+/// Dropping it is a crash: the session runs out by itself.
+pub(crate) struct Membership {
+    shared: Rc<Shared>,
+    told: mpsc::UnboundedSender<Told>,
+    tasks: JoinSet<()>,
+}
+
+impl Membership {
+    pub(crate) fn start(shared: Rc<Shared>, subscription: Subscription) -> Self {
+        if let Some(coordinator) = &shared.coordinator {
+            coordinator.set_member(true);
+        }
+        let (told, telling) = mpsc::unbounded_channel();
+        let application = Application::new(shared.clone(), telling, subscription);
+        let mut tasks = JoinSet::new();
+        match shared.cluster.config.group_protocol {
+            GroupProtocol::Classic => {
+                tasks.spawn_local(classic::Member::new(shared.clone(), application).live());
+            }
+            GroupProtocol::Consumer => {
+                tasks.spawn_local(next_gen::Member::new(shared.clone(), application).live());
+            }
+        }
+        Self { shared, told, tasks }
+    }
+
+    pub(crate) fn tell(&self, told: Told) {
+        let _ = self.told.send(told);
+    }
+
+    /// Whether it still runs: a static member whose name another one took does not.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        while self.tasks.try_join_next().is_some() {}
+        !self.tasks.is_empty()
+    }
+
+    /// Leaves the group, so that the others need not wait for the session to run out: tries once, within `timeout`.
+    pub(crate) async fn leave(mut self, timeout: Duration) {
+        self.tasks.abort_all();
+        self.shared.replace_assignment(&[]);
+        let Some(coordinator) = &self.shared.coordinator else { return };
+        let leaving = async {
+            match self.shared.cluster.config.group_protocol {
+                GroupProtocol::Classic => {
+                    classic::leave(coordinator, "the consumer unsubscribed or was closed").await
+                }
+                GroupProtocol::Consumer => next_gen::leave(coordinator).await,
+            }
+        };
+        match tokio::time::timeout(timeout, leaving).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "leaving the group"),
+            Err(_) => tracing::debug!("leaving the group: no answer in time"),
+        }
+        coordinator.set_member(false);
+    }
+}

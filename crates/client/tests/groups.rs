@@ -1,0 +1,255 @@
+//! Stories of groups in the classic protocol, against the embedded broker.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+mod seats;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::assignor::{Assignment, Assignor, Member, Topics};
+use ottla_client::{
+    Admin, Config, Consumer, Error, ErrorCode, Event, NewTopic, Producer, Record, TopicPartition,
+};
+use seats::{PATIENCE, Seats, block_on};
+
+fn broker(topic: &str, partitions: i32) -> BrokerThread {
+    Broker::builder().memory().nodes(2).topic(topic, partitions).spawn().expect("a broker in memory")
+}
+
+fn member(broker: &BrokerThread, properties: &[(&str, &str)]) -> Config {
+    let mut config = Config::new(broker.bootstrap_servers());
+    let quick = [
+        ("group.id", "billing"),
+        ("auto.offset.reset", "earliest"),
+        ("heartbeat.interval.ms", "50"),
+        ("session.timeout.ms", "1500"),
+        ("metadata.max.age.ms", "200"),
+    ];
+    config.set_all(quick).expect("known properties");
+    config.set_all(properties.iter().copied()).expect("known properties");
+    config
+}
+
+fn produce(broker: &BrokerThread, topic: &str, partitions: i32, count: i32) {
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    for number in 0..count {
+        let record = Record::to(topic).partition(number % partitions).value("v");
+        let _unawaited = producer.enqueue_blocking(record).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+}
+
+fn revoked(events: &[Event]) -> usize {
+    let count = |event: &Event| if let Event::Revoked(partitions) = event { partitions.len() } else { 0 };
+    events.iter().map(count).sum()
+}
+
+#[test]
+fn a_group_uses_the_assignor_that_its_members_prefer() {
+    for strategy in ["range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky"] {
+        let broker = broker("orders", 7);
+        produce(&broker, "orders", 7, 700);
+        let config = || member(&broker, &[("partition.assignment.strategy", strategy)]);
+        let mut seats = Seats::default();
+        seats.join("a", config(), &["orders"]);
+        seats.settle("one member owns all", 7);
+        seats.join("b", config(), &["orders"]);
+        seats.settle("two share", 7);
+        seats.join("c", config(), &["orders"]);
+        seats.settle("three share", 7);
+        let chosen = block_on(Admin::new(config()).expect("an admin").describe_groups(&["billing"]));
+        let chosen = chosen.expect("described")[0].protocol.clone();
+        assert_eq!(Some(&*chosen), strategy.split(',').next());
+        seats.leave("b");
+        seats.settle("two share again", 7);
+        if strategy == "cooperative-sticky" {
+            // It owned seven, then four, then three or two: what it lost is all that it was told to give up.
+            assert!(revoked(&seats.seat("a").events) <= 5, "{:?}", seats.seat("a").events);
+        }
+        seats.kill("c");
+        seats.settle("the session of one runs out", 7);
+        produce(&broker, "orders", 7, 70);
+        seats.drive("every record was seen", |seats| seats.seen.len() == 770);
+        assert!(seats.seat("a").errors.is_empty(), "{:?}", seats.seat("a").errors);
+    }
+}
+
+/// Everything to the last member.
+#[derive(Debug)]
+struct LastWins;
+
+impl Assignor for LastWins {
+    fn name(&self) -> &'static str {
+        "last-wins"
+    }
+
+    fn assign(&self, topics: &Topics, members: &BTreeMap<String, Member>) -> Assignment {
+        let all = topics.iter().flat_map(|(topic, partitions)| {
+            (0..partitions.len()).map(|partition| TopicPartition::new(topic, partition as i32))
+        });
+        members.keys().rev().take(1).map(|id| (id.clone(), all.clone().collect())).collect()
+    }
+}
+
+#[test]
+fn an_assignor_of_ones_own_is_used_by_its_name() {
+    let broker = broker("orders", 3);
+    let unknown = Consumer::new(member(&broker, &[("partition.assignment.strategy", "last-wins")]));
+    assert!(unknown.expect_err("unknown").to_string().contains("`last-wins`"));
+    let mut seats = Seats::default();
+    for name in ["a", "b"] {
+        let mut config = member(&broker, &[("partition.assignment.strategy", "last-wins")]);
+        config.assignor(LastWins);
+        seats.join(name, config, &["orders"]);
+    }
+    seats.drive("one owns all, the other stands by", |seats| {
+        let shares: BTreeSet<usize> = seats.list.iter().map(|seat| seat.owned.len()).collect();
+        shares == BTreeSet::from([0, 3]) && seats.list.iter().all(|seat| !seat.events.is_empty())
+    });
+}
+
+#[test]
+fn a_static_member_comes_back_to_its_partitions() {
+    let broker = broker("orders", 4);
+    let named = |name: &str| member(&broker, &[("group.instance.id", name), ("session.timeout.ms", "20000")]);
+    let mut seats = Seats::default();
+    seats.join("a", named("one"), &["orders"]);
+    seats.join("b", named("two"), &["orders"]);
+    seats.settle("two share", 4);
+    let had = seats.owned_by("b");
+
+    // Closed and back: nobody else got its partitions.
+    let before = seats.seat("a").events.len();
+    seats.leave("b");
+    seats.drive_for(Duration::from_millis(500));
+    seats.join("b", named("two"), &["orders"]);
+    seats.drive("back where it was", |seats| seats.owned_by("b") == had);
+    let took = |event: &Event| matches!(event, Event::Assigned(partitions) if partitions.len() > 2);
+    assert!(!seats.seat("a").events[before..].iter().any(took), "{:?}", seats.seat("a").events);
+
+    // Another one of that name takes its place, and the first one is told.
+    seats.seat("b").owned.clear();
+    seats.join("c", named("two"), &["orders"]);
+    seats.drive("the first of that name is fenced", |seats| {
+        let fenced = |error: &Error| {
+            matches!(error, Error::Broker { code: ErrorCode::FencedInstanceId, what } if what.contains("`two`"))
+        };
+        seats.list[1].errors.iter().any(fenced)
+    });
+    seats.drive("the second has its partitions", |seats| seats.owned_by("c") == had);
+}
+
+#[test]
+fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
+    let broker = broker("orders-eu", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &[]), &["^orders-"]);
+    seats.join("b", member(&broker, &[]), &["^orders-"]);
+    seats.settle("two share what there is", 2);
+    let topic = |name: &str| NewTopic { partitions: Some(2), ..NewTopic::new(name) };
+    block_on(admin.create_topics(&[topic("orders-us"), topic("refunds")])).expect("created");
+    seats.settle("a new topic matches", 4);
+    block_on(admin.create_partitions("orders-us", 4)).expect("created");
+    seats.settle("a topic grows", 6);
+    let all: BTreeSet<_> =
+        seats.list.iter().flat_map(|seat| &seat.owned).map(|at| at.topic.clone()).collect();
+    assert_eq!(all, ["orders-eu", "orders-us"].map(Arc::from).into());
+}
+
+#[test]
+fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
+    let broker = broker("orders", 4);
+    let config = || member(&broker, &[("max.poll.interval.ms", "1500"), ("enable.auto.commit", "false")]);
+    let mut seats = Seats::default();
+    seats.join("a", config(), &["orders"]);
+    seats.join("b", config(), &["orders"]);
+    seats.settle("two share", 4);
+    produce(&broker, "orders", 4, 40);
+    seats.drive("all was seen", |seats| seats.seen.len() == 40);
+
+    seats.seat("b").stalls = true;
+    seats.drive("the other gets all", |seats| seats.list[0].owned.len() == 4);
+    // Too late for a commit: somebody else works on it.
+    let late = block_on(seats.seat("b").consumer.as_mut().expect("a consumer").commit());
+    assert!(
+        late.is_ok() || matches!(late, Err(Error::Broker { code: ErrorCode::IllegalGeneration, .. })),
+        "{late:?}"
+    );
+    let b = seats.seat("b");
+    let first = b.consumer.as_mut().expect("a consumer").poll_blocking(PATIENCE);
+    assert!(matches!(first, Err(Error::PollIntervalExceeded { max_ms: 1500 })), "{first:?}");
+    b.stalls = false;
+    let events = b.events.len();
+    seats.settle("two share again", 4);
+    assert!(matches!(seats.seat("b").events[events], Event::Lost(_)), "{:?}", seats.seat("b").events);
+}
+
+#[test]
+fn a_handler_may_take_longer_than_the_session() {
+    let broker = broker("orders", 4);
+    let mut seats = Seats::default();
+    for name in ["a", "b"] {
+        seats.join(name, member(&broker, &[("session.timeout.ms", "600")]), &["orders"]);
+    }
+    seats.settle("two share", 4);
+    let events = seats.seat("a").events.len();
+    std::thread::sleep(Duration::from_secs(2));
+    seats.drive_for(Duration::from_millis(500));
+    assert_eq!(seats.seat("a").events.len(), events, "{:?}", seats.seat("a").events);
+    assert!(seats.list.iter().all(|seat| seat.errors.is_empty()));
+}
+
+#[test]
+fn unsubscribing_is_bounded_and_commits_and_a_listener_hears_of_changes() {
+    let broker = broker("orders", 2);
+    produce(&broker, "orders", 2, 10);
+    let mut seats = Seats::default();
+    seats.join("a", member(&broker, &[]), &["orders"]);
+    let heard = Arc::<Mutex<Vec<Event>>>::default();
+    let hears = heard.clone();
+    let listener = move |event: &Event| hears.lock().expect("not poisoned").push(event.clone());
+    seats.seat("a").consumer.as_mut().expect("a consumer").on_rebalance(listener);
+    seats.drive("all was seen", |seats| seats.seen.len() == 10);
+    assert_eq!(*heard.lock().expect("not poisoned"), seats.seat("a").events);
+
+    let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
+    block_on(consumer.unsubscribe(PATIENCE)).expect("unsubscribed");
+    assert!(consumer.positions().is_empty());
+    let both = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    let committed = block_on(consumer.committed(&both)).expect("an answer");
+    assert_eq!(committed.values().sum::<i64>(), 10);
+
+    // With no broker left it takes no longer than it may.
+    block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    seats.seat("a").owned.clear();
+    seats.settle("back", 2);
+    for node in [1, 2] {
+        broker.cluster().take_down(node);
+    }
+    let began = Instant::now();
+    let consumer = seats.seat("a").consumer.as_mut().expect("a consumer");
+    let _ = block_on(consumer.unsubscribe(Duration::from_secs(2)));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_group_survives_the_move_of_its_coordinator() {
+    let broker = broker("orders", 4);
+    let mut seats = Seats::default();
+    for name in ["a", "b"] {
+        seats.join(name, member(&broker, &[]), &["orders"]);
+    }
+    seats.settle("two share", 4);
+    produce(&broker, "orders", 4, 40);
+    seats.forgetful = true;
+    for node in [2, 1, 2] {
+        broker.cluster().set_coordinator("billing", node);
+        seats.drive_for(Duration::from_millis(300));
+    }
+    seats.drive("every record was seen", |seats| seats.seen.len() == 40);
+    seats.settle("two share still", 4);
+}
