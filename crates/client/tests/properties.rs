@@ -455,8 +455,12 @@ fn what_is_fetched_ahead_stays_within_its_limit() {
         produce(&filler, &[b'v'; 10_000]);
     }
     for (kib, most) in [("50", 200_000), ("65536", usize::MAX)] {
-        let (client, recorder) =
-            recorded(&broker, &[("queued.max.messages.kbytes", kib), ("max.partition.fetch.bytes", "20000")]);
+        let ahead = [
+            ("queued.max.messages.kbytes", kib),
+            ("queued.min.messages", "100000"),
+            ("max.partition.fetch.bytes", "20000"),
+        ];
+        let (client, recorder) = recorded(&broker, &ahead);
         let _unpolled = reader(&client);
         if most == usize::MAX {
             wait_until("everything fetched ahead", || recorder.look(|seen| seen.read_bytes >= 1_000_000));

@@ -5,6 +5,7 @@ pub(crate) mod offsets;
 mod opened;
 mod queue;
 mod reader;
+mod stream;
 mod view;
 
 use std::collections::BTreeMap;

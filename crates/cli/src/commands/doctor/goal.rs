@@ -101,7 +101,7 @@ fn throughput(seen: &Seen) -> Vec<Setting> {
         ),
         (
             "batch.size",
-            "1000000".into(),
+            "524288".into(),
             "batches grow by themselves while requests are under way: linger.ms stays unset".into(),
         ),
         (

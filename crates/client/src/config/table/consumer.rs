@@ -41,7 +41,8 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("queued.min.messages", 1, 10_000_000, "100000")
         .consumer()
         .medium()
-        .text("So many records fetched ahead of one partition are enough; its next fetch waits until there are fewer.")
+        .text("So many records fetched ahead of one partition are enough; its next fetch waits until there are fewer. Unset, \
+               half a MiB is enough too at first, and more where a poll had to wait.")
         .effective("a_partition_with_enough_fetched_ahead_is_not_fetched", number!(queued_records_enough)),
     Property::int("fetch.queue.backoff.ms", 0, 300_000, "1000")
         .consumer()

@@ -1,0 +1,54 @@
+//! The consumer as a stream.
+
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+
+use super::{Consumer, Polled};
+use crate::error::Error;
+
+/// A poll of the stream's waits for so long before it begins anew; nobody notices.
+const POLL: Duration = Duration::from_secs(60);
+
+impl Consumer {
+    /// What [`Consumer::poll`] returns, as a stream that does not end. Asking for the next item says that the one before is
+    /// done; an error is an item like the others, and the stream goes on behind it.
+    ///
+    /// Cancel safe: a stream that is dropped loses nothing, and the next one goes on where it was.
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// use futures_util::StreamExt;
+    /// use ottla_client::{Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ottla_client::Error> {
+    /// # let broker = ottla_broker::Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    /// # let producer = Producer::new(Config::new(broker.bootstrap_servers()))?;
+    /// # for value in ["paid", "sent"] { producer.send(Record::to("orders").value(value)).await?; }
+    /// let mut consumer = Consumer::new(Config::new(broker.bootstrap_servers()))?;
+    /// consumer.assign(&[(TopicPartition::new("orders", 0), StartAt::Beginning)]).await?;
+    /// let mut values = Vec::new();
+    /// let mut stream = pin!(consumer.stream());
+    /// while values.len() < 2
+    ///     && let Some(polled) = stream.next().await
+    /// {
+    ///     if let Polled::Records(batch) = polled? {
+    ///         values.extend(batch.to_owned_records()?.into_iter().filter_map(|record| record.value));
+    ///     }
+    /// }
+    /// assert_eq!(values, ["paid", "sent"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stream(&mut self) -> impl Stream<Item = Result<Polled, Error>> {
+        unfold(self, |consumer| async move {
+            loop {
+                if let Some(item) = consumer.poll(POLL).await.transpose() {
+                    return Some((item, consumer));
+                }
+            }
+        })
+    }
+}
