@@ -95,8 +95,7 @@ impl Brokers {
         partition_dirs(&self.data, topic).iter().map(|dir| log_bytes(dir)).sum()
     }
 
-    /// Runs `work` on a new topic, which is deleted afterwards. Its name must not have been used before: brokers
-    /// take their time to forget one.
+    /// Runs `work` on a new topic, which is deleted afterwards.
     pub(super) fn with_topic<T>(
         &self,
         ottla: &Ottla,
@@ -104,11 +103,21 @@ impl Brokers {
         partitions: u32,
         work: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
-        ottla.command(&["topics", "create", topic, "--partitions", &partitions, "--brokers", &bootstrap])?;
+        self.create_topic(ottla, topic, partitions)?;
         let result = work();
-        ottla.command(&["topics", "delete", topic, "--brokers", &bootstrap])?;
+        self.delete_topic(ottla, topic)?;
         result
+    }
+
+    /// Its name must not have been used before: brokers take their time to forget one.
+    pub(super) fn create_topic(&self, ottla: &Ottla, topic: &str, partitions: u32) -> Result<(), Failure> {
+        let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
+        let args = ["topics", "create", topic, "--partitions", &partitions, "--brokers", &bootstrap];
+        ottla.command(&args).map(drop)
+    }
+
+    pub(super) fn delete_topic(&self, ottla: &Ottla, topic: &str) -> Result<(), Failure> {
+        ottla.command(&["topics", "delete", topic, "--brokers", &self.bootstrap()]).map(drop)
     }
 
     pub(super) fn stop(self) -> Result<(), Failure> {
