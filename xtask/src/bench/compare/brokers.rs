@@ -10,6 +10,9 @@ use super::super::machine::log_bytes;
 use super::super::ottla::{Broker, Ottla};
 use super::peers::Peers;
 
+/// A thousand partitions are as many directories and several times as many files, which a busy disk takes its time for.
+const PATIENT: [&str; 2] = ["-X", "request.timeout.ms=300000"];
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Kafka,
@@ -113,11 +116,13 @@ impl Brokers {
     pub(super) fn create_topic(&self, ottla: &Ottla, topic: &str, partitions: u32) -> Result<(), Failure> {
         let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
         let args = ["topics", "create", topic, "--partitions", &partitions, "--brokers", &bootstrap];
-        ottla.command(&args).map(drop)
+        ottla.command(&[&args[..], &PATIENT].concat()).map(drop)
     }
 
     pub(super) fn delete_topic(&self, ottla: &Ottla, topic: &str) -> Result<(), Failure> {
-        ottla.command(&["topics", "delete", topic, "--brokers", &self.bootstrap()]).map(drop)
+        let bootstrap = self.bootstrap();
+        let args = ["topics", "delete", topic, "--brokers", &bootstrap];
+        ottla.command(&[&args[..], &PATIENT].concat()).map(drop)
     }
 
     pub(super) fn stop(self) -> Result<(), Failure> {
