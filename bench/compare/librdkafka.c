@@ -6,7 +6,10 @@
  * produce   as fast as it goes: from the first rd_kafka_produce() to the last delivery report
  * latency   an open loop at --rate messages per second: from when a message is due to its delivery report
  * pingpong  one message, flushed, then the next
- * consume   the topic from its beginning, in batches
+ * consume   the topic from its beginning, in batches; consume-one one message per call; consume-legacy in batches of the
+ *           simple consumer's, and consume-callback by its callback, both from partition 0
+ * e2e       as latency, to when a consumer in the same process has the message
+ * subscribe --count times: from before a consumer is made to its first message, in a new group of one
  *
  * The payload file has one message per line, all of the same length. The only output is one line of JSON; its fields
  * are those of `ottla bench ... --json`. What is not given with -X keeps librdkafka's default.
@@ -72,7 +75,18 @@ int rd_kafka_topic_partition_list_set_offset(rd_kafka_topic_partition_list_t *, 
 int rd_kafka_assign(rd_kafka_t *, const rd_kafka_topic_partition_list_t *);
 rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *);
 ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int timeout_ms, rd_kafka_message_t **, size_t most);
+rd_kafka_message_t *rd_kafka_consumer_poll(rd_kafka_t *, int timeout_ms);
 void rd_kafka_message_destroy(rd_kafka_message_t *);
+int rd_kafka_query_watermark_offsets(rd_kafka_t *, const char *topic, int32_t partition, int64_t *low, int64_t *high,
+                                     int timeout_ms);
+int rd_kafka_poll_set_consumer(rd_kafka_t *);
+int rd_kafka_subscribe(rd_kafka_t *, const rd_kafka_topic_partition_list_t *);
+int rd_kafka_consumer_close(rd_kafka_t *);
+void rd_kafka_destroy(rd_kafka_t *);
+int rd_kafka_consume_start(rd_kafka_topic_t *, int32_t partition, int64_t offset);
+ssize_t rd_kafka_consume_batch(rd_kafka_topic_t *, int32_t partition, int timeout_ms, rd_kafka_message_t **, size_t most);
+int rd_kafka_consume_callback(rd_kafka_topic_t *, int32_t partition, int timeout_ms,
+                              void (*)(rd_kafka_message_t *, void *), void *opaque);
 
 enum {
     /* Delivery reports are taken after so many messages; Ottla's benchmark does the same. */
@@ -81,6 +95,8 @@ enum {
     PROPERTIES_MAX = 64,
     FLUSH_MS = 120000,
     SILENCE_MS = 10000,
+    /* When a message was due, and its number, at its beginning. */
+    STAMP_BYTES = 16,
     /* A wait longer than this is slept, the rest is spent looking at the clock. */
     SPIN_NS = 80000,
 };
@@ -131,7 +147,7 @@ static uint64_t number(const char *name, const char *text) {
 
 static struct options parse(int argc, char **argv) {
     struct options options = {.count = 1000000, .rate = 1000, .partitions = 1};
-    if (argc < 2) fail("usage", "librdkafka produce|latency|pingpong|consume --brokers LIST --topic NAME ...");
+    if (argc < 2) fail("usage", "librdkafka MODE --brokers LIST --topic NAME ...");
     options.mode = argv[1];
     for (int i = 2; i < argc; i += 2) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -211,8 +227,9 @@ static int by_value(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* `latencies` may be NULL; they get sorted. */
-static void report(struct phase phase, uint64_t messages, uint64_t bytes, uint64_t errors, uint64_t *latencies) {
+/* `latencies`, from when to when `what` says, may be NULL; they get sorted. */
+static void report(struct phase phase, uint64_t messages, uint64_t bytes, uint64_t errors, const char *what,
+                   uint64_t *latencies) {
     uint64_t wall = clock_ns(CLOCK_MONOTONIC) - phase.wall, cpu = cpu_ns() - phase.cpu;
     double seconds = (double)wall / 1e9;
     printf("{\"version\":\"librdkafka %s\",\"messages\":%llu,\"bytes\":%llu,\"errors\":%llu,\"wall_s\":%.6f,"
@@ -226,7 +243,7 @@ static void report(struct phase phase, uint64_t messages, uint64_t bytes, uint64
             const char *name;
             double quantile;
         } at[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99_9", 0.999}, {"max", 1}};
-        printf(",\"ack_us\":{");
+        printf(",\"%s\":{", what);
         for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
             double place = at[i].quantile * (double)messages;
             size_t index = place < (double)messages ? (size_t)place : messages - 1;
@@ -307,10 +324,10 @@ static void sleep_until(uint64_t due) {
     }
 }
 
-static void await_reports(uint64_t count) {
+static void await(_Atomic uint64_t *counted, uint64_t count, const char *what) {
     uint64_t deadline = clock_ns(CLOCK_MONOTONIC) + (uint64_t)FLUSH_MS * 1000000u;
-    while (atomic_load_explicit(&reports.done, memory_order_acquire) < count) {
-        if (clock_ns(CLOCK_MONOTONIC) > deadline) fail("delivery reports", "some did not come");
+    while (atomic_load_explicit(counted, memory_order_acquire) < count) {
+        if (clock_ns(CLOCK_MONOTONIC) > deadline) fail(what, "some did not come");
         struct timespec pause = {.tv_nsec = 1000000};
         nanosleep(&pause, NULL);
     }
@@ -325,7 +342,7 @@ static void open_loop(rd_kafka_t *producer, rd_kafka_topic_t *topic, const struc
         reports.due_ns[i] = due;
         produce_one(producer, topic, message(pool, from + i), pool->size, i + 1);
     }
-    await_reports(before + count);
+    await(&reports.done, before + count, "delivery reports");
 }
 
 static void ping_pong(rd_kafka_t *producer, rd_kafka_topic_t *topic, const struct pool *pool, uint64_t from,
@@ -365,55 +382,238 @@ static void run_producer(const struct options *options) {
         else produce(producer, topic, &pool, from, count);
     }
     if (reports.done != options->warmup + options->count) fail("delivery reports", "some did not come");
-    report(phase, options->count, options->count * pool.size, reports.errors, reports.latency_ns);
+    report(phase, options->count, options->count * pool.size, reports.errors, "ack_us", reports.latency_ns);
 }
 
-static void consume(rd_kafka_queue_t *queue, uint64_t count, uint64_t *bytes, uint64_t *seen) {
-    rd_kafka_message_t *batch[CONSUMED_AT_ONCE];
-    for (uint64_t got = 0; got < count;) {
-        size_t most = count - got < CONSUMED_AT_ONCE ? (size_t)(count - got) : CONSUMED_AT_ONCE;
-        ssize_t length = rd_kafka_consume_batch_queue(queue, SILENCE_MS, batch, most);
-        if (length <= 0) fail("consume", "nothing came for 10 s");
-        for (ssize_t i = 0; i < length; i++) {
-            rd_kafka_message_t *one = batch[i];
-            if (one->err) fail("consume", rd_kafka_err2str(one->err));
-            const unsigned char *value = one->payload;
-            if (one->len) *seen += value[0] + (uint64_t)value[one->len - 1];
-            *bytes += one->len;
-            rd_kafka_message_destroy(one);
-        }
-        got += (uint64_t)length;
+/* What a reader has seen. */
+struct seen {
+    uint64_t messages, bytes, sum;
+};
+
+static void look_at(const rd_kafka_message_t *one, struct seen *seen) {
+    if (one->err) fail("consume", rd_kafka_err2str(one->err));
+    const unsigned char *value = one->payload;
+    if (one->len) seen->sum += value[0] + (uint64_t)value[one->len - 1];
+    seen->bytes += one->len;
+    seen->messages++;
+}
+
+static void look_at_all(rd_kafka_message_t **batch, ssize_t length, struct seen *seen) {
+    if (length <= 0) fail("consume", "nothing came for 10 s");
+    for (ssize_t i = 0; i < length; i++) {
+        look_at(batch[i], seen);
+        rd_kafka_message_destroy(batch[i]);
     }
 }
 
-static void run_consumer(const struct options *options) {
+static void on_message(rd_kafka_message_t *one, void *seen) { look_at(one, seen); }
+
+/* Where messages come from; what a mode does not need is NULL. */
+struct source {
+    rd_kafka_t *consumer;
+    rd_kafka_queue_t *queue;
+    rd_kafka_topic_t *topic;
+    void (*read)(struct source *, size_t most, struct seen *);
+};
+
+static void read_batch(struct source *source, size_t most, struct seen *seen) {
+    rd_kafka_message_t *batch[CONSUMED_AT_ONCE];
+    look_at_all(batch, rd_kafka_consume_batch_queue(source->queue, SILENCE_MS, batch, most), seen);
+}
+
+static void read_one(struct source *source, size_t most, struct seen *seen) {
+    (void)most;
+    rd_kafka_message_t *one = rd_kafka_consumer_poll(source->consumer, SILENCE_MS);
+    look_at_all(&one, one ? 1 : 0, seen);
+}
+
+static void read_legacy(struct source *source, size_t most, struct seen *seen) {
+    rd_kafka_message_t *batch[CONSUMED_AT_ONCE];
+    look_at_all(batch, rd_kafka_consume_batch(source->topic, 0, SILENCE_MS, batch, most), seen);
+}
+
+/* Gives all that the local queue has, which may be more than was asked for. */
+static void read_by_callback(struct source *source, size_t most, struct seen *seen) {
+    (void)most;
+    if (rd_kafka_consume_callback(source->topic, 0, SILENCE_MS, on_message, seen) <= 0)
+        fail("consume", "nothing came for 10 s");
+}
+
+static struct seen consume(struct source *source, uint64_t count) {
+    struct seen seen = {0};
+    while (seen.messages < count) {
+        uint64_t left = count - seen.messages;
+        source->read(source, left < CONSUMED_AT_ONCE ? (size_t)left : CONSUMED_AT_ONCE, &seen);
+    }
+    return seen;
+}
+
+static rd_kafka_t *new_consumer(const struct options *options, const char *group) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    /* Without a name there is no assign(); nothing is committed under it. */
-    set(conf, "group.id", "compare");
+    set(conf, "group.id", group);
     set(conf, "enable.auto.commit", "false");
-    rd_kafka_t *consumer = client(options, RD_KAFKA_CONSUMER, conf);
+    set(conf, "auto.offset.reset", "earliest");
+    return client(options, RD_KAFKA_CONSUMER, conf);
+}
+
+/* All partitions, from their beginnings or from their ends on. Without a group's name there is no assign(); nothing is
+ * committed under it. */
+static rd_kafka_t *assigned(const struct options *options, int at_end) {
+    rd_kafka_t *consumer = new_consumer(options, "compare");
     rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new(options->partitions);
     for (int32_t partition = 0; partition < options->partitions; partition++) {
+        int64_t low, offset = RD_KAFKA_OFFSET_BEGINNING;
+        int err = at_end ? rd_kafka_query_watermark_offsets(consumer, options->topic, partition, &low, &offset, SILENCE_MS)
+                         : 0;
+        if (err) fail("rd_kafka_query_watermark_offsets", rd_kafka_err2str(err));
         rd_kafka_topic_partition_list_add(all, options->topic, partition);
-        rd_kafka_topic_partition_list_set_offset(all, options->topic, partition, RD_KAFKA_OFFSET_BEGINNING);
+        rd_kafka_topic_partition_list_set_offset(all, options->topic, partition, offset);
     }
     int err = rd_kafka_assign(consumer, all);
     if (err) fail("rd_kafka_assign", rd_kafka_err2str(err));
-    rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(consumer);
-    uint64_t bytes = 0, seen = 0;
-    consume(queue, options->warmup, &bytes, &seen);
-    bytes = 0;
+    return consumer;
+}
+
+static struct source simple(const struct options *options) {
+    if (options->partitions != 1) fail(options->mode, "reads one partition");
+    struct source source = {.consumer = new_consumer(options, "compare")};
+    source.topic = rd_kafka_topic_new(source.consumer, options->topic, NULL);
+    if (!source.topic || rd_kafka_consume_start(source.topic, 0, RD_KAFKA_OFFSET_BEGINNING))
+        fail("rd_kafka_consume_start", rd_kafka_err2str(rd_kafka_last_error()));
+    return source;
+}
+
+static void run_consumer(const struct options *options) {
+    int by_callback = !strcmp(options->mode, "consume-callback");
+    int one_by_one = !strcmp(options->mode, "consume-one");
+    struct source source;
+    if (by_callback || !strcmp(options->mode, "consume-legacy")) {
+        source = simple(options);
+        source.read = by_callback ? read_by_callback : read_legacy;
+    } else {
+        source = (struct source){.consumer = assigned(options, 0)};
+        source.read = one_by_one ? read_one : read_batch;
+        if (!one_by_one) source.queue = rd_kafka_queue_get_consumer(source.consumer);
+    }
+    /* What the warm-up got too much of is not there to be measured. */
+    uint64_t early = consume(&source, options->warmup).messages - options->warmup;
+    if (early >= options->count) fail("--count", "the warm-up has read it all");
     struct phase phase = begin();
-    consume(queue, options->count, &bytes, &seen);
-    if (seen == 0) fail("consume", "only empty messages came");
-    report(phase, options->count, bytes, 0, NULL);
+    struct seen seen = consume(&source, options->count - early);
+    if (seen.sum == 0) fail("consume", "only empty messages came");
+    report(phase, seen.messages, seen.bytes, 0, NULL, NULL);
+}
+
+/* What the end-to-end mode's consumer has seen. */
+static struct {
+    rd_kafka_t *consumer;
+    uint64_t count, *latency_ns;
+    _Atomic uint64_t messages;
+} ends;
+
+static void *take_ends(void *unused) {
+    (void)unused;
+    for (uint64_t got = 0; got < ends.count;) {
+        rd_kafka_message_t *one = rd_kafka_consumer_poll(ends.consumer, 200);
+        if (!one) continue;
+        uint64_t now = clock_ns(CLOCK_MONOTONIC), stamp[2];
+        if (one->err) fail("consume", rd_kafka_err2str(one->err));
+        if (one->len < STAMP_BYTES) fail("consume", "a message without a stamp");
+        memcpy(stamp, one->payload, STAMP_BYTES);
+        if (stamp[1] >= ends.count) fail("consume", "a message that was not sent");
+        ends.latency_ns[stamp[1]] = now - stamp[0];
+        rd_kafka_message_destroy(one);
+        atomic_store_explicit(&ends.messages, ++got, memory_order_release);
+    }
+    return NULL;
+}
+
+static void send_stamped(rd_kafka_t *producer, rd_kafka_topic_t *topic, const struct pool *pool, uint64_t from,
+                         uint64_t count, uint64_t rate) {
+    char *body = allocate(pool->size);
+    uint64_t base = clock_ns(CLOCK_MONOTONIC);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t stamp[2] = {base + i * 1000000000u / rate, from + i};
+        sleep_until(stamp[0]);
+        memcpy(body, message(pool, from + i), pool->size);
+        memcpy(body, stamp, STAMP_BYTES);
+        produce_one(producer, topic, body, pool->size, 0);
+    }
+    free(body);
+    await(&ends.messages, from + count, "messages");
+}
+
+static void run_end_to_end(const struct options *options) {
+    struct pool pool = read_pool(options->payload);
+    if (pool.size < STAMP_BYTES) fail(options->payload, "its lines are too short for a stamp");
+    ends.count = options->warmup + options->count;
+    ends.latency_ns = allocate(ends.count * sizeof(uint64_t));
+    ends.consumer = assigned(options, 1);
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set_dr_msg_cb(conf, on_report);
+    rd_kafka_t *producer = client(options, RD_KAFKA_PRODUCER, conf);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, options->topic, NULL);
+    if (!topic) fail("rd_kafka_topic_new", rd_kafka_err2str(rd_kafka_last_error()));
+    pthread_t poller, taker;
+    if (pthread_create(&poller, NULL, poll_forever, producer) || pthread_create(&taker, NULL, take_ends, NULL))
+        fail("pthread_create", "no thread");
+    send_stamped(producer, topic, &pool, 0, options->warmup, options->rate);
+    struct phase phase = begin();
+    send_stamped(producer, topic, &pool, options->warmup, options->count, options->rate);
+    report(phase, options->count, options->count * pool.size, reports.errors, "e2e_us", ends.latency_ns + options->warmup);
+}
+
+static uint64_t join(const struct options *options, const char *group) {
+    rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(topics, options->topic, RD_KAFKA_PARTITION_UA);
+    uint64_t began = clock_ns(CLOCK_MONOTONIC), deadline = began + (uint64_t)FLUSH_MS * 1000000u;
+    rd_kafka_t *consumer = new_consumer(options, group);
+    rd_kafka_poll_set_consumer(consumer);
+    int err = rd_kafka_subscribe(consumer, topics);
+    if (err) fail("rd_kafka_subscribe", rd_kafka_err2str(err));
+    rd_kafka_message_t *one = NULL;
+    while (!one) {
+        one = rd_kafka_consumer_poll(consumer, 1000);
+        if (one && one->err) fail("consume", rd_kafka_err2str(one->err));
+        if (clock_ns(CLOCK_MONOTONIC) > deadline) fail("subscribe", "no message came");
+    }
+    uint64_t latency = clock_ns(CLOCK_MONOTONIC) - began;
+    rd_kafka_message_destroy(one);
+    rd_kafka_consumer_close(consumer);
+    rd_kafka_destroy(consumer);
+    return latency;
+}
+
+static void run_subscriber(const struct options *options) {
+    uint64_t *latency_ns = allocate(options->count * sizeof(uint64_t)), unique = clock_ns(CLOCK_REALTIME);
+    struct phase phase = begin();
+    for (uint64_t i = 0; i < options->warmup + options->count; i++) {
+        if (i == options->warmup) phase = begin();
+        char group[64];
+        snprintf(group, sizeof group, "compare-%llu-%llu", (unsigned long long)unique, (unsigned long long)i);
+        uint64_t latency = join(options, group);
+        if (i >= options->warmup) latency_ns[i - options->warmup] = latency;
+    }
+    report(phase, options->count, 0, 0, "first_us", latency_ns);
 }
 
 int main(int argc, char **argv) {
     struct options options = parse(argc, argv);
-    if (!strcmp(options.mode, "consume")) run_consumer(&options);
-    else if (!strcmp(options.mode, "produce") || !strcmp(options.mode, "latency") ||
-             !strcmp(options.mode, "pingpong")) run_producer(&options);
-    else fail(options.mode, "not a mode");
-    return 0;
+    const struct {
+        const char *mode;
+        void (*run)(const struct options *);
+    } modes[] = {
+        {"produce", run_producer},
+        {"latency", run_producer},
+        {"pingpong", run_producer},
+        {"consume", run_consumer},
+        {"consume-one", run_consumer},
+        {"consume-legacy", run_consumer},
+        {"consume-callback", run_consumer},
+        {"e2e", run_end_to_end},
+        {"subscribe", run_subscriber},
+    };
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(options.mode, modes[i].mode)) modes[i].run(&options);
+    fail(options.mode, "not a mode");
 }

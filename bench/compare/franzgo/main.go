@@ -3,13 +3,14 @@
 //	franzgo MODE --brokers LIST --topic NAME [--payload FILE] [--count N] [--warmup N] [--rate N] [--partitions N]
 //	        [-X KEY=VALUE]...
 //
-// Modes, payload file and output are those of librdkafka.c beside it. What is not given with -X keeps franz-go's
+// Modes, payload file and output are those of librdkafka.c beside it, but for its simple consumer's. What is not given with -X keeps franz-go's
 // default, except for the compression, which is none unless it is named.
 package main
 
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -61,7 +63,7 @@ func fail(what string, why any) {
 
 func parse() options {
 	if len(os.Args) < 2 {
-		fail("usage", "franzgo produce|latency|pingpong|consume --brokers LIST --topic NAME ...")
+		fail("usage", "franzgo MODE --brokers LIST --topic NAME ...")
 	}
 	o := options{mode: os.Args[1]}
 	flags := flag.NewFlagSet("franzgo", flag.ExitOnError)
@@ -188,8 +190,8 @@ type phase struct {
 
 func begin() phase { return phase{cpu: cpu(), wall: time.Now()} }
 
-// report prints and ends the program. Latencies may be nil; they get sorted.
-func (p phase) report(messages, bytes int, latencies []time.Duration) {
+// report prints and ends the program. Latencies, from when to when `what` says, may be nil; they get sorted.
+func (p phase) report(messages, bytes int, what string, latencies []time.Duration) {
 	ended := time.Now()
 	spent := cpu() - p.cpu
 	seconds := ended.Sub(p.wall).Seconds()
@@ -205,7 +207,7 @@ func (p phase) report(messages, bytes int, latencies []time.Duration) {
 			index := min(int(quantile*float64(len(latencies))), len(latencies)-1)
 			return float64(latencies[index].Nanoseconds()) / 1e3
 		}
-		fields["ack_us"] = map[string]float64{
+		fields[what] = map[string]float64{
 			"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p99_9": at(0.999), "max": at(1),
 		}
 	}
@@ -314,11 +316,7 @@ func (p *producer) pingPong(from, count int, latencies []time.Duration) {
 
 func runProducer(o options) {
 	pool := readPool(o.payload)
-	client, err := kgo.NewClient(o.apply(pool.size)...)
-	if err != nil {
-		fail("NewClient", err)
-	}
-	p := &producer{client: client, topic: o.topic, pool: pool}
+	p := &producer{client: newClient(o.apply(pool.size)...), topic: o.topic, pool: pool}
 	p.records.New = func() any { return new(kgo.Record) }
 	var latencies []time.Duration
 	pass := func(from, count int) {
@@ -339,59 +337,195 @@ func runProducer(o options) {
 	if p.done.Load() != int64(o.warmup+o.count) {
 		fail("delivery", "some promises were not called")
 	}
-	measured.report(o.count, o.count*pool.size, latencies)
+	measured.report(o.count, o.count*pool.size, "ack_us", latencies)
 }
 
-func runConsumer(o options) {
-	offsets := map[int32]kgo.Offset{}
-	for partition := range o.partitions {
-		offsets[int32(partition)] = kgo.NewOffset().AtStart()
-	}
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(strings.Split(o.brokers, ",")...),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{o.topic: offsets}),
-	)
+func newClient(opts ...kgo.Opt) *kgo.Client {
+	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		fail("NewClient", err)
 	}
+	return client
+}
+
+// from is every partition of the topic, each at its own offset or all at the same.
+func (o options) from(offset func(partition int32) kgo.Offset) kgo.Opt {
+	offsets := map[int32]kgo.Offset{}
+	for partition := range int32(o.partitions) {
+		offsets[partition] = offset(partition)
+	}
+	return kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{o.topic: offsets})
+}
+
+// poll gives what there is, and fails when nothing comes.
+func poll(client *kgo.Client) kgo.Fetches {
+	ctx, cancel := context.WithTimeout(context.Background(), silence)
+	defer cancel()
+	fetches := client.PollFetches(ctx)
+	if err := fetches.Err(); errors.Is(err, context.DeadlineExceeded) {
+		fail("consume", "nothing came for 10 s")
+	} else if err != nil {
+		fail("consume", err)
+	}
+	return fetches
+}
+
+func runConsumer(o options) {
+	client := newClient(
+		kgo.SeedBrokers(strings.Split(o.brokers, ",")...),
+		o.from(func(int32) kgo.Offset { return kgo.NewOffset().AtStart() }),
+	)
 	seen, length := 0, 0
+	lookAt := func(record *kgo.Record) {
+		if n := len(record.Value); n > 0 {
+			seen += int(record.Value[0]) + int(record.Value[n-1])
+			length += n
+		}
+	}
 	read := func(count int) int {
 		got := 0
 		for got < count {
-			ctx, cancel := context.WithTimeout(context.Background(), silence)
-			fetches := client.PollFetches(ctx)
-			cancel()
-			if err := fetches.Err(); errors.Is(err, context.DeadlineExceeded) {
-				fail("consume", "nothing came for 10 s")
-			} else if err != nil {
-				fail("consume", err)
-			}
-			fetches.EachRecord(func(record *kgo.Record) {
-				if n := len(record.Value); n > 0 {
-					seen += int(record.Value[0]) + int(record.Value[n-1])
-					length += n
+			fetches := poll(client)
+			if o.mode == "consume-one" {
+				for records := fetches.RecordIter(); !records.Done(); {
+					lookAt(records.Next())
 				}
-			})
+			} else {
+				fetches.EachRecord(lookAt)
+			}
 			got += fetches.NumRecords()
 		}
 		return got
 	}
 	// A poll gives what there is, which may be some of what was to be measured.
 	early := read(o.warmup) - o.warmup
+	if early >= o.count {
+		fail("--count", "the warm-up has read it all")
+	}
 	length = 0
 	measured := begin()
 	got := read(o.count - early)
 	if seen == 0 {
 		fail("consume", "only empty messages came")
 	}
-	measured.report(got, length, nil)
+	measured.report(got, length, "", nil)
+}
+
+// runEndToEnd sends messages that carry when they were due, and their number, and reads them in the same process.
+func runEndToEnd(o options) {
+	const stampBytes = 16
+	pool := readPool(o.payload)
+	if pool.size < stampBytes {
+		fail(o.payload, "its lines are too short for a stamp")
+	}
+	p := &producer{client: newClient(o.apply(pool.size)...), topic: o.topic, pool: pool}
+	ends := ends(p.client, o)
+	consumer := newClient(
+		kgo.SeedBrokers(strings.Split(o.brokers, ",")...),
+		o.from(func(partition int32) kgo.Offset { return kgo.NewOffset().At(ends[partition]) }),
+	)
+	latencies := make([]time.Duration, o.warmup+o.count)
+	base := time.Now()
+	arrived := make(chan struct{})
+	take := func(count int) {
+		for seen := 0; seen < count; {
+			fetches := poll(consumer)
+			now := time.Since(base)
+			fetches.EachRecord(func(record *kgo.Record) {
+				due := time.Duration(binary.LittleEndian.Uint64(record.Value))
+				latencies[binary.LittleEndian.Uint64(record.Value[8:])] = now - due
+				seen++
+			})
+		}
+		arrived <- struct{}{}
+	}
+	send := func(from, count int) {
+		go take(count)
+		// The sleep below holds its thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		first := time.Since(base)
+		for i := range count {
+			due := first + time.Duration(i)*time.Second/time.Duration(o.rate)
+			sleepUntil(base.Add(due))
+			body := slices.Clone(pool.message(from + i))
+			binary.LittleEndian.PutUint64(body, uint64(due))
+			binary.LittleEndian.PutUint64(body[8:], uint64(from+i))
+			p.client.Produce(context.Background(), &kgo.Record{Topic: o.topic, Value: body}, p.delivered)
+		}
+		p.flush()
+		<-arrived
+	}
+	send(0, o.warmup)
+	measured := begin()
+	send(o.warmup, o.count)
+	measured.report(o.count, o.count*pool.size, "e2e_us", latencies[o.warmup:])
+}
+
+// ends are the partitions' ends, asked for by a plain request.
+func ends(client *kgo.Client, o options) map[int32]int64 {
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = -1
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic = o.topic
+	for number := range int32(o.partitions) {
+		partition := kmsg.NewListOffsetsRequestTopicPartition()
+		partition.Partition, partition.Timestamp = number, -1
+		topic.Partitions = append(topic.Partitions, partition)
+	}
+	request.Topics = append(request.Topics, topic)
+	found := map[int32]int64{}
+	for _, shard := range client.RequestSharded(context.Background(), request) {
+		if shard.Err != nil {
+			fail("ListOffsets", shard.Err)
+		}
+		for _, topic := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
+			for _, partition := range topic.Partitions {
+				found[partition.Partition] = partition.Offset
+			}
+		}
+	}
+	return found
+}
+
+// runSubscriber measures from before a client is made to its first record, each time in a new group of one.
+func runSubscriber(o options) {
+	unique := time.Now().UnixNano()
+	join := func(number int) time.Duration {
+		began := time.Now()
+		client := newClient(
+			kgo.SeedBrokers(strings.Split(o.brokers, ",")...),
+			kgo.ConsumerGroup(fmt.Sprintf("compare-%d-%d", unique, number)),
+			kgo.ConsumeTopics(o.topic),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+			kgo.DisableAutoCommit(),
+		)
+		for poll(client).NumRecords() == 0 {
+		}
+		latency := time.Since(began)
+		client.Close()
+		return latency
+	}
+	for number := range o.warmup {
+		join(number)
+	}
+	measured := begin()
+	latencies := make([]time.Duration, o.count)
+	for number := range latencies {
+		latencies[number] = join(o.warmup + number)
+	}
+	measured.report(o.count, 0, "first_us", latencies)
 }
 
 func main() {
 	o := parse()
 	switch o.mode {
-	case "consume":
+	case "consume", "consume-one":
 		runConsumer(o)
+	case "e2e":
+		runEndToEnd(o)
+	case "subscribe":
+		runSubscriber(o)
 	case "produce", "latency", "pingpong":
 		runProducer(o)
 	default:

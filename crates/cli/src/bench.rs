@@ -7,6 +7,7 @@ mod minikafka;
 mod payload;
 mod pingpong;
 mod produce;
+mod subscribe;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) enum Bench {
     Consume(consume::Args),
     Latency(latency::Args),
     Pingpong(pingpong::Args),
+    Subscribe(subscribe::Args),
     Minikafka(minikafka::Args),
 }
 
@@ -154,6 +156,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         Bench::Consume(args) => consume::run(args),
         Bench::Latency(args) => latency::run(args),
         Bench::Pingpong(args) => pingpong::run(args),
+        Bench::Subscribe(args) => subscribe::run(args),
         Bench::Minikafka(args) => minikafka::run(args),
     }
 }

@@ -4,7 +4,9 @@
 //! falls upon all of them. What the numbers mean, and what is fair about them, stands in `bench/compare/README.md`.
 
 mod brokers;
+mod consume;
 mod latency;
+mod measured;
 mod payload;
 mod peers;
 mod table;
@@ -115,14 +117,16 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
     // Only the brokers that are being measured run.
     for (kind, nodes) in [(Kind::Kafka, 2), (Kind::Kafka, 1), (Kind::Ottla, 1)] {
         let cells = throughput::cells(kind, nodes, options);
+        let reading = consume::rows(kind, nodes, options);
         let latencies = latency::names(kind, nodes).into_iter().filter(|name| options.wants(name));
         let latencies: Vec<_> = latencies.collect();
-        if cells.is_empty() && latencies.is_empty() {
+        if cells.is_empty() && reading.is_empty() && latencies.is_empty() {
             continue;
         }
         let data = compare.scratch.join(format!("{kind}-{nodes}"));
         let Some(brokers) = Brokers::start(kind, nodes, &compare.peers, &data)? else { continue };
         compare.throughput(&brokers, &cells);
+        compare.consume(&brokers, &reading)?;
         for name in latencies {
             compare.latency(&brokers, &name)?;
         }

@@ -1,8 +1,8 @@
 //! `ottla bench consume`: from the socket to every record's bytes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ottla_client::{Admin, Client, Consumer, OffsetAt, Polled, StartAt, TopicPartition};
+use ottla_client::{Admin, Client, Consumer, Next, OffsetAt, Polled, StartAt, TopicPartition};
 
 use super::measure::{Phase, report};
 use super::payload::Sums;
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Does not check that every message has --size bytes
     #[arg(long)]
     any_size: bool,
+    /// Asks for each message by a call of its own, instead of for batches
+    #[arg(long)]
+    one_by_one: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -51,10 +54,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::failed(format!("the messages' sum is {sums}, expected was {expected}")));
     }
     let title = format!(
-        "consume from {} ({partitions} partitions): {} messages after {warmup} for warm-up; offsets contiguous, {}; \
+        "consume from {} ({partitions} partitions): {} messages {} after {warmup} for warm-up; offsets contiguous, {}; \
          sum {sums}",
         args.common.topic,
         sums.messages,
+        if args.one_by_one { "one by one" } else { "in batches" },
         if args.any_size { "of any size".to_owned() } else { format!("each of {} bytes", args.common.size) },
     );
     report(&title, measured.json(), args.common.json)
@@ -81,7 +85,7 @@ fn starts(client: &Client, args: &Args, partitions: usize) -> Result<Vec<(TopicP
     })
 }
 
-/// Reads at least `count` messages from the starts on, and stops within the batch that holds the last one.
+/// Reads `count` messages from the starts on.
 fn read(
     consumer: &mut Consumer,
     starts: &[(TopicPartition, i64)],
@@ -90,49 +94,81 @@ fn read(
 ) -> Result<Sums, Failure> {
     let assigned: Vec<_> = starts.iter().map(|(at, offset)| (at.clone(), StartAt::Offset(*offset))).collect();
     runtime()?.block_on(consumer.assign(&assigned))?;
-    // By partition number, as the topic's partitions are numbered from 0 on.
-    let mut next: Vec<i64> = starts.iter().map(|(_, offset)| *offset).collect();
-    let mut sums = Sums::default();
-    let size = args.common.size as usize;
-    let mut last_progress = Instant::now();
-    while sums.messages < count {
-        let Some(polled) = consumer.poll_blocking(Duration::from_secs(1))? else {
-            if last_progress.elapsed() > SILENCE_MAX {
-                return Err(Failure::failed(format!(
-                    "nothing came for {} s after {} of {count} messages",
-                    SILENCE_MAX.as_secs(),
-                    sums.messages
-                )));
+    let mut check = Check {
+        // By partition number, as the topic's partitions are numbered from 0 on.
+        next: starts.iter().map(|(_, offset)| *offset).collect(),
+        size: (!args.any_size).then_some(args.common.size as usize),
+        sums: Sums::default(),
+    };
+    if args.one_by_one {
+        read_one_by_one(consumer, count, &mut check)?;
+    } else {
+        read_batches(consumer, count, &mut check)?;
+    }
+    Ok(check.sums)
+}
+
+fn read_one_by_one(consumer: &mut Consumer, count: u64, check: &mut Check) -> Result<(), Failure> {
+    while check.sums.messages < count {
+        match consumer.next_record_blocking(SILENCE_MAX)? {
+            Some(Next::Record(record)) => {
+                check.record(record.partition(), record.offset(), record.value())?
             }
-            continue;
-        };
+            Some(_) => {}
+            None => return Err(check.silence(count)),
+        }
+    }
+    Ok(())
+}
+
+/// Stops within the batch that holds the last one.
+fn read_batches(consumer: &mut Consumer, count: u64, check: &mut Check) -> Result<(), Failure> {
+    while check.sums.messages < count {
+        let polled = consumer.poll_blocking(SILENCE_MAX)?.ok_or_else(|| check.silence(count))?;
         let Polled::Records(batch) = polled else { continue };
-        last_progress = Instant::now();
-        let expected = &mut next[batch.partition() as usize];
         for record in &batch {
             let record = record?;
-            if record.offset != *expected {
-                return Err(Failure::failed(format!(
-                    "partition {}: offset {} came where {expected} was expected",
-                    batch.partition(),
-                    record.offset
-                )));
-            }
-            *expected += 1;
-            let value = record.value.unwrap_or_default();
-            if value.len() != size && !args.any_size {
-                return Err(Failure::failed(format!(
-                    "partition {} offset {}: {} bytes, expected {size}",
-                    batch.partition(),
-                    record.offset,
-                    value.len()
-                )));
-            }
-            sums.add(value);
-            if sums.messages == count {
+            check.record(batch.partition(), record.offset, record.value)?;
+            if check.sums.messages == count {
                 break;
             }
         }
     }
-    Ok(sums)
+    Ok(())
+}
+
+/// What every message must be, and what they add up to.
+struct Check {
+    /// The offset that comes next in each partition.
+    next: Vec<i64>,
+    /// Bytes of each message; `None` is any number.
+    size: Option<usize>,
+    sums: Sums,
+}
+
+impl Check {
+    #[inline]
+    fn record(&mut self, partition: i32, offset: i64, value: Option<&[u8]>) -> Result<(), Failure> {
+        let expected = &mut self.next[partition as usize];
+        if offset != *expected {
+            return Err(Failure::failed(format!(
+                "partition {partition}: offset {offset} came where {expected} was expected"
+            )));
+        }
+        *expected += 1;
+        let value = value.unwrap_or_default();
+        if let Some(size) = self.size.filter(|size| value.len() != *size) {
+            let length = value.len();
+            return Err(Failure::failed(format!(
+                "partition {partition} offset {offset}: {length} bytes, expected {size}"
+            )));
+        }
+        self.sums.add(value);
+        Ok(())
+    }
+
+    fn silence(&self, count: u64) -> Failure {
+        let (seconds, read) = (SILENCE_MAX.as_secs(), self.sums.messages);
+        Failure::failed(format!("nothing came for {seconds} s after {read} of {count} messages"))
+    }
 }

@@ -10,6 +10,9 @@ use super::super::machine::log_bytes;
 use super::super::ottla::{Broker, Ottla};
 use super::peers::Peers;
 
+/// A thousand partitions are as many directories and several times as many files, which a busy disk takes its time for.
+const PATIENT: [&str; 2] = ["-X", "request.timeout.ms=300000"];
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Kafka,
@@ -95,8 +98,7 @@ impl Brokers {
         partition_dirs(&self.data, topic).iter().map(|dir| log_bytes(dir)).sum()
     }
 
-    /// Runs `work` on a new topic, which is deleted afterwards. Its name must not have been used before: brokers
-    /// take their time to forget one.
+    /// Runs `work` on a new topic, which is deleted afterwards.
     pub(super) fn with_topic<T>(
         &self,
         ottla: &Ottla,
@@ -104,11 +106,23 @@ impl Brokers {
         partitions: u32,
         work: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
-        ottla.command(&["topics", "create", topic, "--partitions", &partitions, "--brokers", &bootstrap])?;
+        self.create_topic(ottla, topic, partitions)?;
         let result = work();
-        ottla.command(&["topics", "delete", topic, "--brokers", &bootstrap])?;
+        self.delete_topic(ottla, topic)?;
         result
+    }
+
+    /// Its name must not have been used before: brokers take their time to forget one.
+    pub(super) fn create_topic(&self, ottla: &Ottla, topic: &str, partitions: u32) -> Result<(), Failure> {
+        let (bootstrap, partitions) = (self.bootstrap(), partitions.to_string());
+        let args = ["topics", "create", topic, "--partitions", &partitions, "--brokers", &bootstrap];
+        ottla.command(&[&args[..], &PATIENT].concat()).map(drop)
+    }
+
+    pub(super) fn delete_topic(&self, ottla: &Ottla, topic: &str) -> Result<(), Failure> {
+        let bootstrap = self.bootstrap();
+        let args = ["topics", "delete", topic, "--brokers", &bootstrap];
+        ottla.command(&[&args[..], &PATIENT].concat()).map(drop)
     }
 
     pub(super) fn stop(self) -> Result<(), Failure> {

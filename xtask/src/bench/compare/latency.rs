@@ -1,5 +1,6 @@
 //! One default for both: how soon a message is acknowledged at 1,000 per second, and how many pass at full speed, with
-//! our default, a grid of our own settings, and the peers' defaults and hand-tuned settings. And one message at a time.
+//! our default, a grid of our own settings, and the peers' defaults and hand-tuned settings. One message at a time; from
+//! the producer to the consumer; and how soon a new group's only member has its first record.
 
 use serde_json::{Value, json};
 
@@ -8,10 +9,10 @@ use ottla_interop::Failure;
 use super::super::ottla::Report;
 use super::Compare;
 use super::brokers::{Brokers, Kind};
+use super::measured::met;
 use super::payload::Random;
 use super::peers::{Job, Peer};
 use super::table::{Samples, markdown};
-use super::throughput::met;
 
 const SIZE: usize = 100;
 const RATE: u64 = 1000;
@@ -63,13 +64,18 @@ impl Setting {
 
 /// What can be measured against a cluster, by the names that `--only` looks at.
 pub(super) fn names(kind: Kind, nodes: usize) -> Vec<String> {
-    let parts = if nodes == 1 { &["latency", "pingpong"][..] } else { &[] };
+    let parts = if nodes == 1 { &["latency", "pingpong", "e2e", "subscribe"][..] } else { &[] };
     parts.iter().map(|part| format!("{kind}-{nodes}/{part}")).collect()
 }
 
 impl Compare<'_> {
     pub(super) fn latency(&mut self, brokers: &Brokers, name: &str) -> Result<(), Failure> {
-        if name.ends_with("pingpong") { self.ping_pong(brokers, name) } else { self.open_loop(brokers, name) }
+        match name.rsplit('/').next() {
+            Some("pingpong") => self.ping_pong(brokers, name),
+            Some("e2e") => self.end_to_end(brokers, name),
+            Some("subscribe") => self.subscribe(brokers, name),
+            _ => self.open_loop(brokers, name),
+        }
     }
 
     fn open_loop(&mut self, brokers: &Brokers, name: &str) -> Result<(), Failure> {
@@ -80,16 +86,14 @@ impl Compare<'_> {
         settings.insert(0, Setting::new(Peer::Ottla, &[]));
         self.interleaved(brokers, name, &mut settings, &[("latency", count), ("produce", full_speed)])?;
 
-        let header = ["setting", "median, µs", "99 %, µs", "largest, µs", "million messages per second"];
-        let row = |setting: &Setting| {
-            let fields = ["p50", "p99", "max", "million_per_s"].map(|field| setting.samples.spread(field));
-            [&[setting.name()][..], &fields].concat()
-        };
-        let rows: Vec<_> = settings.iter().map(row).collect();
         let title = format!("{name}: until acknowledged at {RATE} messages per second, and at full speed");
-        self.outcome.tables += &markdown(&title, &header, &rows);
-        self.outcome.tables += &(verdicts(&settings).join("\n") + "\n\n");
-        self.outcome.json.push(json(name, &settings));
+        let columns = [
+            ("median, µs", "p50"),
+            ("99 %, µs", "p99"),
+            ("largest, µs", "max"),
+            ("million messages per second", "million_per_s"),
+        ];
+        self.show(name, &title, &columns, &settings, &verdicts(&settings));
         Ok(())
     }
 
@@ -98,16 +102,55 @@ impl Compare<'_> {
         let mut settings = others();
         settings.insert(0, Setting::new(Peer::Ottla, &[]));
         self.interleaved(brokers, name, &mut settings, &[("pingpong", count)])?;
-        let header = ["setting", "round trips per second", "median, µs", "99 %, µs"];
-        let row = |setting: &Setting| {
-            let fields = ["per_s", "p50", "p99"].map(|field| setting.samples.spread(field));
-            [&[setting.name()][..], &fields].concat()
-        };
-        let rows: Vec<_> = settings.iter().map(row).collect();
         let title = format!("{name}: one message produced and flushed, then the next");
-        self.outcome.tables += &markdown(&title, &header, &rows);
-        self.outcome.json.push(json(name, &settings));
+        let columns = [("round trips per second", "per_s"), ("median, µs", "p50"), ("99 %, µs", "p99")];
+        self.show(name, &title, &columns, &settings, &[]);
         Ok(())
+    }
+
+    fn end_to_end(&mut self, brokers: &Brokers, name: &str) -> Result<(), Failure> {
+        let count = if self.options.quick { 500 } else { 5000 };
+        let mut settings = others();
+        settings.insert(0, Setting::new(Peer::Ottla, &[]));
+        self.interleaved(brokers, name, &mut settings, &[("e2e", count)])?;
+        let title = format!("{name}: from when a message is due to its consumer, {RATE} messages per second");
+        let columns = [("median, µs", "p50"), ("99 %, µs", "p99"), ("largest, µs", "max")];
+        self.show(name, &title, &columns, &settings, &verdicts(&settings));
+        Ok(())
+    }
+
+    fn subscribe(&mut self, brokers: &Brokers, name: &str) -> Result<(), Failure> {
+        let groups = if self.options.quick { 3 } else { 10 };
+        let mut settings =
+            [Peer::Ottla, Peer::Librdkafka, Peer::FranzGo].map(|peer| Setting::new(peer, &[])).into();
+        self.interleaved(brokers, name, &mut settings, &[("subscribe", groups)])?;
+        let title =
+            format!("{name}: from before the consumer is made to its first record, in a new group of one");
+        let columns = [("median, µs", "p50"), ("largest, µs", "max")];
+        self.show(name, &title, &columns, &settings, &first_verdicts(&settings));
+        Ok(())
+    }
+
+    fn show(
+        &mut self,
+        name: &str,
+        title: &str,
+        columns: &[(&str, &'static str)],
+        settings: &[Setting],
+        verdicts: &[String],
+    ) {
+        let header: Vec<_> =
+            std::iter::once("setting").chain(columns.iter().map(|(head, _)| *head)).collect();
+        let row = |setting: &Setting| {
+            let fields = columns.iter().map(|(_, field)| setting.samples.spread(field));
+            std::iter::once(setting.name()).chain(fields).collect()
+        };
+        let rows: Vec<Vec<String>> = settings.iter().map(row).collect();
+        self.outcome.tables += &markdown(title, &header, &rows);
+        if !verdicts.is_empty() {
+            self.outcome.tables += &(verdicts.join("\n") + "\n\n");
+        }
+        self.outcome.json.push(json(name, settings));
     }
 
     /// All settings one after the other, in another order each time, and that several times. A mode at a time: what
@@ -134,6 +177,9 @@ impl Compare<'_> {
                 let (compare, settings) = (&mut *self, &mut *settings);
                 brokers.with_topic(&compare.peers.ottla.clone(), &topic, 1, || {
                     let at = At { topic: &topic, bootstrap: &brokers.bootstrap(), mode, count };
+                    if mode == "subscribe" {
+                        compare.peers.run(Peer::Ottla, at.bootstrap, &compare.job(&at.filling(), &[]))?;
+                    }
                     if pass == 0 {
                         // A JVM compiles what it has seen often.
                         compare.setting(&at, name, &mut Setting::new(Peer::Ottla, &[]));
@@ -152,20 +198,23 @@ impl Compare<'_> {
     }
 
     fn setting(&mut self, at: &At, name: &str, setting: &mut Setting) {
-        let job = Job {
+        let measured = self.peers.run(setting.peer, at.bootstrap, &self.job(at, &setting.properties));
+        let taken = measured.and_then(|report| take(at.mode, &report, &mut setting.samples));
+        if let Err(failure) = taken {
+            self.outcome.failed(format!("{name} {} {}: {failure}", at.mode, setting.name()));
+        }
+    }
+
+    fn job<'a>(&'a self, at: &At<'a>, properties: &'a [(&'a str, &'a str)]) -> Job<'a> {
+        Job {
             mode: at.mode,
             topic: at.topic,
             payload: self.payloads.of_size(SIZE),
             count: at.count,
-            warmup: at.count / 10,
+            warmup: (at.count / 10).max(1),
             rate: RATE,
             partitions: 1,
-            properties: &setting.properties,
-        };
-        let measured = self.peers.run(setting.peer, at.bootstrap, &job);
-        let taken = measured.and_then(|report| take(at.mode, &report, &mut setting.samples));
-        if let Err(failure) = taken {
-            self.outcome.failed(format!("{name} {} {}: {failure}", at.mode, setting.name()));
+            properties,
         }
     }
 }
@@ -178,6 +227,13 @@ struct At<'a> {
     count: u64,
 }
 
+impl<'a> At<'a> {
+    /// What a topic that is only read from is filled by.
+    fn filling(&self) -> At<'a> {
+        At { topic: self.topic, bootstrap: self.bootstrap, mode: "produce", count: 1000 }
+    }
+}
+
 fn take(mode: &str, report: &Report, samples: &mut Samples) -> Result<(), Failure> {
     let rate = report.number("/msgs_per_s")?;
     match mode {
@@ -188,8 +244,13 @@ fn take(mode: &str, report: &Report, samples: &mut Samples) -> Result<(), Failur
         "pingpong" => samples.add("per_s", rate),
         _ => {}
     }
-    for (field, path) in [("p50", "/ack_us/p50"), ("p99", "/ack_us/p99"), ("max", "/ack_us/max")] {
-        samples.add(field, report.number(path)?);
+    let what = match mode {
+        "e2e" => "e2e_us",
+        "subscribe" => "first_us",
+        _ => "ack_us",
+    };
+    for field in ["p50", "p99", "max"] {
+        samples.add(field, report.number(&format!("/{what}/{field}"))?);
     }
     Ok(())
 }
@@ -261,6 +322,16 @@ fn verdicts(settings: &[Setting]) -> Vec<String> {
         }
     }
     verdicts
+}
+
+/// A group of one has its first record sooner than the peers' have theirs.
+fn first_verdicts(settings: &[Setting]) -> Vec<String> {
+    let of = |peer| settings.iter().find(|setting| setting.peer == peer)?.samples.median("p50");
+    let verdict = |peer: Peer| {
+        let (ours, theirs) = (of(Peer::Ottla)?, of(peer)?);
+        Some(format!("- first record: {ours:.0} µs, {theirs:.0} with {peer}: {} (below)", met(ours < theirs)))
+    };
+    [Peer::Librdkafka, Peer::FranzGo].into_iter().filter_map(verdict).collect()
 }
 
 fn medians<'a>(

@@ -40,7 +40,7 @@ pub(super) struct Peers {
 
 /// One measurement of one peer.
 pub(super) struct Job<'a> {
-    /// `produce`, `latency`, `pingpong` or `consume`.
+    /// One of the peers' programs: `bench/compare/librdkafka.c` lists them.
     pub(super) mode: &'a str,
     pub(super) topic: &'a str,
     pub(super) payload: &'a Path,
@@ -85,14 +85,16 @@ impl Peers {
 
     pub(super) fn run(&self, peer: Peer, bootstrap: &str, job: &Job) -> Result<Report, Failure> {
         let (count, warmup) = (job.count.to_string(), job.warmup.to_string());
-        let mut args = vec![job.mode, "--brokers", bootstrap, "--topic", job.topic];
-        args.extend(["--count", &count, "--warmup", &warmup]);
         let (rate, partitions) = (job.rate.to_string(), job.partitions.to_string());
         let payload = job.payload.to_string_lossy();
-        if job.mode != "consume" {
+        let reads = job.mode.starts_with("consume") || job.mode == "subscribe";
+        let mode = if peer == Peer::Ottla { our_mode(job.mode)? } else { &[job.mode] };
+        let mut args = [mode, &["--brokers", bootstrap, "--topic", job.topic]].concat();
+        args.extend(["--count", &count, "--warmup", &warmup]);
+        if !reads {
             args.extend(["--payload", &payload]);
         }
-        if job.mode == "latency" {
+        if matches!(job.mode, "latency" | "e2e") {
             args.extend(["--rate", &rate]);
         }
         let properties: Vec<_> =
@@ -101,27 +103,32 @@ impl Peers {
             args.extend(["-X", property]);
         }
         let program = match peer {
-            Peer::Ottla => {
-                match job.mode {
-                    "consume" => args.push("--any-size"),
-                    // The others have no reader in their process either.
-                    "latency" => args.push("--acks-only"),
-                    _ => {}
-                }
-                return self.ottla.bench(&args);
-            }
+            Peer::Ottla => return self.ottla.bench(&args),
             Peer::Librdkafka => &self.librdkafka,
             Peer::FranzGo => &self.franz_go,
         };
         let program = program.as_ref().ok_or_else(|| Failure::new(format!("{peer} is not built")))?;
-        if job.mode == "consume" {
-            args.extend(["--partitions", &partitions]);
-        }
+        args.extend(["--partitions", &partitions]);
         let mut command = Command::new(program);
         command.args(args);
         let output = run(&peer.to_string(), &mut command, b"", RUN_WITHIN)?.succeeded()?;
         Report::parse(&peer.to_string(), output.stdout_text())
     }
+}
+
+/// The mode as arguments of `ottla bench`.
+fn our_mode(mode: &str) -> Result<&'static [&'static str], Failure> {
+    Ok(match mode {
+        "produce" => &["produce"],
+        "pingpong" => &["pingpong"],
+        // The others have no reader in their process either.
+        "latency" => &["latency", "--acks-only"],
+        "e2e" => &["latency"],
+        "consume" => &["consume", "--any-size"],
+        "consume-one" => &["consume", "--any-size", "--one-by-one"],
+        "subscribe" => &["subscribe"],
+        other => return Err(Failure::new(format!("ottla bench has no mode {other}"))),
+    })
 }
 
 /// `OTTLA_BIN` names one that is built already.

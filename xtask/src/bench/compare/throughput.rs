@@ -1,29 +1,19 @@
-//! As fast as it goes: the introductions' four tests, lz4 and zstd, and reading the topic back.
-
-use std::collections::BTreeMap;
-use std::process::Command;
-use std::time::Duration;
+//! Producing as fast as it goes: the introductions' four tests, lz4 and zstd.
 
 use serde_json::{Value, json};
 
-use ottla_interop::{Failure, run as run_command};
+use ottla_interop::Failure;
 
 use super::super::machine::Touched;
-use super::super::ottla::Report;
 use super::super::partition_name;
 use super::brokers::{Brokers, Kind};
+use super::measured::{
+    BATCH_BYTES, Floors, RECORD_BYTES, broker_bound, how_busy, medians_ratio, met, of, take,
+};
 use super::payload::SIZES;
 use super::peers::{Job, Peer};
-use super::table::{Samples, markdown, median, ratio};
+use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options, watch};
-
-/// The limit of every peer: librdkafka's default, and as good as franz-go's.
-const BATCH_BYTES: &str = "1000000";
-
-const FLOOR_WITHIN: Duration = Duration::from_secs(60);
-
-/// What a record takes in a log besides its value.
-const RECORD_BYTES: u64 = 12;
 
 /// What of our CPU per message may be of the others', per codec: librdkafka's, and franz-go's where a target says so.
 const CPU_RATIOS: &[(&str, f64, Option<f64>)] = &[
@@ -60,8 +50,6 @@ pub(super) struct Cell {
     name: String,
     test: &'static Test,
     size: usize,
-    /// Reads what the first peer has written, instead.
-    consume: bool,
     count: u64,
 }
 
@@ -72,11 +60,7 @@ pub(super) fn cells(kind: Kind, nodes: usize, options: &Options) -> Vec<Cell> {
         for test in TESTS.iter().filter(|test| kind == Kind::Ottla || test.nodes == nodes) {
             let count = count(test.codec, size, options.quick);
             let name = format!("{kind}-{nodes}/{}/{size}", test.name);
-            cells.push(Cell { name, test, size, consume: false, count });
-            if test.name == "test1" {
-                let name = format!("{kind}-{nodes}/consume/{size}");
-                cells.push(Cell { name, test, size, consume: true, count });
-            }
+            cells.push(Cell { name, test, size, count });
         }
     }
     cells.retain(|cell| options.wants(&cell.name));
@@ -123,7 +107,9 @@ impl Compare<'_> {
                 }
                 peers.sort_by_key(|(peer, _)| *peer);
                 if pass > 0
-                    && let Err(failure) = self.floor(cell, &mut floors)
+                    && cell.test.codec == "none"
+                    && let Err(failure) =
+                        self.floor(&cell.name, cell.count, cell.size, "produce_ns", &mut floors)
                 {
                     self.outcome.failed(failure);
                 }
@@ -131,21 +117,6 @@ impl Compare<'_> {
         }
         self.outcome.tables += &tables(brokers, &rows, &floors);
         self.outcome.json.extend(rows.iter().map(|(cell, peers)| json(cell, peers)));
-    }
-
-    /// The floor for a row without a codec, between the row's peers and the next row's.
-    fn floor(&self, cell: &Cell, floors: &mut Floors) -> Result<(), Failure> {
-        let Some(program) = self.floor.as_ref().filter(|_| cell.test.codec == "none") else { return Ok(()) };
-        let mut command = Command::new(program);
-        command.args([cell.count.to_string(), BATCH_BYTES.to_owned(), cell.size.to_string()]);
-        let output = run_command("floor", &mut command, b"", FLOOR_WITHIN)?.succeeded()?.stdout_text();
-        let fields: Value = serde_json::from_str(&output)
-            .map_err(|error| Failure::new(format!("floor: no JSON: {error}: {output}")))?;
-        let field = if cell.consume { "consume_ns" } else { "produce_ns" };
-        let ns = fields[field].as_f64().unwrap_or_default();
-        println!("  {} floor: {ns:.0} ns", cell.name);
-        floors.entry(cell.name.clone()).or_default().add("client_ns", ns);
-        Ok(())
     }
 
     fn cell(
@@ -173,58 +144,19 @@ impl Compare<'_> {
         let bootstrap = brokers.bootstrap();
         brokers.with_topic(&self.peers.ottla, &topic, cell.test.partitions, || {
             let touched = Touched::new(self.scratch, bytes)?;
-            let writer = if cell.consume { Peer::Ottla } else { peer };
-            let write = || self.peers.run(writer, &bootstrap, &produce);
+            let write = || self.peers.run(peer, &bootstrap, &produce);
             let (produced, looks) =
                 watch::during(&brokers.process_ids(), || touched.during(brokers.data(), write));
-            let produced = produced?;
-            if !cell.consume {
-                let values = (cell.count + warmup) * cell.size as u64;
-                samples.add("ratio", values as f64 / brokers.topic_bytes(&topic).max(1) as f64);
-                return take(cell, peer, &produced, &looks, samples);
-            }
-            let consume = Job { mode: "consume", properties: &[], ..produce };
-            let read = || self.peers.run(peer, &bootstrap, &consume);
-            let (consumed, looks) = watch::during(&brokers.process_ids(), read);
-            take(cell, peer, &consumed?, &looks, samples)
+            let values = (cell.count + warmup) * cell.size as u64;
+            samples.add("ratio", values as f64 / brokers.topic_bytes(&topic).max(1) as f64);
+            take(&cell.name, peer, &produced?, &looks, samples)
         })
     }
 }
 
-fn take(
-    cell: &Cell,
-    peer: Peer,
-    report: &Report,
-    looks: &watch::Looks,
-    samples: &mut Samples,
-) -> Result<(), Failure> {
-    let (cpu, rate) = (report.number("/cpu_ns_per_msg")?, report.number("/msgs_per_s")?);
-    let busy = looks.between(report.number("/began_s")?, report.number("/ended_s")?);
-    samples.add("client_ns", cpu);
-    samples.add("million_per_s", rate / 1e6);
-    let mut how_busy = String::from("too short to see what was busy");
-    if let Some(busy) = busy {
-        samples.add("thread", busy.thread * 100.0);
-        samples.add("machine", busy.machine * 100.0);
-        samples.add("broker_ns", busy.brokers.as_nanos() as f64 / cell.count as f64);
-        samples.add("bound", f64::from(u8::from(busy.broker_bound())));
-        how_busy =
-            format!("broker thread {:.0} %, machine {:.0} % busy", busy.thread * 100.0, busy.machine * 100.0);
-    }
-    println!("  {} {peer}: {cpu:.0} ns, {:.2} M/s, {how_busy}", cell.name, rate / 1e6);
-    Ok(())
-}
-
-/// What the floor program needed, by the row's name.
-type Floors = BTreeMap<String, Samples>;
-
 type Row<'a> = (&'a Cell, Vec<(Peer, Samples)>);
 
 const PEERS: [Peer; 3] = [Peer::Ottla, Peer::Librdkafka, Peer::FranzGo];
-
-fn of(peers: &[(Peer, Samples)], peer: Peer) -> Option<&Samples> {
-    peers.iter().find(|(own, _)| *own == peer).map(|(_, samples)| samples)
-}
 
 fn tables(brokers: &Brokers, rows: &[Row], floors: &Floors) -> String {
     let name = &brokers.name;
@@ -263,7 +195,7 @@ fn tables(brokers: &Brokers, rows: &[Row], floors: &Floors) -> String {
         "",
     ];
     let mut text = markdown(&format!("{name}: client CPU per message, ns"), &cpu_header, &cpu);
-    let rates = measure("million_per_s", &|(cell, peers)| rate_verdict(cell, peers));
+    let rates = measure("million_per_s", &|(_, peers)| rate_verdict(peers));
     text += &markdown(&format!("{name}: million messages per second"), &header, &rates);
     let broker = measure("broker_ns", &|_| String::new());
     text += &markdown(&format!("{name}: broker CPU per message, ns"), &header, &broker);
@@ -274,13 +206,7 @@ fn tables(brokers: &Brokers, rows: &[Row], floors: &Floors) -> String {
     );
     let busy = |(cell, peers): &Row| {
         let mut line = vec![format!("{} {} B", cell.label(), cell.size)];
-        for peer in PEERS {
-            let percent = |field| {
-                let middle = of(peers, peer).and_then(|samples| samples.median(field));
-                middle.map_or_else(|| "?".to_owned(), |percent| format!("{percent:.0}"))
-            };
-            line.push(format!("{} / {}", percent("thread"), percent("machine")));
-        }
+        line.extend(PEERS.map(|peer| how_busy(of(peers, peer))));
         line
     };
     let rows: Vec<_> = rows.iter().map(busy).collect();
@@ -291,49 +217,30 @@ fn tables(brokers: &Brokers, rows: &[Row], floors: &Floors) -> String {
 impl Cell {
     fn label(&self) -> String {
         let Test { name, partitions, acks, codec, .. } = self.test;
-        let partitions = partition_name(*partitions);
-        if self.consume {
-            return format!("consume ({partitions})");
-        }
-        format!("{name} ({partitions}, acks={acks}, {codec})")
+        format!("{name} ({}, acks={acks}, {codec})", partition_name(*partitions))
     }
 }
 
 fn cpu_verdict(cell: &Cell, peers: &[(Peer, Samples)]) -> String {
-    let target = CPU_RATIOS.iter().find(|(codec, ..)| *codec == cell.test.codec && !cell.consume);
+    let target = CPU_RATIOS.iter().find(|(codec, ..)| *codec == cell.test.codec);
     let Some(&(_, librdkafka, franz_go)) = target else { return String::new() };
     let targets = [(Peer::Librdkafka, Some(librdkafka)), (Peer::FranzGo, franz_go)];
     let parts = targets.into_iter().filter_map(|(peer, target)| {
-        let ratio = medians_ratio(peers, peer, "client_ns")?;
+        let ratio = medians_ratio(peers, Peer::Ottla, peer, "client_ns")?;
         let target = target?;
         Some(format!("{} (at most {target:.2} of {peer}'s)", met(ratio <= target)))
     });
     parts.collect::<Vec<_>>().join(", ")
 }
 
-fn rate_verdict(cell: &Cell, peers: &[(Peer, Samples)]) -> String {
-    let bound = |peer: &Peer| {
-        of(peers, *peer).and_then(|samples| median(samples.of("bound"))).is_some_and(|bound| bound > 0.0)
-    };
-    let bound: Vec<_> = PEERS.into_iter().filter(bound).map(|peer| peer.to_string()).collect();
-    let mut parts = Vec::new();
-    if !bound.is_empty() {
-        parts.push(format!("broker-bound: {}", bound.join(", ")));
-    }
+fn rate_verdict(peers: &[(Peer, Samples)]) -> String {
+    let mut parts: Vec<_> = broker_bound(peers).into_iter().collect();
     for (peer, target) in RATE_RATIOS {
-        if let Some(ratio) = medians_ratio(peers, peer, "million_per_s").filter(|_| !cell.consume) {
+        if let Some(ratio) = medians_ratio(peers, Peer::Ottla, peer, "million_per_s") {
             parts.push(format!("{} (at least {target:.1} of {peer}'s)", met(ratio >= target)));
         }
     }
     parts.join(", ")
-}
-
-fn medians_ratio(peers: &[(Peer, Samples)], other: Peer, field: &str) -> Option<f64> {
-    Some(of(peers, Peer::Ottla)?.median(field)? / of(peers, other)?.median(field)?)
-}
-
-pub(super) fn met(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "NOT met" }
 }
 
 fn json(cell: &Cell, peers: &[(Peer, Samples)]) -> Value {
@@ -352,9 +259,9 @@ mod tests {
     fn each_cluster_gets_its_tests_and_ours_all_of_them() {
         let options = Options::parse(&[]).unwrap();
         let names = |kind, nodes| cells(kind, nodes, &options).into_iter().map(|cell| cell.name);
-        assert_eq!(names(Kind::Kafka, 2).count(), 12, "five tests and reading, two sizes");
+        assert_eq!(names(Kind::Kafka, 2).count(), 10, "five tests, two sizes");
         assert_eq!(names(Kind::Kafka, 1).collect::<Vec<_>>(), ["kafka-1/test2/100", "kafka-1/test2/1024"]);
-        assert_eq!(names(Kind::Ottla, 1).count(), 14);
+        assert_eq!(names(Kind::Ottla, 1).count(), 12);
     }
 
     #[test]
@@ -375,7 +282,7 @@ mod tests {
         ];
         let verdict = cpu_verdict(cell, &peers);
         assert_eq!(verdict, "met (at most 0.20 of librdkafka's), NOT met (at most 0.33 of franz-go's)");
-        let verdict = rate_verdict(cell, &peers);
+        let verdict = rate_verdict(&peers);
         assert!(
             verdict.starts_with("broker-bound: Ottla, met (at least 1.6 of librdkafka's), NOT"),
             "{verdict}"

@@ -1,0 +1,80 @@
+//! `ottla bench subscribe`: how soon a new member of a group of one has a record.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::Histogram;
+use ottla_client::{Config, Consumer, Polled};
+
+use super::measure::{Phase, histogram, percentiles_us, report};
+use super::{Common, prepare};
+use crate::connect::runtime;
+use crate::failure::Failure;
+
+/// How long the first record, and leaving the group, may take.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Measures joining a group
+///
+/// --count times, one after the other: a consumer with a client and a group of its own subscribes to the topic, which
+/// must hold a message, and leaves when it has the first one. Measured is the time from before the client is made, so
+/// connecting and finding the coordinator are part of it; leaving is not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Groups before the measured ones
+    #[arg(long, default_value_t = 1)]
+    warmup: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let config = args.common.config()?;
+    prepare(&args.common, config.clone())?;
+    // Nobody's group from before: one with members, or with offsets, is no new group.
+    let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let join_all = |from, count| -> Result<Histogram<u64>, Failure> {
+        let mut latencies = histogram();
+        for number in from..from + count {
+            let latency = join(&config, &args.common.topic, &format!("bench-{unique}-{number}"))?;
+            latencies.saturating_record(latency.as_nanos() as u64);
+        }
+        Ok(latencies)
+    };
+    join_all(0, args.warmup)?;
+
+    let phase = Phase::start();
+    let latencies = join_all(args.warmup, args.common.count)?;
+    let mut fields = phase.end(args.common.count, 0).json();
+    fields.insert("first_us".into(), percentiles_us(&latencies));
+    let title = format!(
+        "first record of {} in a new group of one: {} groups after {} for warm-up",
+        args.common.topic, args.common.count, args.warmup,
+    );
+    report(&title, fields, args.common.json)
+}
+
+fn join(config: &Config, topic: &str, group: &str) -> Result<Duration, Failure> {
+    let mut config = config.clone();
+    config.set_all([("group.id", group), ("auto.offset.reset", "earliest")])?;
+    let runtime = runtime()?;
+    let began = Instant::now();
+    let mut consumer = Consumer::new(config)?;
+    runtime.block_on(consumer.subscribe(&[topic]))?;
+    let deadline = began + WITHIN;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match consumer.poll_blocking(left)? {
+            Some(Polled::Records(_)) => break,
+            Some(_) => {}
+            None => {
+                return Err(Failure::failed(format!(
+                    "group {group}: no record of {topic} within {} s",
+                    WITHIN.as_secs()
+                )));
+            }
+        }
+    }
+    let latency = began.elapsed();
+    consumer.close_blocking(WITHIN)?;
+    Ok(latency)
+}
