@@ -115,6 +115,14 @@ pub enum Error {
         /// Partition.
         partition: i32,
     },
+    /// An offset could not be read from its file or written to it (`offset.store.method=file`).
+    #[error("offset file {path}: {reason}")]
+    OffsetFile {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// The operation did not finish in its time.
     #[error("{what}: no result after {waited_ms} ms")]
     TimedOut {
@@ -258,6 +266,7 @@ impl Error {
             | Self::Corrupt { .. }
             | Self::LogTruncated { .. }
             | Self::NotAssigned { .. }
+            | Self::OffsetFile { .. }
             | Self::OffsetOutOfRange { .. }
             | Self::PollIntervalExceeded { .. }
             | Self::Closed => false,

@@ -12,6 +12,7 @@ mod topic;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -229,6 +230,12 @@ pub struct Config {
     pub queued_bytes_max: usize,
     /// `queued.min.messages`: how many records fetched ahead of one partition are enough.
     pub queued_records_enough: u64,
+    /// `offset.store.method`: whether offsets are kept in local files instead of with the group's coordinator.
+    pub offset_files: bool,
+    /// `offset.store.path`: the directory of those files, or the one file of the one partition that is consumed.
+    pub offset_files_path: PathBuf,
+    /// `offset.store.sync.interval.ms`: how often each file is synced; zero is at every write, `None` never.
+    pub offset_files_sync: Option<Duration>,
     /// `client.rack`: where this client is, so that it may fetch from a replica nearby, and be given partitions that
     /// have one.
     pub rack: String,
@@ -440,6 +447,9 @@ impl Default for Config {
             partition_fetch_bytes_max: 1 << 20,
             queued_bytes_max: 64 << 20,
             queued_records_enough: 100_000,
+            offset_files: false,
+            offset_files_path: ".".into(),
+            offset_files_sync: None,
             rack: String::new(),
             partition_end_events: false,
             auto_offset_store: true,

@@ -3,6 +3,8 @@
 mod batch;
 pub(crate) mod offsets;
 mod opened;
+mod queue;
+mod reader;
 mod view;
 
 use std::collections::BTreeMap;
@@ -11,11 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 pub use self::batch::{Batch, BatchIter};
 pub use self::offsets::{Committing, OffsetAndMetadata};
-use self::opened::{Opened, Reading};
+use self::opened::Reading;
+pub use self::queue::PartitionQueue;
+use self::reader::Reader;
 pub use self::view::{Next, RecordView};
 use crate::blocking;
 use crate::client::Client;
@@ -23,8 +26,8 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Isolation};
 use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
-use crate::fetch::inbox::{Inbox, Item};
-use crate::fetch::place::Place;
+use crate::fetch::inbox::Inbox;
+use crate::fetch::queue::Queue;
 use crate::group::polls::Polls;
 use crate::group::subscription::Subscription;
 use crate::transaction::GroupMetadata;
@@ -127,26 +130,11 @@ pub struct Consumer {
     client: Client,
     config: Arc<Config>,
     inbox: Arc<Inbox>,
-    polls: Arc<Polls>,
     control: mpsc::UnboundedSender<Control>,
+    reader: Reader,
     /// The last poll returned a revocation: the next one says that it has been dealt with.
     revoked: bool,
     listener: Option<Listener>,
-    reading: Reading,
-    /// The chunk that records come from.
-    opened: Option<Opened>,
-    /// What the last poll returned: done when the next poll is made.
-    handed_out: Option<(Arc<Place>, i64)>,
-    /// The offset after the record that was given last, of the chunk that is open: done when the next is asked for.
-    in_hand: Option<i64>,
-}
-
-/// What a look into the inbox has found.
-enum Found {
-    /// There is a chunk to read from.
-    Opened,
-    Event(Event),
-    Nothing,
 }
 
 /// What the application asks of the consumer's tasks in the engine.
@@ -154,6 +142,8 @@ pub(crate) enum Control {
     Assign(Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
     Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
     Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
+    Start(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
+    Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),
     Commit(oneshot::Sender<Result<(), Error>>),
@@ -192,26 +182,16 @@ impl Consumer {
             config: config.clone(),
             budget: inbox.budget.clone(),
             observer: client.produce().observer.clone(),
-        };
-        Self {
-            client: client.clone(),
-            config,
-            inbox,
             polls,
-            control,
-            reading,
-            revoked: false,
-            listener: None,
-            opened: None,
-            handed_out: None,
-            in_hand: None,
-        }
+        };
+        let reader = Reader::new(Queue::main(&inbox), reading);
+        Self { client: client.clone(), config, inbox, control, reader, revoked: false, listener: None }
     }
 
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
     /// part, but with a `group.id` positions can be committed.
     pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
-        self.forget_handed_out(None);
+        self.reader.forget_handed_out(None);
         self.ask(|answer| Control::Assign(partitions.to_vec(), answer)).await
     }
 
@@ -237,7 +217,7 @@ impl Consumer {
     /// # Errors
     /// What the commit met with; the partitions are given up all the same.
     pub async fn unsubscribe(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.finish_handed_out();
+        self.reader.finish_handed_out();
         let leaving = self.ask(|answer| Control::Unsubscribe(timeout, answer));
         tokio::time::timeout(timeout, leaving).await.unwrap_or_else(|_| {
             Err(Error::TimedOut { what: "leaving the group".into(), waited_ms: timeout.as_millis() })
@@ -259,34 +239,39 @@ impl Consumer {
     /// future is dropped.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
         self.begin_poll();
-        let deadline = Instant::now() + timeout;
-        if let Some(polled) = self.take()? {
-            return Ok(Some(polled));
-        }
-        let polls = self.polls.clone();
-        let _waiting = polls.wait();
-        loop {
-            if let Some(polled) = self.take()? {
-                return Ok(Some(polled));
-            }
-            if tokio::time::timeout_at(deadline, self.inbox.filled.notified()).await.is_err() {
-                return self.take();
-            }
-        }
+        let polled = self.reader.poll(timeout).await;
+        self.note(&polled);
+        polled
     }
 
     /// [`Consumer::poll`] for threads without a runtime.
     pub fn poll_blocking(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
         self.begin_poll();
-        let inbox = self.inbox.clone();
-        let polls = self.polls.clone();
-        let _waiting = polls.wait();
-        let mut found = Ok(None);
-        blocking::wait_until(timeout, &inbox.filled, || {
-            found = self.take();
-            !matches!(found, Ok(None))
-        });
-        found
+        let polled = self.reader.poll_blocking(timeout);
+        self.note(&polled);
+        polled
+    }
+
+    /// Whoever asks for more has dealt with what the last poll returned: with a revocation too, which is over now.
+    #[inline]
+    fn begin_poll(&mut self) {
+        if std::mem::take(&mut self.revoked) {
+            self.reader.finish_handed_out();
+            let _ = self.control.send(Control::RevokeSeen);
+        }
+    }
+
+    fn note(&mut self, polled: &Result<Option<Polled>, Error>) {
+        if let Ok(Some(Polled::Event(event))) = polled {
+            self.note_event(event);
+        }
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        self.revoked = matches!(event, Event::Revoked(_));
+        if let Some(Listener(listener)) = &mut self.listener {
+            listener(event);
+        }
     }
 
     /// Commits the offsets of everything that is done: all that polls returned before the last one, and that one too.
@@ -294,7 +279,7 @@ impl Consumer {
     /// # Errors
     /// The broker's refusal, for one when the partitions are no longer this member's.
     pub async fn commit(&mut self) -> Result<(), Error> {
-        self.finish_handed_out();
+        self.reader.finish_handed_out();
         self.ask(Control::Commit).await
     }
 
@@ -318,14 +303,14 @@ impl Consumer {
 
     /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
     pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
-        self.forget_handed_out(Some(partition));
+        self.reader.forget_handed_out(Some(partition));
         self.ask(|answer| Control::Seek(partition.clone(), to, answer)).await
     }
 
     /// Says that everything before `next` is done, instead of all that the last poll returned: for those who stop in
     /// the middle of a batch.
     pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
-        self.forget_handed_out(Some(partition));
+        self.reader.forget_handed_out(Some(partition));
         if let Some(place) = self.inbox.place(partition) {
             place.finish(next);
         }
@@ -380,7 +365,7 @@ impl Consumer {
 
     /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
-        self.finish_handed_out();
+        self.reader.finish_handed_out();
         let closing = self.ask(|answer| Control::Close(timeout, answer));
         tokio::time::timeout(timeout, closing).await.unwrap_or_else(|_| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
@@ -389,7 +374,7 @@ impl Consumer {
 
     /// [`Consumer::close`] for threads without a runtime.
     pub fn close_blocking(mut self, timeout: Duration) -> Result<(), Error> {
-        self.finish_handed_out();
+        self.reader.finish_handed_out();
         let closing = self.ask(|answer| Control::Close(timeout, answer));
         blocking::block_on(timeout, closing).unwrap_or_else(|| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
@@ -408,112 +393,5 @@ impl Consumer {
         let (answer, received) = oneshot::channel();
         self.control.send(make(answer)).map_err(|_| Error::Closed)?;
         received.await.unwrap_or(Err(Error::Closed))
-    }
-
-    /// Whoever asks for more is there, and done with what was returned before.
-    #[inline]
-    fn begin_poll(&mut self) {
-        self.polls.pass();
-        self.finish_handed_out();
-        if std::mem::take(&mut self.revoked) {
-            let _ = self.control.send(Control::RevokeSeen);
-        }
-    }
-
-    /// What was given last is done.
-    #[inline]
-    fn finish_handed_out(&mut self) {
-        let store = self.config.auto_offset_store;
-        if let Some(next) = self.in_hand.take()
-            && let Some(opened) = self.opened.as_ref().filter(|_| store)
-        {
-            opened.place().finish(next);
-        }
-        if let Some((place, next)) = self.handed_out.take()
-            && store
-        {
-            place.finish(next);
-        }
-    }
-
-    /// What was given last, of this partition or of any, is not done by asking for more.
-    fn forget_handed_out(&mut self, of: Option<&TopicPartition>) {
-        let is_meant = |at: &TopicPartition| of.is_none_or(|of| of == at);
-        if self.handed_out.as_ref().is_some_and(|(place, _)| is_meant(&place.at)) {
-            self.handed_out = None;
-        }
-        if self.opened.as_ref().is_some_and(|opened| is_meant(&opened.place().at)) {
-            self.in_hand = None;
-        }
-    }
-
-    fn take(&mut self) -> Result<Option<Polled>, Error> {
-        loop {
-            match self.open()? {
-                Found::Opened => {}
-                Found::Event(event) => return Ok(Some(Polled::Event(event))),
-                Found::Nothing => return Ok(None),
-            }
-            if let Some(batch) = self.next_batch()? {
-                return Ok(Some(Polled::Records(batch)));
-            }
-        }
-    }
-
-    /// Sees to it that there is a chunk to read from, unless there is something else to tell.
-    fn open(&mut self) -> Result<Found, Error> {
-        loop {
-            if let Some(opened) = self.opened.take_if(|opened| !opened.is_readable()) {
-                if opened.chunk.is_current() && opened.place().is_paused() {
-                    self.inbox.put_back(opened.into_rest());
-                } else if opened.chunk.is_current() {
-                    opened.skip_rest(self.config.auto_offset_store);
-                }
-            }
-            if self.opened.is_some() && !self.inbox.has_news() {
-                return Ok(Found::Opened);
-            }
-            match self.inbox.pop(self.opened.is_some()) {
-                Some(Item::Chunk(chunk)) => self.opened = Some(Opened::new(chunk)),
-                Some(Item::Event(event)) => {
-                    self.revoked = matches!(event, Event::Revoked(_));
-                    if let Some(Listener(listener)) = &mut self.listener {
-                        listener(&event);
-                    }
-                    return Ok(Found::Event(event));
-                }
-                Some(Item::Error(error)) => return Err(error),
-                None if self.opened.is_some() => {}
-                None => return Ok(Found::Nothing),
-            }
-        }
-    }
-
-    /// Goes to the next batch of the open chunk.
-    fn next_set(&mut self) -> Result<bool, Error> {
-        let Some(opened) = &mut self.opened else { return Ok(false) };
-        opened.advance(&self.reading).map_err(|error| self.stop_opened(error))
-    }
-
-    /// Everything that the open chunk has, or enough of it.
-    fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
-        let Some(opened) = &mut self.opened else { return Ok(None) };
-        match opened.batch(&self.reading) {
-            Ok(batch) => {
-                let Some(batch) = batch else { return Ok(None) };
-                self.handed_out = Some((opened.place().clone(), batch.next_offset()));
-                self.opened.take_if(|opened| opened.chunk.records.is_empty());
-                Ok(Some(batch))
-            }
-            Err(error) => Err(self.stop_opened(error)),
-        }
-    }
-
-    /// Nothing more comes from the partition of the open chunk until somebody seeks past the error.
-    fn stop_opened(&mut self, error: Error) -> Error {
-        if let Some(opened) = self.opened.take() {
-            opened.place().next_turn();
-        }
-        error
     }
 }

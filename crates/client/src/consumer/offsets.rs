@@ -64,7 +64,7 @@ impl Consumer {
         offset: impl Into<OffsetAndMetadata>,
     ) -> Result<(), Error> {
         let Some(place) = self.inbox.place(partition) else { return Err(not_assigned(partition)) };
-        self.forget_handed_out(Some(partition));
+        self.reader.forget_handed_out(Some(partition));
         place.store(offset.into());
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Consumer {
 
     /// [`Consumer::commit`] for threads without a runtime.
     pub fn commit_blocking(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.finish_handed_out();
+        self.reader.finish_handed_out();
         self.begin_commit(None).wait(timeout)
     }
 

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::batch::own;
 use super::opened::corrupt;
-use super::{Consumer, Event, Found, TopicPartition};
+use super::reader::{Found, Reader};
+use super::{Consumer, Event, PartitionQueue, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::record::OwnedRecord;
@@ -116,37 +117,76 @@ impl Consumer {
     #[inline]
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
         self.begin_poll();
-        let mut step = self.step()?;
-        if matches!(step, Step::Nothing) {
-            let polls = self.polls.clone();
-            let _waiting = polls.wait();
-            let deadline = Instant::now() + timeout;
-            while matches!(step, Step::Nothing) {
-                let in_time = tokio::time::timeout_at(deadline, self.inbox.filled.notified()).await.is_ok();
-                step = self.step()?;
-                if !in_time {
-                    break;
-                }
-            }
+        let step = self.reader.step_within(timeout).await?;
+        if let Step::Event(event) = &step {
+            self.note_event(event);
         }
-        self.show(step)
+        self.reader.show(step)
     }
 
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
         self.begin_poll();
+        let step = self.reader.step_blocking(timeout)?;
+        if let Step::Event(event) = &step {
+            self.note_event(event);
+        }
+        self.reader.show(step)
+    }
+}
+
+impl PartitionQueue {
+    /// [`Consumer::next_record`], of this queue.
+    #[inline]
+    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        let step = self.reader.step_within(timeout).await?;
+        self.reader.show(step)
+    }
+
+    /// [`PartitionQueue::next_record`] for threads without a runtime.
+    #[inline]
+    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+        let step = self.reader.step_blocking(timeout)?;
+        self.reader.show(step)
+    }
+}
+
+impl Reader {
+    #[inline]
+    async fn step_within(&mut self, timeout: Duration) -> Result<Step, Error> {
+        self.begin();
+        let mut step = self.step()?;
+        if matches!(step, Step::Nothing) {
+            let polls = self.reading.polls.clone();
+            let _waiting = polls.wait();
+            let deadline = Instant::now() + timeout;
+            while matches!(step, Step::Nothing) {
+                let bell = self.queue.bell();
+                let in_time = tokio::time::timeout_at(deadline, bell.filled.notified()).await.is_ok();
+                step = self.step()?;
+                if !in_time {
+                    break;
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    #[inline]
+    fn step_blocking(&mut self, timeout: Duration) -> Result<Step, Error> {
+        self.begin();
         let mut step = self.step();
         if matches!(step, Ok(Step::Nothing)) {
-            let polls = self.polls.clone();
+            let polls = self.reading.polls.clone();
             let _waiting = polls.wait();
-            let inbox = self.inbox.clone();
-            blocking::wait_until(timeout, &inbox.filled, || {
+            let bell = self.queue.bell();
+            blocking::wait_until(timeout, &bell.filled, || {
                 step = self.step();
                 !matches!(step, Ok(Step::Nothing))
             });
         }
-        self.show(step?)
+        step
     }
 
     /// Goes to the next record, if there is one, without reading it.

@@ -5,7 +5,7 @@
 //! decodes them there. A paused lane keeps what it has and is not in the ring.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use super::aborted::Aborted;
 use super::budget::Budget;
 use super::cursors::Slot;
 use super::place::Place;
+use super::queue::Bell;
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
 
@@ -62,12 +63,9 @@ pub(crate) enum Item {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// Told when something comes in.
-    pub(crate) filled: Notify,
     /// Told when something is taken out or given back; the engine waits for room here.
     pub(crate) emptied: Arc<Notify>,
     pub(crate) budget: Arc<Budget>,
-    has_news: AtomicBool,
     /// So many records of one partition are enough.
     lane_records_enough: u64,
 }
@@ -76,13 +74,32 @@ pub(crate) struct Inbox {
 struct State {
     lanes: Vec<Option<Lane>>,
     index: BTreeMap<TopicPartition, Slot>,
+    /// The main queue's first; then one for each partition queue there has been.
+    rings: Vec<Ring>,
+    /// Lanes that were full and are not any more.
+    drained: Vec<Slot>,
+    bytes: usize,
+}
+
+/// What one queue gives: the consumer's own, or one that was split off.
+#[derive(Debug, Default)]
+struct Ring {
     /// Lanes to take from, the next one first.
     ready: VecDeque<Slot>,
     /// Events, and errors that are no partition's: they come before all records.
     news: VecDeque<Item>,
-    /// Lanes that were full and are not any more.
-    drained: Vec<Slot>,
-    bytes: usize,
+    bell: Arc<Bell>,
+    /// The ring that gets what would come into this one.
+    forward: Option<RingId>,
+}
+
+/// Which ring of an inbox.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RingId(usize);
+
+impl RingId {
+    /// The consumer's own queue.
+    pub(crate) const MAIN: Self = Self(0);
 }
 
 /// What waits of one partition, in order.
@@ -93,6 +110,7 @@ struct Lane {
     records: u64,
     /// Whether the engine was told that there is enough in it.
     full: bool,
+    ring: RingId,
     paused: bool,
     /// Whether it is in the ring.
     listed: bool,
@@ -102,14 +120,8 @@ impl Inbox {
     pub(crate) fn new(bytes_max: usize, lane_records_enough: u64) -> Arc<Self> {
         let emptied = Arc::<Notify>::default();
         let budget = Budget::new(bytes_max, emptied.clone());
-        Arc::new(Self {
-            state: Mutex::default(),
-            filled: Notify::new(),
-            emptied,
-            budget,
-            has_news: AtomicBool::new(false),
-            lane_records_enough,
-        })
+        let state = Mutex::new(State { rings: vec![Ring::default()], ..State::default() });
+        Arc::new(Self { state, emptied, budget, lane_records_enough })
     }
 
     /// Opens a lane for a partition.
@@ -130,7 +142,8 @@ impl Inbox {
             lane.place.next_turn();
             state.index.remove(&lane.place.at);
             if lane.listed {
-                state.ready.retain(|listed| *listed != slot);
+                let ring = state.target(lane.ring);
+                state.rings[ring.0].ready.retain(|listed| *listed != slot);
             }
         }
     }
@@ -157,27 +170,26 @@ impl Inbox {
             lane.paused = paused;
             lane.place.set_paused(paused);
         }
-        let woken = state.list(slot);
+        let bell = state.list(slot);
         drop(state);
-        if woken {
-            self.filled.notify_one();
-        }
+        ring(bell);
     }
 
     /// Adds an event, or an error that is no partition's.
     pub(crate) fn push(&self, item: Item) {
         let mut state = self.lock();
-        let was_empty = state.is_empty();
-        state.news.push_back(item);
-        self.has_news.store(true, Ordering::Relaxed);
+        let target = state.target(RingId::MAIN);
+        let target = &mut state.rings[target.0];
+        let bell = target.is_empty().then(|| target.bell.clone());
+        target.news.push_back(item);
+        target.bell.has_news.store(true, Ordering::Relaxed);
         drop(state);
-        self.tell(was_empty);
+        ring(bell);
     }
 
     /// Adds an item to a partition's lane, behind what is in it; a chunk of an older turn is dropped.
     pub(crate) fn push_to(&self, slot: Slot, item: Item) {
         let mut state = self.lock();
-        let was_empty = state.is_empty();
         let Some(lane) = state.lane(slot) else { return };
         if let Item::Chunk(chunk) = &item
             && (!Arc::ptr_eq(&chunk.place, &lane.place) || chunk.turn != lane.place.turn())
@@ -188,9 +200,9 @@ impl Inbox {
         lane.items.push_back(item);
         lane.records += records;
         state.bytes += bytes;
-        let woken = state.list(slot);
+        let bell = state.list(slot);
         drop(state);
-        self.tell(woken && was_empty);
+        ring(bell);
     }
 
     /// Puts back what is left of a chunk that was taken out: its lane was paused meanwhile.
@@ -224,7 +236,7 @@ impl Inbox {
 
     /// Whether a poll would find nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().rings.iter().all(Ring::is_empty)
     }
 
     /// Throws away parked chunks, of each lane the newest first, until the budget has this much room. Gives the offset
@@ -251,22 +263,17 @@ impl Inbox {
         rewound
     }
 
-    /// Whether there is something that comes before all records.
-    #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Relaxed)
-    }
-
-    /// The next item, if there is one: news first, then, unless only they are wanted, each lane in turn.
-    pub(crate) fn pop(&self, news_only: bool) -> Option<Item> {
+    /// The next item of a queue, if there is one: news first, then, unless only they are wanted, each lane in turn.
+    pub(crate) fn pop(&self, from: RingId, news_only: bool) -> Option<Item> {
         let mut state = self.lock();
-        let news = state.news.pop_front();
-        self.has_news.store(!state.news.is_empty(), Ordering::Relaxed);
+        let ring = &mut state.rings[from.0];
+        let news = ring.news.pop_front();
+        ring.bell.has_news.store(!ring.news.is_empty(), Ordering::Relaxed);
         if news.is_some() || news_only {
             return news;
         }
         loop {
-            let slot = state.ready.pop_front()?;
+            let slot = state.rings[from.0].ready.pop_front()?;
             let Some(lane) = state.lane(slot) else { continue };
             lane.listed = false;
             if lane.paused {
@@ -281,7 +288,7 @@ impl Inbox {
                 continue;
             }
             let drained = state.refill(slot, self.lane_records_enough);
-            let empty = state.is_empty();
+            let empty = state.rings.iter().all(Ring::is_empty);
             drop(state);
             // Room comes back when the last slice of a response is dropped, and the budget says so.
             if drained || empty {
@@ -311,11 +318,65 @@ impl Inbox {
         lanes.map(|lane| lane.place.clone()).collect()
     }
 
-    /// Whoever polls empties the queue before waiting: only the first item needs to wake.
-    fn tell(&self, first: bool) {
-        if first {
-            self.filled.notify_one();
+    /// What wakes those who wait at a queue.
+    pub(crate) fn bell(&self, of: RingId) -> Arc<Bell> {
+        self.lock().rings[of.0].bell.clone()
+    }
+
+    /// Gives a partition a queue of its own, with what waits of it.
+    pub(crate) fn split(&self, at: &TopicPartition) -> Option<RingId> {
+        let mut state = self.lock();
+        let slot = state.index.get(at).copied()?;
+        let id = RingId(state.rings.len());
+        state.rings.push(Ring::default());
+        state.route(slot, id);
+        Some(id)
+    }
+
+    /// What comes into one queue, and what waits in it, goes to another from now on; `None` ends that. A circle is
+    /// refused.
+    pub(crate) fn forward(&self, from: RingId, to: Option<RingId>) -> bool {
+        let mut state = self.lock();
+        if to.is_some_and(|to| state.target(to) == from) {
+            return false;
         }
+        state.rings[from.0].forward = to;
+        let target = state.target(from);
+        if target == from {
+            return true;
+        }
+        let (ready, news) = {
+            let ring = &mut state.rings[from.0];
+            ring.bell.has_news.store(false, Ordering::Relaxed);
+            (std::mem::take(&mut ring.ready), std::mem::take(&mut ring.news))
+        };
+        let target = &mut state.rings[target.0];
+        let came = !ready.is_empty() || !news.is_empty();
+        target.bell.has_news.store(!target.news.is_empty() || !news.is_empty(), Ordering::Relaxed);
+        target.ready.extend(ready);
+        target.news.extend(news);
+        let bell = came.then(|| target.bell.clone());
+        drop(state);
+        ring(bell);
+        true
+    }
+
+    /// A queue is gone: its partitions' records come from the consumer's own again.
+    pub(crate) fn rejoin(&self, gone: RingId) {
+        let mut state = self.lock();
+        let slots: Vec<Slot> = state.index.values().copied().collect();
+        let mut bell = None;
+        for slot in slots {
+            if state.lane(slot).is_some_and(|lane| lane.ring == gone) {
+                bell = state.route(slot, RingId::MAIN).or(bell);
+            }
+        }
+        state.rings[gone.0] = Ring::default();
+        for ring in &mut state.rings {
+            ring.forward.take_if(|to| *to == gone);
+        }
+        drop(state);
+        ring(bell);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -328,8 +389,22 @@ impl State {
         self.lanes.get_mut(slot.index())?.as_mut()
     }
 
-    fn is_empty(&self) -> bool {
-        self.news.is_empty() && self.ready.is_empty()
+    /// Where what is meant for a ring really goes.
+    fn target(&self, mut ring: RingId) -> RingId {
+        while let Some(next) = self.rings[ring.0].forward {
+            ring = next;
+        }
+        ring
+    }
+
+    /// Moves a lane to another ring.
+    fn route(&mut self, slot: Slot, to: RingId) -> Option<Arc<Bell>> {
+        let lane = self.lane(slot)?;
+        let from = std::mem::replace(&mut lane.ring, to);
+        lane.listed = false;
+        let from = self.target(from);
+        self.rings[from.0].ready.retain(|listed| *listed != slot);
+        self.list(slot)
     }
 
     /// Notes that a full lane is full no more.
@@ -343,21 +418,46 @@ impl State {
         drained
     }
 
-    /// Puts a lane into the ring if it belongs there and is not in it.
-    fn list(&mut self, slot: Slot) -> bool {
-        let Some(lane) = self.lane(slot) else { return false };
-        let belongs = !lane.paused && !lane.items.is_empty() && !lane.listed;
-        if belongs {
-            lane.listed = true;
-            self.ready.push_back(slot);
+    /// Puts a lane into its ring if it belongs there and is not in it. Whoever polls empties the ring before waiting:
+    /// only the first lane needs to wake.
+    fn list(&mut self, slot: Slot) -> Option<Arc<Bell>> {
+        let lane = self.lane(slot)?;
+        if lane.paused || lane.items.is_empty() || lane.listed {
+            return None;
         }
-        belongs
+        lane.listed = true;
+        let ring = lane.ring;
+        let target = self.target(ring);
+        let target = &mut self.rings[target.0];
+        let first = target.is_empty();
+        target.ready.push_back(slot);
+        first.then(|| target.bell.clone())
+    }
+}
+
+impl Ring {
+    fn is_empty(&self) -> bool {
+        self.news.is_empty() && self.ready.is_empty()
+    }
+}
+
+fn ring(bell: Option<Arc<Bell>>) {
+    if let Some(bell) = bell {
+        bell.ring();
     }
 }
 
 impl Lane {
     fn new(place: Arc<Place>) -> Self {
-        Self { place, items: VecDeque::new(), records: 0, full: false, paused: false, listed: false }
+        Self {
+            place,
+            items: VecDeque::new(),
+            records: 0,
+            full: false,
+            ring: RingId::MAIN,
+            paused: false,
+            listed: false,
+        }
     }
 }
 
@@ -373,104 +473,4 @@ impl Item {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chunk(place: &Arc<Place>, from: i64, bytes: usize) -> Item {
-        Item::Chunk(Chunk {
-            place: place.clone(),
-            turn: place.turn(),
-            from,
-            next: from + 1,
-            high_watermark: 100,
-            records: Bytes::from(vec![0; bytes]),
-            count: 1,
-            aborted: Aborted::new(Vec::new()),
-        })
-    }
-
-    fn lanes(inbox: &Inbox, count: u32) -> Vec<(Slot, Arc<Place>)> {
-        let place = |i| Arc::new(Place::new(TopicPartition::new("orders", i as i32)));
-        let lanes: Vec<_> = (0..count).map(|i| (Slot::new(i), place(i))).collect();
-        for (slot, place) in &lanes {
-            inbox.open(*slot, place.clone());
-        }
-        lanes
-    }
-
-    /// Partition and offset of what is taken out, until nothing is left.
-    fn drain(inbox: &Inbox) -> Vec<(i32, i64)> {
-        std::iter::from_fn(|| inbox.pop(false))
-            .map(|item| match item {
-                Item::Chunk(chunk) => (chunk.place.at.partition, chunk.from),
-                _ => (-1, -1),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn lanes_take_turns_and_news_come_first() {
-        let inbox = Inbox::new(1 << 20, 2);
-        let lanes = lanes(&inbox, 3);
-        for from in 0..3 {
-            inbox.push_to(lanes[0].0, chunk(&lanes[0].1, from, 10));
-        }
-        inbox.push_to(lanes[2].0, chunk(&lanes[2].1, 0, 10));
-        inbox.push(Item::Event(Event::Assigned(Vec::new())));
-        assert_eq!(inbox.bytes(), 40);
-        assert_eq!(drain(&inbox), [(-1, -1), (0, 0), (2, 0), (0, 1), (0, 2)]);
-        assert_eq!(inbox.bytes(), 0);
-    }
-
-    #[test]
-    fn a_lane_with_enough_says_when_it_has_not() {
-        let inbox = Inbox::new(1 << 20, 2);
-        let lanes = lanes(&inbox, 1);
-        for from in 0..3 {
-            inbox.push_to(lanes[0].0, chunk(&lanes[0].1, from, 10));
-        }
-        assert!(inbox.is_full(lanes[0].0));
-        inbox.pop(false);
-        assert_eq!(inbox.take_drained(), [], "there is still enough");
-        inbox.pop(false);
-        assert_eq!(inbox.take_drained(), [lanes[0].0]);
-        assert!(!inbox.is_full(lanes[0].0));
-    }
-
-    #[test]
-    fn parked_chunks_make_room_the_newest_first() {
-        let inbox = Inbox::new(1000, 2);
-        let lanes = lanes(&inbox, 2);
-        for from in 0..3 {
-            let Item::Chunk(mut parked) = chunk(&lanes[1].1, from, 0) else { unreachable!() };
-            parked.records = inbox.budget.hold(vec![0; 300]);
-            inbox.push_to(lanes[1].0, Item::Chunk(parked));
-        }
-        inbox.pause(&lanes[1].1.at, true);
-        assert_eq!(inbox.drop_parked(500), [(lanes[1].0, 1)]);
-        assert_eq!((inbox.budget.room(), inbox.bytes()), (700, 300));
-    }
-
-    #[test]
-    fn a_paused_lane_keeps_what_it_has_and_a_purged_one_drops_late_answers() {
-        let inbox = Inbox::new(1 << 20, 2);
-        let lanes = lanes(&inbox, 2);
-        inbox.push_to(lanes[0].0, chunk(&lanes[0].1, 0, 10));
-        inbox.push_to(lanes[1].0, chunk(&lanes[1].1, 0, 10));
-        inbox.pause(&lanes[0].1.at, true);
-        assert_eq!(drain(&inbox), [(1, 0)]);
-        assert_eq!(inbox.bytes(), 10, "parked, not thrown away");
-        inbox.pause(&lanes[0].1.at, false);
-        assert_eq!(drain(&inbox), [(0, 0)]);
-
-        let late = chunk(&lanes[0].1, 1, 10);
-        lanes[0].1.next_turn();
-        inbox.push_to(lanes[0].0, late);
-        assert_eq!(drain(&inbox), []);
-
-        inbox.close(lanes[1].0);
-        inbox.push_to(lanes[1].0, chunk(&lanes[1].1, 1, 10));
-        assert_eq!((drain(&inbox), inbox.bytes()), (vec![], 0));
-        assert!(inbox.place(&lanes[1].1.at).is_none());
-    }
-}
+mod tests;

@@ -8,6 +8,8 @@ pub(crate) mod cursors;
 mod epochs;
 pub(crate) mod fetcher;
 pub(crate) mod inbox;
+pub(crate) mod offset_files;
 pub(crate) mod offsets;
 pub(crate) mod place;
+pub(crate) mod queue;
 mod session;

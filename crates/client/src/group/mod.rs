@@ -35,6 +35,7 @@ use crate::fetch::cursor::{Position, StartAt};
 use crate::fetch::cursors::Cursors;
 use crate::fetch::fetcher::{Fetcher, reset_to};
 use crate::fetch::inbox::Inbox;
+use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::place::Place;
 use crate::transaction::GroupMetadata;
 
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) polls: Arc<Polls>,
     /// None without a `group.id`.
     pub(crate) coordinator: Option<Coordinator>,
+    /// Where offsets are kept instead of with the coordinator.
+    pub(crate) files: Option<OffsetFiles>,
 }
 
 impl Shared {
@@ -128,11 +131,7 @@ impl Shared {
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
-        let Some(coordinator) = &self.coordinator else {
-            return Err(Error::Config("committed offsets need group.id".into()));
-        };
-        let committed =
-            fetch_committed(coordinator, Some(&partitions), self.cluster.config.isolation).await?;
+        let committed = self.committed_offsets(&partitions).await?;
         let reset = reset_to(&self.cluster.config);
         Ok(partitions
             .into_iter()
@@ -141,6 +140,26 @@ impl Shared {
                 (at, start)
             })
             .collect())
+    }
+
+    /// What is committed of these partitions, wherever that is kept.
+    async fn committed_offsets(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        if let Some(files) = &self.files {
+            let read = |at: &TopicPartition| Some((at.clone(), files.read(at).transpose()?));
+            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?))).collect();
+        }
+        let Some(coordinator) = &self.coordinator else {
+            return Err(Error::Config("committed offsets need group.id".into()));
+        };
+        fetch_committed(coordinator, Some(partitions), self.cluster.config.isolation).await
+    }
+
+    /// Whether there is anywhere to commit to.
+    fn can_commit(&self) -> bool {
+        self.coordinator.is_some() || self.files.is_some()
     }
 }
 
@@ -153,8 +172,15 @@ pub(crate) async fn run(
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
-    let shared =
-        Rc::new(Shared { cluster: cluster.clone(), cursors: cursors.clone(), inbox, polls, coordinator });
+    let files = OffsetFiles::of(&cluster.config);
+    let shared = Rc::new(Shared {
+        cluster: cluster.clone(),
+        cursors: cursors.clone(),
+        inbox,
+        polls,
+        coordinator,
+        files,
+    });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     let mut membership: Option<Membership> = None;
@@ -173,7 +199,7 @@ pub(crate) async fn run(
                 None => return,
             },
             Some(_) = tasks.join_next() => {}
-            () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.coordinator.is_some() => {
+            () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 let shared = shared.clone();
                 tasks.spawn_local(async move {
@@ -214,6 +240,22 @@ async fn on_control(
         Control::Unsubscribe(timeout, done) => {
             let _ = done.send(leave(shared, membership.take(), timeout).await);
             shared.replace_assignment(&[]);
+        }
+        Control::Start(at, from, done) => {
+            let _ = done.send(match membership {
+                Some(_) => Err(assigned_by_group("start")),
+                None => start(shared, at, from).await,
+            });
+        }
+        Control::Stop(at, done) => {
+            let _ = done.send(match membership {
+                Some(_) => Err(assigned_by_group("stop")),
+                None if shared.inbox.place(&at).is_none() => Err(not_assigned(&at)),
+                None => {
+                    shared.remove_partitions(&[at]);
+                    Ok(())
+                }
+            });
         }
         Control::Seek(at, to, done) => {
             let slot = shared.cursors.update(&at, |cursor| {
@@ -268,14 +310,7 @@ async fn on_control(
         Control::Committed(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
-                let result = match &shared.coordinator {
-                    Some(coordinator) => {
-                        let isolation = shared.cluster.config.isolation;
-                        fetch_committed(coordinator, Some(&partitions), isolation).await
-                    }
-                    None => Err(Error::Config("committed offsets need group.id".into())),
-                };
-                let _ = done.send(result);
+                let _ = done.send(shared.committed_offsets(&partitions).await);
             });
         }
         Control::RevokeSeen => {
@@ -295,6 +330,19 @@ async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> 
     }
     shared.replace_assignment(&fixed);
     Ok(())
+}
+
+async fn start(shared: &Shared, at: TopicPartition, from: StartAt) -> Result<(), Error> {
+    let starts = match from {
+        StartAt::Committed => shared.start_at_committed(vec![at]).await?,
+        other => vec![(at, other)],
+    };
+    shared.add_partitions(&starts);
+    Ok(())
+}
+
+fn assigned_by_group(what: &str) -> Error {
+    Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
 }
 
 /// Commits as the member that this consumer is, and refuses for one that is in no generation.
@@ -326,6 +374,13 @@ async fn commit_done(shared: &Shared) -> Result<(), Error> {
 }
 
 async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
+    if let Some(files) = &shared.files {
+        for (at, offset) in offsets {
+            files.write(at, offset.offset)?;
+        }
+        shared.committed(offsets);
+        return Ok(());
+    }
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
@@ -339,7 +394,7 @@ async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMet
 async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
     let mut result = Ok(());
     let has_places = !shared.uncommitted().is_empty();
-    if shared.cluster.config.auto_commit && shared.coordinator.is_some() && has_places {
+    if shared.cluster.config.auto_commit && shared.can_commit() && has_places {
         let committing = tokio::time::timeout(timeout / 2, commit_done(shared)).await;
         result = committing.unwrap_or_else(|_| {
             let waited_ms = (timeout / 2).as_millis();

@@ -86,5 +86,17 @@ pub(super) const ROWS: &[Property] = &[
     Property::choice("offset.store.method", &["none", "file", "broker"], "broker")
         .consumer()
         .text("Where offsets are kept.")
-        .refused("this version keeps offsets with the broker"),
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    if value.text() == "none" {
+                        return Err("switch enable.auto.commit off instead".into());
+                    }
+                    config.offset_files = value.text() == "file";
+                    Ok(())
+                },
+                get: |config| if config.offset_files { "file".into() } else { "broker".into() },
+            },
+        ),
 ];

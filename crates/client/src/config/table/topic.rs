@@ -1,5 +1,7 @@
 //! What may differ from topic to topic.
 
+use std::time::Duration;
+
 use super::producer::TOPIC_COMPRESSION;
 use crate::config::duration;
 use crate::config::property::{Access, Property, millis_or_never};
@@ -190,18 +192,45 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("offset.store.path", ".")
         .topic()
         .consumer()
-        .text("Where the simple consumer keeps its files of offsets.")
-        .refused(SIMPLE),
+        .text("The directory of the files of offsets, or the file itself.")
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    config.offset_files_path = value.text().into();
+                    Ok(())
+                },
+                get: |config| config.offset_files_path.display().to_string(),
+            },
+        ),
     Property::int("offset.store.sync.interval.ms", -1, 86_400_000, "-1")
         .topic()
         .consumer()
         .text("How often the files of offsets are synced; 0 after every write, -1 never.")
-        .refused(SIMPLE),
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    config.offset_files_sync = u64::try_from(value.int()).ok().map(Duration::from_millis);
+                    Ok(())
+                },
+                get: |config| config.offset_files_sync.map_or("-1".into(), |every| every.as_millis().to_string()),
+            },
+        ),
     Property::choice("offset.store.method", &["file", "broker"], "broker")
         .topic()
         .consumer()
-        .text("Where the simple consumer keeps offsets.")
-        .refused(SIMPLE),
+        .text("Where offsets are kept: in local files, or with the group's coordinator.")
+        .effective(
+            "offsets_in_files_outlive_the_consumer",
+            Access {
+                set: |config, value| {
+                    config.offset_files = value.text() == "file";
+                    Ok(())
+                },
+                get: |config| if config.offset_files { "file".into() } else { "broker".into() },
+            },
+        ),
     Property::int("consume.callback.max.messages", 0, 1_000_000, "0")
         .topic()
         .consumer()

@@ -1,0 +1,148 @@
+//! Offsets in local files, one per topic and partition (`offset.store.method=file`), named and written as librdkafka does:
+//! the offset of the next record, in decimal digits and on a line of its own.
+//!
+//! A file is replaced by renaming: whoever reads it finds the old offset or the new one, and never a part of one.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::consumer::TopicPartition;
+use crate::error::Error;
+
+/// The files of one consumer.
+#[derive(Debug)]
+pub(crate) struct OffsetFiles {
+    path: PathBuf,
+    group: Option<String>,
+    /// How often a file is synced; `None` is never.
+    sync: Option<Duration>,
+    synced_at: RefCell<BTreeMap<TopicPartition, Instant>>,
+}
+
+impl OffsetFiles {
+    /// None unless the configuration asks for files.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        config.offset_files.then(|| Self {
+            path: config.offset_files_path.clone(),
+            group: config.group_id.clone(),
+            sync: config.offset_files_sync,
+            synced_at: RefCell::default(),
+        })
+    }
+
+    /// The offset in a partition's file, if there is one.
+    pub(crate) fn read(&self, at: &TopicPartition) -> Result<Option<i64>, Error> {
+        let path = self.file_of(at);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(&path, &error)),
+        };
+        let offset = text.trim().parse().map_err(|_| {
+            let reason =
+                format!("{:?} is no offset; remove the file to start by auto.offset.reset", text.trim());
+            Error::OffsetFile { path: path.display().to_string(), reason }
+        })?;
+        Ok(Some(offset))
+    }
+
+    /// Writes a partition's offset.
+    pub(crate) fn write(&self, at: &TopicPartition, offset: i64) -> Result<(), Error> {
+        let path = self.file_of(at);
+        let synced_at = self.synced_at.borrow().get(at).copied();
+        let sync = self.sync.is_some_and(|every| synced_at.is_none_or(|then| then.elapsed() >= every));
+        replace(&path, offset, sync).map_err(|error| failed(&path, &error))?;
+        if sync {
+            self.synced_at.borrow_mut().insert(at.clone(), Instant::now());
+        }
+        Ok(())
+    }
+
+    fn file_of(&self, at: &TopicPartition) -> PathBuf {
+        if !self.path.is_dir() {
+            return self.path.clone();
+        }
+        let TopicPartition { topic, partition } = at;
+        let name = match &self.group {
+            Some(group) => format!("{topic}-{partition}-{group}.offset"),
+            None => format!("{topic}-{partition}.offset"),
+        };
+        self.path.join(escaped(&name))
+    }
+}
+
+fn replace(path: &Path, offset: i64, sync: bool) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let mut file = File::create(&beside)?;
+    writeln!(file, "{offset}")?;
+    if sync {
+        file.sync_all()?;
+    }
+    fs::rename(&beside, path)?;
+    if sync && let Some(directory) = path.parent() {
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// What cannot stand in the name of a file, as librdkafka writes it.
+fn escaped(name: &str) -> String {
+    name.replace('/', "%2F").replace(':', "%3A").replace('\\', "%5C")
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::OffsetFile { path: path.display().to_string(), reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(path: &Path, sync: Option<Duration>) -> OffsetFiles {
+        let mut config = Config::default();
+        config.offset_files = true;
+        config.offset_files_path = path.to_owned();
+        config.offset_files_sync = sync;
+        OffsetFiles::of(&config).expect("asked for")
+    }
+
+    #[test]
+    fn a_file_holds_one_offset_and_is_replaced_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = TopicPartition::new("orders", 3);
+        for sync in [None, Some(Duration::ZERO), Some(Duration::from_secs(60))] {
+            let files = files(directory.path(), sync);
+            for offset in [17, 4, 1_000_000] {
+                files.write(&at, offset).expect("written");
+                assert_eq!(files.read(&at).expect("sound"), Some(offset));
+            }
+        }
+        let names: Vec<_> = fs::read_dir(directory.path()).expect("it is there").collect();
+        assert_eq!(names.len(), 1, "nothing is left beside it");
+        let content =
+            fs::read_to_string(directory.path().join("orders-3.offset")).expect("librdkafka's name");
+        assert_eq!(content, "1000000\n");
+    }
+
+    #[test]
+    fn a_missing_file_is_no_offset_and_nonsense_is_an_error() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = files(directory.path(), None);
+        let at = TopicPartition::new("orders", 0);
+        assert_eq!(files.read(&at).expect("nothing wrong"), None);
+        fs::write(directory.path().join("orders-0.offset"), "seven").expect("written");
+        let error = files.read(&at).expect_err("no number").to_string();
+        assert!(error.contains("orders-0.offset") && error.contains("seven"), "{error}");
+        assert_eq!(escaped("a/b:c\\d-0.offset"), "a%2Fb%3Ac%5Cd-0.offset");
+    }
+}

@@ -1,0 +1,151 @@
+//! Stories of queues: one partition for one thread, forwarding, a foreign event loop, and the simple consumer.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{
+    Client, Config, Consumer, Error, PartitionQueue, Producer, Record, StartAt, TopicPartition,
+};
+use tokio::runtime::Runtime;
+
+/// Generous: nothing here takes long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn at(partition: i32) -> TopicPartition {
+    TopicPartition::new("orders", partition)
+}
+
+fn produce(client: &Client, partition: i32, values: std::ops::Range<i32>) {
+    let producer = Producer::of(client);
+    for value in values {
+        let value = value.to_string();
+        drop(
+            producer
+                .enqueue_blocking(Record::to("orders").partition(partition).value(&value))
+                .expect("taken"),
+        );
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+}
+
+/// The values of the next `count` records.
+fn values(queue: &mut PartitionQueue, count: usize) -> Vec<i32> {
+    let mut records = Vec::new();
+    while records.len() < count {
+        assert!(queue.consume_batch(PATIENCE, count - records.len(), &mut records).expect("no error") > 0);
+    }
+    let value = |bytes: &[u8]| std::str::from_utf8(bytes).expect("text").parse().expect("a number");
+    records.iter().map(|record| value(record.value.as_deref().expect("a value"))).collect()
+}
+
+#[test]
+fn each_partition_is_read_by_a_thread_of_its_own() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let mut consumer = Consumer::of(&client);
+    let starts = [0, 1].map(|partition| (at(partition), StartAt::Beginning));
+    runtime().block_on(consumer.assign(&starts)).expect("assigned");
+    let readers = [0, 1].map(|partition| {
+        let mut queue = consumer.split(&at(partition)).expect("assigned");
+        std::thread::spawn(move || values(&mut queue, 500))
+    });
+    produce(&client, 0, 0..500);
+    produce(&client, 1, 1000..1500);
+    let [first, second] = readers.map(|reader| reader.join().expect("no panic"));
+    assert_eq!((first, second), ((0..500).collect(), (1000..1500).collect()));
+    assert!(consumer.poll_blocking(Duration::from_millis(50)).expect("no error").is_none());
+    assert_eq!((consumer.position(&at(0)), consumer.position(&at(1))), (Some(500), Some(500)));
+    assert!(matches!(consumer.split(&at(7)), Err(Error::NotAssigned { partition: 7, .. })));
+}
+
+#[test]
+fn a_foreign_event_loop_is_woken_by_bytes_on_a_descriptor() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let mut consumer = Consumer::of(&client);
+    runtime().block_on(consumer.assign(&[(at(0), StartAt::Beginning)])).expect("assigned");
+    let mut queue = consumer.split(&at(0)).expect("assigned");
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+    ours.set_nonblocking(true).expect("a socket can");
+    theirs.set_read_timeout(Some(PATIENCE)).expect("a socket can");
+    queue.write_when_filled(File::from(OwnedFd::from(ours)), b"go");
+    for round in 0..3 {
+        produce(&client, 0, round..round + 1);
+        let mut woken = [0; 2];
+        theirs.read_exact(&mut woken).expect("woken in time");
+        assert_eq!(&woken, b"go");
+        let mut seen = 0;
+        seen += queue
+            .consume_each(PATIENCE, 0, |record| assert_eq!(record.offset(), i64::from(round)))
+            .expect("no error");
+        assert_eq!(seen, 1);
+    }
+}
+
+#[test]
+fn the_simple_consumer_starts_stops_and_forwards() {
+    let broker = broker();
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    produce(&client, 0, 0..10);
+    produce(&client, 1, 10..20);
+    let runtime = runtime();
+    let mut consumer = Consumer::of(&client);
+    runtime.block_on(consumer.start(&at(0), StartAt::Offset(5))).expect("started");
+    let mut first = consumer.split(&at(0)).expect("started");
+    assert_eq!(values(&mut first, 5), [5, 6, 7, 8, 9]);
+
+    runtime.block_on(consumer.start(&at(1), StartAt::Beginning)).expect("started");
+    let mut second = consumer.split(&at(1)).expect("started");
+    second.forward_to(Some(&first)).expect("no circle");
+    assert_eq!(values(&mut first, 10), (10..20).collect::<Vec<_>>(), "the other partition's records");
+    assert!(first.forward_to(Some(&second)).is_err(), "that would be a circle");
+
+    produce(&client, 0, 20..30);
+    runtime.block_on(consumer.stop(&at(0))).expect("it was started");
+    assert_eq!(first.consume_batch(Duration::from_millis(50), 10, &mut Vec::new()).expect("no error"), 0);
+    assert!(matches!(runtime.block_on(consumer.stop(&at(0))), Err(Error::NotAssigned { .. })));
+}
+
+#[test]
+fn offsets_in_files_outlive_the_consumer() {
+    let broker = broker();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    for (name, value) in [
+        ("offset.store.method", "file"),
+        ("offset.store.path", directory.path().to_str().expect("text")),
+        ("offset.store.sync.interval.ms", "0"),
+        ("auto.commit.interval.ms", "20"),
+        ("auto.offset.reset", "earliest"),
+    ] {
+        config.set(name, value).expect("a known property");
+    }
+    let file = directory.path().join("orders-0.offset");
+    for life in 0..3 {
+        let client = Client::new(config.clone()).expect("a client");
+        produce(&client, 0, life * 10..life * 10 + 10);
+        let mut consumer = Consumer::of(&client);
+        runtime().block_on(consumer.start(&at(0), StartAt::Committed)).expect("started");
+        let mut queue = consumer.split(&at(0)).expect("started");
+        assert_eq!(values(&mut queue, 10), (life * 10..life * 10 + 10).collect::<Vec<_>>());
+        // Asking for more says that these are done.
+        assert!(queue.poll_blocking(Duration::from_millis(1)).expect("no error").is_none());
+        consumer.close_blocking(PATIENCE).expect("closed");
+        let stored = std::fs::read_to_string(&file).expect("it is there");
+        assert_eq!(stored, format!("{}\n", life * 10 + 10));
+    }
+}
