@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::polls::LastPoll;
 use super::subscription::Subscription;
-use super::{Shared, commit_as_member};
+use super::{Shared, commit};
 use crate::config::Config;
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
@@ -166,13 +166,9 @@ impl Application {
     }
 
     async fn commit(&self, partitions: &[TopicPartition]) -> Result<(), Error> {
-        let Some(coordinator) = &self.shared.coordinator else { return Ok(()) };
         let mut offsets = self.shared.uncommitted();
         offsets.retain(|at, _| partitions.contains(at));
-        if offsets.is_empty() {
-            return Ok(());
-        }
-        commit_as_member(&self.shared, coordinator, &offsets).await
+        commit(&self.shared, &offsets).await
     }
 
     /// The topics it wants: by name, and by pattern those that exist.
