@@ -210,7 +210,6 @@ impl Consumer {
         if self.config.group_id.is_none() {
             return Err(Error::Config("subscribe needs group.id".into()));
         }
-        self.reader.forget_handed_out(None);
         let subscription = Subscription::parse(topics)?;
         self.ask(|answer| Control::Subscribe(subscription, answer)).await
     }

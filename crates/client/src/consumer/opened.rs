@@ -13,13 +13,11 @@ use crate::error::Error;
 use crate::fetch::budget::Budget;
 use crate::fetch::inbox::Chunk;
 use crate::fetch::place::Place;
-use crate::group::polls::Polls;
 use crate::stats::Observer;
 
 /// How a chunk is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    pub(crate) polls: Arc<Polls>,
     pub(crate) config: Arc<Config>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) observer: Arc<Observer>,

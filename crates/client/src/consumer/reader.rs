@@ -85,13 +85,6 @@ impl Reader {
         found
     }
 
-    /// Whoever asks for more is there, and done with what was given last.
-    #[inline]
-    pub(super) fn begin(&mut self) {
-        self.reading.polls.pass();
-        self.finish_handed_out();
-    }
-
     /// What was given last is done.
     #[inline]
     pub(super) fn finish_handed_out(&mut self) {
