@@ -112,7 +112,7 @@ fn read_one_by_one(consumer: &mut Consumer, count: u64, check: &mut Check) -> Re
     while check.sums.messages < count {
         match consumer.next_record_blocking(SILENCE_MAX)? {
             Some(Next::Record(record)) => {
-                check.record(record.partition(), record.offset(), record.value())?
+                check.record(record.partition(), record.offset(), record.value())?;
             }
             Some(_) => {}
             None => return Err(check.silence(count)),
