@@ -64,6 +64,7 @@ pub use producer::{NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
+pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
 
 /// How a group's partitions are shared out among its members.

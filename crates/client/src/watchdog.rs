@@ -1,11 +1,16 @@
 //! What should go on and does not: noticed once, said once, and said again when it is over.
 
+pub(crate) mod cause;
+pub(crate) mod consumer;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use self::cause::Cause;
 
 /// What is stuck. The list grows with what is watched.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -34,6 +39,24 @@ pub enum Stall {
     },
     /// The send buffer is full of records whose reports nobody reads.
     ReportsUnread,
+    /// A partition is assigned and not paused, there is more in it or nobody knows whether there is, and the consumer gets no
+    /// further.
+    Consuming {
+        /// The topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+        /// Why.
+        cause: Cause,
+    },
+    /// A consumer waits for its group: it is a member that has not been given its partitions, or the coordinator does not
+    /// serve it.
+    Group {
+        /// `group.id`.
+        group: Arc<str>,
+        /// Why.
+        cause: Cause,
+    },
 }
 
 /// A stall has begun, or has ended.
@@ -84,12 +107,16 @@ impl fmt::Display for Stall {
             Self::ReportsUnread => {
                 f.write_str("the send buffer is full and nobody reads the delivery reports")
             }
+            Self::Consuming { topic, partition, cause } => {
+                write!(f, "consuming topic `{topic}` partition {partition}: {cause}")
+            }
+            Self::Group { group, cause } => write!(f, "consumer group `{group}`: {cause}"),
         }
     }
 }
 
 /// Something that does not go on at this moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) stall: Stall,
     /// Since when, if that is known; else since it was first found.

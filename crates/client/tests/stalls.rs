@@ -6,7 +6,10 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Fault};
-use ottla_client::{Client, Config, Delivery, Producer, Record, Stall, StallReport};
+use ottla_client::{
+    Cause, Client, Config, Consumer, Delivery, ErrorCode, Polled, Producer, Record, Stall, StallReport,
+    StartAt, TopicPartition,
+};
 use ottla_protocol::ApiKey;
 
 /// Generous: nothing here takes long unless it is broken.
@@ -168,5 +171,258 @@ fn what_goes_well_is_no_stall() {
         wait(&send(&client));
     }
     let none = client.stalls().next_blocking(Duration::from_millis(200));
+    assert!(none.is_none(), "{none:?}");
+}
+
+fn first() -> TopicPartition {
+    TopicPartition::new("orders", 0)
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+/// A client that has sent `records`, and its consumer of the one partition, from `start`.
+fn reader(
+    broker: &BrokerThread,
+    records: usize,
+    start: StartAt,
+    tune: impl FnOnce(&mut Config),
+) -> (Client, Consumer) {
+    let client = client(&broker.bootstrap_servers(), tune);
+    for _ in 0..records {
+        wait(&send(&client));
+    }
+    let mut consumer = Consumer::of(&client);
+    run(consumer.assign(&[(first(), start)])).expect("assigned");
+    (client, consumer)
+}
+
+/// A member of the group `billing`.
+fn member(broker: &BrokerThread, properties: &[(&str, &str)]) -> (Client, Consumer) {
+    let client = client(&broker.bootstrap_servers(), |config| {
+        let quick = [("group.id", "billing"), ("auto.offset.reset", "earliest")];
+        config.set_all(quick).expect("known properties");
+        config.set_all(properties.iter().copied()).expect("known properties");
+    });
+    let mut consumer = Consumer::of(&client);
+    run(consumer.subscribe(&["orders"])).expect("subscribed");
+    (client, consumer)
+}
+
+/// Polls until a record comes, whatever comes before.
+fn poll_record(consumer: &mut Consumer) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while std::time::Instant::now() < deadline {
+        if let Ok(Some(Polled::Records(batch))) = consumer.poll_blocking(Duration::from_millis(100)) {
+            assert!(!batch.is_empty());
+            return;
+        }
+    }
+    panic!("no record in time");
+}
+
+/// Polls until everything of the partition was given.
+fn poll_all(consumer: &mut Consumer) {
+    while consumer.lag(&first()).is_none_or(|lag| lag > 0) {
+        poll_record(consumer);
+    }
+}
+
+fn consuming(because: Cause) -> impl Fn(&Stall) -> bool {
+    move |stall| matches!(stall, Stall::Consuming { topic, partition: 0, cause } if &**topic == "orders" && *cause == because)
+}
+
+fn in_group(because: Cause) -> impl Fn(&Stall) -> bool {
+    move |stall| matches!(stall, Stall::Group { group, cause } if &**group == "billing" && *cause == because)
+}
+
+const ALWAYS: u32 = u32::MAX;
+
+#[test]
+fn a_group_without_a_coordinator_is_a_stall() {
+    for protocol in ["classic", "consumer"] {
+        let broker = broker();
+        let fault = Fault::Fail(ErrorCode::CoordinatorNotAvailable);
+        broker.cluster().intercept(ApiKey::FindCoordinator, None, ALWAYS, fault);
+        let client = client(&broker.bootstrap_servers(), |_| {});
+        wait(&send(&client));
+        let (client, mut consumer) = member(&broker, &[("group.protocol", protocol)]);
+        let stall = said_once(&client, in_group(Cause::NoCoordinator), || {
+            broker.cluster().clear_intercepts();
+            poll_record(&mut consumer);
+        });
+        assert!(stall.trying.contains("looking for the coordinator"), "{stall}");
+    }
+}
+
+#[test]
+fn a_consumed_topic_that_nobody_knows_has_no_leader() {
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    let (client, mut consumer) = reader(&broker, 0, StartAt::Beginning, |config| {
+        config.set("allow.auto.create.topics", "false").expect("a flag");
+    });
+    let stall = said_once(&client, consuming(Cause::NoLeader), || {
+        let topic = ottla_client::NewTopic::new("orders");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(ottla_client::Admin::of(&client).create_topics(&[topic])).expect("created");
+        wait(&send(&client));
+        poll_all(&mut consumer);
+    });
+    assert!(stall.to_string().contains("topic `orders` partition 0: no leader"), "{stall}");
+    assert!(stall.trying.contains("metadata"), "{stall}");
+}
+
+#[test]
+fn a_consumer_without_a_connection_to_the_leader_is_a_stall() {
+    let broker = broker();
+    let client = client(&broker.bootstrap_servers(), |_| {});
+    wait(&send(&client));
+    broker.cluster().take_down(1);
+    let mut consumer = Consumer::of(&client);
+    run(consumer.assign(&[(first(), StartAt::Offset(0))])).expect("assigned");
+    let stall = said_once(&client, consuming(Cause::NoConnection), || {
+        broker.cluster().take_up(1);
+        poll_all(&mut consumer);
+    });
+    assert!(stall.trying.contains("connect") && stall.trying.contains("offset 0, lag unknown"), "{stall}");
+}
+
+#[test]
+fn fetching_that_is_put_off_again_and_again_is_a_stall() {
+    let broker = broker();
+    let fault = Fault::Fail(ErrorCode::ThrottlingQuotaExceeded);
+    broker.cluster().intercept(ApiKey::Fetch, None, ALWAYS, fault);
+    let (client, mut consumer) = reader(&broker, 1, StartAt::Offset(0), |_| {});
+    let stall = said_once(&client, consuming(Cause::BackOff), || {
+        broker.cluster().clear_intercepts();
+        poll_all(&mut consumer);
+    });
+    assert!(stall.trying.contains("the last problem"), "{stall}");
+}
+
+#[test]
+fn a_rebalance_that_nobody_ends_is_a_stall_of_both_sides() {
+    let broker = broker();
+    let (first, mut owner) = member(&broker, &[("heartbeat.interval.ms", "50")]);
+    wait(&send(&first));
+    poll_all(&mut owner);
+    // It is asked to give its partition up, and does not poll.
+    let (second, mut joiner) = member(&broker, &[]);
+    let polled = said_once(&first, in_group(Cause::NotPolled), || {
+        let waiting = said_once(&second, in_group(Cause::Rebalance), || {
+            let deadline = std::time::Instant::now() + PATIENCE;
+            let mut settled = 0;
+            while settled < 2 {
+                assert!(std::time::Instant::now() < deadline, "the rebalance does not end");
+                for consumer in [&mut owner, &mut joiner] {
+                    let polled = consumer.poll_blocking(Duration::from_millis(20)).expect("no error");
+                    let event = matches!(polled, Some(Polled::Event(ottla_client::Event::Assigned(_))));
+                    settled += usize::from(event);
+                }
+            }
+        });
+        assert!(
+            waiting.trying.contains("JoinGroup") && waiting.trying.contains("other members"),
+            "{waiting}"
+        );
+    });
+    assert!(polled.trying.contains("revocation"), "{polled}");
+}
+
+#[test]
+fn an_offset_that_does_not_exist_is_a_stall_until_the_application_seeks() {
+    let broker = broker();
+    let (client, mut consumer) = reader(&broker, 1, StartAt::Offset(1000), |config| {
+        config.set("auto.offset.reset", "error").expect("a known value");
+    });
+    consumer.poll_blocking(PATIENCE).expect_err("out of range");
+    let stall = said_once(&client, consuming(Cause::OffsetOutOfRange), || {
+        run(consumer.seek(&first(), StartAt::Beginning)).expect("assigned");
+        poll_all(&mut consumer);
+    });
+    assert!(stall.trying.contains("seek"), "{stall}");
+}
+
+#[test]
+fn what_is_not_allowed_is_a_stall() {
+    let broker = broker();
+    broker.cluster().intercept(ApiKey::Fetch, None, ALWAYS, Fault::Fail(ErrorCode::TopicAuthorizationFailed));
+    let (client, mut consumer) = reader(&broker, 1, StartAt::Offset(0), |_| {});
+    said_once(&client, consuming(Cause::Unauthorized), || {
+        broker.cluster().clear_intercepts();
+        run(consumer.seek(&first(), StartAt::Beginning)).expect("assigned");
+        poll_all(&mut consumer);
+    });
+    let fault = Fault::Fail(ErrorCode::GroupAuthorizationFailed);
+    broker.cluster().intercept(ApiKey::FindCoordinator, None, ALWAYS, fault);
+    let (client, mut consumer) = member(&broker, &[]);
+    said_once(&client, in_group(Cause::Unauthorized), || {
+        broker.cluster().clear_intercepts();
+        poll_record(&mut consumer);
+    });
+}
+
+#[test]
+fn memory_that_the_application_does_not_let_go_of_is_a_stall() {
+    let broker = broker();
+    let client = client(&broker.bootstrap_servers(), |config| {
+        config.set("queued.max.messages.kbytes", "100").expect("a number");
+        config.set("fetch.message.max.bytes", "20000").expect("a number");
+    });
+    let value = vec![b'v'; 19_000];
+    for _ in 0..20 {
+        wait(&Producer::of(&client).try_send(Record::to("orders").value(&value)).expect("taken"));
+    }
+    let mut consumer = Consumer::of(&client);
+    run(consumer.assign(&[(first(), StartAt::Beginning)])).expect("assigned");
+    let mut held = Vec::new();
+    while let Some(polled) = consumer.poll_blocking(STALL_AFTER).expect("no error") {
+        held.push(polled);
+        assert!(held.len() < 20, "all of it was given: the budget is none");
+    }
+    let stall = said_once(&client, consuming(Cause::BudgetHeld), || {
+        held.clear();
+        poll_all(&mut consumer);
+    });
+    assert!(stall.trying.contains("dropped") && stall.trying.contains("of 102400 bytes"), "{stall}");
+}
+
+#[test]
+fn records_that_nobody_polls_are_a_stall() {
+    let broker = broker();
+    let (client, mut consumer) = reader(&broker, 3, StartAt::Beginning, |_| {});
+    let stall = said_once(&client, consuming(Cause::NotPolled), || poll_all(&mut consumer));
+    assert!(
+        stall.trying.starts_with("offset 0, lag ") && stall.trying.contains("wait in the queue"),
+        "{stall}"
+    );
+}
+
+/// The delay is longer than anybody's patience: what ends it is that the connection is dropped.
+#[test]
+fn a_fetch_that_is_not_answered_is_a_stall_that_mends_itself() {
+    let broker = broker();
+    let delay = Fault::Delay(PATIENCE * 2);
+    broker.cluster().intercept(ApiKey::Fetch, None, 1, delay);
+    let (client, mut consumer) = reader(&broker, 1, StartAt::Offset(0), |_| {});
+    let stall = said_once(&client, consuming(Cause::NoAnswer), || poll_all(&mut consumer));
+    assert!(stall.trying.contains("connection is dropped"), "{stall}");
+    broker.cluster().intercept(ApiKey::OffsetFetch, None, 1, delay);
+    let (client, mut consumer) = member(&broker, &[]);
+    let stall = said_once(&client, in_group(Cause::NoAnswer), || poll_record(&mut consumer));
+    assert!(stall.trying.contains("OffsetFetch"), "{stall}");
+}
+
+#[test]
+fn a_consumer_that_has_everything_and_one_that_is_paused_are_no_stalls() {
+    let broker = broker();
+    let (client, mut consumer) = reader(&broker, 3, StartAt::Beginning, |_| {});
+    poll_all(&mut consumer);
+    let none = client.stalls().next_blocking(STALL_AFTER * 3);
+    assert!(none.is_none(), "{none:?}");
+    consumer.pause(&[first()]);
+    wait(&send(&client));
+    let none = client.stalls().next_blocking(STALL_AFTER * 3);
     assert!(none.is_none(), "{none:?}");
 }

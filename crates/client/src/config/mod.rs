@@ -315,6 +315,13 @@ impl Config {
     }
 
     /// The assignors that `partition.assignment.strategy` names, the preferred one first.
+    /// For how long a broker that does not answer is waited for before its connection is dropped, after so many answers
+    /// in a row that did not come; `None` as long as the request has time. It doubles, so that a slow broker is not asked
+    /// in vain for ever.
+    pub(crate) fn patience(&self, failures: u32) -> Option<Duration> {
+        (!self.stall_after.is_zero()).then(|| self.stall_after.saturating_mul(2 << failures.min(10)))
+    }
+
     pub(crate) fn assignors(&self) -> Vec<Arc<dyn Assignor>> {
         self.assignment_strategy.iter().filter_map(|name| self.assignor_named(name)).collect()
     }

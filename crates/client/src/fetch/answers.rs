@@ -15,6 +15,7 @@ use crate::config::OffsetReset;
 use crate::consumer::{Event as ToApplication, TopicPartition};
 use crate::error::Error;
 use crate::log::Context;
+use crate::watchdog::cause::{Cause, Trouble};
 
 /// How long a consumer waits after it was refused as who it is, or has refused the broker.
 const SECURITY_PAUSE: Duration = Duration::from_secs(1);
@@ -43,8 +44,12 @@ impl Fetcher {
     }
 
     fn on_resolved(&self, asked: &Asked, start: StartAt, result: Result<i64, Error>, now: Instant) {
+        self.change(asked, |cursor| cursor.trouble = result.as_ref().err().map(Trouble::of));
         self.change(asked, |cursor| match result {
-            Ok(offset) => cursor.go_to(offset),
+            Ok(offset) => {
+                cursor.asked_at = None;
+                cursor.go_to(offset);
+            }
             Err(error) if error.is_retriable() => {
                 cursor.position = Position::Unresolved(start);
                 cursor.blocked_until = Some(now + self.cluster.config.retry_backoff);
@@ -72,6 +77,7 @@ impl Fetcher {
     ) {
         self.change(asked, |cursor| {
             cursor.position = Position::At(offset);
+            cursor.trouble = result.as_ref().err().map(Trouble::of);
             match result {
                 Ok(Some(end)) if end < offset => self.on_truncated(cursor, offset, end),
                 Ok(_) => cursor.proven_at = leader_epoch,
@@ -90,6 +96,7 @@ impl Fetcher {
             cursor.position = Position::Failed;
             let (topic, partition) = (at.topic.to_string(), at.partition);
             let error = Error::LogTruncated { topic, partition, offset, end };
+            cursor.trouble = Some(Trouble::of(&error));
             return self.inbox.push_to(cursor.slot, Item::Error(error));
         }
         tracing::warn!(%at, offset, end, "the log was truncated: going on at its end");
@@ -101,6 +108,15 @@ impl Fetcher {
     fn on_fetched(&mut self, node: i32, result: Result<FetchResponse, Error>, now: Instant) {
         let Some(source) = self.sources.get_mut(&node) else { return };
         source.busy = false;
+        source.due = None;
+        source.answers += u64::from(result.is_ok());
+        source.trouble = match &result {
+            Ok(response) if response.error_code == ErrorCode::None => None,
+            Ok(response) => Some(Trouble::of_code(response.error_code)),
+            Err(error) => Some(Trouble::of(error)),
+        };
+        let unanswered = source.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::NoAnswer);
+        source.unanswered = if unanswered { source.unanswered + 1 } else { 0 };
         let (error, id) = result
             .as_ref()
             .map_or((ErrorCode::NetworkException, 0), |response| (response.error_code, response.session_id));

@@ -5,7 +5,7 @@
 //! memory that is warm in the cache costs a fraction of fresh pages.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -58,7 +58,7 @@ impl Budget {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // What is in use and what is kept for the next responses stay below the bound together.
         self.shelf().shrink(self.max.saturating_sub(used));
-        Reservation { budget: self.clone(), left: AtomicUsize::new(bytes) }
+        Reservation { budget: self.clone(), left: AtomicUsize::new(bytes), begun: AtomicBool::new(false) }
     }
 
     /// Counts what the polling thread has decompressed, until it is dropped.
@@ -96,10 +96,19 @@ impl BufferHome for Budget {
 pub(crate) struct Reservation {
     budget: Arc<Budget>,
     left: AtomicUsize,
+    begun: AtomicBool,
+}
+
+impl Reservation {
+    /// Whether the answer has begun to come.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
 }
 
 impl Room for Reservation {
     fn buffer(&self, bytes: usize) -> Buffer {
+        self.begun.store(true, Ordering::Relaxed);
         let left = self.left.swap(0, Ordering::Relaxed);
         // Somewhat larger than needed if that was set aside anyway: responses differ, and the next may use it too.
         let roomy = if bytes > EXACT_BYTES_MAX { bytes.next_multiple_of(EXACT_BYTES_MAX) } else { bytes };

@@ -13,6 +13,7 @@ use super::cursors::Slot;
 use super::inbox::Chunk;
 use super::place::{Ends, Place};
 use crate::config::Isolation;
+use crate::watchdog::cause::{Cause, Trouble};
 
 /// Where to start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,6 +71,10 @@ pub(crate) struct Cursor {
     pub(crate) turn: u64,
     /// The end that the application was told of.
     end_told: i64,
+    /// What went wrong last, until something goes well.
+    pub(crate) trouble: Option<Trouble>,
+    /// When the question for the position was asked.
+    pub(crate) asked_at: Option<Instant>,
 }
 
 /// One partition's answer to a fetch.
@@ -120,6 +125,8 @@ impl Cursor {
             attempts: 0,
             turn: 0,
             end_told: -1,
+            trouble: None,
+            asked_at: None,
         };
         cursor.start(start);
         cursor
@@ -131,6 +138,7 @@ impl Cursor {
         self.blocked_until = None;
         self.end_told = -1;
         self.last_epoch = -1;
+        self.trouble = None;
         self.start(to);
     }
 
@@ -187,6 +195,7 @@ impl Cursor {
     /// Takes in an answer to a fetch.
     pub(crate) fn on_answer(&mut self, answer: Answer, decompressed_bytes_max: usize) -> Next {
         let Answer { asked, error, ends, records, aborted } = answer;
+        self.trouble = (error != ErrorCode::None).then(|| Trouble::of_code(error));
         match error {
             ErrorCode::None => {}
             ErrorCode::OffsetOutOfRange => return Next::OutOfRange(asked),
@@ -232,6 +241,7 @@ impl Cursor {
 
     fn corrupt(&mut self, offset: i64, reason: String) -> Next {
         self.position = Position::Failed;
+        self.trouble = Some(Trouble { cause: Cause::Stopped, text: reason.clone() });
         Next::Corrupt(offset, reason)
     }
 }

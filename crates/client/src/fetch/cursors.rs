@@ -1,6 +1,6 @@
 //! The partitions that one consumer fetches: each in a slot, found without a search.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::cursor::{Cursor, StartAt};
 use super::place::Place;
 use crate::consumer::TopicPartition;
+use crate::watchdog::consumer::PartitionFacts;
 
 /// Where an assigned partition is kept. Free ones are used again.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -31,6 +32,17 @@ pub(crate) struct Cursors {
     table: RefCell<Table>,
     /// Told when a cursor has changed.
     pub(crate) changed: Notify,
+    pub(crate) survey: SurveyWish,
+}
+
+/// What the watchdog asks the fetcher.
+#[derive(Debug, Default)]
+pub(crate) struct SurveyWish {
+    pub(crate) wanted: Cell<bool>,
+    /// Brokers with which to begin a new session.
+    pub(crate) restart: RefCell<Vec<i32>>,
+    pub(crate) found: RefCell<Vec<PartitionFacts>>,
+    pub(crate) answered: Notify,
 }
 
 #[derive(Debug, Default)]

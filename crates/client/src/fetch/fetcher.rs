@@ -23,6 +23,7 @@ use crate::cluster::{Cluster, Whereabouts};
 use crate::config::{Config, OffsetReset};
 use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::watchdog::cause::Trouble;
 
 /// What the fetcher's tasks have found out.
 pub(super) enum Event {
@@ -49,13 +50,24 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     /// Partitions that want something new.
-    list: Vec<Slot>,
+    pub(super) list: Vec<Slot>,
     pub(super) session: Session,
     /// Whether a fetch is under way.
     pub(super) busy: bool,
     /// Failures in a row, and until when nothing is asked for because of them.
     pub(super) failures: u32,
     pub(super) blocked_until: Option<Instant>,
+    /// When the answer to the fetch under way was due at the latest.
+    pub(super) due: Option<Instant>,
+    /// Answers so far, and requests without one since the last.
+    pub(super) answers: u64,
+    pub(super) unanswered: u32,
+    /// Why the last fetch failed.
+    pub(super) trouble: Option<Trouble>,
+    /// Whether a fetch waits for room.
+    pub(super) short: bool,
+    /// Whether the next fetch begins a new session.
+    pub(super) restart: bool,
 }
 
 /// What a response takes besides its records: for itself, and for each partition that is asked for.
@@ -91,7 +103,9 @@ impl Fetcher {
             turn: 0,
         };
         loop {
-            let wake_at = fetcher.pump(Instant::now());
+            let now = Instant::now();
+            let wake_at = fetcher.pump(now);
+            fetcher.answer_survey(now);
             let timer = async {
                 match wake_at {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -142,7 +156,11 @@ impl Fetcher {
             }
         }
         for node in ready {
-            if let Some(bytes) = self.share(node) {
+            let share = self.share(node);
+            if let Some(source) = self.sources.get_mut(&node) {
+                source.short = share.is_none();
+            }
+            if let Some(bytes) = share {
                 self.fetch(node, bytes, now);
             }
         }
@@ -210,6 +228,7 @@ impl Fetcher {
         }
         if let Position::Unresolved(start) = cursor.position {
             cursor.position = Position::Resolving(start);
+            cursor.asked_at = Some(now);
             self.resolve(cursor, start);
         }
         let offset = cursor.fetchable(now)?;
@@ -226,6 +245,7 @@ impl Fetcher {
         };
         if let Some(epoch) = cursor.unproven(leader_epoch) {
             cursor.position = Position::Validating(offset);
+            cursor.asked_at = Some(now);
             self.validate(cursor, offset, leader, leader_epoch, epoch);
             return None;
         }
@@ -269,8 +289,13 @@ impl Fetcher {
             return;
         }
         source.busy = true;
-        self.turn = self.turn.wrapping_add(1);
         let config = self.cluster.config.clone();
+        source.due = Some(now + config.fetch_wait_max);
+        if std::mem::take(&mut source.restart) {
+            source.session.restart();
+        }
+        let patience = config.patience(source.unanswered);
+        self.turn = self.turn.wrapping_add(1);
         let asking = source.session.request(self.turn, config.partition_fetch_bytes_max as i32);
         let overhead = RESPONSE_BYTES + (source.session.len() * PARTITION_BYTES).min(bytes / 2);
         let records_bytes = bytes.saturating_sub(overhead).max(1);
@@ -292,7 +317,19 @@ impl Fetcher {
                     ..Default::default()
                 };
                 let timeout = config.request_timeout + config.fetch_wait_max;
-                connection.begin_in(asking.version_max, request, Some(room))?.answer(timeout).await
+                let pending = connection.begin_in(asking.version_max, request, Some(room.clone()))?;
+                let answering = pending.answer(timeout);
+                tokio::pin!(answering);
+                if let Some(patience) = patience {
+                    let patience = patience + config.fetch_wait_max;
+                    match tokio::time::timeout(patience, &mut answering).await {
+                        Ok(result) => return result,
+                        Err(_) if !room.is_begun() => return Err(connection.give_up("Fetch", patience)),
+                        // It is on its way: a large one takes its time.
+                        Err(_) => {}
+                    }
+                }
+                answering.await
             };
             let result = fetching.await;
             let _ = events.send(Event::Fetched { node, result });

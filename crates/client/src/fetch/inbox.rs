@@ -18,6 +18,7 @@ use super::place::Place;
 use super::queue::Bell;
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
+use crate::watchdog::consumer::QueueFacts;
 
 /// One partition's part of a fetch response.
 #[derive(Debug)]
@@ -107,6 +108,8 @@ struct Ring {
     bell: Arc<Bell>,
     /// The ring that gets what would come into this one.
     forward: Option<RingId>,
+    /// How often somebody has looked into it.
+    looks: u64,
 }
 
 /// Which ring of an inbox.
@@ -294,6 +297,7 @@ impl Inbox {
     pub(crate) fn pop(&self, from: RingId, news_only: bool) -> Option<Item> {
         let mut state = self.lock();
         let ring = &mut state.rings[from.0];
+        ring.looks += 1;
         let news = ring.news.pop_front();
         ring.bell.has_news.store(!ring.news.is_empty(), Ordering::Relaxed);
         if news.is_some() || news_only {
@@ -330,9 +334,20 @@ impl Inbox {
     }
 
     /// Bytes of records that wait.
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
+    }
+
+    /// What waits of each partition, and whether somebody looks.
+    pub(crate) fn waiting(&self) -> BTreeMap<Slot, QueueFacts> {
+        let state = self.lock();
+        let facts = |slot: &Slot| {
+            let lane = state.lanes[slot.index()].as_ref()?;
+            let RingId(id) = state.target(lane.ring);
+            let (looks, waits) = (state.rings[id].looks, !lane.items.is_empty());
+            Some((*slot, QueueFacts { id, looks, records: lane.records, waits }))
+        };
+        state.index.values().filter_map(facts).collect()
     }
 
     /// The place of an assigned partition.

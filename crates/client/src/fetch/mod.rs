@@ -13,3 +13,4 @@ pub(crate) mod offsets;
 pub(crate) mod place;
 pub(crate) mod queue;
 mod session;
+mod survey;

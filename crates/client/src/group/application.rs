@@ -8,12 +8,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::polls::LastPoll;
+use super::standing::Step;
 use super::subscription::Subscription;
 use super::{Shared, commit};
 use crate::config::Config;
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
+use crate::watchdog::cause::Trouble;
 
 /// How often it is looked whether the application polls, at least.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
@@ -62,6 +64,7 @@ impl Application {
     /// Gives it partitions, each from where the group left off. `always` says so even if there are none.
     pub(super) async fn take(&self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
         if !partitions.is_empty() {
+            self.shared.step(Step::Taking);
             let starts = self.shared.start_at_committed(partitions.clone()).await?;
             self.shared.add_partitions(&starts);
         }
@@ -80,6 +83,7 @@ impl Application {
         while let Ok(told) = self.told.try_recv() {
             self.hear(told);
         }
+        self.shared.step(Step::GivingUp);
         self.shared.stop_partitions(&partitions);
         self.shared.inbox.push(Item::Event(Event::Revoked(partitions.clone())));
         let seen = self.await_revoke_seen().await;
@@ -89,6 +93,7 @@ impl Application {
             tracing::debug!(%error, "commit before giving partitions up");
         }
         self.shared.remove_partitions(&partitions);
+        self.shared.step(Step::Joining);
         seen
     }
 
@@ -103,6 +108,8 @@ impl Application {
 
     /// Tells it of an error, at its next poll.
     pub(super) fn report(&self, error: Error) {
+        let late = matches!(error, Error::PollIntervalExceeded { .. });
+        self.shared.step(if late { Step::Late } else { Step::Refused(Trouble::of(&error)) });
         self.shared.inbox.push(Item::Error(error));
     }
 
@@ -114,6 +121,7 @@ impl Application {
             tokio::time::sleep(pause).await;
         }
         self.last_poll = LastPoll::new(&self.shared.polls, Instant::now());
+        self.shared.step(Step::Joining);
     }
 
     /// Waits until it wants other topics or has not polled for too long.

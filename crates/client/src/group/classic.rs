@@ -18,11 +18,14 @@ use super::application::{Application, Late};
 use super::assignor::{Assignor, Held, Member as GroupMember, Topics};
 use super::coordinator::Coordinator;
 use super::heart::{Ended, Heart};
+use super::standing::Step;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
 use crate::cluster::brokers::Lane;
 use crate::config::Config;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::log::Context;
+use crate::watchdog::cause::Trouble;
 
 const JOIN_GROUP_VERSION_MAX: i16 = 9;
 const SYNC_GROUP_VERSION_MAX: i16 = 5;
@@ -117,6 +120,7 @@ impl Member {
 
     /// Joins, takes what it is given, and stays until it must join again.
     async fn generation(&mut self) -> Result<Left, Stop> {
+        self.shared.step(Step::Joining);
         let subscription = self.application.subscription();
         for topic in subscription.names() {
             self.shared.cluster.want(topic);
@@ -138,6 +142,7 @@ impl Member {
         if let Some(left) = self.reconcile(assigned, joined.generation_id).await? {
             return Ok(left);
         }
+        self.shared.step(Step::Settled);
         let leads_over = leads.then(|| counts.keys().cloned().collect::<Vec<_>>());
         let left = tokio::select! {
             biased;
@@ -255,6 +260,12 @@ impl Member {
         }
         let topics = self.describe(&members).await?;
         let mut assignment = assignor.assign(&topics, &members);
+        for (member, partitions) in &assignment {
+            self.shared.cluster.observer.log.debug(Context::Assignor, "ASSIGN", || {
+                let names: Vec<String> = partitions.iter().map(ToString::to_string).collect();
+                format!("{name} gives {member} {} partition(s): {}", names.len(), names.join(", "))
+            });
+        }
         let of_member = |id: String| {
             let partitions = assignment.remove(&id).unwrap_or_default();
             Ok(SyncGroupRequestAssignment { assignment: encode_assignment(&partitions)?, member_id: id })
@@ -347,7 +358,10 @@ impl Member {
     /// Turns an error code into what it means for this member.
     fn check(&self, code: ErrorCode, what: &str) -> Result<(), Stop> {
         match code {
-            ErrorCode::None => return Ok(()),
+            ErrorCode::None => {
+                self.coordinator()?.went_well();
+                return Ok(());
+            }
             ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => {
                 self.forget(code);
                 self.application.lose();
@@ -361,7 +375,9 @@ impl Member {
             }
             _ => {}
         }
-        Err(self.refused(code, what).into())
+        let error = self.refused(code, what);
+        self.coordinator()?.went_wrong(Trouble::of(&error));
+        Err(error.into())
     }
 
     fn refused(&self, code: ErrorCode, what: &str) -> Error {

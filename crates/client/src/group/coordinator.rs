@@ -1,17 +1,20 @@
 //! The broker that coordinates a group: found, remembered, and found again when it moves.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
-use ottla_protocol::{ErrorCode, Request};
+use ottla_protocol::{ApiKey, ErrorCode, Request};
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::GroupProtocol;
 use crate::error::Error;
+use crate::log::Context;
+use crate::watchdog::cause::{Cause, Trouble};
 
 const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
 /// What a coordinator is asked for by its key: a group ...
@@ -58,13 +61,48 @@ pub(crate) struct Identity {
     pub(crate) instance_id: Option<String>,
 }
 
+/// A request to the coordinator, as far as it has got.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Call {
+    Finding(Instant),
+    Connecting(i32),
+    Asked { node: i32, api: ApiKey, since: Instant },
+}
+
+impl Call {
+    /// Whether it is answered when other members have done their part.
+    pub(super) const fn waits_for_members(&self) -> bool {
+        matches!(self, Self::Asked { api, .. } if waits_for_members(*api))
+    }
+}
+
+/// Notes how far a request has got, until it is dropped.
+struct Noted<'a>(&'a Coordinator, u64);
+
+impl Noted<'_> {
+    fn at(&self, call: Call) {
+        self.0.calls.borrow_mut().insert(self.1, call);
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.0.calls.borrow_mut().remove(&self.1);
+    }
+}
+
 /// A group's coordinator, and who this consumer is to it.
 pub(crate) struct Coordinator {
     cluster: Rc<Cluster>,
     group: String,
     node: Cell<Option<i32>>,
     finding: tokio::sync::Mutex<()>,
-    last_problem: RefCell<Option<Error>>,
+    /// What is asked for at this moment.
+    calls: RefCell<BTreeMap<u64, Call>>,
+    next_call: Cell<u64>,
+    /// What went wrong last, since when nothing goes well, and how many requests in a row were not answered.
+    trouble: RefCell<Option<(Instant, Trouble)>>,
+    unanswered: Cell<u32>,
     identity: RefCell<Identity>,
     is_member: Cell<bool>,
 }
@@ -77,7 +115,10 @@ impl Coordinator {
             group,
             node: Cell::new(None),
             finding: tokio::sync::Mutex::default(),
-            last_problem: RefCell::default(),
+            calls: RefCell::default(),
+            next_call: Cell::new(0),
+            trouble: RefCell::default(),
+            unanswered: Cell::new(0),
             identity: RefCell::new(Identity { instance_id, ..Identity::default() }),
             is_member: Cell::new(false),
         }
@@ -150,7 +191,41 @@ impl Coordinator {
         }
         let node = find_coordinator(&self.cluster, GROUP, &self.group).await?;
         self.node.set(Some(node));
+        self.debug(|| format!("coordinated by node {node}"));
         Ok(node)
+    }
+
+    /// A line for the debug context `cgrp`.
+    pub(super) fn debug(&self, text: impl FnOnce() -> String) {
+        self.cluster
+            .observer
+            .log
+            .debug(Context::Cgrp, "CGRP", || format!("group {}: {}", self.group, text()));
+    }
+
+    /// What is asked for at this moment; what waits for other members comes last.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        let mut calls: Vec<Call> = self.calls.borrow().values().copied().collect();
+        calls.sort_by_key(Call::waits_for_members);
+        calls
+    }
+
+    /// Why the coordinator does not serve this consumer, and since when.
+    pub(super) fn trouble(&self) -> Option<(Instant, Trouble)> {
+        self.trouble.borrow().clone()
+    }
+
+    /// The coordinator has answered with an error, or has not.
+    pub(super) fn went_wrong(&self, trouble: Trouble) {
+        self.debug(|| trouble.text.clone());
+        let mut known = self.trouble.borrow_mut();
+        let since = known.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *known = Some((since, trouble));
+    }
+
+    /// It has answered, and serves.
+    pub(super) fn went_well(&self) {
+        *self.trouble.borrow_mut() = None;
     }
 
     /// Forgets where it is: the next call asks again.
@@ -177,16 +252,43 @@ impl Coordinator {
         timeout: Duration,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
+        let noted = Noted(self, self.next_call.replace(self.next_call.get() + 1));
         let result = async {
+            noted.at(Call::Finding(Instant::now()));
             let node = self.find().await?;
+            noted.at(Call::Connecting(node));
             let connection = self.cluster.brokers.connection(node, lane).await?;
-            connection.call(version_max, timeout, make).await
+            noted.at(Call::Asked { node, api: R::KEY, since: Instant::now() });
+            let answering = connection.call(version_max, timeout, make);
+            let Some(patience) = self.cluster.config.patience(self.unanswered.get()) else {
+                return answering.await;
+            };
+            tokio::pin!(answering);
+            loop {
+                match tokio::time::timeout(patience, &mut answering).await {
+                    Ok(result) => return result,
+                    Err(_) if waits_for_members(R::KEY) && !self.has_moved(node, patience).await => {}
+                    Err(_) => return Err(connection.give_up(R::KEY.name(), patience)),
+                }
+            }
         }
         .await;
-        if result.is_err() {
+        if let Err(error) = &result {
             self.forget();
+            let trouble = Trouble::of(error);
+            let unanswered = trouble.cause == Cause::NoAnswer;
+            self.unanswered.set(if unanswered { self.unanswered.get() + 1 } else { 0 });
+            self.went_wrong(trouble);
+        } else {
+            self.unanswered.set(0);
         }
         result
+    }
+
+    /// Whether another node coordinates the group by now; what nobody says is not so.
+    async fn has_moved(&self, from: i32, patience: Duration) -> bool {
+        let asking = find_coordinator(&self.cluster, GROUP, &self.group);
+        matches!(tokio::time::timeout(patience, asking).await, Ok(Ok(node)) if node != from)
     }
 
     /// Sends a request until it is answered without an error that passes, for `request.timeout.ms` at most.
@@ -202,12 +304,17 @@ impl Coordinator {
         loop {
             let problem = match self.call_once(version_max, timeout, &make).await {
                 Ok(response) => match error_of(&response) {
-                    None => return Ok(response),
+                    None => {
+                        self.went_well();
+                        return Ok(response);
+                    }
                     Some(code) => {
                         if matches!(code, ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable) {
                             self.forget();
                         }
-                        Error::Broker { what: format!("{what} of group `{}`", self.group), code }
+                        let error = Error::Broker { what: format!("{what} of group `{}`", self.group), code };
+                        self.went_wrong(Trouble::of(&error));
+                        error
                     }
                 },
                 Err(error) => error,
@@ -217,8 +324,12 @@ impl Coordinator {
                 return Err(problem);
             }
             tracing::debug!(%problem, what, "asking the coordinator again");
-            *self.last_problem.borrow_mut() = Some(problem);
             tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// Requests that are answered when other members have done their part.
+const fn waits_for_members(api: ApiKey) -> bool {
+    matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }

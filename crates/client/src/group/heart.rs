@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::coordinator::Coordinator;
 use crate::error::Error;
+use crate::watchdog::cause::Trouble;
 
 const HEARTBEAT_VERSION_MAX: i16 = 4;
 
@@ -70,6 +71,7 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
         tokio::time::sleep(config.heartbeat_interval).await;
         let ended = match beat_once(coordinator, config.session_timeout).await {
             Ok(ErrorCode::None) => {
+                coordinator.went_well();
                 heard_at = Instant::now();
                 continue;
             }
@@ -77,7 +79,9 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
             Ok(code @ (ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration)) => Ended::Lost(code),
             Ok(code) if !code.is_retriable() => Ended::Refused(code),
             problem => {
-                tracing::debug!(?problem, "heartbeat");
+                if let Ok(code) = problem {
+                    coordinator.went_wrong(Trouble::of_code(code));
+                }
                 coordinator.forget();
                 if heard_at.elapsed() <= config.session_timeout {
                     continue;

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::application::{Application, Told};
+use super::standing::Step;
 use super::subscription::Subscription;
 use super::{Shared, classic, next_gen};
 use crate::config::GroupProtocol;
@@ -23,6 +24,7 @@ impl Membership {
         if let Some(coordinator) = &shared.coordinator {
             coordinator.set_member(true);
         }
+        shared.step(Step::Joining);
         let (told, telling) = mpsc::unbounded_channel();
         let application = Application::new(shared.clone(), telling, subscription);
         let mut tasks = JoinSet::new();
@@ -50,6 +52,7 @@ impl Membership {
     /// Leaves the group, so that the others need not wait for the session to run out: tries once, within `timeout`.
     pub(crate) async fn leave(mut self, timeout: Duration) {
         self.tasks.abort_all();
+        self.shared.step(Step::Out);
         self.shared.replace_assignment(&[]);
         let Some(coordinator) = &self.shared.coordinator else { return };
         let leaving = async {

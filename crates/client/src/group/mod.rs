@@ -9,7 +9,9 @@ mod heart;
 mod membership;
 mod next_gen;
 pub(crate) mod polls;
+mod standing;
 pub(crate) mod subscription;
+mod watch;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -27,6 +29,7 @@ use self::commit::{commit_offsets, fetch_committed};
 use self::coordinator::Coordinator;
 use self::membership::Membership;
 use self::polls::Polls;
+use self::standing::{Standing, Step};
 use crate::cluster::Cluster;
 use crate::consumer::offsets::not_assigned;
 use crate::consumer::{Control, OffsetAndMetadata, TopicPartition};
@@ -49,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) coordinator: Option<Coordinator>,
     /// Where offsets are kept instead of with the coordinator.
     pub(crate) files: Option<OffsetFiles>,
+    standing: Standing,
 }
 
 impl Shared {
@@ -80,6 +84,11 @@ impl Shared {
                 self.inbox.purge(slot);
             }
         }
+    }
+
+    /// The membership's next step.
+    fn step(&self, step: Step) {
+        self.standing.step(step, self.coordinator.as_ref());
     }
 
     /// These are no longer this consumer's: what was fetched is thrown away, late answers are dropped, and so is
@@ -180,9 +189,11 @@ pub(crate) async fn run(
         polls,
         coordinator,
         files,
+        standing: Standing::new(Instant::now()),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
+    tasks.spawn_local(watch::run(shared.clone()));
     let mut membership: Option<Membership> = None;
     let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
 

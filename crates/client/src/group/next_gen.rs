@@ -17,9 +17,11 @@ use tokio::task::JoinSet;
 use super::Shared;
 use super::application::{Application, Late};
 use super::coordinator::Coordinator;
+use super::standing::Step;
 use super::subscription::Subscription;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::watchdog::cause::Trouble;
 
 const VERSION_MAX: i16 = 1;
 /// From this version on the member makes its own id.
@@ -128,6 +130,7 @@ impl Member {
                 return Err(error);
             }
             if state.lost.replace(false) {
+                self.shared.step(Step::Joining);
                 self.application.lose();
                 state.in_full.set(true);
                 state.hurry.notify_one();
@@ -162,6 +165,7 @@ impl Member {
         }
         let first = owned.is_empty() && new.is_empty();
         self.application.take(new, first).await?;
+        self.shared.step(Step::Settled);
         self.acknowledge();
         Ok(Ok(()))
     }
@@ -218,7 +222,13 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
         let owned = state.owned.borrow_mut().take();
         let result = beat_once(&shared, coordinator, &state, in_full, owned.clone()).await;
         let code = match &result {
-            Ok((code, _)) => *code,
+            Ok((code, _)) => {
+                match code {
+                    ErrorCode::None => coordinator.went_well(),
+                    code => coordinator.went_wrong(Trouble::of_code(*code)),
+                }
+                *code
+            }
             Err(error) if error.is_retriable() => ErrorCode::CoordinatorNotAvailable,
             Err(error) => return refuse(&state, error.clone()),
         };

@@ -231,6 +231,15 @@ impl Connection {
         }
     }
 
+    /// Drops the connection: the peer has not answered for too long.
+    pub(crate) fn give_up(&self, request: &str, waited: Duration) -> Error {
+        let (ms, address) = (waited.as_millis(), self.address());
+        let what = format!("answer to {request} from {address}");
+        self.link.wire.broken(Broken::Timeout);
+        self.link.close(format!("no {what} within {ms} ms"));
+        Error::TimedOut { what, waited_ms: ms }
+    }
+
     /// Whether it can still carry requests.
     pub(crate) fn is_open(&self) -> bool {
         self.link.is_open()

@@ -9,16 +9,16 @@ use tokio::time::Instant;
 
 use super::brokers::{idle_us, micros};
 use super::snapshot::{self, Eos, Group, Partition, Snapshot, Toppar};
-use super::{Observer, State, may_take_long};
+use super::{Observer, State};
 use crate::clock::Stamper;
 use crate::cluster::Cluster;
 use crate::produce::Produce;
 use crate::produce::idempotence::ProducerId;
 use crate::produce::survey::Held;
-use crate::watchdog::{Finding, Stall, Watchdog};
+use crate::watchdog::Watchdog;
 
 /// The watchdog looks so many times before what is stuck becomes a stall.
-const LOOKS: u32 = 5;
+pub(crate) const LOOKS: u32 = 5;
 
 /// Serves one engine until it drops this.
 pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
@@ -56,74 +56,6 @@ pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
 }
 
 impl Observer {
-    /// Everything that does not go on at this moment.
-    fn findings(&self, produce: &Produce, now: Instant) -> Vec<Finding> {
-        let config = &produce.config;
-        let state = self.state();
-        let mut findings = Vec::new();
-        for (address, broker) in &state.brokers {
-            // Nobody has tried for a while: nobody needs it.
-            let wanted_for = self.stall_after + config.reconnect_backoff_max * 2;
-            if let (Some(since), Some(attempt)) = (broker.trying_since, &broker.attempt)
-                && broker.open == 0
-                && (attempt.under_way || attempt.at + wanted_for > now)
-            {
-                let last = if attempt.failure.is_empty() { "none has ended" } else { &attempt.failure };
-                findings.push(Finding {
-                    stall: Stall::NoConnection { broker: address.clone() },
-                    since: Some(since),
-                    trying: format!("attempt {} to connect; the last failure: {last}", attempt.count),
-                });
-            }
-            for ((_, correlation_id), flight) in &broker.flights {
-                let Some(written) = flight.written.filter(|_| !may_take_long(flight.api)) else { continue };
-                let poll = if flight.api == ottla_protocol::ApiKey::Fetch {
-                    config.fetch_wait_max
-                } else {
-                    Duration::ZERO
-                };
-                if written + poll + self.stall_after <= now {
-                    findings.push(Finding {
-                        stall: Stall::NoAnswer {
-                            broker: address.clone(),
-                            request: flight.api.name(),
-                            correlation_id: *correlation_id,
-                        },
-                        since: Some(written + poll),
-                        trying: format!(
-                            "waiting, for {} ms in all; then the connection is closed and the request goes again",
-                            config.request_timeout.as_millis()
-                        ),
-                    });
-                }
-            }
-        }
-        let reachable = state.brokers.values().any(|broker| broker.open > 0);
-        for held in &state.survey.partitions {
-            // Without any connection, that is what is stuck.
-            if held.leader.is_none() && held.waiting() > 0 && (held.is_known || reachable) {
-                findings.push(Finding {
-                    stall: Stall::NoLeader { topic: held.topic.clone(), partition: held.partition },
-                    since: None,
-                    trying: format!("asking for metadata; {} records wait", held.waiting()),
-                });
-            }
-        }
-        let (reports, memory) = (produce.reports.len(), &produce.queues.memory);
-        if reports > 0 && memory.is_full() {
-            findings.push(Finding {
-                stall: Stall::ReportsUnread,
-                since: None,
-                trying: format!(
-                    "nothing until reports are read: {reports} reports wait; {} of {} bytes are in use",
-                    memory.used(),
-                    memory.max()
-                ),
-            });
-        }
-        findings
-    }
-
     /// The interval's numbers; the windows begin anew.
     fn snapshot(&self, cluster: &Cluster, produce: &Produce, began: Instant, now: Instant) -> Snapshot {
         let mut state = self.state();

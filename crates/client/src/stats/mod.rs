@@ -7,6 +7,7 @@ mod collect;
 pub(crate) mod endpoint;
 #[cfg(feature = "metrics")]
 mod facade;
+mod findings;
 pub(crate) mod prometheus;
 pub(crate) mod snapshot;
 mod topics;
@@ -17,23 +18,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ottla_protocol::ApiKey;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::brokers::Broker;
 pub(crate) use self::brokers::{Broken, Wire};
-pub(crate) use self::collect::run;
+pub(crate) use self::collect::{LOOKS, run};
+pub(crate) use self::findings::{ConsumerFindings, Reach};
 use self::snapshot::Snapshot;
 use self::topics::TopicCounts;
 use crate::config::Config;
 use crate::log::{Context, INFO, Log};
 use crate::notices::Notices;
 use crate::produce::survey::Survey;
-use crate::watchdog::StallReport;
+use crate::watchdog::{Finding, StallReport};
 
 /// Snapshots and reports that wait to be read; older ones are lost.
 const NOTICES_MAX: usize = 64;
+/// Stalls are as many as partitions may be.
+const STALLS_MAX: usize = 1024;
 
 /// One client's view of itself.
 #[derive(Debug)]
@@ -65,6 +68,8 @@ struct State {
     idempotence: Option<(&'static str, Instant)>,
     group: Option<GroupCounts>,
     survey: Survey,
+    /// What is stuck, by consumer.
+    consumers: BTreeMap<u64, Vec<Finding>>,
     last: Option<Arc<Snapshot>>,
 }
 
@@ -95,7 +100,7 @@ impl Observer {
         let observer = Self {
             log: Log::new(config, name.clone()),
             statistics: Notices::keeping(NOTICES_MAX),
-            stalls: Notices::keeping(NOTICES_MAX),
+            stalls: Notices::keeping(STALLS_MAX),
             stall_after: config.stall_after,
             name,
             counting: !config.statistics_interval.is_zero(),
@@ -338,9 +343,4 @@ impl Observer {
 /// `host:port`, with the brackets that an IPv6 address needs.
 pub(crate) fn address_of(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// Requests whose answer may take as long as others please.
-fn may_take_long(api: ApiKey) -> bool {
-    matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }

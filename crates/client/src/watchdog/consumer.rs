@@ -1,0 +1,358 @@
+//! What one consumer waits for: decided from facts that others collect. Sync, without a clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::cause::{Cause, Trouble};
+use super::{Finding, Stall};
+use crate::consumer::TopicPartition;
+
+/// What is known of one partition at a moment.
+#[derive(Debug)]
+pub(crate) struct PartitionFacts {
+    pub(crate) at: TopicPartition,
+    /// Another number after each seek and each new assignment.
+    pub(crate) turn: u64,
+    pub(crate) paused: bool,
+    /// The next offset for the application.
+    pub(crate) position: Option<i64>,
+    /// Where the partition ends for it.
+    pub(crate) end: Option<i64>,
+    pub(crate) queue: QueueFacts,
+    pub(crate) fetching: Fetching,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What waits of a partition, and where.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueFacts {
+    pub(crate) id: usize,
+    /// How often somebody has looked into it.
+    pub(crate) looks: u64,
+    /// Records that wait; a chunk that is being read is not in the queue any more.
+    pub(crate) records: u64,
+    /// Whether anything waits, be it an error.
+    pub(crate) waits: bool,
+}
+
+/// Where the fetching of a partition stands.
+#[derive(Debug)]
+pub(crate) enum Fetching {
+    /// Nothing is fetched before the application seeks, or the group assigns it again.
+    Stopped,
+    NoLeader {
+        /// Whether any broker could say who it is.
+        reachable: bool,
+    },
+    NotConnected {
+        /// What was tried, how often, with what result.
+        text: String,
+    },
+    /// A pause until the next attempt.
+    Blocked,
+    /// There is no room for a fetch.
+    NoRoom,
+    /// A request is under way, or about to be.
+    Asked {
+        what: &'static str,
+        node: i32,
+        /// Since when the answer is due.
+        due: Option<Instant>,
+        /// Answers from this broker so far.
+        answers: u64,
+    },
+    /// More waits for the application than needs to be fetched.
+    Ahead,
+}
+
+/// What is known of the consumer.
+#[derive(Debug)]
+pub(crate) struct ConsumerFacts {
+    pub(crate) partitions: Vec<PartitionFacts>,
+    /// How long the last poll is past; zero while one waits.
+    pub(crate) poll_age: Duration,
+    pub(crate) budget_used: usize,
+    pub(crate) budget_max: usize,
+    /// Bytes of it that wait to be polled.
+    pub(crate) queued_bytes: usize,
+    pub(crate) group: Option<GroupFacts>,
+}
+
+/// Where the consumer stands with its group.
+#[derive(Debug)]
+pub(crate) struct GroupFacts {
+    pub(crate) group: Arc<str>,
+    /// Whether its partitions are about to change.
+    pub(crate) unsettled: bool,
+    /// Since when it gets no further.
+    pub(crate) since: Instant,
+    /// Why, if it does not.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What is to be said, and done.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    pub(crate) findings: Vec<Finding>,
+    /// Brokers that answer, but not for a partition: their sessions begin anew.
+    pub(crate) restart: Vec<i32>,
+}
+
+/// Remembers how far each partition was.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerWatch {
+    partitions: BTreeMap<TopicPartition, Known>,
+    queues: BTreeMap<usize, (u64, Instant)>,
+    group: Option<(Cause, Option<Cause>)>,
+}
+
+#[derive(Debug)]
+struct Known {
+    turn: u64,
+    position: Option<i64>,
+    since: Instant,
+    /// The broker's answers when it got this far.
+    answers: Option<(i32, u64)>,
+    cause: Option<Cause>,
+    /// Another cause that was found once: one look is no proof, attempts come and go.
+    rival: Option<Cause>,
+    restarted: bool,
+}
+
+enum Verdict {
+    /// It goes on, as far as this consumer's machinery is concerned.
+    Goes,
+    /// Nothing new: what was found before holds.
+    Unsure,
+    Stuck(Cause, String),
+}
+
+/// The consumer's own queue.
+const MAIN_QUEUE: usize = 0;
+/// Answers without anything for a partition that is behind: so many are no chance.
+const ANSWERS_ENOUGH: u64 = 3;
+
+impl ConsumerWatch {
+    /// What does not go on, `after` having passed.
+    pub(crate) fn look(&mut self, now: Instant, after: Duration, facts: &ConsumerFacts) -> Verdicts {
+        self.look_at_queues(now, facts);
+        let mut verdicts = Verdicts::default();
+        let still = |at: &TopicPartition| facts.partitions.iter().any(|partition| partition.at == *at);
+        if self.partitions.len() > facts.partitions.len() {
+            self.partitions.retain(|at, _| still(at));
+        }
+        for partition in &facts.partitions {
+            self.look_at(now, after, facts, partition, &mut verdicts);
+        }
+        self.look_at_group(now, after, facts, &mut verdicts);
+        verdicts
+    }
+
+    /// A queue lives when somebody looks into it, or when records of it are handed out.
+    fn look_at_queues(&mut self, now: Instant, facts: &ConsumerFacts) {
+        for partition in &facts.partitions {
+            let QueueFacts { id, looks, .. } = partition.queue;
+            let moved = self
+                .partitions
+                .get(&partition.at)
+                .is_some_and(|known| known.position != partition.position && known.turn == partition.turn);
+            let seen = self.queues.entry(id).or_insert((looks, now));
+            if seen.0 != looks || moved {
+                *seen = (looks, now);
+            }
+        }
+    }
+
+    /// For how long nobody has taken anything out of a queue.
+    fn idle(&self, now: Instant, queue: usize, poll_age: Duration) -> Duration {
+        let idle = self.queues.get(&queue).map_or(Duration::ZERO, |seen| now - seen.1);
+        if queue == MAIN_QUEUE { idle.min(poll_age) } else { idle }
+    }
+
+    fn look_at(
+        &mut self,
+        now: Instant,
+        after: Duration,
+        facts: &ConsumerFacts,
+        partition: &PartitionFacts,
+        verdicts: &mut Verdicts,
+    ) {
+        let PartitionFacts { at, turn, position, .. } = partition;
+        let stopped = matches!(partition.fetching, Fetching::Stopped);
+        let behind = position.is_none_or(|position| partition.end.is_none_or(|end| position < end));
+        if partition.paused || !(behind || stopped) {
+            self.partitions.remove(at);
+            return;
+        }
+        let idle = self.idle(now, partition.queue.id, facts.poll_age);
+        let answers = match partition.fetching {
+            Fetching::Asked { node, answers, .. } => Some((node, answers)),
+            _ => None,
+        };
+        let fresh = || Known {
+            turn: *turn,
+            position: *position,
+            since: now,
+            answers,
+            cause: None,
+            rival: None,
+            restarted: false,
+        };
+        let known = self.partitions.entry(at.clone()).or_insert_with(fresh);
+        if known.turn != *turn || known.position != *position {
+            *known = fresh();
+        }
+        if known.answers.map(|(node, _)| node) != answers.map(|(node, _)| node) && answers.is_some() {
+            known.answers = answers;
+        }
+        match decide(now, after, facts, partition, known, idle) {
+            Verdict::Goes => *known = fresh(),
+            Verdict::Unsure => {}
+            Verdict::Stuck(cause, _) if known.cause.is_some_and(|old| old != cause) => {
+                if known.rival.replace(cause) == Some(cause) {
+                    (known.cause, known.rival) = (Some(cause), None);
+                }
+            }
+            Verdict::Stuck(cause, _) => (known.cause, known.rival) = (Some(cause), None),
+        }
+        let lasted = now - known.since;
+        let Some(cause) = known.cause.filter(|_| lasted >= after) else { return };
+        if let (Cause::NoAnswer, Fetching::Asked { node, answers, .. }, Some((_, before)), false) =
+            (cause, &partition.fetching, known.answers, known.restarted)
+            && *answers >= before + ANSWERS_ENOUGH
+        {
+            known.restarted = true;
+            verdicts.restart.push(*node);
+        }
+        let trying = match decide(now, after, facts, partition, known, idle) {
+            Verdict::Stuck(found, text) if found == cause => text,
+            _ => partition.trouble.as_ref().map_or_else(|| "trying again".into(), |last| last.text.clone()),
+        };
+        let lag = position.zip(partition.end).map(|(position, end)| end - position);
+        let numbers = format!("offset {}, lag {}; ", or_unknown(*position), or_unknown(lag));
+        let stall = Stall::Consuming { topic: at.topic.clone(), partition: at.partition, cause };
+        verdicts.findings.push(Finding { stall, since: Some(known.since), trying: numbers + &trying });
+    }
+
+    fn look_at_group(
+        &mut self,
+        now: Instant,
+        after: Duration,
+        facts: &ConsumerFacts,
+        verdicts: &mut Verdicts,
+    ) {
+        let Some(GroupFacts { group, since, trouble: Some(trouble), .. }) = &facts.group else {
+            self.group = None;
+            return;
+        };
+        let (cause, rival) = self.group.get_or_insert((trouble.cause, None));
+        if *cause == trouble.cause {
+            *rival = None;
+        } else if rival.replace(trouble.cause) == Some(trouble.cause) {
+            (*cause, *rival) = (trouble.cause, None);
+        }
+        if now.saturating_duration_since(*since) >= after {
+            let stall = Stall::Group { group: group.clone(), cause: *cause };
+            verdicts.findings.push(Finding { stall, since: Some(*since), trying: trouble.text.clone() });
+        }
+    }
+}
+
+fn decide(
+    now: Instant,
+    after: Duration,
+    facts: &ConsumerFacts,
+    partition: &PartitionFacts,
+    known: &Known,
+    idle: Duration,
+) -> Verdict {
+    let trouble = partition.trouble.as_ref();
+    let last = || trouble.map_or_else(|| "none is known".to_owned(), |trouble| trouble.text.clone());
+    let queue = &partition.queue;
+    match &partition.fetching {
+        Fetching::Stopped if facts.group.as_ref().is_some_and(|group| group.unsettled) => Verdict::Stuck(
+            Cause::Rebalance,
+            "the group takes it back; waiting for the application and the group".into(),
+        ),
+        Fetching::Stopped => Verdict::Stuck(
+            trouble.map_or(Cause::Stopped, |trouble| trouble.cause),
+            format!("nothing before a seek; the error: {}", last()),
+        ),
+        _ if queue.waits && idle < after => Verdict::Goes,
+        Fetching::Ahead => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
+        _ if queue.waits => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
+        Fetching::NoLeader { reachable: true } => {
+            let cause = trouble.map(|trouble| trouble.cause).filter(|cause| *cause == Cause::Unauthorized);
+            let text = format!("asking for metadata; the last problem: {}", last());
+            Verdict::Stuck(cause.unwrap_or(Cause::NoLeader), text)
+        }
+        Fetching::NoLeader { reachable: false } => {
+            Verdict::Stuck(Cause::NoConnection, "connecting to any broker, to find the leader".into())
+        }
+        Fetching::NotConnected { text } => match trouble {
+            Some(Trouble { cause: Cause::Unauthorized, .. }) => {
+                Verdict::Stuck(Cause::Unauthorized, format!("connecting again; {}", last()))
+            }
+            _ => Verdict::Stuck(Cause::NoConnection, text.clone()),
+        },
+        Fetching::Blocked => {
+            let cause = trouble.map_or(Cause::BackOff, |trouble| trouble.cause);
+            Verdict::Stuck(cause, format!("asking again after a pause; the last problem: {}", last()))
+        }
+        Fetching::NoRoom if facts.queued_bytes >= facts.budget_used / 2 => {
+            if facts.poll_age < after {
+                return Verdict::Goes;
+            }
+            let text = format!(
+                "nothing before a poll: {} of {} bytes are in use, {} of them wait in the queue",
+                facts.budget_used, facts.budget_max, facts.queued_bytes
+            );
+            Verdict::Stuck(Cause::NotPolled, text)
+        }
+        Fetching::NoRoom => {
+            let text = format!(
+                "nothing before something is dropped: {} of {} bytes are in use, {} of them wait in the queue",
+                facts.budget_used, facts.budget_max, facts.queued_bytes
+            );
+            Verdict::Stuck(Cause::BudgetHeld, text)
+        }
+        Fetching::Asked { what, node, due, answers } => {
+            if trouble.is_some_and(|trouble| trouble.cause == Cause::Unauthorized) {
+                return Verdict::Stuck(Cause::Unauthorized, format!("asking again; {}", last()));
+            }
+            let ignored = known.answers.is_some_and(|(_, before)| *answers >= before + ANSWERS_ENOUGH);
+            if ignored && trouble.is_none() && partition.end.is_some() {
+                let text =
+                    format!("node {node} answers, but not for this partition: a new fetch session begins");
+                return Verdict::Stuck(Cause::NoAnswer, text);
+            }
+            match due.map(|due| now.saturating_duration_since(due)).filter(|late| *late >= after) {
+                Some(late) => {
+                    let ms = late.as_millis();
+                    let text = format!(
+                        "{what} to node {node} has been due for {ms} ms; then the connection is dropped and it goes again"
+                    );
+                    Verdict::Stuck(Cause::NoAnswer, text)
+                }
+                None => trouble.map_or(Verdict::Unsure, |Trouble { cause, text }| {
+                    Verdict::Stuck(*cause, format!("asking again; the last problem: {text}"))
+                }),
+            }
+        }
+    }
+}
+
+fn not_polled(queue: &QueueFacts, idle: Duration) -> String {
+    let ms = idle.as_millis();
+    format!(
+        "nothing before a poll: {} records wait in the queue, nobody has looked for {ms} ms",
+        queue.records
+    )
+}
+
+fn or_unknown(number: Option<i64>) -> String {
+    number.map_or_else(|| "unknown".into(), |number| number.to_string())
+}
