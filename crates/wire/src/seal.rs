@@ -92,7 +92,7 @@ impl Sealed {
     }
 
     /// The batch as it was before compression, in one piece, without a valid checksum; for a compressed one only if
-    /// [`BatchBuilder::close`] was told to keep it.
+    /// [`BatchBuilder::close`](crate::BatchBuilder::close) was told to keep it.
     pub fn records(&self) -> Option<Bytes> {
         match &self.records {
             Some(records) => Some(records.clone()),
