@@ -138,8 +138,8 @@ fn beginning(rng: &mut Rng, in_order: bool) -> Case {
     }
     let equal = rng.bool();
     let topics = subscription(rng, &case);
-    for number in 0..rng.usize(1..=6) {
-        let id = if in_order { IN_ORDER[number].to_owned() } else { format!("consumer-{}", rng.u64(..)) };
+    for ordered in IN_ORDER.iter().take(rng.usize(1..=6)) {
+        let id = if in_order { (*ordered).to_owned() } else { format!("consumer-{}", rng.u64(..)) };
         let mut member = newcomer(rng, &case, racks);
         if equal {
             member.topics.clone_from(&topics);
@@ -163,9 +163,8 @@ fn change(rng: &mut Rng, mut case: Case, assignment: &Assignment, generation: i3
         let gone = rng.choice(case.members.keys().cloned().collect::<Vec<_>>()).expect("not empty");
         case.members.remove(&gone);
     }
-    let equal =
-        case.members.values().all(|member| member.topics == case.members.values().next().unwrap().topics);
     let topics = case.members.values().next().expect("not empty").topics.clone();
+    let equal = case.members.values().all(|member| member.topics == topics);
     for _ in 0..rng.usize(0..=2) {
         let in_order = is_in_order(&case);
         let free = IN_ORDER.iter().find(|id| in_order && !case.members.contains_key(**id));
