@@ -123,8 +123,8 @@ struct Known {
 }
 
 enum Verdict {
-    /// It goes on, as far as this consumer's machinery is concerned.
-    Goes,
+    /// It waits for its turn: somebody has polled so long ago.
+    Goes(Duration),
     /// Nothing new: what was found before holds.
     Unsure,
     Stuck(Cause, String),
@@ -209,7 +209,7 @@ impl ConsumerWatch {
             known.answers = answers;
         }
         match decide(now, after, facts, partition, known, idle) {
-            Verdict::Goes => *known = fresh(),
+            Verdict::Goes(ago) => (known.since, known.cause) = (known.since.max(now - ago), None),
             Verdict::Unsure => {}
             Verdict::Stuck(cause, _) if known.cause.is_some_and(|old| old != cause) => {
                 if known.rival.replace(cause) == Some(cause) {
@@ -281,7 +281,7 @@ fn decide(
             trouble.map_or(Cause::Stopped, |trouble| trouble.cause),
             format!("nothing before a seek; the error: {}", last()),
         ),
-        _ if queue.waits && idle < after => Verdict::Goes,
+        _ if queue.waits && idle < after => Verdict::Goes(idle),
         Fetching::Ahead => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         _ if queue.waits => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         Fetching::NoLeader { reachable: true } => {
@@ -304,7 +304,7 @@ fn decide(
         }
         Fetching::NoRoom if facts.queued_bytes >= facts.budget_used / 2 => {
             if facts.poll_age < after {
-                return Verdict::Goes;
+                return Verdict::Goes(facts.poll_age);
             }
             let text = format!(
                 "nothing before a poll: {} of {} bytes are in use, {} of them wait in the queue",
