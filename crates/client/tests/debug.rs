@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
-use ottla_client::{Admin, Client, Config, Context, LogCallback, LogLine, Producer, Purge, Record};
+use ottla_client::{
+    Admin, Client, Config, Consumer, Context, LogCallback, LogLine, Polled, Producer, Purge, Record,
+};
 
 /// Generous: nothing here takes long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -161,4 +163,39 @@ fn a_callback_takes_the_lines_instead() {
     drop(client);
     let seen = seen.lock().expect("no panic there");
     assert!(seen.iter().any(|line| line.starts_with("%7|SEND|ottla#")), "{seen:?}");
+}
+
+/// The words for what a consumer does, what its group makes of it, and what its fetches bring.
+#[test]
+fn debug_follows_a_consumer_into_its_group() {
+    let broker = broker();
+    let mut config = Config::new(broker.bootstrap_servers());
+    let properties = [
+        ("log.queue", "true"),
+        ("debug", "consumer,cgrp,fetch,assignor"),
+        ("group.id", "billing"),
+        ("auto.offset.reset", "earliest"),
+    ];
+    config.set_all(properties).expect("valid properties");
+    let client = Client::new(config).expect("a client");
+    let queue = client.log_lines();
+    send(&client);
+    let mut consumer = Consumer::of(&client);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    while !matches!(consumer.poll_blocking(PATIENCE).expect("no error").expect("in time"), Polled::Records(_))
+    {
+    }
+    let lines: Vec<LogLine> = std::iter::from_fn(|| queue.try_next()).collect();
+    for (context, wanted) in [
+        (Context::Consumer, "subscribe: "),
+        (Context::Cgrp, "group billing: coordinated by node 1"),
+        (Context::Cgrp, "group billing: Joining"),
+        (Context::Cgrp, "group billing: Settled"),
+        (Context::Fetch, "orders [0]: from offset 0 at node 1; offsets 0 to 1"),
+        (Context::Assignor, " 1 partition(s): orders-0"),
+    ] {
+        let is_it = |line: &LogLine| line.context == Some(context) && line.text.contains(wanted);
+        assert!(lines.iter().any(is_it), "no line with {wanted}: {lines:?}");
+    }
 }

@@ -241,19 +241,16 @@ const ALWAYS: u32 = u32::MAX;
 
 #[test]
 fn a_group_without_a_coordinator_is_a_stall() {
-    for protocol in ["classic", "consumer"] {
-        let broker = broker();
-        let fault = Fault::Fail(ErrorCode::CoordinatorNotAvailable);
-        broker.cluster().intercept(ApiKey::FindCoordinator, None, ALWAYS, fault);
-        let client = client(&broker.bootstrap_servers(), |_| {});
-        wait(&send(&client));
-        let (client, mut consumer) = member(&broker, &[("group.protocol", protocol)]);
-        let stall = said_once(&client, in_group(Cause::NoCoordinator), || {
-            broker.cluster().clear_intercepts();
-            poll_record(&mut consumer);
-        });
-        assert!(stall.trying.contains("looking for the coordinator"), "{stall}");
-    }
+    let broker = broker();
+    let fault = Fault::Fail(ErrorCode::CoordinatorNotAvailable);
+    broker.cluster().intercept(ApiKey::FindCoordinator, None, ALWAYS, fault);
+    let (client, mut consumer) = member(&broker, &[]);
+    wait(&send(&client));
+    let stall = said_once(&client, in_group(Cause::NoCoordinator), || {
+        broker.cluster().clear_intercepts();
+        poll_record(&mut consumer);
+    });
+    assert!(stall.trying.contains("looking for the coordinator"), "{stall}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Fetcher {
     fn on_fetched(&mut self, node: i32, result: Result<FetchResponse, Error>, now: Instant) {
         let Some(source) = self.sources.get_mut(&node) else { return };
         source.busy = false;
-        source.due = None;
+        let due = source.due.take();
         source.answers += u64::from(result.is_ok());
         source.trouble = match &result {
             Ok(response) if response.error_code == ErrorCode::None => None,
@@ -116,7 +116,14 @@ impl Fetcher {
             Err(error) => Some(Trouble::of(error)),
         };
         let unanswered = source.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::NoAnswer);
-        source.unanswered = if unanswered { source.unanswered + 1 } else { 0 };
+        // One that takes long is slow, and would be given up again.
+        let slow =
+            due.zip(self.cluster.config.patience(0)).is_some_and(|(due, patience)| due + patience <= now);
+        source.unanswered = match (unanswered, slow) {
+            (true, _) => source.unanswered + 1,
+            (false, true) => source.unanswered,
+            (false, false) => 0,
+        };
         let (error, id) = result
             .as_ref()
             .map_or((ErrorCode::NetworkException, 0), |response| (response.error_code, response.session_id));

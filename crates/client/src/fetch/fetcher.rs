@@ -50,7 +50,7 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     /// Partitions that want something new.
-    pub(super) list: Vec<Slot>,
+    list: Vec<Slot>,
     pub(super) session: Session,
     /// Whether a fetch is under way.
     pub(super) busy: bool,

@@ -140,6 +140,7 @@ impl Coordinator {
     /// This consumer is to be a member, or no longer: then it is nobody to the group.
     pub(crate) fn set_member(&self, is_member: bool) {
         self.is_member.set(is_member);
+        self.went_well();
         self.leaves(true);
     }
 
@@ -253,8 +254,9 @@ impl Coordinator {
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let noted = Noted(self, self.next_call.replace(self.next_call.get() + 1));
+        let began = Instant::now();
         let result = async {
-            noted.at(Call::Finding(Instant::now()));
+            noted.at(Call::Finding(began));
             let node = self.find().await?;
             noted.at(Call::Connecting(node));
             let connection = self.cluster.brokers.connection(node, lane).await?;
@@ -277,9 +279,10 @@ impl Coordinator {
             self.forget();
             let trouble = Trouble::of(error);
             let unanswered = trouble.cause == Cause::NoAnswer;
-            self.unanswered.set(if unanswered { self.unanswered.get() + 1 } else { 0 });
+            self.unanswered.set(self.unanswered.get() + u32::from(unanswered));
             self.went_wrong(trouble);
-        } else {
+        } else if self.cluster.config.patience(0).is_none_or(|patience| began.elapsed() < patience) {
+            // One that takes long is slow, and would be given up again.
             self.unanswered.set(0);
         }
         result

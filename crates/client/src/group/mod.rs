@@ -40,6 +40,7 @@ use crate::fetch::fetcher::{Fetcher, reset_to};
 use crate::fetch::inbox::Inbox;
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::place::Place;
+use crate::log::Context;
 use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
@@ -229,14 +230,18 @@ async fn on_control(
     tasks: &mut JoinSet<()>,
     command: Control,
 ) {
+    let tell =
+        |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
     match command {
         Control::Assign(partitions, done) => {
+            tell(&|| format!("assign: {} partition(s)", partitions.len()));
             if let Some(membership) = membership.take() {
                 membership.leave(shared.cluster.config.request_timeout).await;
             }
             let _ = done.send(assign(shared, partitions).await);
         }
         Control::Subscribe(subscription, done) => {
+            tell(&|| format!("subscribe: {subscription:?}"));
             if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
                 *membership = None;
             }
@@ -269,6 +274,7 @@ async fn on_control(
             shared.replace_assignment(&[]);
         }
         Control::Seek(at, to, done) => {
+            tell(&|| format!("seek: {at} to {to:?}"));
             let slot = shared.cursors.update(&at, |cursor| {
                 cursor.seek(to);
                 cursor.slot
@@ -280,6 +286,9 @@ async fn on_control(
             let _ = done.send(result);
         }
         Control::Pause(partitions, paused) => {
+            tell(&|| {
+                format!("{}: {} partition(s)", if paused { "pause" } else { "resume" }, partitions.len())
+            });
             for at in partitions {
                 shared.cursors.update(&at, |cursor| cursor.paused = paused);
             }

@@ -77,7 +77,7 @@ impl Standing {
             Step::GivingUp => {
                 (since, Some(waiting("the application gives partitions up: it says so with its next poll")))
             }
-            Step::Joining | Step::Taking => (since, Some(held_up(coordinator, observer, &step))),
+            Step::Joining | Step::Taking => (since, Some(held_up(coordinator, observer))),
         };
         GroupFacts { group: coordinator.group().into(), unsettled: !step.is_at_rest(), since, trouble }
     }
@@ -92,7 +92,7 @@ fn waiting(text: &str) -> Trouble {
 }
 
 /// What the coordinator is asked for and does not give.
-fn held_up(coordinator: &Coordinator, observer: &Observer, step: &Step) -> Trouble {
+fn held_up(coordinator: &Coordinator, observer: &Observer) -> Trouble {
     let last = coordinator.trouble().map(|(_, trouble)| trouble);
     match coordinator.calls().first() {
         Some(Call::Finding(_)) | None if last.is_some() => {
@@ -122,6 +122,6 @@ fn held_up(coordinator: &Coordinator, observer: &Observer, step: &Step) -> Troub
         None if !observer.is_connected() => {
             Trouble { cause: Cause::NoConnection, text: "connecting to any broker".into() }
         }
-        None => waiting(&format!("{step:?}")),
+        None => waiting("waiting for the group to give this member its partitions"),
     }
 }

@@ -123,8 +123,8 @@ struct Known {
 }
 
 enum Verdict {
-    /// It goes on, as far as this consumer's machinery is concerned.
-    Goes,
+    /// It waits for its turn: somebody has polled so long ago.
+    Goes(Duration),
     /// Nothing new: what was found before holds.
     Unsure,
     Stuck(Cause, String),
@@ -209,7 +209,7 @@ impl ConsumerWatch {
             known.answers = answers;
         }
         match decide(now, after, facts, partition, known, idle) {
-            Verdict::Goes => *known = fresh(),
+            Verdict::Goes(ago) => (known.since, known.cause) = (known.since.max(now - ago), None),
             Verdict::Unsure => {}
             Verdict::Stuck(cause, _) if known.cause.is_some_and(|old| old != cause) => {
                 if known.rival.replace(cause) == Some(cause) {
@@ -281,7 +281,7 @@ fn decide(
             trouble.map_or(Cause::Stopped, |trouble| trouble.cause),
             format!("nothing before a seek; the error: {}", last()),
         ),
-        _ if queue.waits && idle < after => Verdict::Goes,
+        _ if queue.waits && idle < after => Verdict::Goes(idle),
         Fetching::Ahead => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         _ if queue.waits => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         Fetching::NoLeader { reachable: true } => {
@@ -304,7 +304,7 @@ fn decide(
         }
         Fetching::NoRoom if facts.queued_bytes >= facts.budget_used / 2 => {
             if facts.poll_age < after {
-                return Verdict::Goes;
+                return Verdict::Goes(facts.poll_age);
             }
             let text = format!(
                 "nothing before a poll: {} of {} bytes are in use, {} of them wait in the queue",
@@ -355,4 +355,82 @@ fn not_polled(queue: &QueueFacts, idle: Duration) -> String {
 
 fn or_unknown(number: Option<i64>) -> String {
     number.map_or_else(|| "unknown".into(), |number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(5);
+
+    fn asked(answers: u64) -> Fetching {
+        Fetching::Asked { what: "Fetch", node: 1, due: None, answers }
+    }
+
+    fn facts(position: i64, records: u64, looks: u64, fetching: Fetching) -> ConsumerFacts {
+        let queue = QueueFacts { id: 0, looks, records, waits: records > 0 };
+        let at = TopicPartition::new("orders", 0);
+        let (position, end) = (Some(position), Some(10));
+        let partition =
+            PartitionFacts { at, turn: 0, paused: false, position, end, queue, fetching, trouble: None };
+        let (partitions, poll_age) = (vec![partition], Duration::from_secs(60));
+        let (budget_used, budget_max, queued_bytes) = (0, 100, 0);
+        ConsumerFacts { partitions, poll_age, budget_used, budget_max, queued_bytes, group: None }
+    }
+
+    /// The causes that are found, and the brokers whose sessions begin anew, at each second in turn.
+    fn causes(looks: impl IntoIterator<Item = ConsumerFacts>) -> Vec<(Option<Cause>, Vec<i32>)> {
+        let (begin, mut watch) = (Instant::now(), ConsumerWatch::default());
+        let look = |(second, facts): (usize, ConsumerFacts)| {
+            let verdicts = watch.look(begin + Duration::from_secs(second as u64), AFTER, &facts);
+            let found = verdicts.findings.first().map(|finding| match finding.stall {
+                Stall::Consuming { cause, .. } => cause,
+                _ => panic!("{finding:?}"),
+            });
+            (found, verdicts.restart)
+        };
+        looks.into_iter().enumerate().map(look).collect()
+    }
+
+    #[test]
+    fn only_what_stays_where_it_is_and_is_behind_is_stuck() {
+        let unread = |_| facts(3, 7, 0, Fetching::Ahead);
+        let found = causes((0..6).map(unread));
+        assert!(found[..5].iter().all(|(cause, _)| cause.is_none()));
+        assert_eq!(found[5].0, Some(Cause::NotPolled));
+        // Somebody looks into the queue now and then, or is given records, or has them all.
+        let looked = causes((0..20).map(|i| facts(3, 7, i / 4, Fetching::Ahead)));
+        let moved = causes((0..20).map(|i| facts(i / 4, 7, 0, Fetching::Ahead)));
+        let through = causes((0..20).map(|_| facts(10, 0, 0, asked(0))));
+        for found in [looked, moved, through] {
+            assert!(found.iter().all(|(cause, _)| cause.is_none()), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn one_attempt_among_failures_is_no_other_cause() {
+        let text = || "attempt 3".to_owned();
+        let flapping = (0..10).map(|i| {
+            let fetching =
+                if i % 2 == 0 { Fetching::NotConnected { text: text() } } else { Fetching::Blocked };
+            facts(3, 0, 0, fetching)
+        });
+        let found = causes(flapping);
+        assert!(found[5..].iter().all(|(cause, _)| *cause == Some(Cause::NoConnection)), "{found:?}");
+        let lasting = (0..10).map(|i| {
+            let fetching = if i < 6 { Fetching::NotConnected { text: text() } } else { Fetching::Blocked };
+            facts(3, 0, 0, fetching)
+        });
+        let found = causes(lasting);
+        assert_eq!((found[6].0, found[7].0), (Some(Cause::NoConnection), Some(Cause::BackOff)));
+    }
+
+    #[test]
+    fn a_session_that_forgets_a_partition_is_begun_anew_once() {
+        let found = causes((0..20).map(|i| facts(3, 0, 0, asked(i))));
+        assert_eq!(found[5], (Some(Cause::NoAnswer), vec![1]));
+        assert!(
+            found[6..].iter().all(|(cause, restart)| *cause == Some(Cause::NoAnswer) && restart.is_empty())
+        );
+    }
 }
