@@ -180,3 +180,19 @@ fn a_paused_partition_keeps_what_was_fetched_and_the_others_go_on() {
     let watermarks = consumer.watermarks(&both[0]).expect("it was fetched");
     assert_eq!((watermarks.low, watermarks.high), (0, 1));
 }
+
+#[test]
+fn a_sync_that_ends_at_the_wrong_moment_is_noticed_all_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker =
+        Broker::builder().data_dir(dir.path()).topic("orders", 48).spawn().expect("a broker on disk");
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    for _ in 0..200 {
+        for partition in 0..48 {
+            let record = Record::to("orders").partition(partition).value("paid");
+            producer.enqueue_blocking(record).expect("taken");
+        }
+        // One request waits for the syncs of all partitions, one after the other: most are over when it looks.
+        producer.flush_blocking(Duration::from_secs(20)).expect("each partition's sync is noticed");
+    }
+}

@@ -185,7 +185,9 @@ fn append_one(
 /// Waits until everything below `end` is on disk.
 async fn await_durable(partition: &Arc<Partition>, end: i64, deadline: Instant) -> Result<(), ErrorCode> {
     loop {
-        if partition.high_watermark() >= end {
+        // Looked at once: a sync that ends between two looks would be waited for in vain.
+        let synced = partition.high_watermark();
+        if synced >= end {
             return Ok(());
         }
         if partition.is_deleted() {
@@ -194,7 +196,7 @@ async fn await_durable(partition: &Arc<Partition>, end: i64, deadline: Instant) 
         if partition.log().offline_reason().is_some() {
             return Err(ErrorCode::KafkaStorageError);
         }
-        let grown = partition.tail().grown(partition.high_watermark().max(0));
+        let grown = partition.tail().grown(synced.max(0));
         if tokio::time::timeout_at(deadline, grown).await.is_err() {
             return Err(ErrorCode::RequestTimedOut);
         }
