@@ -190,7 +190,7 @@ fn a_sync_that_ends_at_the_wrong_moment_is_noticed_all_the_same() {
     for _ in 0..200 {
         for partition in 0..48 {
             let record = Record::to("orders").partition(partition).value("paid");
-            producer.enqueue_blocking(record).expect("taken");
+            drop(producer.enqueue_blocking(record).expect("taken"));
         }
         // One request waits for the syncs of all partitions, one after the other: most are over when it looks.
         producer.flush_blocking(Duration::from_secs(20)).expect("each partition's sync is noticed");
