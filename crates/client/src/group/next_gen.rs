@@ -336,7 +336,7 @@ async fn beat_once(
     Ok((response.error_code, Duration::from_millis(response.heartbeat_interval_ms.max(1) as u64)))
 }
 
-/// Leaves the group at once; a static member only for now. Tries once.
+/// Leaves the group at once; a static member keeps its place until its session runs out (epoch -2). Tries once.
 pub(super) async fn leave(coordinator: &Coordinator) -> Result<(), Error> {
     let identity = coordinator.identity();
     if identity.epoch.is_none() {

@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Property] = &[
         .effective("a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good", millis!(metadata_propagation)),
     Property::list("topic.blacklist", "")
         .text("Regular expressions of topics to take for absent.")
-        .refused("this version has no subscriptions by pattern, so there is nothing to leave out"),
+        .refused("this version leaves no topics out of a subscription by pattern: write the pattern so that it does not match them"),
     Property::choice("metadata.recovery.strategy", &["none", "rebootstrap"], "rebootstrap")
         .text("Whether the bootstrap servers are asked again when no known broker answers.")
         .effective(

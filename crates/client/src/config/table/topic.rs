@@ -8,7 +8,7 @@ use crate::config::property::{Access, Property, millis_or_never};
 use crate::config::{Acks, Defaults, OffsetReset};
 use crate::produce::partitioner::Partitioner;
 
-const SIMPLE: &str = "it belongs to the simple consumer of old, which this version does not have";
+const SIMPLE: &str = "it belongs to librdkafka's simple consumer of old; `Consumer::start` takes its settings from the client's and from its calls";
 
 pub(super) const ROWS: &[Property] = &[
     Property::choice("acks", &["all", "-1", "0", "1", "2"], "all")
