@@ -292,6 +292,13 @@ impl Consumer {
     }
 }
 
+impl Consumer {
+    /// A handle for other threads.
+    pub fn control(&self) -> &ConsumerControl {
+        &self.control
+    }
+}
+
 impl std::ops::Deref for Consumer {
     type Target = ConsumerControl;
 
