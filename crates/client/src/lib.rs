@@ -20,6 +20,7 @@ mod clock;
 mod cluster;
 mod config;
 mod consumer;
+mod ear;
 mod engine;
 mod error;
 mod fetch;
