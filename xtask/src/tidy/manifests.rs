@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("ottla-client", &["ottla-wire", "ottla-protocol"]),
     ("ottla-broker", &["ottla-wire", "ottla-protocol", "ottla-log"]),
     ("ottla-parallel", &["ottla-client"]),
+    ("ottla-capi", &["ottla-client", "ottla-parallel", "ottla-broker"]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
