@@ -14,4 +14,8 @@ pub use opaque::*;
 pub use structs::*;
 pub use values::*;
 
+pub use crate::conf::rd_kafka_conf_t;
 pub use crate::error::rd_kafka_error_t;
+pub use crate::headers::rd_kafka_headers_t;
+pub use crate::topic_conf::rd_kafka_topic_conf_t;
+pub use crate::uuid::rd_kafka_Uuid_t;

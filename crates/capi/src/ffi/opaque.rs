@@ -15,16 +15,12 @@ macro_rules! opaque {
 opaque! {
     rd_kafka_t
     rd_kafka_topic_t
-    rd_kafka_conf_t
-    rd_kafka_topic_conf_t
     rd_kafka_queue_t
     rd_kafka_event_t
     rd_kafka_topic_result_t
     rd_kafka_consumer_group_metadata_t
-    rd_kafka_headers_t
     rd_kafka_group_result_t
     rd_kafka_acl_result_t
-    rd_kafka_Uuid_t
     rd_kafka_topic_partition_result_t
     rd_kafka_Node_t
     rd_kafka_AdminOptions_t
