@@ -38,8 +38,12 @@ mod transaction;
 mod watchdog;
 
 pub use admin::{
-    Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
-    Node, OffsetAt, PartitionDescription, TopicDescription, TopicListing,
+    Acl, AclFilter, AclOperation, AclPermission, Admin, Change, ClusterDescription, ConfigChange,
+    ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource, ConfigSynonym, CreatedTopic, DeleteBefore,
+    Describe, DescribeConfigs, Each, Election, FoundOffset, GroupDescription, GroupFilter, GroupListing,
+    GroupListings, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt, PartitionDescription,
+    PatternType, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts, TopicDescription,
+    TopicDescriptions, TopicListing,
 };
 pub use client::Client;
 pub use clock::Clock;
