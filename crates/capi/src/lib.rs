@@ -32,4 +32,5 @@ pub mod threads;
 pub mod topic_conf;
 mod unimplemented;
 pub mod uuid;
+mod varargs;
 mod version;

@@ -97,7 +97,6 @@ unimplemented_functions! {
     code rd_kafka_position;
     minus_one rd_kafka_produce;
     zero rd_kafka_produce_batch;
-    code rd_kafka_producev;
     error rd_kafka_produceva;
     code rd_kafka_purge;
     code rd_kafka_query_watermark_offsets;
