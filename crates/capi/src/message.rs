@@ -386,15 +386,6 @@ pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_messa
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn rd_kafka_message_new() -> *mut rd_kafka_message_t {
-    guard(null_mut(), || {
-        let mut slot = Slot::empty();
-        slot.home = Home::Box;
-        Owned(NonNull::from(Box::leak(Box::new(slot)))).into_raw()
-    })
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
     // SAFETY: by contract.
     let slot = unsafe { slot(rkmessage) };

@@ -360,25 +360,6 @@ pub unsafe extern "C" fn rd_kafka_produceva(
     })
 }
 
-/// What `rd_kafka_producev` comes to after its arguments were read (src/varargs.c).
-///
-/// # Safety
-/// As of `rd_kafka_produceva`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ottla_producev(
-    rk: *mut rd_kafka_t,
-    vus: *const rd_kafka_vu_t,
-    cnt: usize,
-) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
-    let error = unsafe { rd_kafka_produceva(rk, vus, cnt) };
-    if error.is_null() {
-        return RD_KAFKA_RESP_ERR_NO_ERROR;
-    }
-    // SAFETY: made just now.
-    unsafe { Box::from_raw(error) }.code()
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_flush(rk: *mut rd_kafka_t, timeout_ms: c_int) -> rd_kafka_resp_err_t {
     guard(RD_KAFKA_RESP_ERR__FAIL, || {

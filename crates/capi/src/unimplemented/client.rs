@@ -7,7 +7,6 @@ unimplemented_functions! {
     nothing rd_kafka_dump;
     nothing rd_kafka_group_list_destroy;
     code rd_kafka_list_groups;
-    code rd_kafka_producev;
     error rd_kafka_sasl_set_credentials;
     nothing rd_kafka_set_log_level;
     nothing rd_kafka_set_logger;
