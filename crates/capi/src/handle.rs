@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ottla_client::{Client, Config, Error, LogCallback, LogLine, Producer, Rebalance};
 
+use crate::admin::Tasks;
 use crate::background::Background;
 use crate::codes::of as code_of;
 use crate::conf::{Callbacks, rd_kafka_conf_t};
@@ -42,6 +43,8 @@ pub(crate) struct Handle {
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     cluster: Mutex<Option<(String, i32)>>,
     ending: AtomicBool,
+    /// What the admin interface has under way.
+    pub(crate) admin: Tasks,
     forks: u32,
     tokens: Option<Arc<Tokens>>,
     conf: Box<rd_kafka_conf_t>,
@@ -135,6 +138,7 @@ impl Handle {
             fatal: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
+            admin: Tasks::default(),
             forks: FORKS.load(Ordering::Relaxed),
             tokens,
             conf,
@@ -282,6 +286,7 @@ impl Handle {
         if self.ending.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.admin.cancel();
         if let Some(consuming) = self.consuming()
             && flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0
         {
