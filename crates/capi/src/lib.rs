@@ -7,8 +7,17 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![allow(non_camel_case_types, reason = "C's names for C's types")]
 #![allow(
+    missing_docs,
     clippy::missing_safety_doc,
-    reason = "the contracts stand in include/rdkafka.h, where C programmers read them"
+    reason = "functions, types and contracts are documented in include/rdkafka.h, where C programmers read"
 )]
+#![allow(unreachable_pub, reason = "C reaches functions by name, whatever module they live in")]
+#![allow(clippy::wildcard_imports, reason = "of ffi: its names are C's, and every file needs a dozen")]
 
+pub mod error;
+mod error_table;
+pub mod ffi;
 pub mod panic;
+pub mod text;
+mod unimplemented;
+mod version;
