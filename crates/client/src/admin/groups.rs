@@ -193,7 +193,8 @@ pub(super) async fn offsets(
 ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
     // An open transaction must not keep anybody from looking.
     let isolation = Isolation::ReadUncommitted;
-    fetch_committed(&Coordinator::new(cluster.clone(), group), partitions, isolation).await
+    let committed = fetch_committed(&Coordinator::new(cluster.clone(), group), partitions, isolation).await?;
+    Ok(committed.into_iter().map(|(at, found)| (at, found.offset)).collect())
 }
 
 pub(super) async fn alter(

@@ -166,7 +166,13 @@ impl Shared {
         Ok(partitions
             .into_iter()
             .map(|at| {
-                let start = committed.get(&at).map_or(reset, |offset| StartAt::Offset(*offset));
+                let start = match committed.get(&at) {
+                    None => reset,
+                    Some(OffsetAndMetadata { offset, leader_epoch: None, .. }) => StartAt::Offset(*offset),
+                    Some(OffsetAndMetadata { offset, leader_epoch: Some(epoch), .. }) => {
+                        StartAt::OffsetInEpoch { offset: *offset, leader_epoch: *epoch }
+                    }
+                };
                 (at, start)
             })
             .collect())
@@ -176,10 +182,10 @@ impl Shared {
     async fn committed_offsets(
         &self,
         partitions: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    ) -> Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error> {
         if let Some(files) = &self.files {
             let read = |at: &TopicPartition| Some((at.clone(), files.read(at).transpose()?));
-            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?))).collect();
+            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?.into()))).collect();
         }
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
@@ -367,7 +373,9 @@ async fn on_control(
         Control::Committed(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
-                let _ = done.send(shared.committed_offsets(&partitions).await);
+                let committed = shared.committed_offsets(&partitions).await;
+                let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
+                let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
             });
         }
         Control::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
