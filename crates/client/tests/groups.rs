@@ -161,6 +161,27 @@ fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
 }
 
 #[test]
+fn topics_of_the_blacklist_are_absent() {
+    let broker = broker("orders-eu", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    let topic = |name: &str| NewTopic { partitions: Some(2), ..NewTopic::new(name) };
+    block_on(admin.create_topics(&[topic("orders-us"), topic("orders-internal"), topic("audit")]))
+        .expect("created");
+    let config = || member(&broker, &[("topic.blacklist", "-internal$, ^aud")]);
+    let mut seats = Seats::default();
+    seats.join("a", config(), &["^orders-", "audit"]);
+    seats.settle("what is not hidden", 4);
+    seats.drive_for(Duration::from_millis(500));
+    let topics: BTreeSet<_> = seats.owned_by("a").iter().map(|at| at.topic.to_string()).collect();
+    assert_eq!(topics, ["orders-eu", "orders-us"].map(str::to_owned).into());
+    let blind = Admin::new(config()).expect("an admin");
+    assert!(block_on(blind.describe_topics(&["audit"])).is_err());
+
+    let broken = Consumer::new(member(&broker, &[("topic.blacklist", "a["), ("group.id", "b")]));
+    assert!(broken.expect_err("no expression").to_string().contains("`a[`"));
+}
+
+#[test]
 fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     let broker = broker("orders", 4);
     let config = || member(&broker, &[("max.poll.interval.ms", "1500"), ("enable.auto.commit", "false")]);
