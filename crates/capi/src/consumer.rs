@@ -45,7 +45,8 @@ struct OwnQueue {
 struct Reading<R> {
     reader: R,
     filler: Filler,
-    topic: Option<Arc<Topic>>,
+    /// The topic of the last record, and the client's name for it.
+    topic: Option<(Arc<str>, Arc<Topic>)>,
     handle: Weak<Handle>,
     /// What came behind messages that were drawn together.
     pending: Option<Op>,
@@ -99,9 +100,13 @@ impl<R: Reader> Reading<R> {
         loop {
             let event = match self.reader.next() {
                 Ok(Some(Next::Record(record))) => {
+                    let name = &record.at().topic;
                     let topic = match &self.topic {
-                        Some(topic) if *topic.name == *record.topic() => topic,
-                        _ => self.topic.insert(self.handle.upgrade()?.topic(record.topic())),
+                        Some((known, topic)) if Arc::ptr_eq(known, name) => topic,
+                        _ => {
+                            let topic = self.handle.upgrade()?.topic(name);
+                            &self.topic.insert((name.clone(), topic)).1
+                        }
                     };
                     return Some(Op::Message(self.filler.message(topic, &record)));
                 }
