@@ -52,6 +52,5 @@ pub mod topic_conf;
 pub mod transactions;
 mod unimplemented;
 pub mod uuid;
-
 mod varargs;
 pub mod version;
