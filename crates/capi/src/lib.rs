@@ -6,6 +6,9 @@
 #![allow(unsafe_code, reason = "C's pointers")]
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![allow(non_camel_case_types, reason = "C's names for C's types")]
-#![allow(clippy::missing_safety_doc, reason = "the contracts stand in include/rdkafka.h, where C programmers read them")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the contracts stand in include/rdkafka.h, where C programmers read them"
+)]
 
 pub mod panic;

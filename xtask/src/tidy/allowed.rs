@@ -1,7 +1,10 @@
 //! The exceptions, each with its reason. One that is no longer needed is a finding too.
 
 /// Files longer than [`LINES_MAX`](super::sources::LINES_MAX).
-pub(super) const LONG_FILES: &[(&str, &str)] = &[];
+pub(super) const LONG_FILES: &[(&str, &str)] = &[(
+    "crates/capi/include/rdkafkacpp.h",
+    "a public header: programs include it by this name, and its classes know each other",
+)];
 
 /// Files that contain `unsafe`; a path that ends in `/` stands for all files under it.
 pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
