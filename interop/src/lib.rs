@@ -42,7 +42,7 @@ pub use old_kafka::OldKafka;
 pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
 pub use peer::{Missing, Peer, SKIPPED_FILE, Skipped, in_ci};
 pub use process::{Output, Process, run};
-pub use tools::{console, java_command, java_tool, kcat};
+pub use tools::{console, java_command, java_tool, kcat, kcat_on};
 pub use workspace::{interop_dir, target_dir, workspace_root};
 
 /// Returns from the calling test when `peer` cannot be had here, after saying so.
