@@ -1,0 +1,117 @@
+//! Functions that are exported and do nothing yet, so that every program finds what it links with: they return
+//! `RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED`, an error object, NULL or 0, and say so in `errstr` where there is one.
+//!
+//! To implement one, delete its line. None looks at its arguments beyond `errstr`, so none declares them: C's calling
+//! conventions on Linux leave them to the caller.
+
+#![allow(non_snake_case, reason = "C's names")]
+
+macro_rules! unimplemented_functions {
+    ($($returns:ident $name:ident $(($($before:ident),*))?;)*) => {
+        $(unimplemented_function! { $returns $name $(($($before),*))? })*
+    };
+}
+
+macro_rules! unimplemented_function {
+    (nothing $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() {}
+    };
+    (zero $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> i64 {
+            0
+        }
+    };
+    (null $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> *mut std::ffi::c_void {
+            $crate::error::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
+            std::ptr::null_mut()
+        }
+    };
+    (minus_one $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> i64 {
+            $crate::error::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
+            -1
+        }
+    };
+    (code $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> $crate::ffi::rd_kafka_resp_err_t {
+            $crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
+        }
+    };
+    (unknown $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> $crate::ffi::rd_kafka_conf_res_t {
+            $crate::ffi::RD_KAFKA_CONF_UNKNOWN
+        }
+    };
+    (error $name:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> *mut $crate::ffi::rd_kafka_error_t {
+            $crate::unimplemented::error(stringify!($name))
+        }
+    };
+    (text_and_null $name:ident ($($before:ident),*)) => {
+        unimplemented_function! { @text $name ($($before),*) *mut std::ffi::c_void, std::ptr::null_mut() }
+    };
+    (text_and_code $name:ident ($($before:ident),*)) => {
+        unimplemented_function! { @text $name ($($before),*) $crate::ffi::rd_kafka_resp_err_t,
+            $crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED }
+    };
+    (text_and_unknown $name:ident ($($before:ident),*)) => {
+        unimplemented_function! { @text $name ($($before),*) $crate::ffi::rd_kafka_conf_res_t,
+            $crate::ffi::RD_KAFKA_CONF_UNKNOWN }
+    };
+    (@text $name:ident ($($before:ident),*) $returns:ty, $value:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $(_: $crate::unimplemented::anything!($before),)*
+            errstr: *mut std::ffi::c_char,
+            errstr_size: usize,
+        ) -> $returns {
+            // SAFETY: NULL or a buffer of that size, by contract.
+            unsafe { $crate::unimplemented::say(stringify!($name), errstr, errstr_size) };
+            $value
+        }
+    };
+}
+
+/// An argument that takes a register or a slot, whatever it is.
+macro_rules! anything {
+    ($name:ident) => {
+        usize
+    };
+}
+use anything;
+
+mod admin;
+mod client;
+mod mock;
+mod share;
+mod values;
+
+use std::ffi::c_char;
+
+use crate::error::rd_kafka_error_t;
+use crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED;
+use crate::panic::guard;
+use crate::text::write_errstr;
+
+fn error(function: &str) -> *mut rd_kafka_error_t {
+    guard(std::ptr::null_mut(), || {
+        rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED, &sentence(function)).into_raw()
+    })
+}
+
+unsafe fn say(function: &str, errstr: *mut c_char, errstr_size: usize) {
+    // SAFETY: the caller's buffer, passed on.
+    guard((), || unsafe { write_errstr(errstr, errstr_size, &sentence(function)) });
+}
+
+fn sentence(function: &str) -> String {
+    format!("{function} is not implemented")
+}

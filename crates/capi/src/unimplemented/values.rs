@@ -1,0 +1,15 @@
+//! Configuration, lists, headers and other plain values.
+
+unimplemented_functions! {
+    error rd_kafka_error_new;
+    code rd_kafka_interceptor_add_on_acknowledgement;
+    code rd_kafka_interceptor_add_on_broker_state_change;
+    code rd_kafka_interceptor_add_on_commit;
+    code rd_kafka_interceptor_add_on_consume;
+    code rd_kafka_interceptor_add_on_destroy;
+    code rd_kafka_interceptor_add_on_request_sent;
+    code rd_kafka_interceptor_add_on_response_received;
+    code rd_kafka_interceptor_add_on_send;
+    code rd_kafka_interceptor_add_on_thread_exit;
+    code rd_kafka_interceptor_add_on_thread_start;
+}
