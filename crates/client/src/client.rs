@@ -155,6 +155,17 @@ impl Client {
         self.shared.produce.observer.log.queue.clone()
     }
 
+    /// What goes wrong with connections, as it happens: the last hundred of it. [`Error::Unreachable`] says that no broker is
+    /// connected any more. Nothing needs to be done: the client tries again by itself.
+    pub fn errors(&self) -> Notices<Error> {
+        self.shared.produce.observer.errors.clone()
+    }
+
+    /// Runs a future in the engine's thread. It must not block there.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.start(|_| future);
+    }
+
     pub(crate) fn produce(&self) -> &Arc<Produce> {
         &self.shared.produce
     }

@@ -20,6 +20,7 @@ mod clock;
 mod cluster;
 mod config;
 mod consumer;
+mod ear;
 mod engine;
 mod error;
 mod fetch;
@@ -43,10 +44,10 @@ pub use admin::{
 pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
-pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, TopicConfig};
+pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
-    Batch, BatchIter, Committing, Consumer, Event, Next, OffsetAndMetadata, PartitionQueue, Polled,
-    RecordView, StartAt, TopicPartition, Watermarks,
+    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, Event, Next, OffsetAndMetadata,
+    PartitionQueue, Polled, RecordView, StartAt, TopicPartition, Watermarks,
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::blocking;
+use crate::ear::Ear;
 
 /// A queue of notices. Whoever does not read it loses the oldest ones: it keeps a fixed number.
 ///
@@ -20,6 +21,7 @@ pub struct Notices<T> {
 struct Shared<T> {
     items: Mutex<VecDeque<T>>,
     filled: Notify,
+    ear: Ear,
     max: usize,
 }
 
@@ -32,7 +34,14 @@ impl<T> Clone for Notices<T> {
 impl<T> Notices<T> {
     /// A queue that keeps the last `max` notices.
     pub(crate) fn keeping(max: usize) -> Self {
-        Self { shared: Arc::new(Shared { items: Mutex::default(), filled: Notify::new(), max }) }
+        Self {
+            shared: Arc::new(Shared {
+                items: Mutex::default(),
+                filled: Notify::new(),
+                ear: Ear::default(),
+                max,
+            }),
+        }
     }
 
     pub(crate) fn push(&self, notice: T) {
@@ -43,6 +52,7 @@ impl<T> Notices<T> {
         items.push_back(notice);
         drop(items);
         self.shared.filled.notify_waiters();
+        self.shared.ear.tell();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -74,6 +84,11 @@ impl<T> Notices<T> {
             next.is_some()
         });
         next
+    }
+
+    /// Calls `wake` with every notice that comes, from the thread that gives it: it must not block.
+    pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.shared.ear.listen(Some(Arc::new(wake)));
     }
 
     fn items(&self) -> MutexGuard<'_, VecDeque<T>> {

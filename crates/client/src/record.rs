@@ -30,7 +30,7 @@ pub struct Record<'a> {
     /// Milliseconds since 1970, or `None` for the time of the call.
     pub timestamp_ms: Option<i64>,
     /// Comes back in the record's [`Report`](crate::Report); 0 is no tag.
-    pub tag: u64,
+    pub tag: u128,
 }
 
 impl<'a> Record<'a> {
@@ -66,7 +66,7 @@ impl<'a> Record<'a> {
 
     /// Sets the tag that comes back in the record's report.
     #[must_use]
-    pub fn tag(mut self, tag: u64) -> Self {
+    pub fn tag(mut self, tag: u128) -> Self {
         self.tag = tag;
         self
     }

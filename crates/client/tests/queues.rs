@@ -138,7 +138,7 @@ fn offsets_in_files_outlive_the_consumer() {
     for life in 0..3 {
         let client = Client::new(config.clone()).expect("a client");
         produce(&client, 0, life * 10..life * 10 + 10);
-        let mut consumer = Consumer::of(&client);
+        let consumer = Consumer::of(&client);
         runtime().block_on(consumer.start(&at(0), StartAt::Committed)).expect("started");
         let mut queue = consumer.split(&at(0)).expect("started");
         assert_eq!(values(&mut queue, 10), (life * 10..life * 10 + 10).collect::<Vec<_>>());

@@ -77,6 +77,21 @@ pub enum Isolation {
     ReadCommitted,
 }
 
+/// Who brings what a consumer fetches in line with what its group says.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Rebalance {
+    /// The consumer: what is given is fetched at once; what is taken back is given up when the application polls again, for
+    /// what it had in hand is done then.
+    #[default]
+    Polled,
+    /// The consumer, without a word to the application: no event comes, and no poll is waited for.
+    Silent,
+    /// The application: after [`Event::Assigned`](crate::Event::Assigned) it calls `assign` or `incremental_assign`, after
+    /// `Revoked` and `Lost` `assign` with nothing or `incremental_unassign`, from any thread, and may name other partitions
+    /// and offsets than the group did. The group waits for it, for `max.poll.interval.ms` at most.
+    Application,
+}
+
 /// How the members of a group agree on who gets which partitions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum GroupProtocol {
@@ -144,6 +159,10 @@ pub struct Config {
     pub sticky_linger: Option<Duration>,
     /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
     pub delivery_reports: bool,
+    /// Who brings the assignment in line with what the group says.
+    pub rebalance: Rebalance,
+    /// A record is done as soon as it is handed out, as in librdkafka, and not when the next one is asked for.
+    pub done_when_handed_out: bool,
     /// `delivery.report.only.error`: only failures are reported.
     pub delivery_report_only_error: bool,
     /// Whether reports carry the records' keys and values: their memory is held until the report is dropped.
@@ -416,6 +435,8 @@ impl Default for Config {
             retries_max: i32::MAX as u32,
             sticky_linger: None,
             delivery_reports: false,
+            rebalance: Rebalance::Polled,
+            done_when_handed_out: false,
             delivery_report_only_error: false,
             delivery_report_records: false,
             compression: Compression::None,

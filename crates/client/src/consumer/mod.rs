@@ -1,6 +1,7 @@
 //! The consumer.
 
 mod batch;
+mod control;
 pub(crate) mod offsets;
 mod opened;
 mod queue;
@@ -8,30 +9,28 @@ mod reader;
 mod stream;
 mod view;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 pub use self::batch::{Batch, BatchIter};
-pub use self::offsets::{Committing, OffsetAndMetadata};
-use self::opened::Reading;
+pub use self::control::{Asked, Committing, ConsumerControl};
+pub(crate) use self::control::{Change, Control};
+pub use self::offsets::OffsetAndMetadata;
 pub use self::queue::PartitionQueue;
 use self::reader::Reader;
 pub use self::view::{Next, RecordView};
 use crate::blocking;
 use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::config::{Config, Isolation};
+use crate::config::Config;
 use crate::error::Error;
 pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Enough, Inbox};
 use crate::fetch::queue::Queue;
 use crate::group::polls::Polls;
-use crate::group::subscription::Subscription;
-use crate::transaction::GroupMetadata;
 
 /// A batch that is given to the application is closed when it has decompressed so much: the rest of the response waits
 /// compressed.
@@ -126,34 +125,15 @@ pub struct Watermarks {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// What needs no `&mut self` stands in [`ConsumerControl`], which other threads can have a clone of.
 #[derive(Debug)]
 pub struct Consumer {
-    client: Client,
-    config: Arc<Config>,
-    inbox: Arc<Inbox>,
-    control: mpsc::UnboundedSender<Control>,
+    control: ConsumerControl,
     reader: Reader,
     /// The last poll returned a revocation: the next one says that it has been dealt with.
     revoked: bool,
     listener: Option<Listener>,
-}
-
-/// What the application asks of the consumer's tasks in the engine.
-pub(crate) enum Control {
-    Assign(Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
-    Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
-    Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
-    Start(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
-    Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
-    Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
-    Pause(Vec<TopicPartition>, bool),
-    Commit(oneshot::Sender<Result<(), Error>>),
-    CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
-    GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
-    Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
-    /// The application came back after a revocation: what it had in hand is done.
-    RevokeSeen,
-    Close(Duration, oneshot::Sender<Result<(), Error>>),
 }
 
 /// What [`Consumer::on_rebalance`] was given.
@@ -182,20 +162,16 @@ impl Consumer {
         let polls = Arc::<Polls>::default();
         let (at_engine, of_engine) = (inbox.clone(), polls.clone());
         client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
-        let reading = Reading {
-            config: config.clone(),
-            budget: inbox.budget.clone(),
-            observer: client.produce().observer.clone(),
-        };
-        let reader = Reader::new(Queue::main(&inbox), reading, Some(polls));
-        Self { client: client.clone(), config, inbox, control, reader, revoked: false, listener: None }
+        let control = ConsumerControl { client: client.clone(), config, inbox, sender: control };
+        let reader = Reader::new(Queue::main(&control.inbox), control.reading(), Some(polls));
+        Self { control, reader, revoked: false, listener: None }
     }
 
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
     /// part, but with a `group.id` positions can be committed.
     pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
         self.reader.forget_handed_out(None);
-        self.ask(|answer| Control::Assign(partitions.to_vec(), answer)).await
+        self.control.assign(partitions).await
     }
 
     /// Joins the group `group.id` for these topics; the assignment comes as [`Event::Assigned`] from a later poll.
@@ -207,11 +183,7 @@ impl Consumer {
     /// [`Error::Config`] without a `group.id`, and for what is no regular expression. What goes wrong with the group
     /// later comes from [`Consumer::poll`].
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
-        if self.config.group_id.is_none() {
-            return Err(Error::Config("subscribe needs group.id".into()));
-        }
-        let subscription = Subscription::parse(topics)?;
-        self.ask(|answer| Control::Subscribe(subscription, answer)).await
+        self.control.subscribe(topics).await
     }
 
     /// Commits what is done if `enable.auto.commit` is on, gives all partitions up and leaves the group, all within
@@ -221,7 +193,7 @@ impl Consumer {
     /// What the commit met with; the partitions are given up all the same.
     pub async fn unsubscribe(&mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
-        let leaving = self.ask(|answer| Control::Unsubscribe(timeout, answer));
+        let leaving = self.control.unsubscribe(timeout);
         tokio::time::timeout(timeout, leaving).await.unwrap_or_else(|_| {
             Err(Error::TimedOut { what: "leaving the group".into(), waited_ms: timeout.as_millis() })
         })
@@ -260,7 +232,7 @@ impl Consumer {
     fn begin_poll(&mut self) {
         self.reader.begin();
         if std::mem::take(&mut self.revoked) {
-            let _ = self.control.send(Control::RevokeSeen);
+            let _ = self.control.sender.send(Control::RevokeSeen);
         }
     }
 
@@ -283,93 +255,28 @@ impl Consumer {
     /// The broker's refusal, for one when the partitions are no longer this member's.
     pub async fn commit(&mut self) -> Result<(), Error> {
         self.reader.finish_handed_out();
-        self.ask(Control::Commit).await
-    }
-
-    /// The group's committed offsets of these partitions; those without one are missing in the answer.
-    pub async fn committed(
-        &self,
-        partitions: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
-        self.ask(|answer| Control::Committed(partitions.to_vec(), answer)).await
-    }
-
-    /// What this consumer is in its group at this moment, for [`Producer::send_offsets_to_transaction`].
-    ///
-    /// # Errors
-    /// [`Error::Config`] without a `group.id`.
-    ///
-    /// [`Producer::send_offsets_to_transaction`]: crate::Producer::send_offsets_to_transaction
-    pub async fn group_metadata(&self) -> Result<GroupMetadata, Error> {
-        self.ask(Control::GroupMetadata).await
+        self.control.begin_commit(None).await
     }
 
     /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
     pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
         self.reader.forget_handed_out(Some(partition));
-        self.ask(|answer| Control::Seek(partition.clone(), to, answer)).await
+        self.control.seek(partition, to).await
     }
 
     /// Says that everything before `next` is done, instead of all that the last poll returned: for those who stop in
     /// the middle of a batch.
     pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
         self.reader.forget_handed_out(Some(partition));
-        if let Some(place) = self.inbox.place(partition) {
+        if let Some(place) = self.control.inbox.place(partition) {
             place.finish(next);
         }
-    }
-
-    /// Stops fetching these partitions, and gives nothing more of them: what was fetched before is kept for
-    /// [`Consumer::resume`].
-    pub fn pause(&self, partitions: &[TopicPartition]) {
-        self.set_paused(partitions, true);
-    }
-
-    /// Goes on with these partitions, first with what was fetched before they were paused.
-    pub fn resume(&self, partitions: &[TopicPartition]) {
-        self.set_paused(partitions, false);
-    }
-
-    fn set_paused(&self, partitions: &[TopicPartition], paused: bool) {
-        for at in partitions {
-            self.inbox.pause(at, paused);
-        }
-        let _ = self.control.send(Control::Pause(partitions.to_vec(), paused));
-    }
-
-    /// The offset after the last record that is done, by partition.
-    pub fn positions(&self) -> BTreeMap<TopicPartition, i64> {
-        let places = self.inbox.places();
-        places.iter().filter_map(|place| Some((place.at.clone(), place.done()?))).collect()
-    }
-
-    /// The offset of the next record that a poll gives of this partition; `None` if it is not assigned, or if that is
-    /// still being found out.
-    pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
-        self.inbox.place(partition)?.position()
-    }
-
-    /// Where this partition begins and ends, as the last fetch said it; `None` before the first.
-    pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
-        let ends = self.inbox.place(partition)?.ends();
-        (ends.high_watermark >= 0).then_some(Watermarks { low: ends.log_start, high: ends.high_watermark })
-    }
-
-    /// How many offsets lie between what was handed out and the partition's end, as far as it is known.
-    pub fn lag(&self, partition: &TopicPartition) -> Option<i64> {
-        let place = self.inbox.place(partition)?;
-        let ends = place.ends();
-        let end = match self.config.isolation {
-            Isolation::ReadCommitted => ends.last_stable,
-            Isolation::ReadUncommitted => ends.high_watermark,
-        };
-        (end >= 0).then_some((end - place.position()?).max(0))
     }
 
     /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
-        let closing = self.ask(|answer| Control::Close(timeout, answer));
+        let closing = self.control.close(timeout);
         tokio::time::timeout(timeout, closing).await.unwrap_or_else(|_| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })
@@ -378,23 +285,24 @@ impl Consumer {
     /// [`Consumer::close`] for threads without a runtime.
     pub fn close_blocking(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
-        let closing = self.ask(|answer| Control::Close(timeout, answer));
+        let closing = self.control.close(timeout);
         blocking::block_on(timeout, closing).unwrap_or_else(|| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })
     }
+}
 
-    /// The client this consumer runs on.
-    pub fn client(&self) -> &Client {
-        &self.client
+impl Consumer {
+    /// A handle for other threads.
+    pub fn control(&self) -> &ConsumerControl {
+        &self.control
     }
+}
 
-    async fn ask<T>(
-        &self,
-        make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Control,
-    ) -> Result<T, Error> {
-        let (answer, received) = oneshot::channel();
-        self.control.send(make(answer)).map_err(|_| Error::Closed)?;
-        received.await.unwrap_or(Err(Error::Closed))
+impl std::ops::Deref for Consumer {
+    type Target = ConsumerControl;
+
+    fn deref(&self) -> &ConsumerControl {
+        &self.control
     }
 }

@@ -5,10 +5,11 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::control::Asked;
 use super::offsets::not_assigned;
 use super::reader::Reader;
 use super::view::Next;
-use super::{Consumer, Control, Polled, StartAt, TopicPartition};
+use super::{Consumer, ConsumerControl, Control, Polled, StartAt, TopicPartition};
 use crate::error::Error;
 use crate::fetch::queue::{Bell, Queue};
 use crate::record::OwnedRecord;
@@ -105,7 +106,7 @@ impl PartitionQueue {
     }
 }
 
-impl Consumer {
+impl ConsumerControl {
     /// A queue for this partition alone, with what was fetched of it and not polled yet.
     ///
     /// # Errors
@@ -113,12 +114,28 @@ impl Consumer {
     pub fn split(&self, partition: &TopicPartition) -> Result<PartitionQueue, Error> {
         let ring = self.inbox.split(partition).ok_or_else(|| not_assigned(partition))?;
         let queue = Queue::of(&self.inbox, ring);
-        Ok(PartitionQueue {
-            at: partition.clone(),
-            reader: Reader::new(queue, self.reader.reading.clone(), None),
-        })
+        Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self.reading(), None) })
     }
 
+    /// Consumes one more partition, from where it says; what is consumed of others goes on. Its records come from the
+    /// consumer's own queue, or from one of their own after [`ConsumerControl::split`].
+    ///
+    /// # Errors
+    /// [`Error::Config`] while a group assigns the partitions.
+    pub fn start(&self, partition: &TopicPartition, from: StartAt) -> Asked<()> {
+        self.ask(|answer| Control::Start(partition.clone(), from, answer))
+    }
+
+    /// Consumes a partition no more; what was fetched of it and not polled is thrown away.
+    ///
+    /// # Errors
+    /// As of [`ConsumerControl::start`], and [`Error::NotAssigned`].
+    pub fn stop(&self, partition: &TopicPartition) -> Asked<()> {
+        self.ask(|answer| Control::Stop(partition.clone(), answer))
+    }
+}
+
+impl Consumer {
     /// Sends all that would come from this consumer's own queue, events included, to one of its partition queues, from
     /// now on; `None` ends that.
     ///
@@ -138,22 +155,13 @@ impl Consumer {
         write_when_filled(&self.reader.queue.bell(), to, payload);
     }
 
-    /// Consumes one more partition, from where it says; what is consumed of others goes on. Its records come from the
-    /// consumer's own queue, or from one of their own after [`Consumer::split`].
-    ///
-    /// # Errors
-    /// [`Error::Config`] while a group assigns the partitions.
-    pub async fn start(&mut self, partition: &TopicPartition, from: StartAt) -> Result<(), Error> {
-        self.ask(|answer| Control::Start(partition.clone(), from, answer)).await
-    }
-
     /// Consumes a partition no more; what was fetched of it and not polled is thrown away.
     ///
     /// # Errors
     /// As of [`Consumer::start`], and [`Error::NotAssigned`].
     pub async fn stop(&mut self, partition: &TopicPartition) -> Result<(), Error> {
         self.reader.forget_handed_out(Some(partition));
-        self.ask(|answer| Control::Stop(partition.clone(), answer)).await
+        self.control.stop(partition).await
     }
 }
 

@@ -161,6 +161,9 @@ impl Reader {
             Ok(batch) => {
                 let Some(batch) = batch else { return Ok(None) };
                 self.handed_out = Some((opened.place().clone(), batch.next_offset()));
+                if self.reading.config.done_when_handed_out {
+                    self.finish_handed_out();
+                }
                 self.opened.take_if(|opened| opened.chunk.records.is_empty());
                 Ok(Some(batch))
             }

@@ -232,7 +232,11 @@ impl Reader {
             Some(Ok(record)) => {
                 let next = record.offset + 1;
                 place.hand_out(next);
-                self.in_hand = Some(next);
+                if !self.reading.config.done_when_handed_out {
+                    self.in_hand = Some(next);
+                } else if self.reading.config.auto_offset_store {
+                    place.finish(next);
+                }
                 Ok(Some(Next::Record(RecordView { at: &place.at, record, block: set.block() })))
             }
             Some(Err(error)) => {

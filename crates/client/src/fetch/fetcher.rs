@@ -226,7 +226,10 @@ impl Fetcher {
             self.timers.insert((until, cursor.slot));
             return None;
         }
-        if let Position::Unresolved(start) = cursor.position {
+        // Where the group left off is not the leader's to say: whoever assigned it so finds out.
+        if let Position::Unresolved(start) = cursor.position
+            && start != StartAt::Committed
+        {
             cursor.position = Position::Resolving(start);
             cursor.asked_at = Some(now);
             self.resolve(cursor, start);

@@ -1,12 +1,12 @@
 //! One queue of an inbox, and what wakes those who wait at it.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::inbox::{Inbox, Item, RingId};
+use crate::ear::Ear;
 
 /// Rung when a queue that was empty is so no more.
 #[derive(Debug, Default)]
@@ -14,30 +14,18 @@ pub(crate) struct Bell {
     pub(crate) filled: Notify,
     /// Whether there is something that comes before all records.
     pub(super) has_news: AtomicBool,
-    listener: Mutex<Option<Listener>>,
-}
-
-#[derive(Clone)]
-struct Listener(Arc<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listener")
-    }
+    ear: Ear,
 }
 
 impl Bell {
     /// Calls `listener` too, from now on, or nobody.
     pub(crate) fn listen(&self, listener: Option<Arc<dyn Fn() + Send + Sync>>) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener.map(Listener);
+        self.ear.listen(listener);
     }
 
     pub(super) fn ring(&self) {
         self.filled.notify_one();
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(Listener(listener)) = listener {
-            listener();
-        }
+        self.ear.tell();
     }
 }
 

@@ -11,7 +11,7 @@ use super::polls::LastPoll;
 use super::standing::Step;
 use super::subscription::Subscription;
 use super::{Shared, commit};
-use crate::config::Config;
+use crate::config::{Config, Rebalance};
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -23,8 +23,9 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// What the consumer tells its membership.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// The application came back after it had seen a revocation: what it had in hand is done.
-    RevokeSeen,
+    /// The application came back after it had seen a revocation: what it had in hand is done. Or, where it brings the
+    /// assignment in line itself, it has done so.
+    Answered,
     /// It wants other topics.
     Subscribed(Subscription),
 }
@@ -62,13 +63,24 @@ impl Application {
     }
 
     /// Gives it partitions, each from where the group left off. `always` says so even if there are none.
-    pub(super) async fn take(&self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
+    pub(super) async fn take(&mut self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
+        if self.config().rebalance == Rebalance::Application {
+            if always || !partitions.is_empty() {
+                self.shared.step(Step::Taking);
+                self.shared.own(&partitions);
+                self.forget_answers();
+                self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));
+                // Who is late is found out by whoever looks next.
+                let _ = self.await_answer().await;
+            }
+            return Ok(());
+        }
         if !partitions.is_empty() {
             self.shared.step(Step::Taking);
             let starts = self.shared.start_at_committed(partitions.clone()).await?;
             self.shared.add_partitions(&starts);
         }
-        if always || !partitions.is_empty() {
+        if self.config().rebalance == Rebalance::Polled && (always || !partitions.is_empty()) {
             self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));
         }
         Ok(())
@@ -80,28 +92,39 @@ impl Application {
         if partitions.is_empty() {
             return Ok(());
         }
-        while let Ok(told) = self.told.try_recv() {
-            self.hear(told);
-        }
+        self.forget_answers();
         self.shared.step(Step::GivingUp);
         self.shared.stop_partitions(&partitions);
-        self.shared.inbox.push(Item::Event(Event::Revoked(partitions.clone())));
-        let seen = self.await_revoke_seen().await;
+        let seen = if self.config().rebalance == Rebalance::Silent {
+            Ok(())
+        } else {
+            self.shared.inbox.push(Item::Event(Event::Revoked(partitions.clone())));
+            self.await_answer().await
+        };
         if self.config().auto_commit
             && let Err(error) = self.commit(&partitions).await
         {
             tracing::debug!(%error, "commit before giving partitions up");
         }
         self.shared.remove_partitions(&partitions);
+        self.shared.disown(&partitions);
         self.shared.step(Step::Joining);
         seen
     }
 
+    /// What it said before it is asked is no answer.
+    fn forget_answers(&mut self) {
+        while let Ok(told) = self.told.try_recv() {
+            self.hear(told);
+        }
+    }
+
     /// All its partitions are somebody else's already.
     pub(super) fn lose(&self) {
-        let partitions = self.shared.assigned();
-        self.shared.remove_partitions(&partitions);
-        if !partitions.is_empty() {
+        let partitions = self.shared.owned();
+        self.shared.replace_assignment(&[]);
+        self.shared.disown(&partitions);
+        if self.config().rebalance != Rebalance::Silent && !partitions.is_empty() {
             self.shared.inbox.push(Item::Event(Event::Lost(partitions)));
         }
     }
@@ -139,11 +162,11 @@ impl Application {
         Ok(())
     }
 
-    async fn await_revoke_seen(&mut self) -> Result<(), Late> {
+    async fn await_answer(&mut self) -> Result<(), Late> {
         loop {
             let wake_at = self.look()?;
             match tokio::time::timeout_at(wake_at, self.told.recv()).await {
-                Ok(Some(Told::RevokeSeen)) => return Ok(()),
+                Ok(Some(Told::Answered)) => return Ok(()),
                 Ok(Some(told)) => self.hear(told),
                 Ok(None) => std::future::pending().await,
                 Err(_) => {}
@@ -165,7 +188,7 @@ impl Application {
 
     fn hear(&mut self, told: Told) {
         match told {
-            Told::RevokeSeen => {}
+            Told::Answered => {}
             Told::Subscribed(subscription) => {
                 self.subscription = subscription;
                 self.resubscribed = true;

@@ -155,7 +155,7 @@ impl Member {
             // Heartbeats go on while the application finishes.
             return Ok(self
                 .application
-                .give_up(self.shared.assigned())
+                .give_up(self.shared.owned())
                 .await
                 .map_or(Left::Late, |()| Left::Rejoin));
         }
@@ -166,7 +166,7 @@ impl Member {
         match ended {
             Ended::Rebalance if self.is_cooperative() => Ok(Left::Rejoin),
             Ended::Rebalance => {
-                let given_up = self.application.give_up(self.shared.assigned()).await;
+                let given_up = self.application.give_up(self.shared.owned()).await;
                 Ok(given_up.map_or(Left::Late, |()| Left::Rejoin))
             }
             Ended::Lost(code) => {
@@ -180,7 +180,7 @@ impl Member {
 
     /// An eager member keeps nothing, a cooperative one what it still wants.
     async fn let_go_before_joining(&mut self, topics: &[Arc<str>]) -> Result<(), Late> {
-        let mut leaving = self.shared.assigned();
+        let mut leaving = self.shared.owned();
         if self.is_cooperative() {
             leaving.retain(|at| !topics.contains(&at.topic));
         }
@@ -194,7 +194,7 @@ impl Member {
         assigned: Vec<TopicPartition>,
         generation: i32,
     ) -> Result<Option<Left>, Error> {
-        let owned = self.shared.assigned();
+        let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
         let lets_go = !gone.is_empty();
@@ -207,7 +207,7 @@ impl Member {
     }
 
     async fn join(&mut self, topics: &[Arc<str>]) -> Result<JoinGroupResponse, Stop> {
-        let owned = self.shared.assigned();
+        let owned = self.shared.owned();
         let mut protocols = Vec::new();
         for assignor in self.config().assignors() {
             let rack = Some(&*self.config().rack).filter(|rack| !rack.is_empty());

@@ -14,7 +14,8 @@ pub(crate) mod subscription;
 mod watch;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +32,14 @@ use self::membership::Membership;
 use self::polls::Polls;
 use self::standing::{Standing, Step};
 use crate::cluster::Cluster;
+use crate::config::Rebalance;
 use crate::consumer::offsets::not_assigned;
-use crate::consumer::{Control, OffsetAndMetadata, TopicPartition};
+use crate::consumer::{Change, Control, OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
 use crate::fetch::cursor::{Position, StartAt};
 use crate::fetch::cursors::Cursors;
 use crate::fetch::fetcher::{Fetcher, reset_to};
-use crate::fetch::inbox::Inbox;
+use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::place::Place;
 use crate::log::Context;
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     /// Where offsets are kept instead of with the coordinator.
     pub(crate) files: Option<OffsetFiles>,
     standing: Standing,
+    /// What the group gave this member, where the application decides what of it is fetched.
+    given: RefCell<BTreeSet<TopicPartition>>,
 }
 
 impl Shared {
@@ -114,6 +118,22 @@ impl Shared {
     /// What is assigned, in order.
     pub(crate) fn assigned(&self) -> Vec<TopicPartition> {
         self.inbox.places().iter().map(|place| place.at.clone()).collect()
+    }
+
+    /// What the group gave this member.
+    pub(crate) fn owned(&self) -> Vec<TopicPartition> {
+        match self.cluster.config.rebalance {
+            Rebalance::Application => self.given.borrow().iter().cloned().collect(),
+            _ => self.assigned(),
+        }
+    }
+
+    fn own(&self, partitions: &[TopicPartition]) {
+        self.given.borrow_mut().extend(partitions.iter().cloned());
+    }
+
+    fn disown(&self, partitions: &[TopicPartition]) {
+        self.given.borrow_mut().retain(|at| !partitions.contains(at));
     }
 
     /// What is done and not committed, of everything that is assigned.
@@ -191,6 +211,7 @@ pub(crate) async fn run(
         coordinator,
         files,
         standing: Standing::new(Instant::now()),
+        given: RefCell::default(),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
@@ -233,7 +254,20 @@ async fn on_control(
     let tell =
         |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
     match command {
-        Control::Assign(partitions, done) => {
+        Control::Assign(change, partitions, done)
+            if shared.cluster.config.rebalance == Rebalance::Application =>
+        {
+            tell(&|| format!("{change:?}: {} partition(s)", partitions.len()));
+            let _ = done.send(change_assignment(shared, tasks, change, partitions).await);
+            if let Some(membership) = membership {
+                membership.tell(Told::Answered);
+            }
+        }
+        Control::Assign(Change::Add | Change::Remove, _, done) => {
+            let reason = "the consumer keeps the assignment itself: see Config::rebalance";
+            let _ = done.send(Err(Error::Config(format!("incremental assignment: {reason}"))));
+        }
+        Control::Assign(Change::Replace, partitions, done) => {
             tell(&|| format!("assign: {} partition(s)", partitions.len()));
             if let Some(membership) = membership.take() {
                 membership.leave(shared.cluster.config.request_timeout).await;
@@ -282,7 +316,10 @@ async fn on_control(
             if let Some(slot) = slot {
                 shared.inbox.purge(slot);
             }
-            let result = slot.map(|_| ()).ok_or_else(|| Error::Config(format!("seek: {at} is not assigned")));
+            let result = slot.map(|_| ()).ok_or_else(|| not_assigned(&at));
+            if result.is_ok() && to == StartAt::Committed {
+                tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
+            }
             let _ = done.send(result);
         }
         Control::Pause(partitions, paused) => {
@@ -333,9 +370,10 @@ async fn on_control(
                 let _ = done.send(shared.committed_offsets(&partitions).await);
             });
         }
+        Control::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
         Control::RevokeSeen => {
             if let Some(membership) = membership {
-                membership.tell(Told::RevokeSeen);
+                membership.tell(Told::Answered);
             }
         }
         Control::Close(_, done) => drop(done),
@@ -350,6 +388,72 @@ async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> 
     }
     shared.replace_assignment(&fixed);
     Ok(())
+}
+
+/// Does what the application says to do with the assignment. What it gives up is committed first, if commits are
+/// automatic; from where a partition begins that goes on where the group left off is found out later.
+async fn change_assignment(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    change: Change,
+    partitions: Vec<(TopicPartition, StartAt)>,
+) -> Result<(), Error> {
+    let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
+    let gone = match change {
+        Change::Replace => shared.assigned(),
+        Change::Remove => named.clone(),
+        Change::Add => Vec::new(),
+    };
+    if shared.cluster.config.auto_commit && shared.can_commit() {
+        let mut offsets = shared.uncommitted();
+        offsets.retain(|at, _| gone.contains(at));
+        if let Err(error) = commit(shared, &offsets).await {
+            tracing::debug!(%error, "commit before giving partitions up");
+        }
+    }
+    shared.remove_partitions(&gone);
+    if change == Change::Remove {
+        return Ok(());
+    }
+    let known = shared.assigned();
+    if let Some(at) = named.iter().find(|at| known.contains(at)) {
+        return Err(Error::Config(format!("incremental_assign: {at} is assigned already")));
+    }
+    shared.add_partitions(&partitions);
+    let left_off = |(at, start): (TopicPartition, StartAt)| (start == StartAt::Committed).then_some(at);
+    let pending: Vec<_> = partitions.into_iter().filter_map(left_off).collect();
+    if !pending.is_empty() {
+        tasks.spawn_local(start_where_left_off(shared.clone(), pending));
+    }
+    Ok(())
+}
+
+/// Finds out where the group left off, for as long as it takes, and begins there.
+async fn start_where_left_off(shared: Rc<Shared>, mut pending: Vec<TopicPartition>) {
+    loop {
+        pending.retain(|at| {
+            shared.cursors.update(at, |cursor| cursor.position == Position::Unresolved(StartAt::Committed))
+                == Some(true)
+        });
+        if pending.is_empty() {
+            return;
+        }
+        match shared.start_at_committed(pending.clone()).await {
+            Ok(starts) => {
+                for (at, start) in starts {
+                    shared.cursors.update(&at, |cursor| {
+                        if cursor.position == Position::Unresolved(StartAt::Committed) {
+                            cursor.seek(start);
+                        }
+                    });
+                }
+                return;
+            }
+            Err(error) if error.is_retriable() => {}
+            Err(error) => shared.inbox.push(Item::Error(error)),
+        }
+        tokio::time::sleep(shared.cluster.config.retry_backoff.max(Duration::from_millis(100))).await;
+    }
 }
 
 async fn start(shared: &Shared, at: TopicPartition, from: StartAt) -> Result<(), Error> {

@@ -154,7 +154,7 @@ impl Member {
 
     async fn reconcile(&mut self, target: &[TopicPartitions]) -> Result<Result<(), Late>, Error> {
         let assigned = self.named(target).await?;
-        let owned = self.shared.assigned();
+        let owned = self.shared.owned();
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
         if !gone.is_empty() {
@@ -173,7 +173,7 @@ impl Member {
     /// Tells the coordinator, at once, what this member owns.
     fn acknowledge(&self) {
         let mut by_topic: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
-        for at in self.shared.assigned() {
+        for at in self.shared.owned() {
             if let Some(layout) = self.shared.cluster.topic(&at.topic) {
                 by_topic.entry(layout.id).or_default().push(at.partition);
             }

@@ -46,12 +46,12 @@ pub struct Choice<'a> {
     /// Partitions of the topic: 0 up to this number may be chosen.
     pub partitions: u32,
     /// The record's tag.
-    pub tag: u64,
+    pub tag: u128,
     queues: &'a [Arc<Queue>],
 }
 
 impl<'a> Choice<'a> {
-    pub(super) fn new(topic: &'a str, key: Option<&'a [u8]>, tag: u64, queues: &'a [Arc<Queue>]) -> Self {
+    pub(super) fn new(topic: &'a str, key: Option<&'a [u8]>, tag: u128, queues: &'a [Arc<Queue>]) -> Self {
         Self { topic, key, partitions: queues.len() as u32, tag, queues }
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Told {
     /// The futures of its records, if anybody asked for one.
     pub(crate) completion: Option<Arc<Completion>>,
     /// The records' tags, if any has one: shorter than the batch when the last ones have none.
-    pub(crate) tags: Vec<u64>,
+    pub(crate) tags: Vec<u128>,
 }
 
 impl OpenBatch {
@@ -52,7 +52,7 @@ impl OpenBatch {
 
 impl Told {
     pub(crate) fn memory(&self) -> usize {
-        self.tags.capacity() * size_of::<u64>()
+        self.tags.capacity() * size_of::<u128>()
     }
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct Content<'a> {
     pub(crate) shared: Option<&'a Bytes>,
     pub(crate) headers: &'a [HeaderRef<'a>],
     /// Comes back in the record's report.
-    pub(crate) tag: u64,
+    pub(crate) tag: u128,
     /// Whether a [`Delivery`] is wanted.
     pub(crate) watched: bool,
 }
@@ -460,13 +460,13 @@ impl Waiting {
     }
 }
 
-fn note_tag(tags: &mut Vec<u64>, index: u32, tag: u64, memory: &Memory) {
+fn note_tag(tags: &mut Vec<u128>, index: u32, tag: u128, memory: &Memory) {
     let before = tags.capacity();
     tags.resize(index as usize, 0);
     tags.push(tag);
     if tags.capacity() > before {
         // Forced cannot be refused: the record is in the batch already.
-        let _ = memory.reserve((tags.capacity() - before) * size_of::<u64>(), Push::Forced);
+        let _ = memory.reserve((tags.capacity() - before) * size_of::<u128>(), Push::Forced);
     }
 }
 

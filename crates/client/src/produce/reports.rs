@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::Produce;
 use super::memory::Memory;
 use crate::blocking;
+use crate::ear::Ear;
 use crate::error::ProduceError;
 
 /// Reports that wait to be read.
@@ -18,12 +19,14 @@ use crate::error::ProduceError;
 pub(crate) struct ReportQueue {
     reports: Mutex<VecDeque<Report>>,
     filled: Notify,
+    ear: Ear,
 }
 
 impl ReportQueue {
     pub(super) fn push(&self, report: Report) {
         self.lock().push_back(report);
         self.filled.notify_waiters();
+        self.ear.tell();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -44,7 +47,7 @@ pub struct Report {
     pub(super) partition: i32,
     pub(super) result: Result<i64, Arc<ProduceError>>,
     pub(super) count: u32,
-    pub(super) tags: Vec<u64>,
+    pub(super) tags: Vec<u128>,
     pub(super) records: Option<Bytes>,
     pub(super) _held: Held,
 }
@@ -69,7 +72,7 @@ pub struct Reported {
     /// Its offset; -1 if it failed, with `acks=0`, or where the broker did not say.
     pub offset: i64,
     /// The tag it was given, or 0.
-    pub tag: u64,
+    pub tag: u128,
 }
 
 impl Report {
@@ -123,6 +126,11 @@ impl Reports {
     /// The next report, if there is one.
     pub fn try_next(&self) -> Option<Report> {
         self.produce.reports.lock().pop_front()
+    }
+
+    /// Calls `wake` with every report that comes, from the thread that gives it: it must not block.
+    pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.produce.reports.ear.listen(Some(Arc::new(wake)));
     }
 
     /// Waits for the next report. Cancel safe: a report is returned or stays in the queue.

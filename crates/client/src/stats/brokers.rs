@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Observer;
 use super::window::Window;
+use crate::error::Error;
 use crate::log::Context;
 use crate::net::versions::BrokerVersion;
 
@@ -132,6 +133,11 @@ impl Broker {
         let failure = self.attempt.take().map(|attempt| attempt.failure).unwrap_or_default();
         self.attempt = Some(Attempt { at: now, under_way: true, count, failure });
         self.enter(State::Connect, now);
+    }
+
+    /// Whether a connection to it is open.
+    pub(super) fn is_connected(&self) -> bool {
+        self.open > 0
     }
 
     pub(super) fn connected(&mut self, now: Instant) {
@@ -261,12 +267,19 @@ impl Wire {
     /// The connection was closed: nothing is under way any more.
     pub(crate) fn closed(&self, reason: &str) {
         if self.is_open.replace(false) {
-            self.observer.broker(&self.address, |broker, now| {
+            let waited_for = self.observer.broker(&self.address, |broker, now| {
+                let flights = broker.flights.len();
                 broker.flights.retain(|(wire, _), _| *wire != self.id);
+                let waited_for = flights - broker.flights.len();
                 broker.open -= 1;
                 broker.disconnects += 1;
                 broker.enter(State::Down, now);
+                waited_for
             });
+            if waited_for > 0 {
+                let reason = format!("{reason}, with {waited_for} requests under way").into();
+                self.observer.errors.push(Error::Transport { address: self.address.to_string(), reason });
+            }
             self.observer.log.debug(Context::Broker, "DISCONNECT", || format!("{}: {reason}", self.address));
         }
     }

@@ -38,12 +38,16 @@ const NOTICES_MAX: usize = 64;
 /// Stalls are as many as partitions may be.
 const STALLS_MAX: usize = 1024;
 
+/// Failures of connections that wait to be read.
+const ERRORS_MAX: usize = 100;
+
 /// One client's view of itself.
 #[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) log: Log,
     pub(crate) statistics: Notices<Arc<Snapshot>>,
     pub(crate) stalls: Notices<StallReport>,
+    pub(crate) errors: Notices<crate::Error>,
     pub(crate) stall_after: Duration,
     name: Arc<str>,
     /// Whether anything is counted.
@@ -71,6 +75,8 @@ struct State {
     /// What is stuck, by consumer.
     consumers: BTreeMap<u64, Vec<Finding>>,
     last: Option<Arc<Snapshot>>,
+    /// Whether it was said that no broker is connected.
+    all_down: bool,
 }
 
 #[derive(Debug)]
@@ -101,6 +107,7 @@ impl Observer {
             log: Log::new(config, name.clone()),
             statistics: Notices::keeping(NOTICES_MAX),
             stalls: Notices::keeping(STALLS_MAX),
+            errors: Notices::keeping(ERRORS_MAX),
             stall_after: config.stall_after,
             name,
             counting: !config.statistics_interval.is_zero(),
@@ -298,6 +305,7 @@ impl Observer {
         let address = address_of(host, port);
         self.log.debug(Context::Broker, "CONNECTED", || format!("{address}: connected"));
         self.broker(&address, Broker::connected);
+        self.state().all_down = false;
     }
 
     /// The attempt has failed.
@@ -305,6 +313,21 @@ impl Observer {
         let address = address_of(host, port);
         self.log.debug(Context::Broker, "FAIL", || format!("{address}: {error}"));
         self.broker(&address, |broker, now| broker.not_connected(error.to_string(), now));
+        self.errors.push(error.clone());
+        self.look_whether_all_are_down(error);
+    }
+
+    /// Says once that no broker is connected any more.
+    fn look_whether_all_are_down(&self, error: &crate::Error) {
+        let mut state = self.state();
+        if state.all_down || state.brokers.values().any(Broker::is_connected) {
+            return;
+        }
+        state.all_down = true;
+        let brokers: Vec<&str> = state.brokers.keys().map(|address| &**address).collect();
+        let brokers = brokers.join(", ");
+        drop(state);
+        self.errors.push(crate::Error::Unreachable { brokers, waited_ms: 0, reason: error.to_string() });
     }
 
     /// Watches a connection.

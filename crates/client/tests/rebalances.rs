@@ -1,0 +1,150 @@
+//! Who brings the assignment in line with the group: the consumer in silence, or the application.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{
+    Config, Consumer, Event, Next, Polled, Producer, Rebalance, Record, StartAt, TopicPartition,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn broker() -> BrokerThread {
+    let broker = Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory");
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    for number in 0..20 {
+        let record = Record::to("orders").partition(number % 2).value("paid");
+        let _unawaited = producer.enqueue_blocking(record).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    broker
+}
+
+fn member(broker: &BrokerThread, rebalance: Rebalance) -> Config {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config
+        .set_all([
+            ("group.id", "billing"),
+            ("auto.offset.reset", "earliest"),
+            ("heartbeat.interval.ms", "50"),
+            ("session.timeout.ms", "3000"),
+        ])
+        .expect("known properties");
+    config.rebalance = rebalance;
+    config
+}
+
+/// Polls until `seen` is through, and gives the events that came.
+fn poll_until(consumer: &mut Consumer, mut seen: impl FnMut(&Polled) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(polled) = consumer.poll_blocking(Duration::from_millis(100)).expect("no error")
+            && seen(&polled)
+        {
+            return;
+        }
+    }
+    panic!("not within {PATIENCE:?}");
+}
+
+fn count(polled: &Polled) -> usize {
+    match polled {
+        Polled::Records(batch) => batch.to_owned_records().expect("sound records").len(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn a_silent_consumer_hears_nothing_of_a_rebalance_and_lets_go_without_polling() {
+    let broker = broker();
+    let mut first = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    first.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let mut records = 0;
+    poll_until(&mut first, |polled| {
+        assert!(matches!(polled, Polled::Records(_)), "{polled:?}");
+        records += count(polled);
+        records == 20
+    });
+    assert_eq!(first.assignment().len(), 2);
+
+    // The second gets its share although the first does not poll.
+    let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let deadline = Instant::now() + PATIENCE;
+    while second.assignment().len() != 1 || first.assignment().len() != 1 {
+        assert!(Instant::now() < deadline, "{:?} and {:?}", first.assignment(), second.assignment());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when_it_gives_up() {
+    let broker = broker();
+    let mut consumer = Consumer::new(member(&broker, Rebalance::Application)).expect("a consumer");
+    let control = consumer.control().clone();
+    control.subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    let mut given = Vec::new();
+    poll_until(&mut consumer, |polled| match polled {
+        Polled::Event(Event::Assigned(partitions)) => {
+            given.clone_from(partitions);
+            true
+        }
+        other => panic!("nothing is fetched before it is assigned: {other:?}"),
+    });
+    assert_eq!(given.len(), 2);
+    assert!(control.assignment().is_empty(), "the application has not answered");
+
+    // It takes one of the two, from the middle.
+    let one = TopicPartition::new("orders", 1);
+    control.assign(&[(one.clone(), StartAt::Offset(7))]).wait(PATIENCE).expect("assigned");
+    let mut offsets = Vec::new();
+    poll_until(&mut consumer, |polled| {
+        if let Polled::Records(batch) = polled {
+            assert_eq!(batch.partition(), 1);
+            offsets.extend(batch.iter().map(|record| record.expect("sound").offset));
+        }
+        offsets.len() == 3
+    });
+    assert_eq!(offsets, [7, 8, 9]);
+    control
+        .incremental_assign(&[(TopicPartition::new("orders", 0), StartAt::Committed)])
+        .wait(PATIENCE)
+        .expect("added");
+    let mut others = 0;
+    poll_until(&mut consumer, |polled| {
+        others += count(polled);
+        others == 10
+    });
+
+    // A second member joins: the eager first is asked to give up, and the group waits until it has.
+    let mut second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
+    second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
+    poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
+    assert!(matches!(second.poll_blocking(Duration::from_millis(300)), Ok(None)), "it waits for the first");
+    control.assign(&[]).wait(PATIENCE).expect("given up");
+    poll_until(&mut consumer, |polled| match polled {
+        Polled::Event(Event::Assigned(partitions)) => {
+            assert_eq!(partitions.len(), 1);
+            true
+        }
+        other => panic!("{other:?}"),
+    });
+    let committed = control.committed(&given).wait(PATIENCE).expect("answered");
+    assert_eq!(committed.values().copied().collect::<Vec<_>>(), [10, 10], "what was done is committed first");
+}
+
+#[test]
+fn what_is_handed_out_is_done_where_librdkafkas_rule_holds() {
+    let broker = broker();
+    let mut config = member(&broker, Rebalance::Silent);
+    config.done_when_handed_out = true;
+    let mut consumer = Consumer::new(config).expect("a consumer");
+    let at = TopicPartition::new("orders", 0);
+    let assigned = consumer.control().assign(&[(at.clone(), StartAt::Beginning)]);
+    assigned.wait(PATIENCE).expect("assigned");
+    let next = consumer.next_record_blocking(PATIENCE).expect("no error");
+    assert!(matches!(next, Some(Next::Record(record)) if record.offset() == 0));
+    assert_eq!(consumer.positions()[&at], 1, "the record is done although none was asked for after it");
+}
