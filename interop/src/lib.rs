@@ -37,7 +37,7 @@ pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
 pub use jars::{KafkaJars, jars, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
-pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, wheel};
+pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;
 pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
 pub use peer::{Missing, Peer, SKIPPED_FILE, Skipped, in_ci};

@@ -170,6 +170,30 @@ pub fn wheel() -> Result<PathBuf, Failure> {
     })
 }
 
+/// A directory for `PYTHONPATH` with a `confluent_kafka` that runs on `library`: the wheel on the original, which it
+/// carries; for ours, the same release built from its sources against our headers, and anew when they change.
+pub fn python_package(library: &Librdkafka) -> Result<PathBuf, Failure> {
+    let prefix = our_prefix();
+    if library.lib != prefix.join("lib") {
+        return wheel();
+    }
+    let package = prefix.join("python");
+    let header = prefix.join("include/librdkafka/rdkafka.h");
+    locked("confluent-kafka-sources", || {
+        let age = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+        if age(&package.join("confluent_kafka")).is_some_and(|built| Some(built) > age(&header)) {
+            return Ok(package.clone());
+        }
+        let _ = fs::remove_dir_all(&package);
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir", "--no-binary", ":all:"]);
+        pip.arg("--target").arg(&package).arg(format!("confluent-kafka=={CONFLUENT_KAFKA}"));
+        pip.env("C_INCLUDE_PATH", library.include()).env("LIBRARY_PATH", library.lib());
+        run("pip", &mut pip, b"", FETCHED_WITHIN)?.succeeded()?;
+        Ok(package.clone())
+    })
+}
+
 /// Compiles one C or C++ file against `include`, linked with the library in `lib`, to `program`.
 ///
 /// Nothing of the directories stays in the program: what it runs on is said when it starts.
