@@ -36,7 +36,11 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
 }
 
 pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
-    match &error.kind {
+    of_kind(&error.kind)
+}
+
+pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
+    match kind {
         ProduceErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
         ProduceErrorKind::Broker { code, .. } => of_protocol(*code),
         ProduceErrorKind::TooLarge { .. } => RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,

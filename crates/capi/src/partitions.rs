@@ -227,6 +227,21 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_destroy(list: *mut rd_kaf
     }
 }
 
+/// A partition that is in no list; C frees it with `rd_kafka_topic_partition_destroy`.
+pub(crate) fn lone(topic: &CStr, partition: i32, offset: i64) -> *mut rd_kafka_topic_partition_t {
+    // SAFETY: C's memory, zeroed, which is a valid element without pointers.
+    unsafe {
+        let made: *mut rd_kafka_topic_partition_t =
+            libc::calloc(1, size_of::<rd_kafka_topic_partition_t>()).cast();
+        if let Some(made) = made.as_mut() {
+            made.topic = libc::strdup(topic.as_ptr());
+            made.partition = partition;
+            made.offset = offset;
+        }
+        made
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_destroy(rktpar: *mut rd_kafka_topic_partition_t) {
     // SAFETY: NULL or an element of its own, given back once, by contract.

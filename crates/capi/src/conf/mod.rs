@@ -1,7 +1,7 @@
 //! `rd_kafka_conf_t`: the client's configuration, the functions of the application, and a default for topics.
 
-mod api;
-mod callbacks;
+pub mod api;
+pub mod callbacks;
 mod certificates;
 mod names;
 
@@ -69,6 +69,13 @@ impl rd_kafka_conf_t {
     /// The registered interceptors, for the client that this configuration makes; they leave the configuration.
     pub fn take_interceptors(&mut self) -> Interceptors {
         std::mem::take(&mut self.interceptors)
+    }
+
+    /// `consume.callback.max.messages`: how many messages one call of `rd_kafka_consume_callback` gives at most; 0 is no
+    /// limit.
+    pub fn consume_callback_max(&self) -> usize {
+        let text = self.get("consume.callback.max.messages");
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
     /// `test.mock.num.brokers`: how many brokers of its own the client is to start.

@@ -16,6 +16,9 @@ pub use values::*;
 
 pub use crate::conf::rd_kafka_conf_t;
 pub use crate::error::rd_kafka_error_t;
+pub use crate::event::rd_kafka_event_t;
 pub use crate::headers::rd_kafka_headers_t;
+pub use crate::queues::rd_kafka_queue_t;
 pub use crate::topic_conf::rd_kafka_topic_conf_t;
+pub use crate::transactions::rd_kafka_consumer_group_metadata_t;
 pub use crate::uuid::rd_kafka_Uuid_t;

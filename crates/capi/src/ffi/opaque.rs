@@ -1,6 +1,8 @@
 //! The types whose inside is nobody's business but ours. A noun that has its own struct takes its line out here and
 //! is named in the `pub use` of [`super`].
 
+use super::rd_kafka_event_t;
+
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(
@@ -15,10 +17,7 @@ macro_rules! opaque {
 opaque! {
     rd_kafka_t
     rd_kafka_topic_t
-    rd_kafka_queue_t
-    rd_kafka_event_t
     rd_kafka_topic_result_t
-    rd_kafka_consumer_group_metadata_t
     rd_kafka_group_result_t
     rd_kafka_acl_result_t
     rd_kafka_topic_partition_result_t

@@ -1,7 +1,6 @@
 //! Configuration, lists, headers and other plain values.
 
 unimplemented_functions! {
-    error rd_kafka_error_new;
     code rd_kafka_interceptor_add_on_acknowledgement;
     code rd_kafka_interceptor_add_on_broker_state_change;
     code rd_kafka_interceptor_add_on_commit;

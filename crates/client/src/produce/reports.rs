@@ -123,6 +123,16 @@ pub struct Reports {
 }
 
 impl Reports {
+    /// How many reports wait.
+    pub fn len(&self) -> usize {
+        self.produce.reports.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The next report, if there is one.
     pub fn try_next(&self) -> Option<Report> {
         self.produce.reports.lock().pop_front()
