@@ -62,13 +62,10 @@ func adminClient(bootstrap string) *kafka.AdminClient {
 	return must(kafka.NewAdminClient(&kafka.ConfigMap{"bootstrap.servers": bootstrap}))
 }
 
+// Waits until the brokers know a topic that the test made.
 func topic(bootstrap, name string, partitions int) string {
-	client := adminClient(bootstrap)
+	client := must(kafka.NewProducer(&kafka.ConfigMap{"bootstrap.servers": bootstrap}))
 	defer client.Close()
-	specification := kafka.TopicSpecification{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}
-	for _, result := range must(client.CreateTopics(soon(), []kafka.TopicSpecification{specification})) {
-		demand(result.Error.Code() == kafka.ErrNoError, "%v", result)
-	}
 	eventually(name, func() bool {
 		metadata := must(client.GetMetadata(&name, false, 10000))
 		return len(metadata.Topics[name].Partitions) == partitions
@@ -231,8 +228,12 @@ func max(a, b kafka.Offset) kafka.Offset {
 func admin(bootstrap string) {
 	client := adminClient(bootstrap)
 	defer client.Close()
-	name := topic(bootstrap, "go-admin", 1)
-	again := must(client.CreateTopics(soon(), []kafka.TopicSpecification{{Topic: name, NumPartitions: 1, ReplicationFactor: 1}}))
+	name := "go-admin"
+	specification := kafka.TopicSpecification{Topic: name, NumPartitions: 1, ReplicationFactor: 1}
+	for _, result := range must(client.CreateTopics(soon(), []kafka.TopicSpecification{specification})) {
+		demand(result.Error.Code() == kafka.ErrNoError, "%v", result)
+	}
+	again := must(client.CreateTopics(soon(), []kafka.TopicSpecification{specification}))
 	demand(again[0].Error.Code() == kafka.ErrTopicAlreadyExists, "%v", again)
 	must(client.CreatePartitions(soon(), []kafka.PartitionsSpecification{{Topic: name, IncreaseTo: 3}}))
 	eventually("3 partitions", func() bool {

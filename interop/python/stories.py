@@ -36,11 +36,9 @@ def eventually(what, look):
 
 
 def topic(bootstrap, name, partitions=1):
-    """A new topic that every broker knows."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
-    eventually(name, lambda: name in admin.list_topics(name, timeout=PATIENCE).topics
-               and len(admin.list_topics(name, timeout=PATIENCE).topics[name].partitions) == partitions)
+    """Waits until the brokers know a topic that the test made."""
+    client = Producer({"bootstrap.servers": bootstrap})
+    eventually(name, lambda: len(client.list_topics(name, timeout=PATIENCE).topics[name].partitions) == partitions)
     return name
 
 
@@ -414,7 +412,8 @@ def admin_topics(bootstrap):
 
 def admin_groups_and_offsets(bootstrap):
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    name, group = topic(bootstrap, "py-offsets"), "py-offsets-readers"
+    group = "py-offsets-readers"
+    name = topic(bootstrap, "py-offsets")
     fill(bootstrap, name, 10, partition=0)
     partition = TopicPartition(name, 0)
     for spec, offset in [(OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 10)]:
