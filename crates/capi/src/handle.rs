@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ottla_client::{Client, Config, Error, LogCallback, LogLine, Producer, Rebalance};
 
+use crate::admin::Tasks;
 use crate::background::Background;
 use crate::codes::of as code_of;
 use crate::conf::{Callbacks, rd_kafka_conf_t};
@@ -42,6 +43,8 @@ pub(crate) struct Handle {
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     cluster: Mutex<Option<(String, i32)>>,
     ending: AtomicBool,
+    /// What the admin interface has under way.
+    pub(crate) admin: Tasks,
     forks: u32,
     tokens: Option<Arc<Tokens>>,
     conf: Box<rd_kafka_conf_t>,
@@ -107,6 +110,8 @@ impl Handle {
         let later: Arc<OnceLock<Weak<Self>>> = Arc::default();
         config.name = Some(name.clone());
         config.done_when_handed_out = true;
+        // The property is about consumers: a broker may always create what is produced to.
+        config.auto_create_topics |= kind == RD_KAFKA_PRODUCER;
         let events = callbacks.events;
         let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
         config.delivery_reports = kind == RD_KAFKA_PRODUCER && reports;
@@ -133,6 +138,7 @@ impl Handle {
             fatal: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
+            admin: Tasks::default(),
             forks: FORKS.load(Ordering::Relaxed),
             tokens,
             conf,
@@ -144,6 +150,12 @@ impl Handle {
         handle.listen(&client);
         let (producer, consuming) = if kind == RD_KAFKA_PRODUCER {
             let producer = Producer::of(&client);
+            let main = Arc::downgrade(&handle.main);
+            producer.on_settled(move || {
+                if let Some(main) = main.upgrade() {
+                    main.ring();
+                }
+            });
             if let Ok(reports) = producer.reports() {
                 handle.main.set_source(Some(Reporting::new(reports, &handle.main)));
             }
@@ -274,6 +286,7 @@ impl Handle {
         if self.ending.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.admin.cancel();
         if let Some(consuming) = self.consuming()
             && flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0
         {

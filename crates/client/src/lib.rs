@@ -56,8 +56,8 @@ pub use consumer::{
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
-pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 pub use log::{Context, LogCallback, LogLine};
+pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use net::settings::{AddressFamily, NetSettings};
 pub use net::versions::BrokerVersion;
