@@ -72,10 +72,28 @@ told_in_python! {
     admin_groups_and_offsets
 }
 
+/// The topics of each story, with their partitions; the others are made by the stories themselves.
+const TOPICS: &[(&str, &str, u32)] = &[
+    ("produce_and_consume", "py-parts", 2),
+    ("batches", "py-batches", 3),
+    ("commits", "py-commits", 1),
+    ("eager_group", "py-eager", 4),
+    ("cooperative_group", "py-cooperative", 4),
+    ("next_generation_group", "py-next", 4),
+    ("transactions", "py-source", 1),
+    ("transactions", "py-sink", 1),
+    ("statistics_and_logs", "py-statistics", 1),
+    ("admin_groups_and_offsets", "py-offsets", 1),
+    ("admin_security", "py-elections", 1),
+];
+
 /// Each wait inside a story has a deadline of 30 seconds; this one is for what hangs without one.
 const STORY_WITHIN: Duration = Duration::from_secs(120);
 
 fn tell(story: &str, library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
+    for &(_, topic, partitions) in TOPICS.iter().filter(|&&(owner, ..)| owner == story) {
+        cluster.create_topic(topic, partitions)?;
+    }
     let mut python = Command::new("python3");
     python.arg(workspace_root().join("interop/python/stories.py")).arg(story).arg(cluster.bootstrap());
     python.env("PYTHONPATH", python_package(library)?).env("PYTHONDONTWRITEBYTECODE", "1");
