@@ -45,8 +45,8 @@ pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, TopicConfig};
 pub use consumer::{
-    Batch, BatchIter, Committing, Consumer, Event, Next, OffsetAndMetadata, PartitionQueue, Polled,
-    RecordView, StartAt, TopicPartition, Watermarks,
+    Batch, BatchIter, Committing, Consumer, Cut, Event, Next, OffsetAndMetadata, PartitionQueue, Polled,
+    Position, RecordView, StartAt, TopicPartition, Watermarks,
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::batch::{Batch, BatchIter};
+pub use self::batch::{Batch, BatchIter, Cut, Position};
 pub use self::offsets::{Committing, OffsetAndMetadata};
 use self::opened::Reading;
 pub use self::queue::PartitionQueue;

@@ -33,6 +33,11 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
+    #[inline]
+    pub(super) fn new(at: &'a TopicPartition, record: RecordRef<'a>, block: &'a Bytes) -> Self {
+        Self { at, record, block }
+    }
+
     /// The topic.
     pub fn topic(&self) -> &'a str {
         &self.at.topic

@@ -1,0 +1,158 @@
+//! Lanes: what must stay in order goes through one of them, one piece of work at a time.
+
+use std::collections::VecDeque;
+
+use super::work::{Origin, Work};
+
+/// Queues of work. Work without a lane is as ready as what is at the front of an idle lane.
+#[derive(Debug)]
+pub(crate) struct Lanes<P> {
+    lanes: Vec<Lane<P>>,
+    ready: VecDeque<Ready<P>>,
+    /// Pieces of work that nobody has taken.
+    queued: usize,
+    /// Their records.
+    queued_records: usize,
+}
+
+#[derive(Debug)]
+struct Lane<P> {
+    queue: VecDeque<Work<P>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// Nothing to do.
+    Idle,
+    /// Waits for a worker.
+    Ready,
+    /// A worker has a piece of work of it.
+    Busy,
+    /// Its first record has failed, and is not due yet.
+    Held,
+}
+
+#[derive(Debug)]
+enum Ready<P> {
+    Lane(u32),
+    Free(Work<P>),
+}
+
+impl<P> Lanes<P> {
+    pub(crate) const fn new() -> Self {
+        Self { lanes: Vec::new(), ready: VecDeque::new(), queued: 0, queued_records: 0 }
+    }
+
+    /// Behind everything that is in its lane.
+    pub(crate) fn push(&mut self, work: Work<P>) {
+        self.count(&work);
+        match work.lane {
+            None => self.ready.push_back(Ready::Free(work)),
+            Some(index) => {
+                let lane = self.lane(index);
+                lane.queue.push_back(work);
+                if lane.state == State::Idle {
+                    self.make_ready(index);
+                }
+            }
+        }
+    }
+
+    /// Back to the front of its lane, which is still busy.
+    pub(crate) fn put_back(&mut self, work: Work<P>) {
+        self.count(&work);
+        match work.lane {
+            None => self.ready.push_front(Ready::Free(work)),
+            Some(index) => self.lane(index).queue.push_front(work),
+        }
+    }
+
+    /// The next piece of work. Its lane is busy until [`Lanes::leave`].
+    pub(crate) fn take(&mut self) -> Option<Work<P>> {
+        loop {
+            let work = match self.ready.pop_front()? {
+                Ready::Free(work) => work,
+                Ready::Lane(index) => {
+                    let lane = self.lane(index);
+                    let Some(work) = lane.queue.pop_front() else {
+                        lane.state = State::Idle;
+                        continue;
+                    };
+                    lane.state = State::Busy;
+                    work
+                }
+            };
+            self.queued -= 1;
+            self.queued_records -= work.size.records;
+            return Some(work);
+        }
+    }
+
+    /// A piece of work of this lane is over.
+    pub(crate) fn leave(&mut self, index: u32) {
+        let lane = self.lane(index);
+        lane.state = State::Idle;
+        if !lane.queue.is_empty() {
+            self.make_ready(index);
+        }
+    }
+
+    /// This lane is over for now: what is at its front has failed, and is due at the [`Lanes::release`].
+    pub(crate) fn hold(&mut self, index: u32) {
+        self.lane(index).state = State::Held;
+    }
+
+    /// What was held is due.
+    pub(crate) fn release(&mut self, index: u32) {
+        if self.lane(index).state == State::Held {
+            self.leave(index);
+        }
+    }
+
+    /// Throws away what nobody has taken of an assignment.
+    pub(crate) fn purge(&mut self, of: Origin) {
+        for lane in &mut self.lanes {
+            lane.queue.retain(|work| work.of != of);
+        }
+        self.ready.retain(|ready| !matches!(ready, Ready::Free(work) if work.of == of));
+        let free = self
+            .ready
+            .iter()
+            .filter_map(|ready| if let Ready::Free(work) = ready { Some(work) } else { None });
+        let all = || self.lanes.iter().flat_map(|lane| &lane.queue);
+        self.queued = all().count() + free.clone().count();
+        self.queued_records = all().chain(free).map(|work| work.size.records).sum();
+    }
+
+    pub(crate) const fn queued(&self) -> usize {
+        self.queued
+    }
+
+    pub(crate) const fn queued_records(&self) -> usize {
+        self.queued_records
+    }
+
+    /// Whether a worker would find something. An emptied lane may still stand there: then it finds nothing.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn count(&mut self, work: &Work<P>) {
+        self.queued += 1;
+        self.queued_records += work.size.records;
+    }
+
+    fn make_ready(&mut self, index: u32) {
+        self.lane(index).state = State::Ready;
+        self.ready.push_back(Ready::Lane(index));
+    }
+
+    fn lane(&mut self, index: u32) -> &mut Lane<P> {
+        let index = index as usize;
+        if index >= self.lanes.len() {
+            self.lanes.resize_with(index + 1, || Lane { queue: VecDeque::new(), state: State::Idle });
+        }
+        &mut self.lanes[index]
+    }
+}
