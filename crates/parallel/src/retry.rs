@@ -19,6 +19,9 @@ pub struct Retry {
     pub(crate) holds: bool,
 }
 
+/// Stands for more failures than there can be: the handler itself says that trying again is of no use.
+pub(crate) const GIVEN_UP: u32 = u32::MAX;
+
 impl Retry {
     /// A failed record is given up at once.
     pub fn never() -> Self {
@@ -62,7 +65,7 @@ impl Retry {
     /// How long to wait after so many failures, or that it is given up. Up to a quarter less, by chance: what failed
     /// together does not come back together.
     pub(crate) fn after(&self, failures: u32, rng: &mut fastrand::Rng) -> Option<Duration> {
-        if failures > self.times {
+        if failures == GIVEN_UP || failures > self.times {
             return None;
         }
         let doubled = self.delay.saturating_mul(1 << (failures.saturating_sub(1)).min(20));
@@ -90,6 +93,7 @@ mod tests {
             assert!((most * 3 / 4..=most).contains(&delay), "{failures}: {delay}");
         }
         assert_eq!(retry.after(5, &mut rng), None);
-        assert!(Retry::forever().after(u32::MAX, &mut rng).is_some());
+        assert!(Retry::forever().after(u32::MAX - 1, &mut rng).is_some());
+        assert_eq!(Retry::forever().after(GIVEN_UP, &mut rng), None);
     }
 }

@@ -86,7 +86,7 @@ impl Batch {
     /// # Errors
     /// As of [`Batch::iter`].
     pub fn split_to(&mut self, max: usize) -> Result<Cut, Error> {
-        let mut front = self.clone();
+        let mut front = Self { at: self.at.clone(), sets: Vec::new(), ..*self };
         let (mut count, mut bytes, mut sets) = (0, 0, 0);
         let mut mark = self.start;
         for set in &self.sets {
@@ -108,11 +108,14 @@ impl Batch {
                 set.skip_at(&mut mark, room as u32).map_err(corrupt)?;
                 let next = set.next_at(&mut mark.clone()).transpose().map_err(corrupt)?;
                 front.next = next.map_or(set.header().next_offset(), |record| record.offset);
-                front.sets.truncate(sets + usize::from(room > 0));
+                if room > 0 {
+                    front.sets.push(set.clone());
+                }
                 (count, bytes) = (count + room, bytes + mark.bytes() - begin);
                 break;
             }
             (count, bytes) = (count + room, bytes + set.block().len() - begin);
+            front.sets.push(set.clone());
             sets += 1;
             mark = Mark::default();
         }

@@ -1,14 +1,18 @@
 //! Lanes: what must stay in order goes through one of them, one piece of work at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::work::{Origin, Work};
 
 /// Queues of work. Work without a lane is as ready as what is at the front of an idle lane.
+///
+/// The oldest goes first, whatever its lane: none runs ahead of the others by more than what keeps the workers busy, so
+/// little is handled twice if this is the last that is heard of the process.
 #[derive(Debug)]
 pub(crate) struct Lanes<P> {
-    lanes: Vec<Lane<P>>,
-    ready: VecDeque<Ready<P>>,
+    all: Vec<Lane<P>>,
+    /// By age.
+    ready: BTreeMap<u64, Ready<P>>,
     /// Pieces of work that nobody has taken.
     queued: usize,
     /// Their records.
@@ -41,14 +45,14 @@ enum Ready<P> {
 
 impl<P> Lanes<P> {
     pub(crate) const fn new() -> Self {
-        Self { lanes: Vec::new(), ready: VecDeque::new(), queued: 0, queued_records: 0 }
+        Self { all: Vec::new(), ready: BTreeMap::new(), queued: 0, queued_records: 0 }
     }
 
     /// Behind everything that is in its lane.
     pub(crate) fn push(&mut self, work: Work<P>) {
         self.count(&work);
         match work.lane {
-            None => self.ready.push_back(Ready::Free(work)),
+            None => self.make_free(work),
             Some(index) => {
                 let lane = self.lane(index);
                 lane.queue.push_back(work);
@@ -63,7 +67,7 @@ impl<P> Lanes<P> {
     pub(crate) fn put_back(&mut self, work: Work<P>) {
         self.count(&work);
         match work.lane {
-            None => self.ready.push_front(Ready::Free(work)),
+            None => self.make_free(work),
             Some(index) => self.lane(index).queue.push_front(work),
         }
     }
@@ -71,7 +75,7 @@ impl<P> Lanes<P> {
     /// The next piece of work. Its lane is busy until [`Lanes::leave`].
     pub(crate) fn take(&mut self) -> Option<Work<P>> {
         loop {
-            let work = match self.ready.pop_front()? {
+            let work = match self.ready.pop_first()?.1 {
                 Ready::Free(work) => work,
                 Ready::Lane(index) => {
                     let lane = self.lane(index);
@@ -112,15 +116,15 @@ impl<P> Lanes<P> {
 
     /// Throws away what nobody has taken of an assignment.
     pub(crate) fn purge(&mut self, of: Origin) {
-        for lane in &mut self.lanes {
+        for lane in &mut self.all {
             lane.queue.retain(|work| work.of != of);
         }
-        self.ready.retain(|ready| !matches!(ready, Ready::Free(work) if work.of == of));
+        self.ready.retain(|_, ready| !matches!(ready, Ready::Free(work) if work.of == of));
         let free = self
             .ready
-            .iter()
+            .values()
             .filter_map(|ready| if let Ready::Free(work) = ready { Some(work) } else { None });
-        let all = || self.lanes.iter().flat_map(|lane| &lane.queue);
+        let all = || self.all.iter().flat_map(|lane| &lane.queue);
         self.queued = all().count() + free.clone().count();
         self.queued_records = all().chain(free).map(|work| work.size.records).sum();
     }
@@ -143,16 +147,25 @@ impl<P> Lanes<P> {
         self.queued_records += work.size.records;
     }
 
+    fn make_free(&mut self, work: Work<P>) {
+        self.ready.insert(work.age, Ready::Free(work));
+    }
+
     fn make_ready(&mut self, index: u32) {
-        self.lane(index).state = State::Ready;
-        self.ready.push_back(Ready::Lane(index));
+        let lane = self.lane(index);
+        lane.state = State::Ready;
+        if let Some(age) = lane.queue.front().map(|work| work.age) {
+            self.ready.insert(age, Ready::Lane(index));
+        } else {
+            lane.state = State::Idle;
+        }
     }
 
     fn lane(&mut self, index: u32) -> &mut Lane<P> {
         let index = index as usize;
-        if index >= self.lanes.len() {
-            self.lanes.resize_with(index + 1, || Lane { queue: VecDeque::new(), state: State::Idle });
+        if index >= self.all.len() {
+            self.all.resize_with(index + 1, || Lane { queue: VecDeque::new(), state: State::Idle });
         }
-        &mut self.lanes[index]
+        &mut self.all[index]
     }
 }

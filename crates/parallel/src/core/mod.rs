@@ -17,22 +17,28 @@ use tokio::time::Instant;
 use self::breaker::{Breaker, BreakerSettings};
 use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
-use self::work::{Offsets, Origin, Outcome, Size, Work};
+use self::work::{Offsets, Origin, Outcome, Size, Unsettled, Work};
 use crate::retry::Retry;
 
 /// Before anything was measured a record is taken to be slow: then each goes to a worker of its own.
 const RECORD_TIME_UNKNOWN: Duration = Duration::from_millis(1);
 
+/// What is tried again is older than all that is new: commits wait for it.
+const FRESH: u64 = 1 << 63;
+
 /// What the processor has under way, of all partitions.
 #[derive(Debug)]
 pub(crate) struct Core<P> {
     retry: Retry,
+    /// Whether anybody wants to know what is done.
+    tracked: bool,
     rng: fastrand::Rng,
     slots: Vec<Slot>,
     lanes: Lanes<P>,
     /// What is due later; numbered, since two may be due at the same time.
     delayed: BTreeMap<(Instant, u64), Delayed<P>>,
-    delayed_count: u64,
+    /// Numbers given so far, to work and to what is delayed.
+    numbers: u64,
     breaker: Breaker,
     record_time: Duration,
     pub(crate) counts: Counts,
@@ -64,6 +70,7 @@ struct Slot {
     /// Pieces of work that workers have, and records whose outputs or dead letters are being written.
     running: usize,
     blocking_since: Instant,
+    tracked: bool,
     stopped: Arc<AtomicBool>,
 }
 
@@ -87,15 +94,22 @@ impl<P> Core<P> {
     pub(crate) fn new(retry: Retry, breaker: Option<BreakerSettings>, rng: fastrand::Rng) -> Self {
         Self {
             retry,
+            tracked: true,
             rng,
             slots: Vec::new(),
             lanes: Lanes::new(),
             delayed: BTreeMap::new(),
-            delayed_count: 0,
+            numbers: 0,
             breaker: Breaker::new(breaker),
             record_time: RECORD_TIME_UNKNOWN,
             counts: Counts::default(),
         }
+    }
+
+    /// Nobody wants to know what is done.
+    pub(crate) fn untracked(mut self) -> Self {
+        self.tracked = false;
+        self
     }
 
     /// A partition is ours, and everything before `start` is done. The flag is up when nothing more of it is to be begun.
@@ -111,6 +125,7 @@ impl<P> Core<P> {
             in_flight: Size::default(),
             running: 0,
             blocking_since: now,
+            tracked: self.tracked,
             stopped: stopped.clone(),
         };
         match free {
@@ -125,31 +140,25 @@ impl<P> Core<P> {
         self.slot(of).is_none_or(|slot| slot.tracker.has_room(from, next))
     }
 
-    /// Work to be done, behind what its lane has already.
-    pub(crate) fn admit(&mut self, work: Work<P>, now: Instant) {
-        let Some(slot) = self.slot_mut(work.of) else { return };
-        slot.take(&work.offsets, work.size, now);
-        self.lanes.push(work);
-    }
-
-    /// Records of which the work follows with [`Core::admit_taken`]: what is taken must be taken in order, whatever lane
-    /// it goes to.
+    /// These records are under way. All of a partition are taken in order, whatever lanes they go to with
+    /// [`Core::admit`] then.
     pub(crate) fn take_offsets(&mut self, of: Origin, offsets: &Offsets, size: Size, now: Instant) {
         if let Some(slot) = self.slot_mut(of) {
             slot.take(offsets, size, now);
         }
     }
 
-    /// See [`Core::take_offsets`].
-    pub(crate) fn admit_taken(&mut self, work: Work<P>) {
-        if self.slot(work.of).is_some_and(|slot| slot.state == SlotState::Assigned) {
+    /// Work to be done, behind what its lane has already; its records are taken.
+    pub(crate) fn admit(&mut self, mut work: Work<P>) {
+        work.age = FRESH | self.age();
+        if self.is_assigned(work.of) {
             self.lanes.push(work);
         }
     }
 
     /// There are no records up to `next`.
     pub(crate) fn pass(&mut self, of: Origin, next: i64) {
-        if let Some(slot) = self.slot_mut(of) {
+        if let Some(slot) = self.slot_mut(of).filter(|slot| slot.tracked) {
             slot.tracker.pass(next);
         }
     }
@@ -178,7 +187,7 @@ impl<P> Core<P> {
 
     /// A piece of work is over. What has failed too often comes back.
     pub(crate) fn finish(&mut self, outcome: Outcome<P>, now: Instant) -> Vec<Work<P>> {
-        let Outcome { of, lane, offsets, until, open, done, failed, held, rest, took } = outcome;
+        let Outcome { of, lane, offsets, until, open, done, deferred, failed, held, rest, took } = outcome;
         self.measure(done.records + failed.len() + usize::from(held.is_some()), took);
         if done.records > 0 {
             self.breaker.on_success();
@@ -194,9 +203,11 @@ impl<P> Core<P> {
             }
             return Vec::new();
         };
-        slot.running -= 1;
-        slot.in_flight -= done;
-        slot.finish(&offsets, until, &open, now);
+        if !deferred {
+            slot.running -= 1;
+            slot.in_flight -= done;
+            slot.finish(&offsets, until, &open, now);
+        }
         let mut given_up = Vec::new();
         let assigned = slot.state == SlotState::Assigned;
         if let Some(rest) = rest.filter(|_| assigned) {
@@ -233,10 +244,10 @@ impl<P> Core<P> {
     }
 
     /// Work that no lane waits for has failed once more; it comes back if that was once too often.
-    pub(crate) fn fail(&mut self, mut work: Work<P>, now: Instant) -> Option<Work<P>> {
+    fn fail(&mut self, mut work: Work<P>, now: Instant) -> Option<Work<P>> {
         let Some(delay) = self.failed(&work, now) else { return self.give_up(work) };
         if self.is_assigned(work.of) {
-            work.lane = None;
+            (work.lane, work.age) = (None, self.age());
             self.delay(now + delay, Delayed::Free(work));
         }
         None
@@ -253,32 +264,28 @@ impl<P> Core<P> {
 
     /// Records wait for somebody else: for dead letters to be written, or outputs. See [`Core::settle`].
     fn give_up(&mut self, work: Work<P>) -> Option<Work<P>> {
-        self.open(work.of).then_some(work)
+        let slot = self.slot_mut(work.of)?;
+        slot.running += 1;
+        Some(work)
     }
 
-    /// One more that must be settled.
-    pub(crate) fn open(&mut self, of: Origin) -> bool {
-        self.slot_mut(of).map(|slot| slot.running += 1).is_some()
-    }
-
-    /// What was open of it is done.
-    pub(crate) fn settle(&mut self, of: Origin, offsets: &Offsets, size: Size, now: Instant) {
-        match self.slot_mut(of) {
+    /// What was open is done.
+    pub(crate) fn settle(&mut self, done: &Unsettled, now: Instant) {
+        match self.slot_mut(done.of) {
             Some(slot) => {
                 slot.running -= 1;
-                slot.in_flight -= size;
-                slot.finish(offsets, i64::MAX, &[], now);
+                slot.in_flight -= done.size;
+                slot.finish(&done.offsets, done.until, &done.except, now);
             }
-            None => self.counts.late += size.records as u64,
+            None => self.counts.late += done.size.records as u64,
         }
     }
 
-    /// What was open of it goes back to be handled once more.
-    pub(crate) fn reopen(&mut self, work: Work<P>, now: Instant) -> Option<Work<P>> {
-        if let Some(slot) = self.slot_mut(work.of) {
+    /// What was open will never be done: nobody is to wait for it.
+    pub(crate) fn abandon(&mut self, of: Origin) {
+        if let Some(slot) = self.slot_mut(of) {
             slot.running -= 1;
         }
-        self.fail(work, now)
     }
 
     /// Makes ready what is due, and says when the next is.
@@ -351,10 +358,6 @@ impl<P> Core<P> {
         self.record_time
     }
 
-    pub(crate) const fn retry(&self) -> &Retry {
-        &self.retry
-    }
-
     fn measure(&mut self, records: usize, took: Duration) {
         if records > 0 {
             let each = took / records as u32;
@@ -363,8 +366,14 @@ impl<P> Core<P> {
     }
 
     fn delay(&mut self, due: Instant, delayed: Delayed<P>) {
-        self.delayed_count += 1;
-        self.delayed.insert((due, self.delayed_count), delayed);
+        let number = self.age();
+        self.delayed.insert((due, number), delayed);
+    }
+
+    /// How old something is: a number above all before it.
+    fn age(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
     fn is_assigned(&self, of: Origin) -> bool {
@@ -383,6 +392,10 @@ impl<P> Core<P> {
 
 impl Slot {
     fn take(&mut self, offsets: &Offsets, size: Size, now: Instant) {
+        self.in_flight += size;
+        if !self.tracked {
+            return;
+        }
         if self.tracker.is_idle() {
             self.blocking_since = now;
         }
@@ -390,10 +403,12 @@ impl Slot {
             Offsets::Range(from, next) => self.tracker.take_range(*from, *next),
             Offsets::Each(offsets) => offsets.iter().for_each(|offset| self.tracker.take(*offset)),
         }
-        self.in_flight += size;
     }
 
     fn finish(&mut self, offsets: &Offsets, until: i64, open: &[i64], now: Instant) {
+        if !self.tracked {
+            return;
+        }
         let mut grown = false;
         match offsets {
             Offsets::Range(from, next) => {

@@ -126,12 +126,14 @@ impl Model {
         }
         let work = |lane, offsets, payload: Records| {
             let size = Size { records: payload.len(), bytes: payload.len() };
-            Work { of, lane, offsets, size, failures: 0, payload }
+            Work { of, age: 0, lane, offsets, size, failures: 0, payload }
         };
         if self.order != Order::Key {
             let lane = (self.order == Order::Partition).then_some(of.slot);
             let offsets = Offsets::Range(records[0].0, records[records.len() - 1].0 + 1);
-            self.core.admit(work(lane, offsets, records), self.now);
+            let work = work(lane, offsets, records);
+            self.core.take_offsets(of, &work.offsets, work.size, self.now);
+            self.core.admit(work);
             return;
         }
         let offsets = Offsets::Each(records.iter().map(|(offset, _)| *offset).collect());
@@ -142,7 +144,7 @@ impl Model {
             if !of_key.is_empty() {
                 let offsets = Offsets::Each(of_key.iter().map(|(offset, _)| *offset).collect());
                 // Two keys share a lane, as they do when there are more keys than lanes.
-                self.core.admit_taken(work(Some(u32::from(key / 2)), offsets, of_key));
+                self.core.admit(work(Some(u32::from(key / 2)), offsets, of_key));
             }
         }
     }
@@ -191,6 +193,7 @@ impl Model {
             running.open.push(offset);
             running.failed.push(Work {
                 of: running.work.of,
+                age: running.work.age,
                 lane: None,
                 offsets: Offsets::Each(vec![offset]),
                 size: Size { records: 1, bytes: 1 },
@@ -241,6 +244,7 @@ impl Model {
         let until = rest.first().map_or(i64::MAX, |(offset, _)| *offset);
         let part = |records: &[(i64, u8)], failures| Work {
             of,
+            age: work.age,
             lane,
             offsets: Offsets::Each(records.iter().map(|(offset, _)| *offset).collect()),
             size: Size { records: records.len(), bytes: records.len() },
@@ -253,7 +257,8 @@ impl Model {
         let rest = (!rest.is_empty()).then(|| part(rest, if hold { 0 } else { before }));
         let done = Size { records: done, bytes: done };
         let took = Duration::from_micros(done.records as u64);
-        let outcome = Outcome { of, lane, offsets, until, open, done, failed, held, rest, took };
+        let outcome =
+            Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
         for given_up in self.core.finish(outcome, self.now) {
             assert_eq!(given_up.payload.len(), 1, "only one record has failed");
             self.dead.push((running.partition, given_up));
@@ -267,16 +272,16 @@ impl Model {
         if owned {
             self.partitions[partition].done.insert(offset);
         }
-        let one = Size { records: 1, bytes: 1 };
-        self.core.settle(work.of, &Offsets::Each(vec![offset]), one, self.now);
+        let Work { of, offsets, size, .. } = work;
+        self.core.settle(&Unsettled { of, offsets, until: i64::MAX, except: Vec::new(), size }, self.now);
     }
 
     fn commit(&mut self, index: usize) {
         let partition = &mut self.partitions[index];
         let Some((of, _)) = partition.owned else { return };
         let offset = self.core.standing(of).expect("owned").committable.offset;
-        let before = partition.log.iter().take_while(|(its, _)| *its < offset);
-        for (before, _) in before {
+        let from = partition.log.partition_point(|(its, _)| *its < partition.committed);
+        for (before, _) in partition.log[from..].iter().take_while(|(its, _)| *its < offset) {
             assert!(partition.done.contains(before), "{offset} committed, {before} is not done");
         }
         assert!(offset >= partition.committed, "commits never go back");

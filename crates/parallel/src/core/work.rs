@@ -13,6 +13,8 @@ pub(crate) enum Offsets {
 #[derive(Debug)]
 pub(crate) struct Work<P> {
     pub(crate) of: Origin,
+    /// A number of its own, the smaller the older; see [`Core::age`](super::Core::age).
+    pub(crate) age: u64,
     /// Which lane it keeps the order of, if any.
     pub(crate) lane: Option<u32>,
     pub(crate) offsets: Offsets,
@@ -58,10 +60,12 @@ pub(crate) struct Outcome<P> {
     pub(crate) offsets: Offsets,
     /// Records of it from this offset on were not handled.
     pub(crate) until: i64,
-    /// These were handled and failed, or wait for their outputs to be written: somebody else tells when they are done.
+    /// These have failed: somebody else tells when they are done.
     pub(crate) open: Vec<i64>,
-    /// Records that are done, and the memory of all that is.
+    /// The records that are done.
     pub(crate) done: Size,
+    /// Those count only when their outputs are written: see [`Core::settle`](super::Core::settle).
+    pub(crate) deferred: bool,
     /// Failed, each with one more failure; its lane does not wait for it.
     pub(crate) failed: Vec<Work<P>>,
     /// Failed, with one more failure; its lane waits for it.
@@ -70,4 +74,14 @@ pub(crate) struct Outcome<P> {
     pub(crate) rest: Option<Work<P>>,
     /// How long its records took, all together.
     pub(crate) took: std::time::Duration,
+}
+
+/// Records whose handlers are through, and which are done when something has been written.
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) of: Origin,
+    pub(crate) offsets: Offsets,
+    pub(crate) until: i64,
+    pub(crate) except: Vec<i64>,
+    pub(crate) size: Size,
 }
