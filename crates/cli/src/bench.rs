@@ -4,6 +4,7 @@ mod consume;
 mod latency;
 pub(crate) mod measure;
 mod minikafka;
+mod patterns;
 mod payload;
 mod pingpong;
 mod produce;
@@ -34,6 +35,7 @@ pub(crate) enum Bench {
     Latency(latency::Args),
     Pingpong(pingpong::Args),
     Subscribe(subscribe::Args),
+    Patterns(patterns::Args),
     Minikafka(minikafka::Args),
 }
 
@@ -157,6 +159,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         Bench::Latency(args) => latency::run(args),
         Bench::Pingpong(args) => pingpong::run(args),
         Bench::Subscribe(args) => subscribe::run(args),
+        Bench::Patterns(args) => patterns::run(args),
         Bench::Minikafka(args) => minikafka::run(args),
     }
 }
