@@ -20,6 +20,7 @@ use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
 
+pub(crate) use self::patterns::parse_order;
 use self::payload::Pool;
 
 /// How long a new topic may take to be usable.

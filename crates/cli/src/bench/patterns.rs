@@ -163,7 +163,7 @@ fn measure(args: &Args, mode: Mode, mut config: Config) -> Result<(), Failure> {
             (handled, moved) = (now, Instant::now());
         } else if moved.elapsed() > SILENCE_MAX || processor.is_stopped() {
             processor.stop();
-            processor.join().map_err(failure)?;
+            processor.join()?;
             return Err(Failure::failed(format!(
                 "{}: {handled} of {count} messages, and no more",
                 mode.name()
@@ -173,7 +173,7 @@ fn measure(args: &Args, mode: Mode, mut config: Config) -> Result<(), Failure> {
     let measured = phase.end(handled, 0);
     let cores = measured.cpu.as_secs_f64() / measured.wall.as_secs_f64().max(1e-9);
     processor.stop();
-    processor.join().map_err(failure)?;
+    processor.join()?;
     let ended = Instant::now();
     while Arc::strong_count(&sum) > 1 && ended.elapsed() < SILENCE_MAX {
         std::thread::park_timeout(LOOK_EVERY);
@@ -207,13 +207,5 @@ fn start(args: &Args, mode: Mode, builder: Builder, mut tally: Tally) -> Result<
         }),
         Mode::Sync | Mode::MultiAsync => builder.start_each(move |message| tally.take(message.value())),
     };
-    started.map_err(failure)
-}
-
-fn failure(error: ottla_parallel::Error) -> Failure {
-    match error {
-        ottla_parallel::Error::Client(error) => error.into(),
-        ottla_parallel::Error::Config(text) => Failure::Usage(text),
-        error => Failure::failed(error.to_string()),
-    }
+    Ok(started?)
 }

@@ -53,6 +53,11 @@ impl<'a> RecordView<'a> {
         self.at
     }
 
+    /// The record as [`Batch::iter`](super::Batch::iter) gives it.
+    pub fn record(&self) -> RecordRef<'a> {
+        self.record
+    }
+
     /// The offset.
     pub fn offset(&self) -> i64 {
         self.record.offset
