@@ -88,8 +88,6 @@ pub use transaction::error::{TransactionError, TransactionErrorKind};
 /// The examples of the documents are tests.
 #[cfg(doctest)]
 mod documents {
-    #[doc = include_str!("../../../docs/GUIDE.md")]
-    mod guide {}
     #[doc = include_str!("../../../docs/MIGRATE.md")]
     mod migrate {}
 }

@@ -32,3 +32,8 @@ pub use metrics::{Metrics, PartitionMetrics};
 pub use processor::Processor;
 pub use retry::Retry;
 pub use settings::{Builder, GiveUp, Mode, Order};
+
+/// The examples of the guide are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/GUIDE.md")]
+mod guide {}
