@@ -123,7 +123,7 @@ fn produce(servers: &str, topic: &str, from: usize, count: usize) {
     let producer = Producer::new(Config::new(servers)).expect("a producer");
     for number in from..from + count {
         let (key, value) = (format!("k{}", number % KEYS), (number / KEYS).to_string());
-        producer.enqueue_blocking(Record::to(topic).key(&key).value(&value)).expect("taken");
+        let _unawaited = producer.enqueue_blocking(Record::to(topic).key(&key).value(&value)).expect("taken");
     }
     producer.flush_blocking(PATIENCE).expect("written");
 }
