@@ -109,10 +109,13 @@ impl Part {
                 self.start.get_or_insert(from);
                 let in_flight = inner.core.in_flight(of);
                 let queued = inner.core.lanes().queued();
-                if in_flight.records >= share.records
-                    || in_flight.bytes >= share.bytes
-                    || queued >= cutting.queue
-                {
+                if queued >= cutting.queue {
+                    return Ok(false);
+                }
+                if in_flight.records >= share.records || in_flight.bytes >= share.bytes {
+                    drop(inner);
+                    // A batch that waits for more would wait in vain.
+                    self.flush(exchange, now);
                     return Ok(false);
                 }
                 let room =

@@ -10,8 +10,9 @@ use ottla_client::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::admission::{Cutting, Part, Share};
+use crate::core::tracker::Committable;
 use crate::error::Error;
-use crate::exchange::{Exchange, Watch};
+use crate::exchange::{Exchange, Inner, Watch};
 use crate::settings::Builder;
 use crate::transaction::Transaction;
 use crate::writing::Writing;
@@ -207,17 +208,18 @@ impl Dispatcher {
         if Exchange::has_idle(&inner) {
             next = next.min(now + NUDGE);
         }
-        drop(inner);
-        if !self.offsets(None).is_empty() && self.transaction.is_none() {
+        let commits = self.settings.tracked && self.transaction.is_none() && self.commit_at < next;
+        if commits && self.parts.values().any(|part| uncommitted(&mut inner, part).is_some()) {
             next = next.min(self.commit_at);
         }
+        drop(inner);
         if let Some(transaction) = &self.transaction {
             next = next.min(transaction.next(now, self.settings.transaction));
         }
         Ok(next.saturating_duration_since(now))
     }
 
-    fn parts_idle(&self, inner: &crate::exchange::Inner) -> bool {
+    fn parts_idle(&self, inner: &Inner) -> bool {
         let idle = |part: &Part| part.owned.as_ref().is_none_or(|(of, _)| inner.core.is_through(*of));
         self.parts.values().any(|part| !part.waiting.is_empty() && idle(part))
     }
@@ -245,12 +247,7 @@ impl Dispatcher {
         let parts = self.parts.values().filter(|part| self.settings.tracked && wanted(&part.at));
         let mut offsets = Vec::new();
         for part in parts {
-            let Some(standing) = part.owned.as_ref().and_then(|(of, _)| inner.core.standing(*of)) else {
-                continue;
-            };
-            let committable = standing.committable;
-            if Some(committable.offset) != part.committed.or(part.start) {
-                let (offset, leader_epoch) = (committable.offset, committable.leader_epoch);
+            if let Some(Committable { offset, leader_epoch }) = uncommitted(&mut inner, part) {
                 let offset = OffsetAndMetadata { offset, leader_epoch, metadata: String::new() };
                 offsets.push((part.at.clone(), offset));
             }
@@ -360,6 +357,13 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// Where a partition's commit is to go, if it is not there.
+fn uncommitted(inner: &mut Inner, part: &Part) -> Option<Committable> {
+    let (of, _) = part.owned.as_ref()?;
+    let committable = inner.core.standing(*of)?.committable;
+    (Some(committable.offset) != part.committed.or(part.start)).then_some(committable)
 }
 
 /// Waits for the commit that is under way, or forever.

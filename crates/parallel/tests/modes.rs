@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ottla_client::Record;
-use ottla_parallel::{BatchFailure, Error, Failure, GiveUp, Mode, Order, Retry};
+use ottla_parallel::{BatchFailure, Error, Failure, GiveUp, Mode, Order, Processor, Retry};
 use support::*;
 
 const ORDERS: [Order; 3] = [Order::None, Order::Partition, Order::Key];
@@ -377,4 +377,78 @@ fn outputs_are_written_before_their_record_is_done() {
         seen.note(record.key.as_deref(), 0, record.offset, record.value.as_deref());
     }
     seen.assert_key_order();
+}
+
+#[test]
+fn a_batch_that_cannot_become_full_does_not_wait_for_more() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 10, 20_000);
+    for order in ORDERS {
+        let seen = Seen::default();
+        let noted = seen.clone();
+        // A batch of 1000 is more than these bytes hold, and nobody waits for a minute.
+        let builder =
+            Processor::builder(member(broker.bootstrap_servers(), &format!("{order:?}")), Mode::MultiBatch)
+                .topics(["orders"])
+                .order(order)
+                .bytes_in_flight(4_000)
+                .batch_wait(Duration::from_secs(60));
+        let processor = start(builder, Mode::MultiBatch, move |record| {
+            noted.note(record.key(), record.partition(), record.offset(), record.value());
+            Ok(())
+        });
+        await_that("nearly all handled", || seen.len() > 19_000);
+        processor.stop();
+        processor.join().expect("stopped");
+    }
+}
+
+#[test]
+fn a_worker_that_is_late_keeps_no_lane_from_the_next_assignment() {
+    let broker = broker("orders", 2);
+    produce(broker.bootstrap_servers(), "orders", 20, 400);
+    for order in [Order::Partition, Order::Key] {
+        let group = format!("late-{order:?}");
+        let config = || member(broker.bootstrap_servers(), &group);
+        let (seen, release) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+        let (noted, released) = (seen.clone(), release.clone());
+        let first = Processor::builder(config(), Mode::MultiAsync)
+            .topics(["orders"])
+            .order(order)
+            .drain(Duration::from_millis(50))
+            .start_each(move |message| {
+                if message.offset() == 7 && !released.load(Ordering::Relaxed) {
+                    await_that("released", || released.load(Ordering::Relaxed));
+                }
+                noted.note(message.key(), message.partition(), message.offset(), message.value());
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("it is stuck in both partitions", || {
+            let metrics = first.metrics();
+            let stuck = |offset: Option<(i64, Duration)>| offset.is_some_and(|(offset, _)| offset == 7);
+            metrics.partitions.len() == 2 && metrics.partitions.iter().all(|it| stuck(it.blocking))
+        });
+        // A second member takes a partition and gives it back, while the first one's worker still has its record.
+        let other = seen.clone();
+        let second = Processor::builder(config(), Mode::Sync)
+            .topics(["orders"])
+            .start_each(move |message| {
+                other.note(message.key(), message.partition(), message.offset(), message.value());
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("the second handles what the first was late with", || second.metrics().handled > 100);
+        let partition = second.metrics().partitions[0].at.partition;
+        second.stop();
+        second.join().expect("stopped");
+        produce(broker.bootstrap_servers(), "orders", 20, 400);
+        let count = || seen.all().iter().filter(|(_, its, _, _)| *its == partition).count();
+        let before = count();
+        await_that("the first goes on with that partition", || count() > before + 50);
+        release.store(true, Ordering::Relaxed);
+        await_that("all is committed", || committed(config(), "orders", 2) >= seen.distinct() as i64);
+        first.stop();
+        first.join().expect("stopped");
+    }
 }

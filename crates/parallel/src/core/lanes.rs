@@ -31,8 +31,8 @@ enum State {
     Idle,
     /// Waits for a worker.
     Ready,
-    /// A worker has a piece of work of it.
-    Busy,
+    /// A worker has a piece of work of it, of this assignment.
+    Busy(Origin),
     /// Its first record has failed, and is not due yet.
     Held,
 }
@@ -83,7 +83,7 @@ impl<P> Lanes<P> {
                         lane.state = State::Idle;
                         continue;
                     };
-                    lane.state = State::Busy;
+                    lane.state = State::Busy(work.of);
                     work
                 }
             };
@@ -93,16 +93,14 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// A piece of work of this lane is over.
-    pub(crate) fn leave(&mut self, index: u32) {
-        let lane = self.lane(index);
-        lane.state = State::Idle;
-        if !lane.queue.is_empty() {
-            self.make_ready(index);
+    /// A piece of work of this lane is over, if the lane still waits for it.
+    pub(crate) fn leave(&mut self, index: u32, of: Origin) {
+        if self.lane(index).state == State::Busy(of) {
+            self.go_on(index);
         }
     }
 
-    /// This lane is over for now: what is at its front has failed, and is due at the [`Lanes::release`].
+    /// What is at the front of this lane has failed, and is due at the [`Lanes::release`].
     pub(crate) fn hold(&mut self, index: u32) {
         self.lane(index).state = State::Held;
     }
@@ -110,14 +108,26 @@ impl<P> Lanes<P> {
     /// What was held is due.
     pub(crate) fn release(&mut self, index: u32) {
         if self.lane(index).state == State::Held {
-            self.leave(index);
+            self.go_on(index);
+        }
+    }
+
+    /// Nobody waits any more for workers that have something of an assignment.
+    pub(crate) fn abandon(&mut self, of: Origin) {
+        for index in 0..self.all.len() as u32 {
+            self.leave(index, of);
         }
     }
 
     /// Throws away what nobody has taken of an assignment.
     pub(crate) fn purge(&mut self, of: Origin) {
-        for lane in &mut self.all {
+        for index in 0..self.all.len() {
+            let lane = &mut self.all[index];
+            let was_held = lane.state == State::Held && lane.queue.front().is_some_and(|work| work.of == of);
             lane.queue.retain(|work| work.of != of);
+            if was_held {
+                self.go_on(index as u32);
+            }
         }
         self.ready.retain(|_, ready| !matches!(ready, Ready::Free(work) if work.of == of));
         let free = self
@@ -147,17 +157,20 @@ impl<P> Lanes<P> {
         self.queued_records += work.size.records;
     }
 
+    fn go_on(&mut self, index: u32) {
+        self.lane(index).state = State::Idle;
+        self.make_ready(index);
+    }
+
     fn make_free(&mut self, work: Work<P>) {
         self.ready.insert(work.age, Ready::Free(work));
     }
 
     fn make_ready(&mut self, index: u32) {
         let lane = self.lane(index);
-        lane.state = State::Ready;
         if let Some(age) = lane.queue.front().map(|work| work.age) {
+            lane.state = State::Ready;
             self.ready.insert(age, Ready::Lane(index));
-        } else {
-            lane.state = State::Idle;
         }
     }
 

@@ -199,7 +199,7 @@ impl<P> Core<P> {
         let Some(slot) = self.slot_mut(of) else {
             self.counts.late += done.records as u64;
             if let Some(lane) = lane {
-                self.lanes.leave(lane);
+                self.lanes.leave(lane, of);
             }
             return Vec::new();
         };
@@ -225,7 +225,7 @@ impl<P> Core<P> {
             if holds {
                 self.lanes.hold(lane);
             } else {
-                self.lanes.leave(lane);
+                self.lanes.leave(lane, of);
             }
         }
         given_up
@@ -326,6 +326,7 @@ impl<P> Core<P> {
     /// The partition is somebody else's: what comes of it from now on is late.
     pub(crate) fn remove(&mut self, of: Origin) {
         self.stop(of);
+        self.lanes.abandon(of);
         if let Some(slot) = self.slot_mut(of) {
             slot.state = SlotState::Free;
             slot.turn += 1;
