@@ -9,101 +9,26 @@
     reason = "C's names, and a test that stops where it must"
 )]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+mod asking;
+
+use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
+use asking::{Asking, PATIENCE_MS, array, text};
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{Client, Config, Producer, Record};
 use ottla_protocol::ApiKey;
 use rdkafka::admin::*;
-use rdkafka::conf::api::*;
 use rdkafka::error::*;
 use rdkafka::event::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
 use rdkafka::kafka_consumer::*;
 use rdkafka::partitions::*;
 use rdkafka::poll::*;
-use rdkafka::queues::*;
-
-const PATIENCE_MS: c_int = 60_000;
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")
-}
-
-/// A client, and the queue its answers come to.
-struct Admin {
-    rk: *mut rd_kafka_t,
-    queue: *mut rd_kafka_queue_t,
-}
-
-impl Admin {
-    fn new(servers: &str, kind: rd_kafka_type_t, properties: &[(&CStr, &CStr)]) -> Self {
-        let servers = CString::new(servers).unwrap();
-        unsafe {
-            let conf = rd_kafka_conf_new();
-            for (name, value) in [(c"bootstrap.servers", &*servers)].iter().chain(properties) {
-                let set = rd_kafka_conf_set(conf, name.as_ptr(), value.as_ptr(), null_mut(), 0);
-                assert_eq!(set, RD_KAFKA_CONF_OK);
-            }
-            let rk = rd_kafka_new(kind, conf, null_mut(), 0);
-            assert!(!rk.is_null());
-            Self { rk, queue: rd_kafka_queue_new(rk) }
-        }
-    }
-
-    fn of(broker: &BrokerThread) -> Self {
-        Self::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[])
-    }
-
-    /// The event that answers what was asked last.
-    fn answer(&self, kind: rd_kafka_event_type_t) -> Answer {
-        let event = unsafe { rd_kafka_queue_poll(self.queue, PATIENCE_MS) };
-        assert_eq!(unsafe { rd_kafka_event_type(event) }, kind);
-        Answer(event)
-    }
-}
-
-impl Drop for Admin {
-    fn drop(&mut self) {
-        unsafe {
-            rd_kafka_queue_destroy(self.queue);
-            rd_kafka_destroy(self.rk);
-        }
-    }
-}
-
-struct Answer(*mut rd_kafka_event_t);
-
-impl Answer {
-    fn error(&self) -> (rd_kafka_resp_err_t, String) {
-        unsafe { (rd_kafka_event_error(self.0), text(rd_kafka_event_error_string(self.0))) }
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        unsafe { rd_kafka_event_destroy(self.0) };
-    }
-}
-
-fn text(pointer: *const c_char) -> String {
-    if pointer.is_null() {
-        return String::new();
-    }
-    unsafe { CStr::from_ptr(pointer) }.to_str().unwrap().to_owned()
-}
-
-/// What an array function gives.
-fn array<'a, T>(
-    read: unsafe extern "C" fn(*const rd_kafka_event_t, *mut usize) -> *mut *const T,
-    event: *const rd_kafka_event_t,
-) -> Vec<&'a T> {
-    let mut count = 99;
-    let array = unsafe { read(event, &raw mut count) };
-    (0..count).map(|index| unsafe { &**array.add(index) }).collect()
 }
 
 fn topic_codes(topics: &[&rd_kafka_topic_result_t]) -> Vec<(String, rd_kafka_resp_err_t)> {
@@ -137,7 +62,7 @@ fn fill(broker: &BrokerThread, count: usize) {
 #[test]
 fn topics_are_created_grown_described_and_deleted_one_answer_for_each() {
     let broker = broker();
-    let admin = Admin::of(&broker);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
     let opaque = 17 as *mut c_void;
     unsafe {
         let topics = [c"new", c"orders", c"bad name"]
@@ -208,7 +133,7 @@ fn topics_are_created_grown_described_and_deleted_one_answer_for_each() {
 #[test]
 fn settings_and_the_cluster_are_told() {
     let broker = broker();
-    let admin = Admin::of(&broker);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
     unsafe {
         let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
         let set = RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET;
@@ -270,7 +195,7 @@ fn settings_and_the_cluster_are_told() {
 fn records_and_offsets_have_a_result_per_partition() {
     let broker = broker();
     fill(&broker, 5);
-    let admin = Admin::of(&broker);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
     unsafe {
         let wanted = list(&[
             (c"orders", 0, RD_KAFKA_OFFSET_SPEC_LATEST.into()),
@@ -303,8 +228,8 @@ fn groups_are_listed_described_reset_and_deleted() {
     let broker = broker();
     fill(&broker, 1);
     let properties = [(c"group.id", c"billing"), (c"auto.offset.reset", c"earliest")];
-    let consumer = Admin::new(&broker.bootstrap_servers(), RD_KAFKA_CONSUMER, &properties);
-    let admin = Admin::of(&broker);
+    let consumer = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_CONSUMER, &properties);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
     unsafe {
         let topics = list(&[(c"orders", -1, 0)]);
         assert_eq!(rd_kafka_subscribe(consumer.rk, topics), RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -387,7 +312,7 @@ fn groups_are_listed_described_reset_and_deleted() {
 #[test]
 fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event() {
     let broker = broker();
-    let admin = Admin::of(&broker);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
     unsafe {
         rd_kafka_DescribeUserScramCredentials(admin.rk, null_mut(), 0, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT);
@@ -433,7 +358,7 @@ fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event
 
 #[test]
 fn a_request_has_its_time_and_ends_with_its_client() {
-    let nobody = Admin::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
+    let nobody = Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
     unsafe {
         let options = rd_kafka_AdminOptions_new(nobody.rk, RD_KAFKA_ADMIN_OP_ANY);
         rd_kafka_AdminOptions_set_request_timeout(options, 300, null_mut(), 0);
@@ -446,7 +371,7 @@ fn a_request_has_its_time_and_ends_with_its_client() {
         let broker = broker();
         let long = Duration::from_secs(120);
         broker.cluster().intercept(ApiKey::DescribeCluster, None, 1, Fault::Delay(long));
-        let admin = Admin::of(&broker);
+        let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
         rd_kafka_DescribeCluster(admin.rk, null(), admin.queue);
         let began = Instant::now();
         drop(admin);
