@@ -11,13 +11,46 @@
     clippy::missing_safety_doc,
     reason = "functions, types and contracts are documented in include/rdkafka.h, where C programmers read"
 )]
+#![allow(clippy::disallowed_methods, reason = "a shell: C's threads wait here, by the system's clock")]
 #![allow(unreachable_pub, reason = "C reaches functions by name, whatever module they live in")]
+#![allow(clippy::used_underscore_binding, reason = "`_private` is the headers' name for what is ours")]
 #![allow(clippy::wildcard_imports, reason = "of ffi: its names are C's, and every file needs a dozen")]
 
+pub mod admin;
+mod background;
+pub mod codes;
+pub mod conf;
+pub mod consumer;
 pub mod error;
 mod error_table;
+pub mod event;
 pub mod ffi;
+pub mod handle;
+pub mod headers;
+pub mod interceptors;
+pub mod kafka_consumer;
+pub mod legacy;
+mod lists;
+pub mod log_printers;
+pub mod memory;
+pub mod message;
+pub mod metadata;
+pub mod oauth;
+pub mod offsets;
+mod op;
 pub mod panic;
+pub mod partitioners;
+pub mod partitions;
+pub mod poll;
+pub mod producer;
+mod queue;
+pub mod queues;
 pub mod text;
+pub mod threads;
+pub mod topic;
+pub mod topic_conf;
+pub mod transactions;
 mod unimplemented;
-mod version;
+pub mod uuid;
+mod varargs;
+pub mod version;

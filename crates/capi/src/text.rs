@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char};
 
+use crate::ffi::{RD_KAFKA_CONF_OK, RD_KAFKA_CONF_UNKNOWN, rd_kafka_conf_res_t};
+
 /// `text` for C; what follows a NUL in it is lost.
 pub fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
@@ -38,4 +40,34 @@ pub unsafe fn write_errstr(buffer: *mut c_char, size: usize, text: &str) {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, count);
         *buffer.add(count) = 0;
     }
+}
+
+/// Answers a query of a property's value: its size with the NUL, and as much of it as fits.
+///
+/// # Safety
+/// `size` is NULL or a valid place; `dest` is NULL or has `*size` writable bytes.
+pub unsafe fn get_into(value: Option<&str>, dest: *mut c_char, size: *mut usize) -> rd_kafka_conf_res_t {
+    let Some(value) = value else { return RD_KAFKA_CONF_UNKNOWN };
+    // SAFETY: by contract.
+    unsafe {
+        if let Some(size) = size.as_mut() {
+            write_errstr(dest, *size, value);
+            *size = value.len() + 1;
+        }
+    }
+    RD_KAFKA_CONF_OK
+}
+
+/// An array of names and values in turn, for `rd_kafka_conf_dump_free`.
+///
+/// # Safety
+/// `count` is NULL or a valid place.
+pub unsafe fn leaked_pairs(pairs: Vec<(&'static str, String)>, count: *mut usize) -> *mut *const c_char {
+    let strings = pairs.iter().flat_map(|(name, value)| [*name, value.as_str()]);
+    let array: Box<[*const c_char]> = strings.map(|text| c_string(text).into_raw().cast_const()).collect();
+    // SAFETY: by contract.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = array.len();
+    }
+    Box::into_raw(array).cast()
 }

@@ -22,7 +22,7 @@ pub enum Clock {
 
 impl Clock {
     /// Milliseconds since 1970.
-    pub(crate) fn now_ms(&self) -> i64 {
+    pub fn now_ms(&self) -> i64 {
         match self {
             Self::System => precise_ms(),
             Self::Fixed(ms) => ms.load(Ordering::Relaxed),

@@ -26,6 +26,7 @@ mod error;
 mod fetch;
 mod group;
 mod log;
+mod metadata;
 mod net;
 mod notices;
 pub mod probe;
@@ -38,30 +39,36 @@ mod transaction;
 mod watchdog;
 
 pub use admin::{
-    Admin, ClusterDescription, ConfigEntry, GroupDescription, GroupListing, MemberDescription, NewTopic,
-    Node, OffsetAt, PartitionDescription, TopicDescription, TopicListing,
+    Acl, AclFilter, AclOperation, AclPermission, Admin, Change, ClusterDescription, ConfigChange,
+    ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource, ConfigSynonym, CreatedTopic, DeleteBefore,
+    Describe, DescribeConfigs, Each, Election, FoundOffset, GroupDescription, GroupFilter, GroupListing,
+    GroupListings, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt, PartitionDescription,
+    PatternType, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts, TopicDescription,
+    TopicDescriptions, TopicListing,
 };
 pub use client::Client;
 pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
-    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, Event, Next, OffsetAndMetadata,
-    PartitionQueue, Polled, RecordView, StartAt, TopicPartition, Watermarks,
+    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, Cut, Event, Next, OffsetAndMetadata,
+    PartitionQueue, Polled, Position, RecordView, StartAt, TopicPartition, Watermarks,
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};
+pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use net::settings::{AddressFamily, NetSettings};
 pub use net::versions::BrokerVersion;
 pub use notices::Notices;
 pub use ottla_protocol::{ErrorCode, Uuid};
+pub use ottla_wire::{BatchHeader, HeadersRef, Records};
 pub use produce::answers::Purge;
 pub use produce::delivery::Delivery;
 pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
-pub use producer::{NotSent, Producer, TopicProducer};
+pub use producer::{Flushing, NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
@@ -89,8 +96,6 @@ pub use transaction::error::{TransactionError, TransactionErrorKind};
 /// The examples of the documents are tests.
 #[cfg(doctest)]
 mod documents {
-    #[doc = include_str!("../../../docs/GUIDE.md")]
-    mod guide {}
     #[doc = include_str!("../../../docs/MIGRATE.md")]
     mod migrate {}
 }

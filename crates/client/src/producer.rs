@@ -223,15 +223,52 @@ impl Producer {
         Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
     }
 
+    /// Calls `wake` whenever the last record that had no outcome yet has one, from the thread that found out: it must not
+    /// block.
+    pub fn on_settled(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.client.produce().queues.ear.listen(Some(Arc::new(wake)));
+    }
+
+    /// Until the guard is dropped nothing lingers, as in a flush: for who waits for records in a way of their own.
+    pub fn flushing(&self) -> Flushing {
+        let queues = &self.client.produce().queues;
+        queues.flushing.fetch_add(1, Ordering::Relaxed);
+        queues.wake.notify_one();
+        Flushing(self.client.clone())
+    }
+
     /// Why this producer is of no more use, if it is: fenced, or with a gap where `enable.gapless.guarantee` allows none.
     /// What is sent after that is refused with the same error; only another producer helps.
     pub fn fatal_error(&self) -> Option<ProduceErrorKind> {
         self.client.produce().transactions.fatal()
     }
 
+    /// Records that have no outcome yet, or whose outcome was not taken from the reports; batches, where
+    /// `queue.buffering.max.messages` is 0 and so nobody counts.
+    pub fn unsettled_records(&self) -> usize {
+        let produce = self.client.produce();
+        let (queues, reported) = (&produce.queues, produce.reports.records());
+        match queues.unsettled() {
+            0 => reported,
+            // Records are booked by the dozen.
+            batches if queues.memory.records_max() > 0 => queues.memory.records().max(batches),
+            batches => batches + reported,
+        }
+    }
+
     /// Bytes of memory that unacknowledged records take at this moment.
     pub fn buffered_bytes(&self) -> usize {
         self.client.produce().queues.memory.used()
+    }
+}
+
+/// See [`Producer::flushing`].
+#[derive(Debug)]
+pub struct Flushing(Client);
+
+impl Drop for Flushing {
+    fn drop(&mut self) {
+        self.0.produce().queues.flushing.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -278,6 +315,11 @@ impl TopicProducer {
     #[inline]
     pub fn post_blocking(&self, record: &Record<'_>) -> Result<(), ProduceError> {
         self.push_blocking(record, false).map(drop).map_err(|refused| self.refusal(refused))
+    }
+
+    /// Whether the partition has a leader at this moment, as far as is known.
+    pub fn is_available(&self, partition: u32) -> bool {
+        self.topic.is_available(partition)
     }
 
     async fn push_when_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {

@@ -5,7 +5,6 @@ unimplemented_functions! {
     code rd_kafka_mock_broker_add;
     code rd_kafka_mock_broker_decommission;
     code rd_kafka_mock_broker_error_stack_cnt;
-    code rd_kafka_mock_broker_push_request_error_rtts;
     code rd_kafka_mock_broker_remove_from_metadata;
     code rd_kafka_mock_broker_set_down;
     nothing rd_kafka_mock_broker_set_host_port;
@@ -26,11 +25,9 @@ unimplemented_functions! {
     nothing rd_kafka_mock_group_initial_rebalance_delay_ms;
     code rd_kafka_mock_partition_delete_records;
     code rd_kafka_mock_partition_push_leader_response;
-    code rd_kafka_mock_partition_push_request_errors;
     code rd_kafka_mock_partition_set_follower;
     code rd_kafka_mock_partition_set_follower_wmarks;
     code rd_kafka_mock_partition_set_leader;
-    nothing rd_kafka_mock_push_request_errors;
     nothing rd_kafka_mock_push_request_errors_array;
     zero rd_kafka_mock_request_api_key;
     nothing rd_kafka_mock_request_destroy;

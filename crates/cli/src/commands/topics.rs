@@ -84,6 +84,7 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
                     partitions: spec.partitions.or(*partitions),
                     replication: *replication_factor,
                     configs: set.clone(),
+                    ..NewTopic::default()
                 };
                 let topics: Vec<NewTopic> = topics.iter().map(new).collect();
                 create(&admin(connect).await?, &topics, *if_not_exists).await

@@ -1,227 +1,201 @@
-//! Groups: listed, described, their offsets read and set, deleted.
+//! Groups: listed and deleted.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ottla_protocol::ErrorCode;
-use ottla_protocol::messages::consumer_group_describe::{
-    ConsumerGroupDescribeRequest, DescribedGroup as DescribedConsumerGroup,
-};
-use ottla_protocol::messages::consumer_protocol::ConsumerProtocolAssignment;
 use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
-use ottla_protocol::messages::describe_groups::{
-    DescribeGroupsRequest, DescribedGroup, DescribedGroupMember,
-};
-use ottla_protocol::messages::list_groups::ListGroupsRequest;
-use tokio::time::Instant;
+use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse};
 
-use super::{GroupDescription, GroupListing, MemberDescription, refused, topics};
+use super::operation::{Operation, Repeat, Target, each, wrong_coordinator};
+use super::{Admin, Each, Timeouts, first_error, owned, refused};
 use crate::cluster::Cluster;
-use crate::cluster::brokers::Lane;
-use crate::config::Isolation;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
-use crate::group::commit::{commit_offsets, fetch_committed};
-use crate::group::coordinator::Coordinator;
 
 const LIST_GROUPS_VERSION_MAX: i16 = 5;
-const DESCRIBE_GROUPS_VERSION_MAX: i16 = 6;
-const CONSUMER_GROUP_DESCRIBE_VERSION_MAX: i16 = 1;
+/// From these versions of ListGroups on brokers choose by state (KIP-518) and by type (KIP-848).
+const STATES_SINCE: i16 = 4;
+const TYPES_SINCE: i16 = 5;
 const DELETE_GROUPS_VERSION_MAX: i16 = 2;
 
-/// The state that brokers before 4.0 give a group that does not exist.
-const DEAD: &str = "Dead";
-/// The protocol type of groups whose assignments are ours to read.
-const CONSUMER: &str = "consumer";
+/// The protocol type of consumers' groups.
+pub(super) const CONSUMER: &str = "consumer";
 
-pub(super) async fn list(cluster: &Rc<Cluster>) -> Result<Vec<GroupListing>, Error> {
-    let mut groups = Vec::new();
-    for node in topics::describe_cluster(cluster).await?.brokers {
-        groups.extend(list_at(cluster, node.id).await?);
+/// A group in a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct GroupListing {
+    /// Its id.
+    pub group: String,
+    /// What it is a group of: `consumer` for consumers; empty when it has had offsets only.
+    pub protocol_type: String,
+    /// `Stable`, `Empty` and so on; empty on brokers before 2.6.
+    pub state: String,
+    /// `classic` or `consumer`; empty on brokers before 3.7.
+    pub kind: String,
+    /// The broker that coordinates it.
+    pub coordinator: i32,
+}
+
+/// Which groups are asked for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct GroupFilter {
+    /// Those in one of these states, by Kafka's names (`Stable`, `Empty`); empty is any. Brokers know it from 2.6 on.
+    pub states: Vec<String>,
+    /// Those of one of these types (`classic`, `consumer`); empty is any. Brokers know it from 3.8 on.
+    pub kinds: Vec<String>,
+}
+
+/// The groups of all brokers that told theirs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GroupListings {
+    /// By id.
+    pub groups: Vec<GroupListing>,
+    /// The brokers that did not tell, by number: there may be more groups.
+    pub errors: Vec<(i32, Error)>,
+}
+
+impl Admin {
+    /// Every group, asked of every broker, by id.
+    pub async fn list_groups(&self) -> Result<Vec<GroupListing>, Error> {
+        let work = |cluster: Rc<Cluster>| async move {
+            let operation = Operation::hasty(cluster, "list_groups");
+            let mut listed = list(operation, GroupFilter::default()).await?;
+            if listed.errors.is_empty() { Ok(listed.groups) } else { Err(listed.errors.remove(0).1) }
+        };
+        self.ask("list_groups", work).await
     }
-    groups.sort_by(|a, b| a.group.cmp(&b.group));
+
+    /// The groups that a filter lets through, asked of every broker. A broker that does not answer hides its own only.
+    ///
+    /// # Errors
+    /// When no broker says in time which brokers there are.
+    pub async fn list_groups_with(
+        &self,
+        filter: GroupFilter,
+        timeouts: Timeouts,
+    ) -> Result<GroupListings, Error> {
+        let work = move |cluster: Rc<Cluster>| async move {
+            list(Operation::new(cluster, "list_groups", timeouts), filter).await
+        };
+        self.ask("list_groups", work).await
+    }
+
+    /// The same for groups of consumers, and those that have had offsets only.
+    ///
+    /// # Errors
+    /// When no broker says in time which brokers there are.
+    pub async fn list_consumer_groups(
+        &self,
+        filter: GroupFilter,
+        timeouts: Timeouts,
+    ) -> Result<GroupListings, Error> {
+        let mut listed = self.list_groups_with(filter, timeouts).await?;
+        listed.groups.retain(|group| group.protocol_type.is_empty() || group.protocol_type == CONSUMER);
+        Ok(listed)
+    }
+
+    /// Deletes groups with their offsets.
+    ///
+    /// # Errors
+    /// Every group is tried; the error is that of the first one that failed, [`ErrorCode::NonEmptyGroup`] for one
+    /// that has members.
+    pub async fn delete_groups(&self, groups: &[&str]) -> Result<(), Error> {
+        let groups = owned(groups);
+        let work = |cluster: Rc<Cluster>| async move {
+            first_error(delete(Operation::hasty(cluster, "delete_groups"), groups).await)
+        };
+        self.ask("delete_groups", work).await
+    }
+
+    /// Deletes groups with their offsets; answers per group, in the order asked for.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; everything else is a group's own.
+    pub async fn delete_groups_with(
+        &self,
+        groups: &[&str],
+        timeouts: Timeouts,
+    ) -> Result<Each<String, ()>, Error> {
+        let groups = owned(groups);
+        let work = move |cluster: Rc<Cluster>| async move {
+            Ok(delete(Operation::new(cluster, "delete_groups", timeouts), groups).await)
+        };
+        self.ask("delete_groups", work).await
+    }
+}
+
+async fn list(operation: Operation, filter: GroupFilter) -> Result<GroupListings, Error> {
+    let nodes = operation.nodes().await?;
+    let (operation, filter) = (&operation, &filter);
+    let answers = each(&nodes, |node| {
+        let node = *node;
+        async move { (node, list_at(operation, node, filter).await) }
+    });
+    let mut listed = GroupListings { groups: Vec::new(), errors: Vec::new() };
+    for (node, answer) in answers.await {
+        match answer {
+            Ok(groups) => listed.groups.extend(groups),
+            Err(error) => listed.errors.push((node, error)),
+        }
+    }
+    listed.groups.sort_by(|a, b| a.group.cmp(&b.group));
     // A group that moved between two questions is told twice.
-    groups.dedup_by(|a, b| a.group == b.group);
-    Ok(groups)
+    listed.groups.dedup_by(|a, b| a.group == b.group);
+    Ok(listed)
 }
 
 /// The groups of one broker, asked again while it loads them.
-async fn list_at(cluster: &Rc<Cluster>, node: i32) -> Result<Vec<GroupListing>, Error> {
-    let deadline = Instant::now() + cluster.config.request_timeout;
-    loop {
-        let connection = cluster.brokers.connection(node, Lane::Control).await?;
-        let response = connection
-            .call(LIST_GROUPS_VERSION_MAX, cluster.config.request_timeout, |_| ListGroupsRequest::default())
-            .await?;
-        let pause = cluster.config.retry_backoff;
-        if response.error_code.is_retriable() && Instant::now() + pause < deadline {
-            tokio::time::sleep(pause).await;
-            continue;
-        }
-        refused(&format!("groups of node {node}"), response.error_code, None)?;
-        return Ok(response
-            .groups
-            .into_iter()
-            .map(|group| GroupListing {
-                group: group.group_id,
-                protocol_type: group.protocol_type,
-                state: group.group_state,
-                kind: group.group_type.to_lowercase(),
-                coordinator: node,
-            })
-            .collect());
-    }
-}
-
-pub(super) async fn describe(
-    cluster: &Rc<Cluster>,
-    groups: &[String],
-) -> Result<Vec<GroupDescription>, Error> {
-    let mut described = Vec::new();
-    for group in groups {
-        described.push(describe_one(cluster, group).await?);
-    }
-    Ok(described)
-}
-
-async fn describe_one(cluster: &Rc<Cluster>, group: &str) -> Result<GroupDescription, Error> {
-    let coordinator = Coordinator::new(cluster.clone(), group.to_owned());
-    let make = |_version: i16| DescribeGroupsRequest { groups: vec![group.to_owned()], ..Default::default() };
-    let response = coordinator
-        .call("DescribeGroups", DESCRIBE_GROUPS_VERSION_MAX, make, |response| {
-            response.groups.first().map(|group| group.error_code).filter(|code| code.is_retriable())
-        })
-        .await?;
-    let node = coordinator.find().await?;
-    let absent = || Error::Broker { what: format!("group `{group}`"), code: ErrorCode::GroupIdNotFound };
-    let classic = response.groups.into_iter().next().ok_or_else(absent)?;
-    if classic.error_code == ErrorCode::GroupIdNotFound || classic.group_state == DEAD {
-        // It may be one of the protocol of KIP-848, which has a request of its own.
-        return match describe_consumer_group(&coordinator, group).await {
-            Ok(Some(found)) => Ok(of_consumer_group(found, node)),
-            Ok(None) | Err(Error::Unsupported { .. }) => Err(absent()),
-            Err(error) => Err(error),
-        };
-    }
-    refused(&format!("group `{group}`"), classic.error_code, classic.error_message.as_deref())?;
-    Ok(of_classic(classic, node))
-}
-
-async fn describe_consumer_group(
-    coordinator: &Coordinator,
-    group: &str,
-) -> Result<Option<DescribedConsumerGroup>, Error> {
-    let make = |_version: i16| ConsumerGroupDescribeRequest {
-        group_ids: vec![group.to_owned()],
-        ..Default::default()
+async fn list_at(operation: &Operation, node: i32, filter: &GroupFilter) -> Result<Vec<GroupListing>, Error> {
+    let needed = match (filter.kinds.is_empty(), filter.states.is_empty()) {
+        (false, _) => TYPES_SINCE,
+        (true, false) => STATES_SINCE,
+        (true, true) => 0,
     };
-    let response = coordinator
-        .call("ConsumerGroupDescribe", CONSUMER_GROUP_DESCRIBE_VERSION_MAX, make, |response| {
-            response.groups.first().map(|group| group.error_code).filter(|code| code.is_retriable())
-        })
-        .await?;
-    let Some(found) = response.groups.into_iter().next() else { return Ok(None) };
-    if found.error_code == ErrorCode::GroupIdNotFound {
-        return Ok(None);
-    }
-    refused(&format!("group `{group}`"), found.error_code, found.error_message.as_deref())?;
-    Ok(Some(found))
-}
-
-fn of_classic(group: DescribedGroup, coordinator: i32) -> GroupDescription {
-    let consumers = group.protocol_type == CONSUMER;
-    let member = |member: DescribedGroupMember| MemberDescription {
-        assignment: if consumers { assignment(&member) } else { Vec::new() },
-        member: member.member_id,
-        instance: member.group_instance_id,
-        client_id: member.client_id,
-        host: member.client_host.trim_start_matches('/').to_owned(),
+    let make = |_version: i16| ListGroupsRequest {
+        states_filter: filter.states.clone(),
+        types_filter: filter.kinds.clone(),
     };
-    let mut members: Vec<MemberDescription> = group.members.into_iter().map(member).collect();
-    members.sort_by(|a, b| a.member.cmp(&b.member));
-    GroupDescription {
+    let versions = needed..=LIST_GROUPS_VERSION_MAX;
+    let again = |response: &ListGroupsResponse| Some(response.error_code).filter(|code| code.is_retriable());
+    let response = operation.call(Target::Node(node), versions, Repeat::Yes, make, again).await?;
+    refused(&format!("groups of node {node}"), response.error_code, None)?;
+    let listing = |group: ottla_protocol::messages::list_groups::ListedGroup| GroupListing {
         group: group.group_id,
-        state: group.group_state,
         protocol_type: group.protocol_type,
-        protocol: group.protocol_data,
-        coordinator,
-        members,
-    }
-}
-
-/// What a member was assigned; what cannot be read counts as nothing, because members may write what they like.
-fn assignment(member: &DescribedGroupMember) -> Vec<TopicPartition> {
-    let Ok(assignment) = ConsumerProtocolAssignment::from_bytes(member.member_assignment.clone()) else {
-        return Vec::new();
-    };
-    let topics = assignment.assigned_partitions.iter();
-    sorted(topics.flat_map(|topic| {
-        topic.partitions.iter().map(|partition| TopicPartition::new(&topic.topic, *partition))
-    }))
-}
-
-fn of_consumer_group(group: DescribedConsumerGroup, coordinator: i32) -> GroupDescription {
-    let members = group.members.into_iter().map(|member| MemberDescription {
-        assignment: sorted(member.assignment.topic_partitions.iter().flat_map(|topic| {
-            topic.partitions.iter().map(|partition| TopicPartition::new(&topic.topic_name, *partition))
-        })),
-        member: member.member_id,
-        instance: member.instance_id,
-        client_id: member.client_id,
-        host: member.client_host.trim_start_matches('/').to_owned(),
-    });
-    GroupDescription {
-        group: group.group_id,
         state: group.group_state,
-        protocol_type: CONSUMER.into(),
-        protocol: group.assignor_name,
-        coordinator,
-        members: members.collect(),
-    }
+        kind: group.group_type.to_lowercase(),
+        coordinator: node,
+    };
+    Ok(response.groups.into_iter().map(listing).collect())
 }
 
-fn sorted(partitions: impl Iterator<Item = TopicPartition>) -> Vec<TopicPartition> {
-    let mut partitions: Vec<TopicPartition> = partitions.collect();
-    partitions.sort();
-    partitions
+async fn delete(operation: Operation, groups: Vec<String>) -> Each<String, ()> {
+    let operation = &operation;
+    let deleted = each(&groups, |group| delete_one(operation, group.clone())).await;
+    groups.into_iter().zip(deleted).collect()
 }
 
-pub(super) async fn offsets(
-    cluster: &Rc<Cluster>,
-    group: String,
-    partitions: Option<&[TopicPartition]>,
-) -> Result<BTreeMap<TopicPartition, i64>, Error> {
-    // An open transaction must not keep anybody from looking.
-    let isolation = Isolation::ReadUncommitted;
-    let committed = fetch_committed(&Coordinator::new(cluster.clone(), group), partitions, isolation).await?;
-    Ok(committed.into_iter().map(|(at, found)| (at, found.offset)).collect())
-}
-
-pub(super) async fn alter(
-    cluster: &Rc<Cluster>,
-    group: String,
-    offsets: &BTreeMap<TopicPartition, i64>,
-) -> Result<(), Error> {
-    let offsets = offsets.iter().map(|(at, offset)| (at.clone(), (*offset).into())).collect();
-    commit_offsets(&Coordinator::new(cluster.clone(), group), &offsets, None).await
-}
-
-pub(super) async fn delete(cluster: &Rc<Cluster>, groups: &[String]) -> Result<(), Error> {
-    let mut first = Ok(());
-    for group in groups {
-        let deleted = delete_one(cluster, group).await;
-        first = first.and(deleted);
-    }
-    first
-}
-
-async fn delete_one(cluster: &Rc<Cluster>, group: &str) -> Result<(), Error> {
-    let coordinator = Coordinator::new(cluster.clone(), group.to_owned());
-    let make = |_version: i16| DeleteGroupsRequest { groups_names: vec![group.to_owned()] };
-    let deleted = coordinator
-        .call("DeleteGroups", DELETE_GROUPS_VERSION_MAX, make, |response| {
-            response.results.iter().map(|result| result.error_code).find(|code| *code != ErrorCode::None)
+async fn delete_one(operation: &Operation, group: String) -> Result<(), Error> {
+    let make = |_version: i16| DeleteGroupsRequest { groups_names: vec![group.clone()] };
+    let versions = 0..=DELETE_GROUPS_VERSION_MAX;
+    let response = operation
+        .call(Target::Group(&group), versions, Repeat::Yes, make, |response| {
+            wrong_coordinator(response.results.iter().map(|result| result.error_code))
         })
-        .await;
-    deleted.map(|_| ())
+        .await?;
+    let code = response.results.first().map_or(ErrorCode::UnknownServerError, |result| result.error_code);
+    refused(&format!("deleting group `{group}`"), code, None)
+}
+
+/// The partitions of a request, by topic.
+pub(super) fn by_topic<'a, V: 'a>(
+    partitions: impl IntoIterator<Item = (&'a crate::consumer::TopicPartition, V)>,
+) -> BTreeMap<String, Vec<(i32, V)>> {
+    let mut by_topic: BTreeMap<String, Vec<(i32, V)>> = BTreeMap::new();
+    for (at, value) in partitions {
+        by_topic.entry(at.topic.to_string()).or_default().push((at.partition, value));
+    }
+    by_topic
 }

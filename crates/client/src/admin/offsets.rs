@@ -1,155 +1,186 @@
-//! Offsets of many partitions: one request per leader, asked again where the leader has moved.
+//! Offsets of many partitions, asked of their leaders: the first, the last, or those of a time.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
 };
-use tokio::time::Instant;
 
-use super::OffsetAt;
+use super::leaders::{self, ByTopic, Question};
+use super::operation::Operation;
+use super::{Admin, Each, Timeouts, in_order};
 use crate::cluster::Cluster;
-use crate::cluster::brokers::Lane;
+use crate::config::Isolation;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
-use crate::fetch::cursor::StartAt;
-use crate::fetch::offsets::{LIST_OFFSETS_VERSION_MAX, isolation_code, timestamp_of};
+use crate::fetch::offsets::{LIST_OFFSETS_VERSION_MAX, isolation_code};
 
-type Offsets = BTreeMap<TopicPartition, i64>;
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+/// From this version of ListOffsets on brokers find the record with the highest timestamp (KIP-734).
+const MAX_TIMESTAMP_SINCE: i16 = 7;
 
-pub(super) async fn list(
-    cluster: &Rc<Cluster>,
+/// Which offset of a partition is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OffsetAt {
+    /// The oldest record's.
+    Earliest,
+    /// The next record's, as far as `isolation.level` lets a consumer see.
+    Latest,
+    /// The record's with the highest timestamp; -1 if there are no records. Brokers find it from 3.0 on.
+    MaxTimestamp,
+    /// The first record's with this timestamp or a later one, milliseconds since 1970.
+    Timestamp(i64),
+}
+
+impl OffsetAt {
+    const fn code(self) -> i64 {
+        match self {
+            Self::Earliest => EARLIEST,
+            Self::Latest => LATEST,
+            Self::MaxTimestamp => MAX_TIMESTAMP,
+            Self::Timestamp(timestamp) => timestamp,
+        }
+    }
+}
+
+/// An offset that was found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FoundOffset {
+    /// The offset; -1 if there is none.
+    pub offset: i64,
+    /// The timestamp of the record there, if a time was asked for; -1 if none was.
+    pub timestamp_ms: i64,
+    /// The epoch of the leader that wrote it, if the broker tells.
+    pub leader_epoch: Option<i32>,
+}
+
+impl Admin {
+    /// Offsets of many partitions, asked of all their leaders at once, under the client's `isolation.level`. A time past
+    /// the last record gives the end.
+    pub async fn list_offsets(
+        &self,
+        wanted: &[(TopicPartition, OffsetAt)],
+    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+        let wanted = wanted.to_vec();
+        self.ask("list_offsets", |cluster| async move { list_with_ends(cluster, &wanted).await }).await
+    }
+
+    /// Offsets of many partitions, asked of all their leaders at once; answers per partition, in the order asked for. A
+    /// time past the last record gives -1.
+    ///
+    /// # Errors
+    /// When no partition has an answer of its own: no broker answered in time.
+    pub async fn list_offsets_with(
+        &self,
+        wanted: &[(TopicPartition, OffsetAt)],
+        isolation: Isolation,
+        timeouts: Timeouts,
+    ) -> Result<Each<TopicPartition, FoundOffset>, Error> {
+        let wanted = wanted.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            let operation = Operation::new(cluster, "list_offsets", timeouts);
+            let answers = list(&operation, &wanted, isolation).await?;
+            Ok(in_order(wanted.into_iter().map(|(at, _)| at), answers, "offsets of partition"))
+        };
+        self.ask("list_offsets", work).await
+    }
+}
+
+async fn list_with_ends(
+    cluster: Rc<Cluster>,
     wanted: &[(TopicPartition, OffsetAt)],
-) -> Result<Offsets, Error> {
-    let deadline = Instant::now() + cluster.config.request_timeout;
-    let mut found = ask_until(cluster, wanted, deadline).await?;
+) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    let isolation = cluster.config.isolation;
+    let operation = Operation::hasty(cluster, "list_offsets");
+    let mut found = BTreeMap::new();
+    for (at, answer) in list(&operation, wanted, isolation).await? {
+        found.insert(at, answer?.offset);
+    }
     // A time past the last record has no offset: the end stands for it.
+    let is_time = |at: &TopicPartition| {
+        wanted.iter().any(|(asked, offset)| asked == at && matches!(offset, OffsetAt::Timestamp(_)))
+    };
     let past_end: Vec<_> = found
         .iter()
-        .filter(|(_, offset)| **offset < 0)
+        .filter(|(at, offset)| **offset < 0 && is_time(at))
         .map(|(at, _)| (at.clone(), OffsetAt::Latest))
         .collect();
-    if !past_end.is_empty() {
-        found.extend(ask_until(cluster, &past_end, deadline).await?);
+    for (at, answer) in list(&operation, &past_end, isolation).await? {
+        found.insert(at, answer?.offset);
     }
     Ok(found)
 }
 
-async fn ask_until(
-    cluster: &Rc<Cluster>,
+async fn list(
+    operation: &Operation,
     wanted: &[(TopicPartition, OffsetAt)],
-    deadline: Instant,
-) -> Result<Offsets, Error> {
-    let mut found = Offsets::new();
-    let mut left: BTreeMap<TopicPartition, i64> =
-        wanted.iter().map(|(at, offset)| (at.clone(), timestamp(*offset))).collect();
-    while !left.is_empty() {
-        let (problem, unknown) = match ask_once(cluster, &left, &mut found).await {
-            Ok(None) => return Ok(found),
-            Ok(Some(problem)) => (problem, false),
-            Err(error) => {
-                let unknown = matches!(error, Error::Broker { .. });
-                (error, unknown)
-            }
-        };
-        left.retain(|at, _| !found.contains_key(at));
-        let pause = cluster.config.retry_backoff;
-        // A topic that no broker knows was misspelt; waiting for it would only hide that.
-        let passes = problem.is_retriable() && !matches!(problem, Error::Unreachable { .. }) && !unknown;
-        if !passes || Instant::now() + pause >= deadline {
-            return Err(problem);
-        }
-        tokio::time::sleep(pause).await;
-    }
-    Ok(found)
+    isolation: Isolation,
+) -> Result<leaders::Answers<FoundOffset>, Error> {
+    let wanted: BTreeMap<TopicPartition, OffsetAt> = wanted.iter().cloned().collect();
+    let partitions: Vec<TopicPartition> = wanted.keys().cloned().collect();
+    leaders::ask(operation, &Offsets { wanted, isolation }, partitions).await
 }
 
-/// Asks every leader once, all at the same time; returns one of the problems that partitions had.
-async fn ask_once(
-    cluster: &Rc<Cluster>,
-    left: &BTreeMap<TopicPartition, i64>,
-    found: &mut Offsets,
-) -> Result<Option<Error>, Error> {
-    let mut topics: Vec<&str> = left.keys().map(|at| &*at.topic).collect();
-    topics.dedup();
-    let metadata = cluster.describe(Some(&topics)).await?;
-    let mut problem = None;
-    let mut by_leader: BTreeMap<i32, Vec<ListOffsetsTopic>> = BTreeMap::new();
-    for (at, timestamp) in left {
-        let topic = metadata.topics.iter().find(|topic| topic.name.as_deref() == Some(&*at.topic));
-        let code = topic.map_or(ErrorCode::UnknownTopicOrPartition, |topic| topic.error_code);
-        if code == ErrorCode::UnknownTopicOrPartition {
-            return Err(Error::Broker { what: format!("topic `{}`", at.topic), code });
-        }
-        let partition = topic
-            .and_then(|topic| topic.partitions.iter().find(|found| found.partition_index == at.partition));
-        match partition {
-            Some(partition) if partition.leader_id >= 0 => {
-                push(by_leader.entry(partition.leader_id).or_default(), at, *timestamp);
-            }
-            Some(_) => problem = Some(Error::Broker { what: what(at), code: ErrorCode::LeaderNotAvailable }),
-            None => return Err(no_such_partition(at, topic.map_or(0, |topic| topic.partitions.len()))),
-        }
+struct Offsets {
+    wanted: BTreeMap<TopicPartition, OffsetAt>,
+    isolation: Isolation,
+}
+
+impl Question for Offsets {
+    type Request = ListOffsetsRequest;
+    type Answer = FoundOffset;
+
+    const VERSIONS: RangeInclusive<i16> = 0..=LIST_OFFSETS_VERSION_MAX;
+
+    fn versions(&self) -> RangeInclusive<i16> {
+        let highest = self.wanted.values().any(|at| *at == OffsetAt::MaxTimestamp);
+        if highest { MAX_TIMESTAMP_SINCE..=LIST_OFFSETS_VERSION_MAX } else { Self::VERSIONS }
     }
-    cluster.merge(metadata);
-    let mut pending = Vec::new();
-    for (leader, topics) in by_leader {
-        let connection = cluster.brokers.connection(leader, Lane::Control).await?;
-        let request = |_version: i16| ListOffsetsRequest {
+
+    fn request(&self, partitions: &ByTopic) -> ListOffsetsRequest {
+        let partition = |at: &TopicPartition| ListOffsetsPartition {
+            partition_index: at.partition,
+            current_leader_epoch: -1,
+            timestamp: self.wanted.get(at).map_or(LATEST, |at| at.code()),
+        };
+        let topic = |(name, partitions): (&String, &Vec<TopicPartition>)| ListOffsetsTopic {
+            name: name.clone(),
+            partitions: partitions.iter().map(partition).collect(),
+        };
+        ListOffsetsRequest {
             replica_id: -1,
-            isolation_level: isolation_code(cluster.config.isolation),
-            topics,
+            isolation_level: isolation_code(self.isolation),
+            topics: partitions.iter().map(topic).collect(),
             ..Default::default()
-        };
-        pending.push(connection.begin(LIST_OFFSETS_VERSION_MAX, request)?);
+        }
     }
-    for answer in pending {
-        let response = answer.answer(cluster.config.request_timeout).await?;
-        take(&response, found, &mut problem);
-    }
-    Ok(problem)
-}
 
-fn take(response: &ListOffsetsResponse, found: &mut Offsets, problem: &mut Option<Error>) {
-    for topic in &response.topics {
-        for answer in &topic.partitions {
-            let at = TopicPartition::new(&topic.name, answer.partition_index);
-            if answer.error_code == ErrorCode::None {
-                found.insert(at, answer.offset);
-            } else {
-                *problem = Some(Error::Broker { what: what(&at), code: answer.error_code });
+    fn answers(
+        &self,
+        response: ListOffsetsResponse,
+    ) -> Vec<(TopicPartition, Result<FoundOffset, ErrorCode>)> {
+        let mut answers = Vec::new();
+        for topic in response.topics {
+            for answer in topic.partitions {
+                let at = TopicPartition::new(&topic.name, answer.partition_index);
+                let found = answer.error_code.into_result().map(|()| FoundOffset {
+                    offset: answer.offset,
+                    timestamp_ms: answer.timestamp,
+                    leader_epoch: (answer.leader_epoch >= 0).then_some(answer.leader_epoch),
+                });
+                answers.push((at, found));
             }
         }
+        answers
     }
-}
 
-fn push(topics: &mut Vec<ListOffsetsTopic>, at: &TopicPartition, timestamp: i64) {
-    let partition =
-        ListOffsetsPartition { partition_index: at.partition, current_leader_epoch: -1, timestamp };
-    // Sorted by topic: the same topic is always the last one.
-    match topics.last_mut().filter(|topic| topic.name == *at.topic) {
-        Some(topic) => topic.partitions.push(partition),
-        None => {
-            topics.push(ListOffsetsTopic { name: at.topic.to_string(), partitions: vec![partition] });
-        }
+    fn what(&self, at: &TopicPartition) -> String {
+        format!("offsets of topic `{}` partition {}", at.topic, at.partition)
     }
-}
-
-fn timestamp(at: OffsetAt) -> i64 {
-    timestamp_of(match at {
-        OffsetAt::Earliest => StartAt::Beginning,
-        OffsetAt::Latest => StartAt::End,
-        OffsetAt::Timestamp(timestamp) => StartAt::Timestamp(timestamp),
-    })
-}
-
-fn what(at: &TopicPartition) -> String {
-    format!("offsets of topic `{}` partition {}", at.topic, at.partition)
-}
-
-fn no_such_partition(at: &TopicPartition, count: usize) -> Error {
-    let what = format!("topic `{}` partition {}, of {count}", at.topic, at.partition);
-    Error::Broker { what, code: ErrorCode::UnknownTopicOrPartition }
 }

@@ -1,254 +1,320 @@
-//! Topics: listed, described, created, grown and deleted.
+//! Topics, changed: created, grown and deleted.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::Uuid;
+use ottla_protocol::messages::create_partitions::{
+    CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
+};
 use ottla_protocol::messages::create_topics::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreatableTopicResult,
+    CreateTopicsRequest,
 };
-use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
-use ottla_protocol::messages::describe_configs::{
-    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult,
-};
-use ottla_protocol::messages::describe_configs_0::{DescribeConfigsRequest0, DescribeConfigsResourceResult0};
-use ottla_protocol::messages::metadata::MetadataResponseTopic;
-use ottla_protocol::{ErrorCode, Request};
-use tokio::time::Instant;
+use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 
-use super::{
-    ClusterDescription, ConfigEntry, NewTopic, Node, PartitionDescription, TopicDescription, TopicListing,
-    refused,
-};
+use super::operation::{Operation, Repeat, Target, wrong_controller};
+use super::{Admin, Change, Each, Timeouts, first_error, in_order, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
 
 const CREATE_TOPICS_VERSION_MAX: i16 = 7;
 const CREATE_PARTITIONS_VERSION_MAX: i16 = 3;
 const DELETE_TOPICS_VERSION_MAX: i16 = 6;
-const DESCRIBE_CONFIGS_VERSION_MAX: i16 = 4;
 
-/// The number of topics among the kinds of things that have settings.
-const RESOURCE_TOPIC: i8 = 2;
-/// A setting's source is nobody's choice: Kafka's built-in default.
-const SOURCE_DEFAULT: i8 = 5;
 /// The broker decides: from CreateTopics version 4 on.
 const BROKER_DEFAULT_SINCE: i16 = 4;
 
-pub(super) async fn describe_cluster(cluster: &Rc<Cluster>) -> Result<ClusterDescription, Error> {
-    let response = cluster.describe(Some(&[])).await?;
-    let mut brokers: Vec<Node> = response
-        .brokers
-        .iter()
-        .map(|broker| Node { id: broker.node_id, host: broker.host.clone(), port: broker.port as u16 })
-        .collect();
-    brokers.sort_by_key(|node| node.id);
-    let description = ClusterDescription {
-        id: response.cluster_id.clone(),
-        controller: (response.controller_id >= 0).then_some(response.controller_id),
-        brokers,
-    };
-    cluster.merge(response);
-    Ok(description)
+/// A topic to be created.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NewTopic {
+    /// Its name.
+    pub name: String,
+    /// How many partitions; `None` leaves it to the broker.
+    pub partitions: Option<i32>,
+    /// How many copies of each; `None` leaves it to the broker.
+    pub replication: Option<i16>,
+    /// Settings that differ from the broker's.
+    pub configs: Vec<(String, String)>,
+    /// The brokers of each partition, the preferred leader first. If there are any, they are all that is said of
+    /// partitions and copies.
+    pub assignments: Vec<Vec<i32>>,
 }
 
-pub(super) async fn list(cluster: &Rc<Cluster>) -> Result<Vec<TopicListing>, Error> {
-    let response = cluster.describe(None).await?;
-    let listing = |topic: &MetadataResponseTopic| {
-        Some(TopicListing {
-            name: topic.name.clone()?,
-            id: topic.topic_id,
-            partitions: topic.partitions.len(),
-            internal: topic.is_internal,
-        })
-    };
-    let mut topics: Vec<TopicListing> = response.topics.iter().filter_map(listing).collect();
-    topics.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(topics)
-}
+impl NewTopic {
+    /// A topic with the broker's defaults.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
 
-pub(super) async fn describe(
-    cluster: &Rc<Cluster>,
-    names: &[String],
-) -> Result<Vec<TopicDescription>, Error> {
-    let refs: Vec<&str> = names.iter().map(String::as_str).collect();
-    let response = cluster.describe(Some(&refs)).await?;
-    names
-        .iter()
-        .map(|name| {
-            let what = format!("topic `{name}`");
-            let found = response.topics.iter().find(|topic| topic.name.as_ref() == Some(name));
-            let Some(topic) = found else {
-                return Err(Error::Broker { what, code: ErrorCode::UnknownTopicOrPartition });
-            };
-            refused(&what, topic.error_code, None)?;
-            Ok(description(topic))
-        })
-        .collect()
-}
+    /// Sets how many partitions it gets.
+    #[must_use]
+    pub fn partitions(mut self, count: i32) -> Self {
+        self.partitions = Some(count);
+        self
+    }
 
-fn description(topic: &MetadataResponseTopic) -> TopicDescription {
-    let mut partitions: Vec<PartitionDescription> = topic
-        .partitions
-        .iter()
-        .map(|partition| PartitionDescription {
-            partition: partition.partition_index,
-            leader: (partition.leader_id >= 0).then_some(partition.leader_id),
-            leader_epoch: partition.leader_epoch,
-            replicas: partition.replica_nodes.clone(),
-            isr: partition.isr_nodes.clone(),
-        })
-        .collect();
-    partitions.sort_by_key(|partition| partition.partition);
-    TopicDescription {
-        name: topic.name.clone().unwrap_or_default(),
-        id: topic.topic_id,
-        internal: topic.is_internal,
-        partitions,
+    /// Sets how many copies there are of each partition.
+    #[must_use]
+    pub fn replication(mut self, factor: i16) -> Self {
+        self.replication = Some(factor);
+        self
+    }
+
+    /// Adds a setting, by Kafka's name.
+    #[must_use]
+    pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.configs.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a partition on these brokers, the preferred leader first.
+    #[must_use]
+    pub fn assigned(mut self, brokers: impl Into<Vec<i32>>) -> Self {
+        self.assignments.push(brokers.into());
+        self
     }
 }
 
-pub(super) async fn create(cluster: &Rc<Cluster>, topics: &[NewTopic]) -> Result<(), Error> {
+/// A topic as it was created, or would be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct CreatedTopic {
+    /// Its id; zero on brokers before 2.8, and when nothing was created.
+    pub id: Uuid,
+    /// How many partitions it has, if the broker tells.
+    pub partitions: Option<i32>,
+    /// How many copies there are of each, if the broker tells.
+    pub replication: Option<i16>,
+}
+
+/// More partitions for a topic.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NewPartitions {
+    /// The topic.
+    pub topic: String,
+    /// How many it is to have then.
+    pub total: i32,
+    /// The brokers of each new partition, the preferred leader first; empty leaves it to the broker.
+    pub assignments: Vec<Vec<i32>>,
+}
+
+impl NewPartitions {
+    /// Partitions of `topic` up to a total of `total`, on whatever brokers.
+    pub fn new(topic: impl Into<String>, total: i32) -> Self {
+        Self { topic: topic.into(), total, assignments: Vec::new() }
+    }
+}
+
+impl Admin {
+    /// Creates topics.
+    ///
+    /// # Errors
+    /// Every topic is tried; the error is that of the first one that failed. See
+    /// [`create_topics_with`](Self::create_topics_with) for all of them.
+    pub async fn create_topics(&self, topics: &[NewTopic]) -> Result<(), Error> {
+        let topics = topics.to_vec();
+        let work = |cluster: Rc<Cluster>| async move {
+            let operation = Operation::hasty(cluster, "create_topics");
+            first_error(create(&operation, &topics, false).await?)
+        };
+        self.ask("create_topics", work).await
+    }
+
+    /// Creates topics, or only checks whether they could be; answers per topic, in the order asked for.
+    ///
+    /// A creation whose connection broke is not repeated: it may have been made.
+    ///
+    /// # Errors
+    /// When no topic has an answer of its own: the controller was not reached in time, or did not answer.
+    pub async fn create_topics_with(
+        &self,
+        topics: &[NewTopic],
+        change: Change,
+    ) -> Result<Each<String, CreatedTopic>, Error> {
+        let topics = topics.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            let operation = Operation::new(cluster, "create_topics", change.timeouts);
+            create(&operation, &topics, change.validate_only).await
+        };
+        self.ask("create_topics", work).await
+    }
+
+    /// Deletes topics with everything in them.
+    ///
+    /// # Errors
+    /// Every topic is tried; the error is that of the first one that failed.
+    pub async fn delete_topics(&self, names: &[&str]) -> Result<(), Error> {
+        let names = owned(names);
+        let work = |cluster: Rc<Cluster>| async move {
+            let operation = Operation::hasty(cluster, "delete_topics");
+            first_error(delete(&operation, names).await?)
+        };
+        self.ask("delete_topics", work).await
+    }
+
+    /// Deletes topics with everything in them; answers per topic, in the order asked for.
+    ///
+    /// # Errors
+    /// When no topic has an answer of its own: the controller was not reached in time, or did not answer.
+    pub async fn delete_topics_with(
+        &self,
+        names: &[&str],
+        timeouts: Timeouts,
+    ) -> Result<Each<String, ()>, Error> {
+        let names = owned(names);
+        let work = move |cluster: Rc<Cluster>| async move {
+            delete(&Operation::new(cluster, "delete_topics", timeouts), names).await
+        };
+        self.ask("delete_topics", work).await
+    }
+
+    /// Gives a topic more partitions: `total` of them then.
+    pub async fn create_partitions(&self, topic: &str, total: i32) -> Result<(), Error> {
+        let wanted = [NewPartitions::new(topic, total)];
+        let work = |cluster: Rc<Cluster>| async move {
+            let operation = Operation::hasty(cluster, "create_partitions");
+            first_error(grow(&operation, &wanted, false).await?)
+        };
+        self.ask("create_partitions", work).await
+    }
+
+    /// Gives topics more partitions, or only checks whether they could be given; answers per topic, in the order asked
+    /// for.
+    ///
+    /// # Errors
+    /// When no topic has an answer of its own: the controller was not reached in time, or did not answer.
+    pub async fn create_partitions_with(
+        &self,
+        topics: &[NewPartitions],
+        change: Change,
+    ) -> Result<Each<String, ()>, Error> {
+        let topics = topics.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            let operation = Operation::new(cluster, "create_partitions", change.timeouts);
+            grow(&operation, &topics, change.validate_only).await
+        };
+        self.ask("create_partitions", work).await
+    }
+}
+
+async fn create(
+    operation: &Operation,
+    topics: &[NewTopic],
+    validate_only: bool,
+) -> Result<Each<String, CreatedTopic>, Error> {
     let make = |version: i16| CreateTopicsRequest {
         topics: topics.iter().map(|topic| creatable(topic, version)).collect(),
-        timeout_ms: timeout_ms(cluster),
-        validate_only: false,
+        timeout_ms: operation.at_broker_ms(),
+        validate_only,
     };
-    let moved = |response: &CreateTopicsResponse| {
-        response.topics.iter().any(|topic| topic.error_code == ErrorCode::NotController)
-    };
-    let response = ask_controller(cluster, CREATE_TOPICS_VERSION_MAX, make, moved).await?;
-    response.topics.iter().try_for_each(|topic| {
-        let message =
-            topic.error_message.as_deref().filter(|_| topic.error_code != ErrorCode::TopicAlreadyExists);
-        refused(&format!("creating topic `{}`", topic.name), topic.error_code, message)
+    let versions = 0..=CREATE_TOPICS_VERSION_MAX;
+    let response = operation
+        .call(Target::Controller, versions, Repeat::No, make, |response| {
+            wrong_controller(response.topics.iter().map(|topic| topic.error_code))
+        })
+        .await?;
+    let answers = response.topics.into_iter().map(|topic| (topic.name.clone(), created(operation, topic)));
+    Ok(in_order(topics.iter().map(|topic| topic.name.clone()), answers.collect(), "creating topic"))
+}
+
+fn created(operation: &Operation, topic: CreatableTopicResult) -> Result<CreatedTopic, Error> {
+    if !operation.is_done(topic.error_code) {
+        let what = format!("creating topic `{}`", topic.name);
+        refused(&what, topic.error_code, topic.error_message.as_deref())?;
+    }
+    Ok(CreatedTopic {
+        id: topic.topic_id,
+        partitions: Some(topic.num_partitions).filter(|count| *count >= 0),
+        replication: Some(topic.replication_factor).filter(|factor| *factor >= 0),
     })
 }
 
 fn creatable(topic: &NewTopic, version: i16) -> CreatableTopic {
-    // Older brokers do not know "as the broker thinks fit".
-    let unsaid = if version >= BROKER_DEFAULT_SINCE { -1 } else { 1 };
+    // Older brokers do not know "as the broker thinks fit", and all want it where brokers are named.
+    let assigned = !topic.assignments.is_empty();
+    let unsaid = if version >= BROKER_DEFAULT_SINCE || assigned { -1 } else { 1 };
+    let assignment = |(index, brokers): (i32, &Vec<i32>)| CreatableReplicaAssignment {
+        partition_index: index,
+        broker_ids: brokers.clone(),
+    };
     CreatableTopic {
         name: topic.name.clone(),
-        num_partitions: topic.partitions.unwrap_or(i32::from(unsaid)),
-        replication_factor: topic.replication.unwrap_or(unsaid),
+        num_partitions: topic.partitions.filter(|_| !assigned).unwrap_or(i32::from(unsaid)),
+        replication_factor: topic.replication.filter(|_| !assigned).unwrap_or(unsaid),
+        assignments: (0..).zip(&topic.assignments).map(assignment).collect(),
         configs: topic
             .configs
             .iter()
             .map(|(name, value)| CreatableTopicConfig { name: name.clone(), value: Some(value.clone()) })
             .collect(),
-        ..Default::default()
     }
 }
 
-pub(super) async fn delete(cluster: &Rc<Cluster>, names: &[String]) -> Result<(), Error> {
+async fn delete(operation: &Operation, names: Vec<String>) -> Result<Each<String, ()>, Error> {
     let make = |version: i16| {
-        let mut request = DeleteTopicsRequest { timeout_ms: timeout_ms(cluster), ..Default::default() };
+        let mut request = DeleteTopicsRequest { timeout_ms: operation.at_broker_ms(), ..Default::default() };
         if version >= 6 {
             let state = |name: &String| DeleteTopicState { name: Some(name.clone()), ..Default::default() };
             request.topics = names.iter().map(state).collect();
         } else {
-            request.topic_names = names.to_vec();
+            request.topic_names.clone_from(&names);
         }
         request
     };
-    let moved = |response: &DeleteTopicsResponse| {
-        response.responses.iter().any(|topic| topic.error_code == ErrorCode::NotController)
-    };
-    let response = ask_controller(cluster, DELETE_TOPICS_VERSION_MAX, make, moved).await?;
-    response.responses.iter().try_for_each(|topic| {
-        let what = format!("deleting topic `{}`", topic.name.as_deref().unwrap_or_default());
-        refused(&what, topic.error_code, None)
-    })
+    let versions = 0..=DELETE_TOPICS_VERSION_MAX;
+    let response = operation
+        .call(Target::Controller, versions, Repeat::No, make, |response| {
+            wrong_controller(response.responses.iter().map(|topic| topic.error_code))
+        })
+        .await?;
+    let answers = response.responses.into_iter().map(|topic| {
+        let name = topic.name.unwrap_or_default();
+        let deleted = match topic.error_code {
+            code if operation.is_done(code) => Ok(()),
+            code => refused(&format!("deleting topic `{name}`"), code, None),
+        };
+        (name, deleted)
+    });
+    let answers: BTreeMap<_, _> = answers.collect();
+    Ok(in_order(names.iter().cloned(), answers, "deleting topic"))
 }
 
-pub(super) async fn create_partitions(cluster: &Rc<Cluster>, topic: &str, total: i32) -> Result<(), Error> {
+async fn grow(
+    operation: &Operation,
+    topics: &[NewPartitions],
+    validate_only: bool,
+) -> Result<Each<String, ()>, Error> {
+    let assignment = |brokers: &Vec<i32>| CreatePartitionsAssignment { broker_ids: brokers.clone() };
+    let wanted = |topic: &NewPartitions| CreatePartitionsTopic {
+        name: topic.topic.clone(),
+        count: topic.total,
+        assignments: (!topic.assignments.is_empty())
+            .then(|| topic.assignments.iter().map(assignment).collect()),
+    };
     let make = |_version: i16| CreatePartitionsRequest {
-        topics: vec![CreatePartitionsTopic { name: topic.to_owned(), count: total, assignments: None }],
-        timeout_ms: timeout_ms(cluster),
-        validate_only: false,
+        topics: topics.iter().map(wanted).collect(),
+        timeout_ms: operation.at_broker_ms(),
+        validate_only,
     };
-    let response = ask_controller(cluster, CREATE_PARTITIONS_VERSION_MAX, make, |response| {
-        response.results.iter().any(|result| result.error_code == ErrorCode::NotController)
-    })
-    .await?;
-    response.results.iter().try_for_each(|result| {
-        let what = format!("giving topic `{topic}` {total} partitions");
-        refused(&what, result.error_code, result.error_message.as_deref())
-    })
-}
-
-pub(super) async fn describe_configs(cluster: &Rc<Cluster>, topic: &str) -> Result<Vec<ConfigEntry>, Error> {
-    let what = format!("settings of topic `{topic}`");
-    let resources = vec![DescribeConfigsResource {
-        resource_type: RESOURCE_TOPIC,
-        resource_name: topic.to_owned(),
-        configuration_keys: None,
-    }];
-    let make = |_version: i16| DescribeConfigsRequest { resources: resources.clone(), ..Default::default() };
-    let mut entries = Vec::new();
-    match cluster.call_any(DESCRIBE_CONFIGS_VERSION_MAX, make).await {
-        Ok(response) => {
-            for result in response.results {
-                refused(&what, result.error_code, result.error_message.as_deref())?;
-                entries.extend(result.configs.into_iter().map(config_entry));
+    let versions = 0..=CREATE_PARTITIONS_VERSION_MAX;
+    let response = operation
+        .call(Target::Controller, versions, Repeat::No, make, |response| {
+            wrong_controller(response.results.iter().map(|result| result.error_code))
+        })
+        .await?;
+    let totals: BTreeMap<&str, i32> = topics.iter().map(|topic| (&*topic.topic, topic.total)).collect();
+    let answers = response.results.into_iter().map(|result| {
+        let total = totals.get(&*result.name).copied().unwrap_or_default();
+        let grown = match result.error_code {
+            code if operation.is_done(code) => Ok(()),
+            code => {
+                let what = format!("giving topic `{}` {total} partitions", result.name);
+                refused(&what, code, result.error_message.as_deref())
             }
-        }
-        // Brokers before 1.1 know version 0 only, in which a setting is the default or is not.
-        Err(Error::Unsupported { .. }) => {
-            let make = |_version: i16| DescribeConfigsRequest0 { resources: resources.clone() };
-            for result in cluster.call_any(0, make).await?.results {
-                refused(&what, result.error_code, result.error_message.as_deref())?;
-                entries.extend(result.configs.into_iter().map(config_entry_0));
-            }
-        }
-        Err(error) => return Err(error),
-    }
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
-}
-
-fn config_entry_0(entry: DescribeConfigsResourceResult0) -> ConfigEntry {
-    ConfigEntry {
-        name: entry.name,
-        value: entry.value,
-        default: entry.is_default,
-        read_only: entry.read_only,
-        sensitive: entry.is_sensitive,
-    }
-}
-
-fn config_entry(entry: DescribeConfigsResourceResult) -> ConfigEntry {
-    ConfigEntry {
-        name: entry.name,
-        value: entry.value,
-        default: entry.config_source == SOURCE_DEFAULT,
-        read_only: entry.read_only,
-        sensitive: entry.is_sensitive,
-    }
-}
-
-/// How long the broker may take for a change, so that its answer comes before we stop waiting for it.
-fn timeout_ms(cluster: &Cluster) -> i32 {
-    i32::try_from(cluster.config.request_timeout.as_millis() * 9 / 10).unwrap_or(i32::MAX)
-}
-
-/// Sends a change to the controller, and again to the next one while the answer is that it has moved. A change whose
-/// connection broke is not repeated: it may have been made.
-async fn ask_controller<R: Request>(
-    cluster: &Rc<Cluster>,
-    version_max: i16,
-    make: impl Fn(i16) -> R,
-    moved: impl Fn(&R::Response) -> bool,
-) -> Result<R::Response, Error> {
-    let deadline = Instant::now() + cluster.config.request_timeout;
-    describe_cluster(cluster).await?;
-    loop {
-        let response = cluster.call_controller(version_max, &make).await?;
-        let pause = cluster.config.retry_backoff;
-        if !moved(&response) || Instant::now() + pause >= deadline {
-            return Ok(response);
-        }
-        tokio::time::sleep(pause).await;
-        describe_cluster(cluster).await?;
-    }
+        };
+        (result.name, grown)
+    });
+    let answers: BTreeMap<_, _> = answers.collect();
+    Ok(in_order(topics.iter().map(|topic| topic.topic.clone()), answers, "partitions of topic"))
 }

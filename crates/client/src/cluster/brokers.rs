@@ -130,6 +130,11 @@ impl Brokers {
         self.nodes.borrow().contains_key(&node)
     }
 
+    /// Where a broker is, if it is known.
+    pub(crate) fn address(&self, node: i32) -> Option<(String, u16)> {
+        self.nodes.borrow().get(&node).map(|peer| (peer.host.clone(), peer.port))
+    }
+
     /// Takes over where one broker is, as a coordinator's lookup says it.
     pub(crate) fn learn(&self, node: i32, host: &str, port: u16) {
         self.network.observer.learned(std::iter::once((node, host, i32::from(port))), std::iter::empty());

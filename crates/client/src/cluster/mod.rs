@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::brokers::{Brokers, Lane};
+use self::brokers::Brokers;
 use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
@@ -327,22 +327,6 @@ impl Cluster {
     ) -> Result<R::Response, Error> {
         let connection = self.brokers.any().await?;
         connection.call(version_max, self.config.request_timeout, make).await
-    }
-
-    /// Sends a request to the controller, or to any broker when none is known: since KRaft any forwards it.
-    pub(crate) async fn call_controller<R: Request>(
-        &self,
-        version_max: i16,
-        make: impl Fn(i16) -> R,
-    ) -> Result<R::Response, Error> {
-        let controller = self.layout.borrow().controller;
-        match controller {
-            Some(node) if self.brokers.knows(node) => {
-                let connection = self.brokers.connection(node, Lane::Control).await?;
-                connection.call(version_max, self.config.request_timeout, make).await
-            }
-            _ => self.call_any(version_max, make).await,
-        }
     }
 
     async fn fetch_layout(&self) -> Result<(), Error> {

@@ -120,6 +120,8 @@ pub struct Config {
     pub bootstrap_servers: String,
     /// `client.id`, sent with each request.
     pub client_id: String,
+    /// What the client is called in its log lines and statistics; by default its `client.id` and a number of its own.
+    pub name: Option<String>,
     /// `acks`. All in-sync replicas by default.
     pub acks: Acks,
     /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
@@ -426,6 +428,7 @@ impl Default for Config {
         let ms = Duration::from_millis;
         Self {
             bootstrap_servers: String::new(),
+            name: None,
             client_id: "ottla".into(),
             acks: Acks::All,
             idempotence: true,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_wire::RecordRef;
+use ottla_wire::{BatchHeader, HeadersRef, RecordRef, Records, TimestampType};
 use tokio::time::Instant;
 
 use super::batch::own;
@@ -30,9 +30,15 @@ pub struct RecordView<'a> {
     at: &'a TopicPartition,
     record: RecordRef<'a>,
     block: &'a Bytes,
+    header: &'a BatchHeader,
 }
 
 impl<'a> RecordView<'a> {
+    #[inline]
+    pub(super) fn new(at: &'a TopicPartition, record: RecordRef<'a>, of: &'a Records) -> Self {
+        Self { at, record, block: of.block(), header: of.header() }
+    }
+
     /// The topic.
     pub fn topic(&self) -> &'a str {
         &self.at.topic
@@ -46,6 +52,11 @@ impl<'a> RecordView<'a> {
     /// The topic and the partition.
     pub fn at(&self) -> &'a TopicPartition {
         self.at
+    }
+
+    /// The record as [`Batch::iter`](super::Batch::iter) gives it.
+    pub fn record(&self) -> RecordRef<'a> {
+        self.record
     }
 
     /// The offset.
@@ -66,6 +77,27 @@ impl<'a> RecordView<'a> {
     /// The value; `None` is null, a tombstone in a compacted topic.
     pub fn value(&self) -> Option<&'a [u8]> {
         self.record.value
+    }
+
+    /// Whether the timestamp is the broker's, of when it appended the record (`message.timestamp.type=LogAppendTime`), and
+    /// not the producer's.
+    pub fn is_timestamp_of_append(&self) -> bool {
+        self.header.timestamp_type() == TimestampType::LogAppendTime
+    }
+
+    /// The epoch of the leader that appended it; -1 from a broker that does not say.
+    pub fn leader_epoch(&self) -> i32 {
+        self.header.partition_leader_epoch
+    }
+
+    /// What the record lies in: whoever holds a clone of it may go on reading key, value and headers where they are.
+    pub fn memory(&self) -> &'a Bytes {
+        self.block
+    }
+
+    /// The headers as they lie there.
+    pub fn raw_headers(&self) -> HeadersRef<'a> {
+        self.record.headers
     }
 
     /// Names and values of the headers, in order.
@@ -124,6 +156,17 @@ impl Consumer {
         self.reader.show(step)
     }
 
+    /// [`Consumer::next_record`] without waiting.
+    #[inline]
+    pub fn try_next_record(&mut self) -> Result<Option<Next<'_>>, Error> {
+        self.begin_poll();
+        let step = self.reader.step()?;
+        if let Step::Event(event) = &step {
+            self.note_event(event);
+        }
+        self.reader.show(step)
+    }
+
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
@@ -142,6 +185,14 @@ impl PartitionQueue {
     pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step_within(timeout).await?;
+        self.reader.show(step)
+    }
+
+    /// [`PartitionQueue::next_record`] without waiting.
+    #[inline]
+    pub fn try_next_record(&mut self) -> Result<Option<Next<'_>>, Error> {
+        self.reader.begin();
+        let step = self.reader.step()?;
         self.reader.show(step)
     }
 
@@ -237,7 +288,7 @@ impl Reader {
                 } else if self.reading.config.auto_offset_store {
                     place.finish(next);
                 }
-                Ok(Some(Next::Record(RecordView { at: &place.at, record, block: set.block() })))
+                Ok(Some(Next::Record(RecordView::new(&place.at, record, set))))
             }
             Some(Err(error)) => {
                 let error = corrupt(&place.at, set.header().base_offset, &error);

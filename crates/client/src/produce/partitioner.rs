@@ -73,6 +73,25 @@ pub(super) enum Chosen {
 }
 
 impl Partitioner {
+    /// The partition out of `partitions` that the key alone decides on; `None` where it does not: no key, an application's
+    /// own partitioner, or no partitions.
+    ///
+    /// ```
+    /// use ottla_client::Partitioner;
+    ///
+    /// assert_eq!(Partitioner::Consistent.of_key(Some(b"abc"), 10), Some(8));
+    /// assert_eq!(Partitioner::ConsistentRandom.of_key(None, 10), None);
+    /// ```
+    pub fn of_key(&self, key: Option<&[u8]>, partitions: u32) -> Option<u32> {
+        if partitions == 0 || matches!(self, Self::Custom(_)) {
+            return None;
+        }
+        match self.choose(&Choice { topic: "", key, partitions, tag: 0, queues: &[] }) {
+            Chosen::Partition(partition) => Some(partition),
+            Chosen::Sticky | Chosen::Random | Chosen::Declined => None,
+        }
+    }
+
     #[inline]
     pub(super) fn choose(&self, choice: &Choice<'_>) -> Chosen {
         let modulo = |hash: u32| Chosen::Partition(hash % choice.partitions);

@@ -33,6 +33,11 @@ impl ReportQueue {
         self.lock().len()
     }
 
+    /// Records whose reports wait.
+    pub(crate) fn records(&self) -> usize {
+        self.lock().iter().map(Report::len).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Report>> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,6 +128,16 @@ pub struct Reports {
 }
 
 impl Reports {
+    /// How many reports wait.
+    pub fn len(&self) -> usize {
+        self.produce.reports.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The next report, if there is one.
     pub fn try_next(&self) -> Option<Report> {
         self.produce.reports.lock().pop_front()

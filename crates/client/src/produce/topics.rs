@@ -88,6 +88,10 @@ impl Topic {
 
     /// The partitions known by now; empty until the layout is.
     #[inline]
+    pub(crate) fn is_available(&self, partition: u32) -> bool {
+        self.partitions().get(partition as usize).is_some_and(|queue| queue.is_available())
+    }
+
     fn partitions(&self) -> &[Arc<Queue>] {
         let growths = self.growths.load(Ordering::Acquire);
         growths.checked_sub(1).and_then(|last| self.grown[last].get()).map_or(&[], |partitions| partitions)

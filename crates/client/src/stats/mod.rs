@@ -102,7 +102,8 @@ pub(crate) struct Sent<'a> {
 impl Observer {
     /// `seed` tells clients of one `client.id` apart.
     pub(crate) fn new(config: &Config, seed: u64) -> Arc<Self> {
-        let name: Arc<str> = format!("{}#{:04x}", config.client_id, seed as u16).into();
+        let name = config.name.clone().unwrap_or_else(|| format!("{}#{:04x}", config.client_id, seed as u16));
+        let name: Arc<str> = name.into();
         let observer = Self {
             log: Log::new(config, name.clone()),
             statistics: Notices::keeping(NOTICES_MAX),

@@ -7,20 +7,26 @@
 pub mod add_offsets_to_txn;
 pub mod add_partitions_to_txn;
 pub mod alter_configs;
+pub mod alter_user_scram_credentials;
 pub mod api_versions;
 pub mod consumer_group_describe;
 pub mod consumer_group_heartbeat;
 pub mod consumer_protocol;
+pub mod create_acls;
 pub mod create_partitions;
 pub mod create_topics;
+pub mod delete_acls;
 pub mod delete_groups;
 pub mod delete_records;
 pub mod delete_topics;
+pub mod describe_acls;
 pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_configs_0;
 pub mod describe_groups;
 pub mod describe_topic_partitions;
+pub mod describe_user_scram_credentials;
+pub mod elect_leaders;
 pub mod end_txn;
 pub mod fetch;
 pub mod find_coordinator;
@@ -45,19 +51,27 @@ pub mod txn_offset_commit;
 pub use add_offsets_to_txn::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
 pub use add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnResponse};
 pub use alter_configs::{AlterConfigsRequest, AlterConfigsResponse};
+pub use alter_user_scram_credentials::{AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse};
 pub use api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 pub use consumer_group_describe::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse};
 pub use consumer_group_heartbeat::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 pub use consumer_protocol::{ConsumerProtocolAssignment, ConsumerProtocolSubscription};
+pub use create_acls::{CreateAclsRequest, CreateAclsResponse};
 pub use create_partitions::{CreatePartitionsRequest, CreatePartitionsResponse};
 pub use create_topics::{CreateTopicsRequest, CreateTopicsResponse};
+pub use delete_acls::{DeleteAclsRequest, DeleteAclsResponse};
 pub use delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 pub use delete_records::{DeleteRecordsRequest, DeleteRecordsResponse};
 pub use delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
+pub use describe_acls::{DescribeAclsRequest, DescribeAclsResponse};
 pub use describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
 pub use describe_configs::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub use describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 pub use describe_topic_partitions::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
+pub use describe_user_scram_credentials::{
+    DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
+};
+pub use elect_leaders::{ElectLeadersRequest, ElectLeadersResponse};
 pub use end_txn::{EndTxnRequest, EndTxnResponse};
 pub use fetch::{FetchRequest, FetchResponse};
 pub use find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
@@ -107,13 +121,19 @@ pub static REQUESTS: &[Api] = &[
     Api::of::<AddOffsetsToTxnRequest>(),
     Api::of::<EndTxnRequest>(),
     Api::of::<TxnOffsetCommitRequest>(),
+    Api::of::<DescribeAclsRequest>(),
+    Api::of::<CreateAclsRequest>(),
+    Api::of::<DeleteAclsRequest>(),
     Api::of::<DescribeConfigsRequest>(),
     Api::of::<AlterConfigsRequest>(),
     Api::of::<SaslAuthenticateRequest>(),
     Api::of::<CreatePartitionsRequest>(),
     Api::of::<DeleteGroupsRequest>(),
+    Api::of::<ElectLeadersRequest>(),
     Api::of::<IncrementalAlterConfigsRequest>(),
     Api::of::<OffsetDeleteRequest>(),
+    Api::of::<DescribeUserScramCredentialsRequest>(),
+    Api::of::<AlterUserScramCredentialsRequest>(),
     Api::of::<DescribeClusterRequest>(),
     Api::of::<ConsumerGroupHeartbeatRequest>(),
     Api::of::<ConsumerGroupDescribeRequest>(),

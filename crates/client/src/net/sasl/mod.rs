@@ -5,7 +5,7 @@
 mod oauthbearer;
 pub(crate) mod oidc;
 mod plain;
-mod scram;
+pub(crate) mod scram;
 pub(crate) mod unsecured;
 
 use std::sync::{Arc, Mutex, PoisonError};

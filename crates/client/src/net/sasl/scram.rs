@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::{Authenticator, Exchange, Line};
+use crate::admin::ScramMechanism;
 use crate::error::Error;
 use crate::security::{Mechanism, Secret};
 
@@ -78,6 +79,25 @@ pub(super) async fn prove<L: Line>(
     Err(exchange.refused(
         "the broker's signature is wrong: it does not know the password, so it is not who it claims to be",
     ))
+}
+
+/// What a broker keeps of a password, with the salt, to check proofs against. `None` for mechanisms that are not known,
+/// and for numbers of iterations that nobody would wait for.
+pub(crate) fn salted_password(
+    mechanism: ScramMechanism,
+    password: &Secret,
+    with: &[u8],
+    iterations: u32,
+) -> Option<Vec<u8>> {
+    if !(1..=*ITERATIONS.end()).contains(&iterations) {
+        return None;
+    }
+    let password = password.expose().as_bytes();
+    match mechanism {
+        ScramMechanism::Sha256 => Some(salt::<Sha256>(password, with, iterations)),
+        ScramMechanism::Sha512 => Some(salt::<Sha512>(password, with, iterations)),
+        ScramMechanism::Unknown(_) => None,
+    }
 }
 
 /// The broker's first message.

@@ -1,0 +1,57 @@
+//! The background queue: a thread of its own calls the application with each event.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::ffi::rd_kafka_event_t;
+use crate::handle::Handle;
+use crate::queue::Queue;
+use crate::threads::Counted;
+
+pub(crate) struct Background {
+    queue: Arc<Queue>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(handle: &Arc<Handle>) -> Self {
+        let (queue, stop) = (Queue::new(), Arc::<AtomicBool>::default());
+        let weak = Arc::downgrade(handle);
+        let run = {
+            let (queue, stop) = (queue.clone(), stop.clone());
+            move || {
+                let _counted = Counted::new();
+                while !stop.load(Ordering::Acquire) {
+                    let Some(op) = queue.poll(Some(Duration::from_secs(1))) else { continue };
+                    let Some(handle) = weak.upgrade() else { return };
+                    let Some(function) = handle.callbacks.background_event else { return };
+                    if let Some(event) = rd_kafka_event_t::of(&handle, op) {
+                        // SAFETY: the application's function, in the background thread; the event is its own from now on.
+                        unsafe { function(handle.as_raw(), Box::into_raw(event), handle.callbacks.opaque) };
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("rdk:bg".into()).spawn(run).ok();
+        Self { queue, stop, thread }
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.queue.close();
+        if let Some(thread) =
+            self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            let _ = thread.join();
+        }
+    }
+}

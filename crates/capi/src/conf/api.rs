@@ -1,0 +1,189 @@
+//! The functions on configurations as a whole.
+
+use std::ffi::{CString, c_char};
+use std::ptr::null_mut;
+
+use ottla_client::properties::{self, Property, Role, Scope, State};
+
+use super::{NotSet, rd_kafka_conf_t};
+use crate::ffi::*;
+use crate::interceptors::Verdict;
+use crate::panic::guard;
+use crate::text::{c_string, get_into, leaked_pairs, text};
+use crate::topic_conf::answer;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
+    guard(null_mut(), || Box::into_raw(rd_kafka_conf_t::new()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_destroy(conf: *mut rd_kafka_conf_t) {
+    if !conf.is_null() {
+        // SAFETY: one of ours, given back once, by contract.
+        guard((), || drop(unsafe { Box::from_raw(conf) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dup(conf: *const rd_kafka_conf_t) -> *mut rd_kafka_conf_t {
+    // SAFETY: the caller's pointers, passed on.
+    unsafe { rd_kafka_conf_dup_filter(conf, 0, null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
+    conf: *const rd_kafka_conf_t,
+    filter_cnt: usize,
+    filter: *mut *const c_char,
+) -> *mut rd_kafka_conf_t {
+    // SAFETY: NULL or a configuration, by contract.
+    let Some(old) = (unsafe { conf.as_ref() }) else { return null_mut() };
+    let copy = guard(null_mut(), || {
+        // SAFETY: that many C strings, by contract.
+        let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
+            .filter_map(|at| unsafe { text(*filter.add(at)) })
+            .collect::<Vec<_>>();
+        let prefixes: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
+        Box::into_raw(old.dup(&prefixes))
+    });
+    if !copy.is_null() {
+        // SAFETY: both are alive; interceptors may add themselves to the copy.
+        unsafe { old.interceptors.on_conf_dup(copy, conf, filter_cnt, filter) };
+    }
+    copy
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_set(
+    conf: *mut rd_kafka_conf_t,
+    name: *const c_char,
+    value: *const c_char,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: NULL, or a configuration, by contract.
+    if let Some(asked) = unsafe { conf.as_ref() }.map(|conf| conf.interceptors.setters()) {
+        // SAFETY: the caller's arguments, passed on.
+        match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
+            Verdict::Pass => {}
+            Verdict::Done(outcome) => return outcome,
+        }
+    }
+    // SAFETY: NULL, or a configuration and C strings, by contract.
+    let (conf, name, value) = unsafe { (conf.as_mut(), text(name), text(value)) };
+    let set = guard(Err(NotSet::Invalid("the property could not be set".into())), || match (conf, name) {
+        (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
+        _ => Err(NotSet::Invalid("rd_kafka_conf_set without configuration or name".into())),
+    });
+    // SAFETY: the caller's buffer, by contract.
+    unsafe { answer(set, errstr, errstr_size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_get(
+    conf: *const rd_kafka_conf_t,
+    name: *const c_char,
+    dest: *mut c_char,
+    dest_size: *mut usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: NULL, or a configuration and a C string, by contract.
+    let (conf, name) = unsafe { (conf.as_ref(), text(name)) };
+    let value = guard(None, || conf?.get(&name?));
+    // SAFETY: NULL or a buffer of that size, by contract.
+    unsafe { get_into(value.as_deref(), dest, dest_size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dump(
+    conf: *mut rd_kafka_conf_t,
+    cntp: *mut usize,
+) -> *mut *const c_char {
+    // SAFETY: NULL or a configuration, by contract.
+    let conf = unsafe { conf.as_ref() };
+    let pairs = guard(Vec::new(), || conf.map_or_else(Vec::new, rd_kafka_conf_t::dump));
+    // SAFETY: NULL or a place for a number, by contract.
+    unsafe { leaked_pairs(pairs, cntp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dump_free(arr: *mut *const c_char, cnt: usize) {
+    if arr.is_null() {
+        return;
+    }
+    for at in 0..cnt {
+        // SAFETY: made by `leaked_pairs` with that many strings, by contract.
+        drop(unsafe { CString::from_raw((*arr.add(at)).cast_mut()) });
+    }
+    // SAFETY: as above; the array is a boxed slice of that length.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(arr, cnt)) });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_properties_show(fp: *mut libc::FILE) {
+    if fp.is_null() {
+        return;
+    }
+    let table = guard(c"".into(), || c_string(&table()));
+    // SAFETY: an open stream and a C string.
+    unsafe { libc::fputs(table.as_ptr(), fp) };
+}
+
+fn table() -> String {
+    let mut lines = Vec::new();
+    for (scope, title) in
+        [(Scope::Global, "Global configuration properties"), (Scope::Topic, "Topic configuration properties")]
+    {
+        lines.push(format!("## {title}\n"));
+        lines.push(format!("{:<45}| C/P | {:<40} | {:>20} | Description", "Property", "Range", "Default"));
+        lines.push(format!("{:-<45}|-----|-{:-<40}-|-{:->20}:|-{:-<24}", "", "", "", ""));
+        lines.extend(properties::all().filter(|property| property.scope == scope).flat_map(rows));
+        lines.push(String::new());
+    }
+    lines.join("\n")
+}
+
+fn rows(property: &'static Property) -> impl Iterator<Item = String> {
+    let role = match property.role {
+        Role::All => "*",
+        Role::Producer => "P",
+        Role::Consumer => "C",
+    };
+    let state = match property.state {
+        State::Effective { .. } => String::new(),
+        State::Accepted { why } => format!(" Has no effect: {why}."),
+        State::Refused { why } => format!(" Only its default: {why}."),
+    };
+    let (range, default, text) = (property.range(), property.default_librdkafka, property.text);
+    std::iter::once(&property.name)
+        .chain(property.aliases)
+        .map(move |name| format!("{name:<45}|  {role}  | {range:<40} | {default:>20} | {text}{state}"))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
+    conf: *mut rd_kafka_conf_t,
+    tconf: *mut rd_kafka_topic_conf_t,
+) {
+    // SAFETY: NULL or a configuration, by contract.
+    let Some(conf) = (unsafe { conf.as_mut() }) else { return };
+    guard((), || {
+        // SAFETY: NULL or one of ours, which becomes the configuration's.
+        conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_get_default_topic_conf(
+    conf: *mut rd_kafka_conf_t,
+) -> *mut rd_kafka_topic_conf_t {
+    // SAFETY: NULL or a configuration, by contract.
+    let topic = unsafe { conf.as_mut() }.and_then(|conf| conf.topic.as_deref_mut());
+    topic.map_or(null_mut(), std::ptr::from_mut)
+}
+
+/// The contexts of `debug`, as the header's constant has them.
+#[unsafe(no_mangle)]
+pub extern "C" fn rd_kafka_get_debug_contexts() -> *const c_char {
+    c"all,generic,broker,topic,metadata,feature,queue,msg,protocol,cgrp,security,fetch,interceptor,plugin,consumer,admin,eos,mock,assignor,conf".as_ptr()
+}

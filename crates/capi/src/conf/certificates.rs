@@ -1,0 +1,71 @@
+//! `rd_kafka_conf_set_ssl_cert`: certificates and keys from memory.
+
+use std::ffi::{c_char, c_void};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{NotSet, rd_kafka_conf_t};
+use crate::ffi::*;
+use crate::panic::guard;
+use crate::topic_conf::answer;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
+    conf: *mut rd_kafka_conf_t,
+    cert_type: rd_kafka_cert_type_t,
+    cert_enc: rd_kafka_cert_enc_t,
+    buffer: *const c_void,
+    size: usize,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: NULL, or a configuration and that many bytes, by contract.
+    let (conf, bytes) = unsafe {
+        let bytes = (!buffer.is_null()).then(|| std::slice::from_raw_parts(buffer.cast::<u8>(), size));
+        (conf.as_mut(), bytes)
+    };
+    let set = guard(Err(NotSet::Invalid("the certificate could not be set".into())), || match conf {
+        Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
+        None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
+    });
+    // SAFETY: the caller's buffer, by contract.
+    unsafe { answer(set, errstr, errstr_size) }
+}
+
+impl rd_kafka_conf_t {
+    fn set_certificate(
+        &mut self,
+        cert_type: rd_kafka_cert_type_t,
+        cert_enc: rd_kafka_cert_enc_t,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), NotSet> {
+        let (property, label) = match cert_type {
+            RD_KAFKA_CERT_PUBLIC_KEY => ("ssl.certificate.pem", "CERTIFICATE"),
+            RD_KAFKA_CERT_PRIVATE_KEY => ("ssl.key.pem", "PRIVATE KEY"),
+            RD_KAFKA_CERT_CA => ("ssl.ca.pem", "CERTIFICATE"),
+            other => return Err(NotSet::Invalid(format!("invalid certificate type {other}"))),
+        };
+        let Some(bytes) = bytes else { return self.set(property, None) };
+        let pem = match cert_enc {
+            RD_KAFKA_CERT_ENC_PEM => String::from_utf8(bytes.to_vec())
+                .map_err(|_| NotSet::Invalid(format!("{property}: PEM is text, this is not")))?,
+            RD_KAFKA_CERT_ENC_DER => pem(label, bytes),
+            RD_KAFKA_CERT_ENC_PKCS12 => {
+                return Err(NotSet::Invalid(
+                    "PKCS#12 is read from a file only: set ssl.keystore.location and ssl.keystore.password"
+                        .into(),
+                ));
+            }
+            other => return Err(NotSet::Invalid(format!("invalid certificate encoding {other}"))),
+        };
+        self.set(property, Some(pem.trim_end_matches('\0')))
+    }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap_or_default()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}

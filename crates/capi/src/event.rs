@@ -1,0 +1,381 @@
+//! `rd_kafka_event_t`: what waits in a queue, for applications that read it themselves.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use ottla_client::Report;
+
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::lists::{self, OwnedList};
+use crate::message::{Owned, Slot};
+use crate::op::{Op, Outcome};
+use crate::panic::guard;
+use crate::producer::each_report;
+
+/// An event; the application destroys it.
+pub struct rd_kafka_event_t {
+    kind: rd_kafka_event_type_t,
+    /// An event keeps its client.
+    _handle: Arc<Handle>,
+    content: Content,
+    /// What C's pointers into the event point to.
+    list: Option<OwnedList>,
+}
+
+enum Content {
+    /// One fetched message, until it is taken.
+    Message(Option<Owned>, *mut rd_kafka_message_t),
+    Reports {
+        slots: Vec<Slot>,
+        next: usize,
+        _report: Box<Report>,
+    },
+    Rebalance(rd_kafka_resp_err_t),
+    Committed(rd_kafka_resp_err_t, *mut c_void),
+    Error {
+        code: rd_kafka_resp_err_t,
+        text: CString,
+        fatal: bool,
+    },
+    Stats(CString),
+    Log {
+        level: c_int,
+        facility: CString,
+        text: CString,
+        contexts: CString,
+    },
+    TokenWanted(CString),
+    Result(Outcome),
+}
+
+impl rd_kafka_event_t {
+    /// The event of an operation. What is no event is served on the spot.
+    pub(crate) fn of(handle: &Arc<Handle>, op: Op) -> Option<Box<Self>> {
+        let kind = op.event_type();
+        let mut list = None;
+        let content = match op {
+            Op::Message(message) if message_error(&message) == Some(RD_KAFKA_RESP_ERR__PARTITION_EOF) => {
+                let raw = message.as_raw();
+                Content::Message(Some(message), raw)
+            }
+            Op::Message(message) => {
+                let raw = message.as_raw();
+                if let Some(code) = message_error(&message) {
+                    // Errors of the consumer are events of their own, with the partition they are about.
+                    // SAFETY: the message lives.
+                    let text =
+                        unsafe { std::ffi::CStr::from_ptr(crate::message::rd_kafka_message_errstr(raw)) };
+                    let error = Content::Error { code, text: text.to_owned(), fatal: false };
+                    let event =
+                        Self { kind: RD_KAFKA_EVENT_ERROR, _handle: handle.clone(), content: error, list };
+                    return Some(Box::new(event));
+                }
+                Content::Message(Some(message), raw)
+            }
+            Op::Delivered(report) => {
+                let report = Box::new(report);
+                let mut slots = Vec::with_capacity(report.len());
+                each_report(handle, &report, |slot| slots.push(slot.lasting()));
+                Content::Reports { slots, next: 0, _report: report }
+            }
+            Op::Rebalance { err, partitions, lost } => {
+                if let Some(consuming) = handle.consuming() {
+                    consuming.lost.store(lost, std::sync::atomic::Ordering::Relaxed);
+                }
+                list = Some(OwnedList(lists::bare(&partitions)));
+                Content::Rebalance(err)
+            }
+            Op::Committed(committed) => {
+                if committed.call.is_some() && handle.callbacks.events & RD_KAFKA_EVENT_OFFSET_COMMIT == 0 {
+                    crate::poll::serve(handle, Op::Committed(committed));
+                    return None;
+                }
+                list = Some(OwnedList(lists::with_offsets(&committed.offsets, committed.err)));
+                let opaque = committed.call.map_or(null_mut(), |(_, opaque)| opaque.0);
+                Content::Committed(committed.err, opaque)
+            }
+            Op::Error { code, text, fatal } => Content::Error { code, text, fatal },
+            Op::Stats(json) => Content::Stats(json),
+            Op::Log(line) => Content::Log {
+                level: line.level.into(),
+                facility: crate::text::c_string(line.facility),
+                text: crate::text::c_string(&line.text),
+                contexts: crate::text::c_string(line.context.map_or("", ottla_client::Context::name)),
+            },
+            Op::TokenWanted(config) => Content::TokenWanted(config),
+            Op::Result(outcome) => Content::Result(outcome),
+            #[cfg(test)]
+            Op::Nothing => return None,
+        };
+        Some(Box::new(Self { kind, _handle: handle.clone(), content, list }))
+    }
+
+    /// The result of an admin request, if this is one of that kind.
+    #[allow(dead_code, reason = "for the admin interface")]
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        match &self.content {
+            Content::Result(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    fn error(&self) -> rd_kafka_resp_err_t {
+        match &self.content {
+            Content::Rebalance(err) | Content::Committed(err, _) => *err,
+            Content::Error { code, .. } => *code,
+            Content::Result(outcome) => outcome.err,
+            Content::Message(Some(message), _) => {
+                message_error(message).unwrap_or(RD_KAFKA_RESP_ERR_NO_ERROR)
+            }
+            _ => RD_KAFKA_RESP_ERR_NO_ERROR,
+        }
+    }
+}
+
+fn message_error(message: &Owned) -> Option<rd_kafka_resp_err_t> {
+    // SAFETY: it lives.
+    let err = unsafe { (*message.as_raw()).err };
+    (err != RD_KAFKA_RESP_ERR_NO_ERROR).then_some(err)
+}
+
+/// # Safety
+/// NULL or an event that lives.
+unsafe fn event<'a>(rkev: *const rd_kafka_event_t) -> Option<&'a rd_kafka_event_t> {
+    // SAFETY: by contract.
+    unsafe { rkev.as_ref() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_type(rkev: *const rd_kafka_event_t) -> rd_kafka_event_type_t {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_name(rkev: *const rd_kafka_event_t) -> *const c_char {
+    // SAFETY: by contract.
+    let kind = unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind);
+    name(kind).as_ptr()
+}
+
+/// The names that librdkafka gives the kinds of events.
+fn name(kind: rd_kafka_event_type_t) -> &'static std::ffi::CStr {
+    match kind {
+        RD_KAFKA_EVENT_NONE => c"(NONE)",
+        RD_KAFKA_EVENT_DR => c"DeliveryReport",
+        RD_KAFKA_EVENT_FETCH => c"Fetch",
+        RD_KAFKA_EVENT_LOG => c"Log",
+        RD_KAFKA_EVENT_ERROR => c"Error",
+        RD_KAFKA_EVENT_REBALANCE => c"Rebalance",
+        RD_KAFKA_EVENT_OFFSET_COMMIT => c"OffsetCommit",
+        RD_KAFKA_EVENT_STATS => c"Stats",
+        RD_KAFKA_EVENT_CREATETOPICS_RESULT => c"CreateTopicsResult",
+        RD_KAFKA_EVENT_DELETETOPICS_RESULT => c"DeleteTopicsResult",
+        RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT => c"CreatePartitionsResult",
+        RD_KAFKA_EVENT_ALTERCONFIGS_RESULT => c"AlterConfigsResult",
+        RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT => c"IncrementalAlterConfigsResult",
+        RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => c"DescribeConfigsResult",
+        RD_KAFKA_EVENT_DELETERECORDS_RESULT => c"DeleteRecordsResult",
+        RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT => c"ListConsumerGroupsResult",
+        RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT => c"DescribeConsumerGroupsResult",
+        RD_KAFKA_EVENT_DELETEGROUPS_RESULT => c"DeleteGroupsResult",
+        RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT => c"DeleteConsumerGroupOffsetsResult",
+        RD_KAFKA_EVENT_CREATEACLS_RESULT => c"CreateAclsResult",
+        RD_KAFKA_EVENT_DESCRIBEACLS_RESULT => c"DescribeAclsResult",
+        RD_KAFKA_EVENT_DELETEACLS_RESULT => c"DeleteAclsResult",
+        RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT => c"AlterConsumerGroupOffsetsResult",
+        RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT => c"ListConsumerGroupOffsetsResult",
+        RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH => c"SaslOAuthBearerTokenRefresh",
+        RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT => c"DescribeUserScramCredentials",
+        RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT => c"AlterUserScramCredentials",
+        RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => c"DescribeTopicsResult",
+        RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT => c"DescribeClusterResult",
+        RD_KAFKA_EVENT_LISTOFFSETS_RESULT => c"ListOffsetsResult",
+        RD_KAFKA_EVENT_ELECTLEADERS_RESULT => c"ElectLeadersResult",
+        _ => c"?unknown?",
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_destroy(rkev: *mut rd_kafka_event_t) {
+    if !rkev.is_null() {
+        // SAFETY: from a box, given back once, by contract.
+        guard((), || drop(unsafe { Box::from_raw(rkev) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_message_next(
+    rkev: *mut rd_kafka_event_t,
+) -> *const rd_kafka_message_t {
+    // SAFETY: by contract nobody else uses the event meanwhile.
+    let Some(event) = (unsafe { rkev.as_mut() }) else { return null() };
+    guard(null(), || match &mut event.content {
+        // The event keeps it; it goes when the event does.
+        Content::Message(_, raw) => std::mem::replace(raw, null_mut()).cast_const(),
+        Content::Reports { slots, next, .. } => {
+            let slot = slots.get(*next);
+            *next += 1;
+            slot.map_or(null(), Slot::as_raw)
+        }
+        _ => null(),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_message_array(
+    rkev: *mut rd_kafka_event_t,
+    rkmessages: *mut *const rd_kafka_message_t,
+    size: usize,
+) -> usize {
+    let mut count = 0;
+    while count < size {
+        // SAFETY: by contract.
+        let message = unsafe { rd_kafka_event_message_next(rkev) };
+        if message.is_null() || rkmessages.is_null() {
+            break;
+        }
+        // SAFETY: by contract there is room.
+        unsafe { *rkmessages.add(count) = message };
+        count += 1;
+    }
+    count
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_t) -> usize {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.map_or(0, |event| match &event.content {
+        Content::Message(..) => 1,
+        Content::Reports { slots, .. } => slots.len(),
+        _ => 0,
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_config_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.map_or(null(), |event| match &event.content {
+        Content::TokenWanted(config) if !config.is_empty() => config.as_ptr(),
+        _ => null(),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_error(rkev: *mut rd_kafka_event_t) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_event_t::error)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
+    // SAFETY: by contract.
+    let Some(event) = (unsafe { event(rkev) }) else { return null() };
+    guard(null(), || match &event.content {
+        Content::Error { text, .. } if !text.is_empty() => text.as_ptr(),
+        Content::Result(outcome) if !outcome.text.is_empty() => outcome.text.as_ptr(),
+        _ => crate::error::rd_kafka_err2str(event.error()),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_error_is_fatal(rkev: *mut rd_kafka_event_t) -> c_int {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }
+        .is_some_and(|event| matches!(event.content, Content::Error { fatal: true, .. }))
+        .into()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_opaque(rkev: *mut rd_kafka_event_t) -> *mut c_void {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.map_or(null_mut(), |event| match &event.content {
+        Content::Committed(_, opaque) => *opaque,
+        Content::Result(outcome) => outcome.opaque.0,
+        _ => null_mut(),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_log(
+    rkev: *mut rd_kafka_event_t,
+    fac: *mut *const c_char,
+    str: *mut *const c_char,
+    level: *mut c_int,
+) -> c_int {
+    // SAFETY: by contract.
+    let Some(Content::Log { level: known, facility, text, .. }) =
+        (unsafe { event(rkev) }).map(|event| &event.content)
+    else {
+        return -1;
+    };
+    // SAFETY: NULL or places to write to, by contract.
+    unsafe {
+        if let Some(place) = fac.as_mut() {
+            *place = facility.as_ptr();
+        }
+        if let Some(place) = str.as_mut() {
+            *place = text.as_ptr();
+        }
+        if let Some(place) = level.as_mut() {
+            *place = *known;
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
+    rkev: *mut rd_kafka_event_t,
+    dst: *mut c_char,
+    dstsize: usize,
+) -> c_int {
+    // SAFETY: by contract.
+    let Some(Content::Log { contexts, .. }) = (unsafe { event(rkev) }).map(|event| &event.content) else {
+        return -1;
+    };
+    // SAFETY: by contract.
+    unsafe { crate::text::write_errstr(dst, dstsize, &contexts.to_string_lossy()) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_stats(rkev: *mut rd_kafka_event_t) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.map_or(null(), |event| match &event.content {
+        Content::Stats(json) => json.as_ptr(),
+        _ => null(),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_topic_partition_list(
+    rkev: *mut rd_kafka_event_t,
+) -> *mut rd_kafka_topic_partition_list_t {
+    // SAFETY: by contract.
+    unsafe { event(rkev) }.and_then(|event| event.list.as_ref()).map_or(null_mut(), |list| list.0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_event_topic_partition(
+    rkev: *mut rd_kafka_event_t,
+) -> *mut rd_kafka_topic_partition_t {
+    // SAFETY: by contract.
+    let message = unsafe { event(rkev) }.and_then(|event| match &event.content {
+        Content::Message(message, _) => message.as_ref().map(Owned::as_raw),
+        _ => None,
+    });
+    guard(null_mut(), || {
+        let Some(message) = message else { return null_mut() };
+        // SAFETY: the message lives; its topic does, too.
+        unsafe {
+            let name = crate::topic::rd_kafka_topic_name((*message).rkt);
+            if name.is_null() {
+                return null_mut();
+            }
+            crate::partitions::lone(std::ffi::CStr::from_ptr(name), (*message).partition, (*message).offset)
+        }
+    })
+}

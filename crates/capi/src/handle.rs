@@ -1,0 +1,509 @@
+//! `rd_kafka_t`: a producer or a consumer, and what belongs to it as a whole.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use ottla_client::{Client, Config, Error, LogCallback, LogLine, Producer, Rebalance};
+
+use crate::admin::Tasks;
+use crate::background::Background;
+use crate::codes::of as code_of;
+use crate::conf::{Callbacks, rd_kafka_conf_t};
+use crate::consumer::Consuming;
+use crate::error::set_last_error_and_errno;
+use crate::ffi::*;
+use crate::oauth::Tokens;
+use crate::op::Op;
+use crate::panic::guard;
+use crate::producer::Reporting;
+use crate::queue::Queue;
+use crate::text::{c_string, malloced, write_errstr};
+use crate::topic::{Topic, Topics};
+
+/// How long a close waits for the group and for commits, unless the caller says otherwise.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that is closed with records under way does not wait for them: the application is to flush before.
+const NAMES: [&str; 2] = ["producer", "consumer"];
+
+/// A client as C sees it. `rd_kafka_t` points to one in an `Arc`.
+pub(crate) struct Handle {
+    pub(crate) kind: rd_kafka_type_t,
+    pub(crate) name: CString,
+    pub(crate) callbacks: Callbacks,
+    pub(crate) config: Arc<Config>,
+    live: OnceLock<Live>,
+    topics: Mutex<Topics>,
+    /// Everything but fetched records, their rebalances and errors.
+    pub(crate) main: Arc<Queue>,
+    log_queue: Mutex<Option<Arc<Queue>>>,
+    background: Mutex<Option<Background>>,
+    pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
+    cluster: Mutex<Option<(String, i32)>>,
+    ending: AtomicBool,
+    /// What the admin interface has under way.
+    pub(crate) admin: Tasks,
+    forks: u32,
+    tokens: Option<Arc<Tokens>>,
+    conf: Box<rd_kafka_conf_t>,
+}
+
+/// What runs. A producer has records and reports, a consumer what it reads.
+struct Live {
+    client: Client,
+    producer: Option<Producer>,
+    consuming: Option<Arc<Consuming>>,
+}
+
+/// Counts what this process forked: a child has none of the parent's threads.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_fork_in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Handle {
+    /// # Safety
+    /// `rk` is NULL or one of ours that lives.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(rk: *const rd_kafka_t) -> Option<&'a Self> {
+        // SAFETY: by contract.
+        let handle = unsafe { rk.cast::<Self>().as_ref() }?;
+        (handle.forks == FORKS.load(Ordering::Relaxed)).then_some(handle)
+    }
+
+    /// The same, counted.
+    ///
+    /// # Safety
+    /// As of [`Handle::of`].
+    pub(crate) unsafe fn shared(rk: *const rd_kafka_t) -> Option<Arc<Self>> {
+        // SAFETY: by contract.
+        unsafe {
+            Self::of(rk)?;
+            let raw: *const Self = rk.cast();
+            Arc::increment_strong_count(raw);
+            Some(Arc::from_raw(raw))
+        }
+    }
+
+    /// C's pointer to it, without a count.
+    pub(crate) fn as_raw(self: &Arc<Self>) -> *mut rd_kafka_t {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    fn new(
+        kind: rd_kafka_type_t,
+        conf: Box<rd_kafka_conf_t>,
+    ) -> Result<Arc<Self>, (Box<rd_kafka_conf_t>, Error)> {
+        static ONCE: Once = Once::new();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: the function only counts.
+        ONCE.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(on_fork_in_child));
+        });
+        let callbacks = *conf.callbacks();
+        let mut config = conf.client_config();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]);
+        let later: Arc<OnceLock<Weak<Self>>> = Arc::default();
+        config.name = Some(name.clone());
+        config.done_when_handed_out = true;
+        // The property is about consumers: a broker may always create what is produced to.
+        config.auto_create_topics |= kind == RD_KAFKA_PRODUCER;
+        let events = callbacks.events;
+        let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
+        config.delivery_reports = kind == RD_KAFKA_PRODUCER && reports;
+        config.delivery_report_records = config.delivery_reports;
+        let application = callbacks.rebalance.is_some() || events & RD_KAFKA_EVENT_REBALANCE != 0;
+        config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
+        config.log_callback = Some(log_callback(&later, &callbacks, &config));
+        let tokens = crate::oauth::install(&mut config, &callbacks);
+        let main = Queue::new();
+        let client = match Client::new(config) {
+            Ok(client) => client,
+            Err(error) => return Err((conf, error)),
+        };
+        let handle = Arc::new(Self {
+            kind,
+            name: c_string(&name),
+            callbacks,
+            config: client.config().clone(),
+            live: OnceLock::new(),
+            topics: Mutex::default(),
+            main,
+            log_queue: Mutex::default(),
+            background: Mutex::default(),
+            fatal: OnceLock::new(),
+            cluster: Mutex::default(),
+            ending: AtomicBool::new(false),
+            admin: Tasks::default(),
+            forks: FORKS.load(Ordering::Relaxed),
+            tokens,
+            conf,
+        });
+        let _ = later.set(Arc::downgrade(&handle));
+        if let Some(tokens) = &handle.tokens {
+            tokens.set_queue(if handle.callbacks.sasl_queue { Queue::new() } else { handle.main.clone() });
+        }
+        handle.listen(&client);
+        let (producer, consuming) = if kind == RD_KAFKA_PRODUCER {
+            let producer = Producer::of(&client);
+            let main = Arc::downgrade(&handle.main);
+            producer.on_settled(move || {
+                if let Some(main) = main.upgrade() {
+                    main.ring();
+                }
+            });
+            if let Ok(reports) = producer.reports() {
+                handle.main.set_source(Some(Reporting::new(reports, &handle.main)));
+            }
+            (Some(producer), None)
+        } else {
+            (None, Some(Consuming::new(&handle, &client)))
+        };
+        let _ = handle.live.set(Live { client, producer, consuming });
+        if handle.callbacks.background_event.is_some() {
+            handle.background_or_start();
+        }
+        Ok(handle)
+    }
+
+    /// Has the client's notices brought to the queue.
+    fn listen(self: &Arc<Self>, client: &Client) {
+        let stats = self.callbacks.stats.is_some() || self.callbacks.events & RD_KAFKA_EVENT_STATS != 0;
+        if stats {
+            let (statistics, main) = (client.statistics(), Arc::downgrade(&self.main));
+            client.statistics().on_filled(move || {
+                while let Some(snapshot) = statistics.try_next() {
+                    if let Some(main) = main.upgrade() {
+                        main.push(Op::Stats(c_string(&snapshot.to_json())));
+                    }
+                }
+            });
+        }
+        let (errors, handle) = (client.errors(), Arc::downgrade(self));
+        client.errors().on_filled(move || {
+            while let Some(error) = errors.try_next() {
+                if let Some(handle) = handle.upgrade() {
+                    handle.tell_error(&error);
+                }
+            }
+        });
+    }
+
+    /// Tells the application of an error that no call returns.
+    fn tell_error(&self, error: &Error) {
+        let wanted = self.callbacks.error.is_some() || self.callbacks.events & RD_KAFKA_EVENT_ERROR != 0;
+        if !wanted || self.ending.load(Ordering::Relaxed) {
+            return;
+        }
+        let (code, text) = match error {
+            Error::Unreachable { brokers, .. } => {
+                let count = brokers.split(", ").count();
+                (RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, format!("{count}/{count} brokers are down: {brokers}"))
+            }
+            error => (code_of(error), error.to_string()),
+        };
+        self.main.push(Op::Error { code, text: c_string(&text), fatal: false });
+    }
+
+    /// The client can do nothing more: said once, and again to whoever asks.
+    pub(crate) fn set_fatal(&self, code: rd_kafka_resp_err_t, text: &str) -> bool {
+        let first = self.fatal.set((code, text.to_owned())).is_ok();
+        if first {
+            self.main.push(Op::Error { code: RD_KAFKA_RESP_ERR__FATAL, text: c_string(text), fatal: true });
+        }
+        first
+    }
+
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.live.get().map(|live| &live.client)
+    }
+
+    #[inline]
+    pub(crate) fn producer(&self) -> Option<&Producer> {
+        self.live.get()?.producer.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn consuming(&self) -> Option<&Arc<Consuming>> {
+        self.live.get()?.consuming.as_ref()
+    }
+
+    pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
+        lock(&self.topics)
+    }
+
+    pub(crate) fn topic(self: &Arc<Self>, name: &str) -> Arc<Topic> {
+        self.topics().get(self, name)
+    }
+
+    /// What topics have that bring no configuration, if there is something.
+    pub(crate) fn default_topic(&self) -> Option<&rd_kafka_topic_conf_t> {
+        self.conf.default_topic().filter(|topic| topic.partitioner.is_some() || !topic.opaque.is_null())
+    }
+
+    pub(crate) fn conf(&self) -> &rd_kafka_conf_t {
+        &self.conf
+    }
+
+    /// Where log lines go that are to be queued.
+    pub(crate) fn set_log_queue(&self, queue: Option<Arc<Queue>>) {
+        *lock(&self.log_queue) = queue;
+    }
+
+    fn push_log(&self, line: LogLine) {
+        let queue = lock(&self.log_queue).clone();
+        if let Some(queue) = queue {
+            queue.push(Op::Log(line));
+        }
+    }
+
+    /// The background queue, whose thread calls the application.
+    pub(crate) fn background(&self) -> Option<Arc<Queue>> {
+        lock(&self.background).as_ref().map(|background| background.queue().clone())
+    }
+
+    pub(crate) fn background_or_start(self: &Arc<Self>) -> Arc<Queue> {
+        let mut background = lock(&self.background);
+        background.get_or_insert_with(|| Background::start(self)).queue().clone()
+    }
+
+    /// What the application answers when it is asked for tokens.
+    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.tokens.as_ref()
+    }
+
+    /// Where the application is asked for tokens, if it wants a queue for that alone.
+    pub(crate) fn sasl_queue(&self) -> Option<Arc<Queue>> {
+        self.tokens.as_ref().filter(|_| self.callbacks.sasl_queue)?.queue()
+    }
+
+    /// Makes ready to go: queues are closed, a consumer leaves its group unless it is to be left to its session.
+    fn end(self: &Arc<Self>, flags: c_int) {
+        if self.ending.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.admin.cancel();
+        if let Some(consuming) = self.consuming()
+            && flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0
+        {
+            consuming.close(self, false);
+        }
+        let background = lock(&self.background).take();
+        drop(background);
+        self.main.close();
+        if let Some(consuming) = self.consuming() {
+            consuming.end();
+        }
+        self.set_log_queue(None);
+        self.topics().clear();
+    }
+}
+
+/// Lines go where the application wants them: by callback, into a queue, or printed.
+fn log_callback(later: &Arc<OnceLock<Weak<Handle>>>, callbacks: &Callbacks, config: &Config) -> LogCallback {
+    let later = later.clone();
+    let (function, level, queued) = (callbacks.log, config.log_level, config.log_queue);
+    LogCallback::new(move |line: &LogLine| {
+        if line.level > level && line.context.is_none() {
+            return;
+        }
+        let handle = later.get().and_then(Weak::upgrade);
+        if queued {
+            if let Some(handle) = handle {
+                handle.push_log(line.clone());
+            }
+            return;
+        }
+        let (facility, text) = (c_string(line.facility), c_string(&line.text));
+        if let (Some(function), Some(handle)) = (function, handle) {
+            // SAFETY: the application's function; it may be called from any thread.
+            unsafe { function(handle.as_raw(), line.level.into(), facility.as_ptr(), text.as_ptr()) };
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_new(
+    type_: rd_kafka_type_t,
+    conf: *mut rd_kafka_conf_t,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> *mut rd_kafka_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract NULL or ours, and taken over if this succeeds.
+        let conf = if conf.is_null() { rd_kafka_conf_t::new() } else { unsafe { Box::from_raw(conf) } };
+        if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
+            // SAFETY: by contract.
+            unsafe {
+                write_errstr(errstr, errstr_size, "no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
+            };
+            let _ = Box::into_raw(conf);
+            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+            return null_mut();
+        }
+        match Handle::new(type_, conf) {
+            Ok(handle) => Arc::into_raw(handle).cast_mut().cast(),
+            Err((conf, error)) => {
+                // It stays the application's.
+                let _ = Box::into_raw(conf);
+                let text = match &error {
+                    Error::Config(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                // SAFETY: by contract.
+                unsafe { write_errstr(errstr, errstr_size, &text) };
+                set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+                null_mut()
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_destroy(rk: *mut rd_kafka_t) {
+    // SAFETY: by contract.
+    unsafe { rd_kafka_destroy_flags(rk, 0) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_int) {
+    // SAFETY: by contract; a child of a fork leaves the parent's alone.
+    if unsafe { Handle::of(rk) }.is_none() {
+        return;
+    }
+    guard((), || {
+        let raw: *const Handle = rk.cast_const().cast();
+        // SAFETY: from `Arc::into_raw`, given back once, by contract.
+        let handle = unsafe { Arc::from_raw(raw) };
+        handle.end(flags);
+        // A client that goes waits for its engine, which may be waiting for this thread's callback.
+        drop(handle);
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_name(rk: *const rd_kafka_t) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { Handle::of(rk) }.map_or(std::ptr::null(), |handle| handle.name.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_type(rk: *const rd_kafka_t) -> rd_kafka_type_t {
+    // SAFETY: by contract.
+    unsafe { Handle::of(rk) }.map_or(RD_KAFKA_PRODUCER, |handle| handle.kind)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_opaque(rk: *const rd_kafka_t) -> *mut c_void {
+    // SAFETY: by contract.
+    unsafe { Handle::of(rk) }.map_or(null_mut(), |handle| handle.callbacks.opaque)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf(rk: *mut rd_kafka_t) -> *const rd_kafka_conf_t {
+    // SAFETY: by contract.
+    unsafe { Handle::of(rk) }.map_or(std::ptr::null(), |handle| handle.conf())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let handle = unsafe { Handle::of(rk) };
+        let metadata =
+            handle.and_then(Handle::consuming).and_then(|consuming| consuming.group_metadata().ok());
+        metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut c_char {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let cluster = unsafe { Handle::of(rk) }.and_then(|handle| handle.cluster(timeout_ms));
+        cluster.map_or(null_mut(), |(id, _)| malloced(&c_string(&id)))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
+    guard(-1, || {
+        // SAFETY: by contract.
+        let cluster = unsafe { Handle::of(rk) }.and_then(|handle| handle.cluster(timeout_ms));
+        cluster.map_or(-1, |(_, controller)| controller)
+    })
+}
+
+impl Handle {
+    /// The cluster's id and controller, remembered once they are known.
+    fn cluster(&self, timeout_ms: c_int) -> Option<(String, i32)> {
+        if let Some(known) = lock(&self.cluster).clone() {
+            return Some(known);
+        }
+        let timeout = crate::queue::timeout_of(timeout_ms).unwrap_or(self.config.request_timeout);
+        let told = self.client()?.metadata_blocking(Some(&[]), timeout).ok()?;
+        let known = (told.cluster_id?, told.controller);
+        *lock(&self.cluster) = Some(known.clone());
+        Some(known)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_fatal_error(
+    rk: *mut rd_kafka_t,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR_NO_ERROR, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+        let own = handle.producer().and_then(Producer::fatal_error);
+        let (code, text) = match (handle.fatal.get(), own) {
+            (Some((code, text)), _) => (*code, text.clone()),
+            (None, Some(kind)) => (crate::codes::of_kind(&kind), kind.to_string()),
+            (None, None) => return RD_KAFKA_RESP_ERR_NO_ERROR,
+        };
+        // SAFETY: by contract.
+        unsafe { write_errstr(errstr, errstr_size, &text) };
+        code
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_test_fatal_error(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    reason: *const c_char,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let (Some(handle), false) = (unsafe { Handle::of(rk) }, reason.is_null()) else {
+            return RD_KAFKA_RESP_ERR__INVALID_ARG;
+        };
+        // SAFETY: by contract.
+        let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
+        if handle.set_fatal(err, &format!("test_fatal_error: {reason}")) {
+            RD_KAFKA_RESP_ERR_NO_ERROR
+        } else {
+            RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_outq_len(rk: *mut rd_kafka_t) -> c_int {
+    guard(0, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::of(rk) }) else { return 0 };
+        let queued = handle.producer().map_or(0, Producer::unsettled_records);
+        c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)
+    })
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,175 @@
+//! Interceptors: functions that plugins and applications hang into the way of configurations, clients and messages.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+
+use crate::conf::rd_kafka_conf_t;
+use crate::ffi::*;
+use crate::panic::guard;
+
+/// One function with its owner's name and opaque.
+#[derive(Clone)]
+pub struct Interceptor<F> {
+    name: CString,
+    pub function: F,
+    pub opaque: *mut c_void,
+}
+
+// SAFETY: the pointers are the application's, which says by contract that any thread may use them.
+unsafe impl<F: Send> Send for Interceptor<F> {}
+// SAFETY: as above.
+unsafe impl<F: Sync> Sync for Interceptor<F> {}
+
+/// Functions of one kind, in the order in which they were added.
+#[derive(Clone)]
+pub struct Chain<F>(Vec<Interceptor<F>>);
+
+impl<F> Default for Chain<F> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<F> Chain<F> {
+    /// Adds a function; `_CONFLICT` if its owner has one of this kind already.
+    ///
+    /// # Safety
+    /// `name` is NULL or a C string.
+    pub unsafe fn add(
+        &mut self,
+        name: *const c_char,
+        function: Option<F>,
+        opaque: *mut c_void,
+    ) -> rd_kafka_resp_err_t {
+        let (Some(function), false) = (function, name.is_null()) else {
+            return RD_KAFKA_RESP_ERR__INVALID_ARG;
+        };
+        // SAFETY: a C string, by contract.
+        let name = unsafe { CStr::from_ptr(name) };
+        if self.0.iter().any(|known| known.name.as_c_str() == name) {
+            return RD_KAFKA_RESP_ERR__CONFLICT;
+        }
+        self.0.push(Interceptor { name: name.to_owned(), function, opaque });
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Interceptor<F>> {
+        self.0.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+type Of<T> = <T as Inner>::Function;
+
+/// The function in a nullable function.
+pub trait Inner {
+    type Function;
+}
+
+impl<F> Inner for Option<F> {
+    type Function = F;
+}
+
+/// What is called while a configuration lives, and when a client is made of it.
+#[derive(Default)]
+pub struct Interceptors {
+    on_conf_set: Chain<Of<rd_kafka_interceptor_f_on_conf_set_t>>,
+    on_conf_dup: Chain<Of<rd_kafka_interceptor_f_on_conf_dup_t>>,
+    on_conf_destroy: Chain<Of<rd_kafka_interceptor_f_on_conf_destroy_t>>,
+    pub on_new: Chain<Of<rd_kafka_interceptor_f_on_new_t>>,
+}
+
+/// What an interceptor of `rd_kafka_conf_set` says.
+pub(crate) enum Verdict {
+    /// Not mine.
+    Pass,
+    /// It set the property, or refused it.
+    Done(rd_kafka_conf_res_t),
+}
+
+/// A copy, so that a function may change the configuration that it is called from.
+pub(crate) struct Setters(Chain<Of<rd_kafka_interceptor_f_on_conf_set_t>>);
+
+impl Interceptors {
+    pub(crate) fn setters(&self) -> Setters {
+        Setters(self.on_conf_set.clone())
+    }
+
+    /// # Safety
+    /// Both configurations are alive, and the filter is the caller's.
+    pub(crate) unsafe fn on_conf_dup(
+        &self,
+        new: *mut rd_kafka_conf_t,
+        old: *const rd_kafka_conf_t,
+        filter_cnt: usize,
+        filter: *mut *const c_char,
+    ) {
+        for interceptor in self.on_conf_dup.iter() {
+            // SAFETY: by contract; what it answers changes nothing, the copy is made.
+            unsafe { (interceptor.function)(new, old, filter_cnt, filter, interceptor.opaque) };
+        }
+    }
+}
+
+impl Setters {
+    /// # Safety
+    /// The arguments are those of `rd_kafka_conf_set`.
+    pub(crate) unsafe fn on_conf_set(
+        &self,
+        conf: *mut rd_kafka_conf_t,
+        name: *const c_char,
+        value: *const c_char,
+        errstr: *mut c_char,
+        errstr_size: usize,
+    ) -> Verdict {
+        for interceptor in self.0.iter() {
+            // SAFETY: by contract.
+            let outcome =
+                unsafe { (interceptor.function)(conf, name, value, errstr, errstr_size, interceptor.opaque) };
+            if outcome != RD_KAFKA_CONF_UNKNOWN {
+                return Verdict::Done(outcome);
+            }
+        }
+        Verdict::Pass
+    }
+}
+
+impl Drop for Interceptors {
+    fn drop(&mut self) {
+        for interceptor in self.on_conf_destroy.iter() {
+            // SAFETY: the application's function and opaque; its answer changes nothing.
+            unsafe { (interceptor.function)(interceptor.opaque) };
+        }
+    }
+}
+
+macro_rules! adders {
+    ($($function:ident $chain:ident: $type:ty,)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                conf: *mut rd_kafka_conf_t,
+                ic_name: *const c_char,
+                function: $type,
+                ic_opaque: *mut c_void,
+            ) -> rd_kafka_resp_err_t {
+                // SAFETY: NULL or a configuration, by contract.
+                let conf = unsafe { conf.as_mut() };
+                guard(RD_KAFKA_RESP_ERR__FAIL, || match conf {
+                    // SAFETY: NULL or a C string, by contract.
+                    Some(conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },
+                    None => RD_KAFKA_RESP_ERR__INVALID_ARG,
+                })
+            }
+        )*
+    };
+}
+
+adders! {
+    rd_kafka_conf_interceptor_add_on_conf_set on_conf_set: rd_kafka_interceptor_f_on_conf_set_t,
+    rd_kafka_conf_interceptor_add_on_conf_dup on_conf_dup: rd_kafka_interceptor_f_on_conf_dup_t,
+    rd_kafka_conf_interceptor_add_on_conf_destroy on_conf_destroy: rd_kafka_interceptor_f_on_conf_destroy_t,
+    rd_kafka_conf_interceptor_add_on_new on_new: rd_kafka_interceptor_f_on_new_t,
+}

@@ -1,0 +1,370 @@
+//! The consumer of groups: subscriptions, assignments, and closing.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ottla_client::{Error, GroupProtocol, Rebalance, StartAt, TopicPartition};
+
+use crate::codes::of as code_of;
+use crate::consumer::{Consuming, ENGINE_TIMEOUT};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::lists;
+use crate::op::Op;
+use crate::panic::guard;
+use crate::partitions::rd_kafka_topic_partition_list_new;
+use crate::text::c_string;
+
+/// What `body` says of a consumer, or why there is none.
+unsafe fn with(
+    rk: *mut rd_kafka_t,
+    body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+        if consuming.is_closing() && consuming.is_closed() {
+            return RD_KAFKA_RESP_ERR__DESTROY;
+        }
+        body(&handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+    })
+}
+
+/// As [`with`], for functions that return an object.
+unsafe fn with_error(
+    rk: *mut rd_kafka_t,
+    body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    match unsafe { with(rk, body) } {
+        RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
+        code => rd_kafka_error_t::new(code, "").into_raw(),
+    }
+}
+
+pub(crate) fn code(error: Error) -> rd_kafka_resp_err_t {
+    code_of(&error)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_subscribe(
+    rk: *mut rd_kafka_t,
+    topics: *const rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(rk, |handle, consuming| {
+            let mut names: Vec<String> = lists::entries(topics)
+                .iter()
+                .map(|entry| entry.topic().to_string_lossy().into_owned())
+                .collect();
+            if topics.is_null() || names.iter().any(String::is_empty) {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            names.sort();
+            if names.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            if handle.config.group_id.is_none() {
+                return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+            }
+            if names.is_empty() {
+                return consuming.unsubscribe(handle).map_err(code);
+            }
+            consuming.subscribe(names).map_err(|error| match error {
+                Error::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
+                other => code(other),
+            })
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe { with(rk, |handle, consuming| consuming.unsubscribe(handle).map_err(code)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_subscription(
+    rk: *mut rd_kafka_t,
+    topics: *mut *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(rk, |_, consuming| {
+            let place = topics.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+            let names = consuming.subscription();
+            let list = rd_kafka_topic_partition_list_new(c_int::try_from(names.len()).unwrap_or(0));
+            if let Some(list) = list.as_mut() {
+                for name in names {
+                    list.add(&c_string(&name), RD_KAFKA_PARTITION_UA);
+                }
+            }
+            *place = list;
+            Ok(())
+        })
+    }
+}
+
+/// The partitions of a list with where each begins.
+unsafe fn starts(
+    handle: &Handle,
+    list: *const rd_kafka_topic_partition_list_t,
+) -> Result<Vec<(TopicPartition, StartAt)>, rd_kafka_resp_err_t> {
+    // SAFETY: by contract.
+    let entries = unsafe { lists::entries(list) };
+    entries
+        .iter()
+        .map(|entry| {
+            let start =
+                lists::start(entry.offset).or_else(|| from_tail(handle, &lists::at(entry), entry.offset));
+            let valid = entry.partition >= 0 && !entry.topic().is_empty();
+            Ok((lists::at(entry), start.filter(|_| valid).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?))
+        })
+        .collect()
+}
+
+/// `RD_KAFKA_OFFSET_TAIL(N)`: so many before the end as it is now.
+pub(crate) fn from_tail(handle: &Handle, at: &TopicPartition, offset: i64) -> Option<StartAt> {
+    let count = RD_KAFKA_OFFSET_TAIL_BASE.checked_sub(offset).filter(|count| *count >= 0)?;
+    let marks = crate::offsets::watermarks(handle.client()?, at, ENGINE_TIMEOUT).ok()?;
+    Some(StartAt::Offset((marks.high - count).max(marks.low)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_assign(
+    rk: *mut rd_kafka_t,
+    partitions: *const rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(rk, |handle, consuming| {
+            let starts = starts(handle, partitions)?;
+            consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.reassigned(handle);
+            Ok(())
+        })
+    }
+}
+
+/// Gives up everything, for an application that does not do so itself.
+pub(crate) fn assign_nothing(handle: &Arc<Handle>) {
+    if let Some(consuming) = handle.consuming() {
+        let _ = consuming.control.assign(&[]).wait(ENGINE_TIMEOUT);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_incremental_assign(
+    rk: *mut rd_kafka_t,
+    partitions: *const rd_kafka_topic_partition_list_t,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_error(rk, |handle, consuming| {
+            let starts = starts(handle, partitions)?;
+            consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.reassigned(handle);
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_incremental_unassign(
+    rk: *mut rd_kafka_t,
+    partitions: *const rd_kafka_topic_partition_list_t,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_error(rk, |_, consuming| {
+            let partitions = lists::partitions(partitions);
+            consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_assignment(
+    rk: *mut rd_kafka_t,
+    partitions: *mut *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(rk, |_, consuming| {
+            let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+            *place = lists::bare(&consuming.control.assignment());
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int {
+    // SAFETY: by contract.
+    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
+    consuming.is_some_and(|consuming| consuming.lost.load(Ordering::Relaxed)).into()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return null() };
+    guard(null(), || {
+        let Some(consuming) = handle.consuming() else { return null() };
+        let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
+            || handle.config.assignment_strategy.iter().all(|name| name == "cooperative-sticky");
+        let name: &CStr = match (consuming.is_member(), cooperative) {
+            (false, _) => c"NONE",
+            (true, true) => c"COOPERATIVE",
+            (true, false) => c"EAGER",
+        };
+        name.as_ptr()
+    })
+}
+
+/// Pauses or resumes; a partition that is not assigned says so in its entry.
+unsafe fn set_paused(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    paused: bool,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(rk, |_, consuming| {
+            if partitions.is_null() {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            let assigned = consuming.control.assignment();
+            let mut known = Vec::new();
+            for entry in lists::entries(partitions) {
+                let at = lists::at(entry);
+                entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+                if assigned.binary_search(&at).is_ok() {
+                    entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
+                    known.push(at);
+                }
+            }
+            if paused {
+                consuming.control.pause(&known);
+            } else {
+                consuming.control.resume(&known);
+            }
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_pause_partitions(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe { set_paused(rk, partitions, true) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_resume_partitions(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe { set_paused(rk, partitions, false) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_seek_partitions(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    _timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_error(rk, |_, consuming| {
+            for entry in lists::entries(partitions) {
+                entry.err = seek(consuming, &lists::at(entry), entry.offset);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Goes on elsewhere; the engine does so at once.
+pub(crate) fn seek(consuming: &Consuming, at: &TopicPartition, offset: i64) -> rd_kafka_resp_err_t {
+    let Some(start) = lists::start(offset) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
+        Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
+        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        Err(error) => code(error),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_close(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+        if consuming.is_closed() {
+            return RD_KAFKA_RESP_ERR__DESTROY;
+        }
+        consuming.close(&handle, false)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
+    rk: *mut rd_kafka_t,
+    rkqu: *mut rd_kafka_queue_t,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
+        // SAFETY: by contract.
+        let (Some(handle), Some(queue)) = (unsafe { Handle::shared(rk) }, unsafe { rkqu.as_ref() }) else {
+            return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
+        };
+        let Some(consuming) = handle.consuming().cloned() else {
+            let text = "Consume close called on non-group consumer";
+            return refused(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, text);
+        };
+        consuming.queue.forward_to(Some(&queue.queue));
+        // The application gives up what it has when it reads of it; then the group is left, by a thread of its own, for the
+        // application goes on polling meanwhile.
+        let assigned = consuming.control.assignment();
+        let told = handle.config.rebalance == Rebalance::Application
+            && consuming.is_member()
+            && !assigned.is_empty();
+        if told {
+            let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+            consuming.queue.push(Op::Rebalance { err, partitions: assigned, lost: false });
+        }
+        let weak = Arc::downgrade(&handle);
+        let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
+            let deadline = std::time::Instant::now() + crate::handle::CLOSE_TIMEOUT;
+            while told && !consuming.control.assignment().is_empty() && std::time::Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if let Some(handle) = weak.upgrade() {
+                consuming.close(&handle, true);
+            }
+        });
+        match closing {
+            Ok(_) => null_mut(),
+            Err(_) => refused(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "no thread to close the consumer"),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_closed(rk: *mut rd_kafka_t) -> c_int {
+    // SAFETY: by contract.
+    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
+    consuming.is_some_and(|consuming| consuming.is_closed()).into()
+}

@@ -1,0 +1,199 @@
+//! The simple consumer: partitions that are started and stopped one by one, without a group.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use ottla_client::{Error, TopicPartition};
+
+use crate::codes::of as code_of;
+use crate::consumer::{Consuming, ENGINE_TIMEOUT};
+use crate::error::{set_last_error, set_last_error_and_errno};
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::message::Owned;
+use crate::panic::guard;
+use crate::poll::next_message;
+use crate::queue::{Queue, timeout_of};
+use crate::queues::{each, fill};
+use crate::topic::Topic;
+
+/// What a function of the simple consumer is about.
+struct Consumed {
+    handle: Arc<Handle>,
+    consuming: Arc<Consuming>,
+    at: TopicPartition,
+}
+
+impl Consumed {
+    unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
+        // SAFETY: by contract.
+        let topic = unsafe { Topic::of(rkt) }?;
+        let handle = topic.handle.clone();
+        let consuming = handle.consuming()?.clone();
+        let at = TopicPartition { topic: topic.name.clone(), partition };
+        (partition >= 0).then_some(Self { handle, consuming, at })
+    }
+
+    fn queue(&self) -> Arc<Queue> {
+        self.consuming.queue_of(&self.at)
+    }
+}
+
+/// Sets what the last error was, as this old part of the interface tells it.
+fn refuse(code: rd_kafka_resp_err_t) -> c_int {
+    let errno = match code {
+        RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => libc::ESRCH,
+        RD_KAFKA_RESP_ERR__TIMED_OUT => libc::ETIMEDOUT,
+        _ => libc::EINVAL,
+    };
+    set_last_error_and_errno(code, errno);
+    -1
+}
+
+unsafe fn start(rkt: *mut rd_kafka_topic_t, partition: i32, offset: i64, to: Option<&Arc<Queue>>) -> c_int {
+    // SAFETY: by contract.
+    let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    let Consumed { handle, consuming, at } = &consumed;
+    let start = crate::lists::start(offset).or_else(|| crate::kafka_consumer::from_tail(handle, at, offset));
+    let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
+    if let Err(error) = consuming.control.start(at, start).wait(ENGINE_TIMEOUT) {
+        return refuse(match error {
+            Error::Config(_) => RD_KAFKA_RESP_ERR__CONFLICT,
+            other => code_of(&other),
+        });
+    }
+    let queue = consumed.queue();
+    queue.forward_to(to);
+    consuming.forwarded(handle, &queue, to);
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_start(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+) -> c_int {
+    // SAFETY: by contract.
+    guard(-1, || unsafe { start(rkt, partition, offset, None) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_start_queue(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+    rkqu: *mut rd_kafka_queue_t,
+) -> c_int {
+    guard(-1, || {
+        // SAFETY: by contract.
+        match unsafe { rkqu.as_ref() } {
+            // SAFETY: by contract.
+            Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
+            None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
+    guard(-1, || {
+        // SAFETY: by contract.
+        let Some(Consumed { handle, consuming, at }) = (unsafe { Consumed::of(rkt, partition) }) else {
+            return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        };
+        if handle.config.auto_commit && (handle.config.group_id.is_some() || handle.config.offset_files) {
+            let mut done = consuming.control.uncommitted();
+            done.retain(|other, _| *other == at);
+            let done: Vec<_> = done.into_iter().collect();
+            if !done.is_empty() {
+                let _ = consuming.control.commit_offsets(&done).wait(ENGINE_TIMEOUT);
+            }
+        }
+        match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
+            Ok(()) => {
+                consuming.forget_queue(&at);
+                0
+            }
+            Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
+            Err(error) => refuse(code_of(&error)),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_seek(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+    _timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        match unsafe { Consumed::of(rkt, partition) } {
+            Some(consumed) => crate::kafka_consumer::seek(&consumed.consuming, &consumed.at, offset),
+            None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_message_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+            refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+            return null_mut();
+        };
+        if let Some(message) = next_message(&consumed.handle, &consumed.queue(), timeout_of(timeout_ms)) {
+            Owned::into_raw(message)
+        } else {
+            set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
+            null_mut()
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_batch(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    timeout_ms: c_int,
+    rkmessages: *mut *mut rd_kafka_message_t,
+    rkmessages_size: usize,
+) -> isize {
+    guard(-1, || {
+        // SAFETY: by contract.
+        let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+            refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+            return -1;
+        };
+        set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
+        // SAFETY: by contract.
+        unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_callback(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    timeout_ms: c_int,
+    consume_cb: rd_kafka_consume_cb_t,
+    commit_opaque: *mut c_void,
+) -> c_int {
+    guard(-1, || {
+        // SAFETY: by contract.
+        let (Some(consumed), Some(function)) = (unsafe { Consumed::of(rkt, partition) }, consume_cb) else {
+            return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        };
+        each(&consumed.handle, &consumed.queue(), timeout_ms, function, commit_opaque)
+    })
+}

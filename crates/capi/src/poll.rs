@@ -1,0 +1,204 @@
+//! Serving: what waits in a queue is given to the application's functions, in the thread that polls.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::lists::{self, OwnedList};
+use crate::message::Owned;
+use crate::op::{Committed, Op};
+use crate::panic::guard;
+use crate::producer::{drop_report, each_report};
+use crate::queue::{Queue, timeout_of};
+
+/// One poll serves so many operations at most: it returns although more keeps coming.
+const SERVED_MAX: usize = 10_000;
+
+/// Gives an operation to whoever is to be called for it; says with how many calls. A record that nobody is called for is
+/// lost.
+pub(crate) fn serve(handle: &Arc<Handle>, op: Op) -> usize {
+    let rk = handle.as_raw();
+    let callbacks = &handle.callbacks;
+    let opaque = callbacks.opaque;
+    // SAFETY, of all calls here: the application's functions, with what they were promised, in the thread that polls.
+    match op {
+        Op::Delivered(report) => {
+            if let Some(function) = callbacks.dr_msg {
+                // SAFETY: as said above.
+                return each_report(handle, &report, |slot| unsafe { function(rk, slot.as_raw(), opaque) });
+            }
+            if let Some(function) = callbacks.dr {
+                return each_report(handle, &report, |slot| {
+                    // SAFETY: as said above; the message lives here.
+                    unsafe {
+                        let message = &*slot.as_raw();
+                        function(rk, message.payload, message.len, message.err, opaque, message._private);
+                    }
+                });
+            }
+            drop_report(&report);
+            0
+        }
+        Op::Rebalance { err, partitions, lost } => {
+            if let Some(consuming) = handle.consuming() {
+                consuming.lost.store(lost, std::sync::atomic::Ordering::Relaxed);
+            }
+            let list = OwnedList(lists::bare(&partitions));
+            match callbacks.rebalance {
+                // SAFETY: as said above.
+                Some(function) => unsafe { function(rk, err, list.0, opaque) },
+                // Who reads events and did not read this one gives everything up.
+                None => {
+                    crate::kafka_consumer::assign_nothing(handle);
+                }
+            }
+            1
+        }
+        Op::Committed(Committed { err, offsets, call }) => {
+            let list = OwnedList(lists::with_offsets(&offsets, err));
+            match (call, callbacks.offset_commit) {
+                // SAFETY: as said above.
+                (Some((function, opaque)), _) => unsafe { function(rk, err, list.0, opaque.0) },
+                // SAFETY: as said above.
+                (None, Some(function)) => unsafe { function(rk, err, list.0, opaque) },
+                (None, None) => return 0,
+            }
+            1
+        }
+        Op::Error { code, text, .. } => {
+            let Some(function) = callbacks.error else { return 0 };
+            // SAFETY: as said above.
+            unsafe { function(rk, code, text.as_ptr(), opaque) };
+            1
+        }
+        Op::Stats(json) => {
+            let Some(function) = callbacks.stats else { return 0 };
+            let len = json.as_bytes().len();
+            // The function may keep the text by returning 1, and frees it then.
+            let copy = crate::text::malloced(&json);
+            // SAFETY: as said above; freed unless it is kept.
+            unsafe {
+                if function(rk, copy, len, opaque) == 0 {
+                    libc::free(copy.cast());
+                }
+            }
+            1
+        }
+        Op::Log(line) => {
+            let Some(function) = callbacks.log else { return 0 };
+            let (facility, text) = (crate::text::c_string(line.facility), crate::text::c_string(&line.text));
+            // SAFETY: as said above.
+            unsafe { function(rk, line.level.into(), facility.as_ptr(), text.as_ptr()) };
+            1
+        }
+        Op::TokenWanted(config) => {
+            let Some(function) = callbacks.oauthbearer_token_refresh else { return 0 };
+            // SAFETY: as said above.
+            unsafe { function(rk, config.as_ptr(), opaque) };
+            1
+        }
+        Op::Message(message) => {
+            let Some(function) = callbacks.consume else { return 0 };
+            // SAFETY: as said above; the message lives until the end of this.
+            unsafe { function(message.as_raw(), opaque) };
+            1
+        }
+        Op::Result(_) => 0,
+        #[cfg(test)]
+        Op::Nothing => 0,
+    }
+}
+
+/// Serves all that waits; waits for the first for `timeout` at most.
+pub(crate) fn serve_all(handle: &Arc<Handle>, queue: &Arc<Queue>, timeout: Option<Duration>) -> usize {
+    let mut served = 0;
+    let mut wait = timeout;
+    for _ in 0..SERVED_MAX {
+        let Some(op) = queue.poll(wait) else { break };
+        served += serve(handle, op);
+        wait = Some(Duration::ZERO);
+    }
+    served
+}
+
+/// The next message of a queue; everything else is served on the way.
+pub(crate) fn next_message(
+    handle: &Arc<Handle>,
+    queue: &Arc<Queue>,
+    timeout: Option<Duration>,
+) -> Option<Owned> {
+    if let Some(message) = queue.message() {
+        return Some(message);
+    }
+    let mut wait = timeout;
+    let mut deadline = None;
+    loop {
+        match queue.poll(wait)? {
+            Op::Message(message) => return Some(message),
+            op => {
+                serve(handle, op);
+            }
+        }
+        if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
+            let end = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+            wait = Some(end.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_poll(rk: *mut rd_kafka_t, timeout_ms: c_int) -> c_int {
+    guard(0, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return 0 };
+        let served = serve_all(&handle, &handle.main, timeout_of(timeout_ms));
+        c_int::try_from(served).unwrap_or(c_int::MAX)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
+    guard((), || {
+        // SAFETY: by contract.
+        if let Some(handle) = unsafe { Handle::of(rk) } {
+            handle.main.yield_once();
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_poll(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_message_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let Some(consuming) = (unsafe { Handle::of(rk) }).and_then(Handle::consuming) else {
+            crate::error::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+            return null_mut();
+        };
+        if let Some(message) = consuming.queue.message() {
+            return message.into_raw();
+        }
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
+        if consuming.is_closed() {
+            return null_mut();
+        }
+        next_message(&handle, &consuming.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_poll_set_consumer(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+        handle.main.forward_to(Some(&consuming.queue));
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    })
+}

@@ -1,0 +1,313 @@
+//! `rd_kafka_queue_t` for C: handles on queues.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::{null_mut, slice_from_raw_parts};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ottla_client::TopicPartition;
+
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::message::Owned;
+use crate::op::Op;
+use crate::panic::guard;
+use crate::poll::{next_message, serve_all};
+use crate::queue::{Queue, timeout_of};
+use crate::text::text;
+
+/// A handle on a queue. It keeps the client's memory, not the client.
+pub struct rd_kafka_queue_t {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl rd_kafka_queue_t {
+    fn give(handle: &Arc<Handle>, queue: Arc<Queue>) -> *mut Self {
+        Box::into_raw(Box::new(Self { queue, handle: handle.clone() }))
+    }
+}
+
+/// A handle on a queue that the client has.
+unsafe fn get(
+    rk: *mut rd_kafka_t,
+    which: impl FnOnce(&Arc<Handle>) -> Option<Arc<Queue>>,
+) -> *mut rd_kafka_queue_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
+        which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
+    // SAFETY: by contract.
+    unsafe { get(rk, |_| Some(Queue::new())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
+    if !rkqu.is_null() {
+        // SAFETY: from `give`, given back once, by contract.
+        guard((), || drop(unsafe { Box::from_raw(rkqu) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_get_main(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
+    // SAFETY: by contract.
+    unsafe { get(rk, |handle| Some(handle.main.clone())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_get_consumer(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
+    // SAFETY: by contract.
+    unsafe { get(rk, |handle| Some(handle.consuming()?.queue.clone())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_get_background(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
+    // SAFETY: by contract.
+    unsafe { get(rk, |handle| handle.background()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_get_sasl(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
+    // SAFETY: by contract.
+    unsafe { get(rk, |handle| handle.sasl_queue()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_get_partition(
+    rk: *mut rd_kafka_t,
+    topic: *const c_char,
+    partition: i32,
+) -> *mut rd_kafka_queue_t {
+    // SAFETY: by contract.
+    let Some(name) = (unsafe { text(topic) }) else { return null_mut() };
+    // SAFETY: by contract.
+    unsafe { get(rk, |handle| Some(handle.consuming()?.queue_of(&TopicPartition::new(&name, partition)))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst: *mut rd_kafka_queue_t) {
+    guard((), || {
+        // SAFETY: by contract.
+        let Some(src) = (unsafe { src.as_ref() }) else { return };
+        // SAFETY: by contract.
+        let dst = unsafe { dst.as_ref() }.map(|dst| &dst.queue);
+        src.queue.forward_to(dst);
+        if let Some(consuming) = src.handle.consuming() {
+            consuming.forwarded(&src.handle, &src.queue, dst);
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_length(rkqu: *mut rd_kafka_queue_t) -> usize {
+    // SAFETY: by contract.
+    guard(0, || unsafe { rkqu.as_ref() }.map_or(0, |queue| queue.queue.len()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_yield(rkqu: *mut rd_kafka_queue_t) {
+    // SAFETY: by contract.
+    if let Some(queue) = unsafe { rkqu.as_ref() } {
+        guard((), || queue.queue.yield_once());
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_io_event_enable(
+    rkqu: *mut rd_kafka_queue_t,
+    fd: c_int,
+    payload: *const c_void,
+    size: usize,
+) {
+    // SAFETY: by contract.
+    let Some(queue) = (unsafe { rkqu.as_ref() }) else { return };
+    guard((), || {
+        let io = (fd >= 0).then(|| {
+            let bytes = if payload.is_null() {
+                Vec::new()
+            } else {
+                // SAFETY: by contract.
+                unsafe { &*slice_from_raw_parts(payload.cast::<u8>(), size) }.to_vec()
+            };
+            (fd, bytes)
+        });
+        queue.queue.enable_io(io);
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_cb_event_enable(
+    rkqu: *mut rd_kafka_queue_t,
+    event_cb: rd_kafka_queue_event_cb_t,
+    qev_opaque: *mut c_void,
+) {
+    // SAFETY: by contract.
+    if let Some(queue) = unsafe { rkqu.as_ref() } {
+        guard((), || queue.queue.enable_call(event_cb, queue.handle.as_raw(), qev_opaque));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_poll(
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_event_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return null_mut() };
+        let timeout = timeout_of(timeout_ms);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let Some(op) = queue.queue.poll(left) else { return null_mut() };
+            if let Some(event) = rd_kafka_event_t::of(&queue.handle, op) {
+                return Box::into_raw(event);
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_queue_poll_callback(
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+) -> c_int {
+    guard(0, || {
+        // SAFETY: by contract.
+        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return 0 };
+        let served = serve_all(&queue.handle, &queue.queue, timeout_of(timeout_ms));
+        c_int::try_from(served).unwrap_or(c_int::MAX)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_set_log_queue(
+    rk: *mut rd_kafka_t,
+    rkqu: *mut rd_kafka_queue_t,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        if !handle.config.log_queue {
+            return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
+        }
+        // SAFETY: by contract; without a queue lines go to the main one.
+        let queue = unsafe { rkqu.as_ref() }.map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
+        handle.set_log_queue(Some(queue));
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_queue(
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_message_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return null_mut() };
+        next_message(&queue.handle, &queue.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_batch_queue(
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+    rkmessages: *mut *mut rd_kafka_message_t,
+    rkmessages_size: usize,
+) -> isize {
+    guard(-1, || {
+        // SAFETY: by contract.
+        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return -1 };
+        // SAFETY: by contract.
+        unsafe { fill(&queue.handle, &queue.queue, timeout_ms, rkmessages, rkmessages_size) }
+    })
+}
+
+/// Fills an array with messages, until it is full or the time is over.
+///
+/// # Safety
+/// `messages` has room for `size` pointers.
+pub(crate) unsafe fn fill(
+    handle: &Arc<Handle>,
+    queue: &Arc<Queue>,
+    timeout_ms: c_int,
+    messages: *mut *mut rd_kafka_message_t,
+    size: usize,
+) -> isize {
+    let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
+    if messages.is_null() || size == 0 {
+        return 0;
+    }
+    // SAFETY: by contract.
+    let out = unsafe { std::slice::from_raw_parts_mut(messages, size) };
+    let mut count = 0;
+    loop {
+        count += queue.fill(&mut out[count..]);
+        if count == size {
+            break;
+        }
+        // What there is comes without a look at the clock.
+        let message = next_message(handle, queue, Some(Duration::ZERO)).or_else(|| {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            next_message(handle, queue, left)
+        });
+        let Some(message) = message else { break };
+        out[count] = message.into_raw();
+        count += 1;
+        if count == size {
+            break;
+        }
+    }
+    isize::try_from(count).unwrap_or(isize::MAX)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_callback_queue(
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+    consume_cb: rd_kafka_consume_cb_t,
+    commit_opaque: *mut c_void,
+) -> c_int {
+    guard(-1, || {
+        // SAFETY: by contract.
+        let (Some(queue), Some(function)) = (unsafe { rkqu.as_ref() }, consume_cb) else { return -1 };
+        each(&queue.handle, &queue.queue, timeout_ms, function, commit_opaque)
+    })
+}
+
+/// Calls `function` with each message there is; waits for the first.
+pub(crate) fn each(
+    handle: &Arc<Handle>,
+    queue: &Arc<Queue>,
+    timeout_ms: c_int,
+    function: unsafe extern "C" fn(*mut rd_kafka_message_t, *mut c_void),
+    opaque: *mut c_void,
+) -> c_int {
+    let max = handle.conf().consume_callback_max();
+    let mut wait = timeout_of(timeout_ms);
+    let mut count = 0;
+    while max == 0 || count < max {
+        let drawn = queue.message().map(Op::Message);
+        let Some(op) = drawn.or_else(|| queue.poll(wait)) else { break };
+        match op {
+            Op::Message(message) => {
+                // SAFETY: the application's function, with what it was promised; the message lives meanwhile.
+                unsafe { function(message.as_raw(), opaque) };
+                count += 1;
+            }
+            op => {
+                crate::poll::serve(handle, op);
+            }
+        }
+        wait = Some(Duration::ZERO);
+    }
+    c_int::try_from(count).unwrap_or(c_int::MAX)
+}

@@ -1,0 +1,217 @@
+//! `rd_kafka_topic_t`: a topic of a client, by name, with a configuration of its own.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, OnceLock, Weak};
+
+use ottla_client::{Partitioner, TopicConfig, TopicProducer};
+
+use crate::error::set_last_error;
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::op::Opaque;
+use crate::panic::guard;
+
+/// A topic; the application's handles and messages share it, and keep the client's memory.
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    c_name: CString,
+    pub(crate) opaque: Opaque,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) producer: OnceLock<TopicProducer>,
+    settings: Option<TopicConfig>,
+}
+
+impl Topic {
+    pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Arc<Self> {
+        Self::with(handle, name, None, Opaque::default())
+    }
+
+    fn with(handle: &Arc<Handle>, name: &str, settings: Option<TopicConfig>, opaque: Opaque) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            c_name: crate::text::c_string(name),
+            opaque,
+            handle: handle.clone(),
+            producer: OnceLock::new(),
+            settings,
+        })
+    }
+
+    /// C's pointer to it, without a count.
+    pub(crate) fn as_raw(self: &Arc<Self>) -> *mut rd_kafka_topic_t {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    /// # Safety
+    /// `topic` is NULL or one of ours that lives.
+    pub(crate) unsafe fn of<'a>(topic: *const rd_kafka_topic_t) -> Option<&'a Self> {
+        // SAFETY: by contract.
+        unsafe { topic.cast::<Self>().as_ref() }
+    }
+
+    /// The same, counted.
+    ///
+    /// # Safety
+    /// As of [`Topic::of`].
+    pub(crate) unsafe fn shared(topic: *const rd_kafka_topic_t) -> Option<Arc<Self>> {
+        if topic.is_null() {
+            return None;
+        }
+        let topic: *const Self = topic.cast();
+        // SAFETY: it came from an Arc that lives.
+        unsafe {
+            Arc::increment_strong_count(topic);
+            Some(Arc::from_raw(topic))
+        }
+    }
+
+    /// What sends records to it.
+    #[inline]
+    pub(crate) fn producer(&self) -> Option<&TopicProducer> {
+        if let Some(producer) = self.producer.get() {
+            return Some(producer);
+        }
+        let producer = self.handle.producer()?;
+        let made = match &self.settings {
+            // Somebody may have sent to it by name before: then the client's settings hold.
+            Some(settings) => {
+                producer.topic_with(&self.name, settings).unwrap_or_else(|_| producer.topic(&self.name))
+            }
+            None => producer.topic(&self.name),
+        };
+        Some(self.producer.get_or_init(|| made))
+    }
+}
+
+/// The topics of a client, by name: one of each.
+#[derive(Default)]
+pub(crate) struct Topics(BTreeMap<Arc<str>, Arc<Topic>>);
+
+impl Topics {
+    pub(crate) fn get(&mut self, handle: &Arc<Handle>, name: &str) -> Arc<Topic> {
+        if let Some(topic) = self.0.get(name) {
+            return topic.clone();
+        }
+        let topic = Topic::new(handle, name);
+        self.0.insert(topic.name.clone(), topic.clone());
+        topic
+    }
+
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.0.keys().cloned().collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A partitioner of the application's, as the client calls it.
+pub(crate) fn partitioner(
+    topic: Arc<OnceLock<Weak<Topic>>>,
+    function: unsafe extern "C" fn(
+        *const rd_kafka_topic_t,
+        *const c_void,
+        usize,
+        i32,
+        *mut c_void,
+        *mut c_void,
+    ) -> i32,
+    opaque: Opaque,
+) -> Partitioner {
+    Partitioner::Custom(Arc::new(move |choice| {
+        let rkt = topic.get().and_then(Weak::upgrade)?;
+        let (key, key_len) = choice.key.map_or((null(), 0), |key| (key.as_ptr().cast(), key.len()));
+        let message = choice.tag as u64 as usize as *mut c_void;
+        let opaque = opaque;
+        // SAFETY: the application's function, with what it was promised; any thread may call it.
+        let chosen =
+            unsafe { function(rkt.as_raw(), key, key_len, choice.partitions as i32, opaque.0, message) };
+        u32::try_from(chosen).ok()
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_new(
+    rk: *mut rd_kafka_t,
+    topic: *const c_char,
+    conf: *mut rd_kafka_topic_conf_t,
+) -> *mut rd_kafka_topic_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let (Some(handle), false) = (unsafe { Handle::shared(rk) }, topic.is_null()) else {
+            set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            return null_mut();
+        };
+        // SAFETY: by contract.
+        let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
+        if name.is_empty() || name.len() > 512 {
+            crate::error::set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+            return null_mut();
+        }
+        let mut topics = handle.topics();
+        if conf.is_null() {
+            if let Some(settings) = handle.default_topic() {
+                let made = make(&handle, &name, settings);
+                return Arc::into_raw(made).cast_mut().cast();
+            }
+            let topic = topics.get(&handle, &name);
+            return Arc::into_raw(topic).cast_mut().cast();
+        }
+        // SAFETY: the function takes it over.
+        let conf = unsafe { Box::from_raw(conf) };
+        let made = make(&handle, &name, &conf);
+        topics.0.insert(made.name.clone(), made.clone());
+        Arc::into_raw(made).cast_mut().cast()
+    })
+}
+
+/// A topic with settings of its own.
+fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<Topic> {
+    let mut settings = conf.settings();
+    let slot = Arc::new(OnceLock::new());
+    if let Some(function) = conf.partitioner {
+        settings.partitioner = Some(partitioner(slot.clone(), function, Opaque(conf.opaque)));
+    }
+    let topic = Topic::with(handle, name, Some(settings), Opaque(conf.opaque));
+    let _ = slot.set(Arc::downgrade(&topic));
+    topic
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_destroy(rkt: *mut rd_kafka_topic_t) {
+    if !rkt.is_null() {
+        let topic: *const Topic = rkt.cast_const().cast();
+        // SAFETY: from `Arc::into_raw`, given back once, by contract.
+        guard((), || drop(unsafe { Arc::from_raw(topic) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_name(rkt: *const rd_kafka_topic_t) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { Topic::of(rkt) }.map_or(null(), |topic| topic.c_name.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_opaque(rkt: *const rd_kafka_topic_t) -> *mut c_void {
+    // SAFETY: by contract.
+    unsafe { Topic::of(rkt) }.map_or(null_mut(), |topic| topic.opaque.0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_partition_available(
+    rkt: *const rd_kafka_topic_t,
+    partition: i32,
+) -> c_int {
+    // SAFETY: by contract.
+    let topic = unsafe { Topic::of(rkt) };
+    guard(0, || {
+        let producer = topic.and_then(Topic::producer);
+        producer
+            .is_some_and(|producer| u32::try_from(partition).is_ok_and(|at| producer.is_available(at)))
+            .into()
+    })
+}

@@ -1,0 +1,248 @@
+//! `rd_kafka_topic_conf_t`: what one topic has otherwise than its client.
+
+use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
+
+use ottla_client::properties::{self, Kind, Scope};
+use ottla_client::{Config, TopicConfig};
+use zeroize::Zeroizing;
+
+use crate::conf::{Given, NotSet, TOPIC_NAMES, pointer, shown, text_for};
+use crate::ffi::*;
+use crate::panic::guard;
+use crate::text::{get_into, leaked_pairs, text, write_errstr};
+
+/// A topic's configuration; `rd_kafka_topic_new` takes it over.
+pub struct rd_kafka_topic_conf_t {
+    settings: TopicConfig,
+    given: Given,
+    pub opaque: *mut c_void,
+    pub partitioner: rd_kafka_partitioner_cb_t,
+    pub msg_order_cmp: rd_kafka_msg_order_cmp_t,
+}
+
+// SAFETY: the pointers are the application's, which says by contract that any thread may use them.
+unsafe impl Send for rd_kafka_topic_conf_t {}
+// SAFETY: as above; none is read through here.
+unsafe impl Sync for rd_kafka_topic_conf_t {}
+
+impl Default for rd_kafka_topic_conf_t {
+    fn default() -> Self {
+        Self {
+            settings: TopicConfig::default(),
+            given: Given::new(),
+            opaque: null_mut(),
+            partitioner: None,
+            msg_order_cmp: None,
+        }
+    }
+}
+
+impl rd_kafka_topic_conf_t {
+    /// The settings of a topic that is given this configuration: librdkafka's defaults where nothing was set, whatever
+    /// the client has, but for compression, which is the client's until it is set.
+    pub fn settings(&self) -> TopicConfig {
+        let defaults = Config::librdkafka();
+        let own = self.settings.over(&defaults);
+        let mut settings = self.settings.clone();
+        settings.acks = Some(own.acks);
+        settings.ack_timeout = own.ack_timeout;
+        settings.delivery_timeout = Some(own.delivery_timeout);
+        settings.partitioner = Some(own.partitioner);
+        settings.offset_reset = Some(own.offset_reset);
+        settings
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), NotSet> {
+        let Some(property) = properties::find_in(Scope::Topic, name) else {
+            return Err(match self.settings.set(name, "") {
+                Err(hint) => NotSet::unknown(name, &hint),
+                Ok(()) => NotSet::Unknown(format!("No such configuration property: \"{name}\"")),
+            });
+        };
+        let text = text_for(property, name, value)?;
+        self.settings.set(name, &text).map_err(NotSet::invalid)?;
+        self.given.insert(property.name, Zeroizing::new(text));
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let property = properties::find_in(Scope::Topic, name)?;
+        if property.kind == Kind::Pointer {
+            return pointer(match property.name {
+                "opaque" => self.opaque.addr(),
+                "partitioner_cb" => self.partitioner.map_or(0, |function| function as usize),
+                "msg_order_cmp" => self.msg_order_cmp.map_or(0, |function| function as usize),
+                _ => 0,
+            });
+        }
+        if let (State::Kept, Some(given)) = (state(property), self.given.get(property.name)) {
+            return Some(given.to_string());
+        }
+        shown(property, &self.given, || self.settings.get(property.name, &Config::librdkafka()))
+    }
+
+    pub(crate) fn dump(&self) -> Vec<(&'static str, String)> {
+        TOPIC_NAMES.iter().filter_map(|name| Some((*name, self.get(name)?))).collect()
+    }
+
+    /// Makes these settings the defaults of all topics of a client.
+    pub(crate) fn apply_to(&self, config: &mut Config) {
+        for (name, value) in &self.given {
+            if properties::find(name).is_some_and(|property| property.scope == Scope::Topic) {
+                // It was taken before by the same table.
+                let _ = config.set(name, value);
+            }
+        }
+        *config = self.settings.over(config);
+    }
+
+    pub(crate) fn dup(&self, passes: &dyn Fn(&str) -> bool) -> Box<Self> {
+        let mut copy = Box::<Self>::default();
+        for (name, value) in self.given.iter().filter(|(name, _)| passes(name)) {
+            // It was taken before by the same table.
+            let _ = copy.set(name, Some(value));
+        }
+        if passes("opaque") {
+            copy.opaque = self.opaque;
+        }
+        if passes("partitioner_cb") {
+            copy.partitioner = self.partitioner;
+        }
+        if passes("msg_order_cmp") {
+            copy.msg_order_cmp = self.msg_order_cmp;
+        }
+        copy
+    }
+}
+
+/// Whether the client reads a property back, or only we do.
+enum State {
+    Read,
+    Kept,
+}
+
+fn state(property: &properties::Property) -> State {
+    match property.state {
+        properties::State::Effective { .. } => State::Read,
+        properties::State::Accepted { .. } | properties::State::Refused { .. } => State::Kept,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn rd_kafka_topic_conf_new() -> *mut rd_kafka_topic_conf_t {
+    guard(null_mut(), || Box::into_raw(Box::default()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_dup(
+    conf: *const rd_kafka_topic_conf_t,
+) -> *mut rd_kafka_topic_conf_t {
+    // SAFETY: NULL or a configuration, by contract.
+    let conf = unsafe { conf.as_ref() };
+    guard(null_mut(), || conf.map_or(null_mut(), |conf| Box::into_raw(conf.dup(&|_| true))))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_destroy(topic_conf: *mut rd_kafka_topic_conf_t) {
+    if !topic_conf.is_null() {
+        // SAFETY: one of ours, given back once, by contract.
+        guard((), || drop(unsafe { Box::from_raw(topic_conf) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_set(
+    conf: *mut rd_kafka_topic_conf_t,
+    name: *const c_char,
+    value: *const c_char,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: NULL, or a configuration and C strings, by contract.
+    let (conf, name, value) = unsafe { (conf.as_mut(), text(name), text(value)) };
+    let set = guard(Err(NotSet::Invalid("the property could not be set".into())), || match (conf, name) {
+        (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
+        _ => Err(NotSet::Invalid("rd_kafka_topic_conf_set without configuration or name".into())),
+    });
+    // SAFETY: the caller's buffer, by contract.
+    unsafe { answer(set, errstr, errstr_size) }
+}
+
+/// The outcome as C wants it.
+///
+/// # Safety
+/// As [`write_errstr`].
+pub(crate) unsafe fn answer(
+    set: Result<(), NotSet>,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_conf_res_t {
+    let (code, words) = match set {
+        Ok(()) => return RD_KAFKA_CONF_OK,
+        Err(NotSet::Unknown(words)) => (RD_KAFKA_CONF_UNKNOWN, words),
+        Err(NotSet::Invalid(words)) => (RD_KAFKA_CONF_INVALID, words),
+    };
+    // SAFETY: by contract.
+    unsafe { write_errstr(errstr, errstr_size, &words) };
+    code
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_get(
+    conf: *const rd_kafka_topic_conf_t,
+    name: *const c_char,
+    dest: *mut c_char,
+    dest_size: *mut usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: NULL, or a configuration and a C string, by contract.
+    let (conf, name) = unsafe { (conf.as_ref(), text(name)) };
+    let value = guard(None, || conf?.get(&name?));
+    // SAFETY: NULL or a buffer of that size, by contract.
+    unsafe { get_into(value.as_deref(), dest, dest_size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_dump(
+    conf: *mut rd_kafka_topic_conf_t,
+    cntp: *mut usize,
+) -> *mut *const c_char {
+    // SAFETY: NULL or a configuration, by contract.
+    let conf = unsafe { conf.as_ref() };
+    let pairs = guard(Vec::new(), || conf.map_or_else(Vec::new, rd_kafka_topic_conf_t::dump));
+    // SAFETY: NULL or a place for a number, by contract.
+    unsafe { leaked_pairs(pairs, cntp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_set_opaque(
+    conf: *mut rd_kafka_topic_conf_t,
+    opaque: *mut c_void,
+) {
+    // SAFETY: NULL or a configuration, by contract.
+    if let Some(conf) = unsafe { conf.as_mut() } {
+        conf.opaque = opaque;
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_set_partitioner_cb(
+    conf: *mut rd_kafka_topic_conf_t,
+    partitioner: rd_kafka_partitioner_cb_t,
+) {
+    // SAFETY: NULL or a configuration, by contract.
+    if let Some(conf) = unsafe { conf.as_mut() } {
+        conf.partitioner = partitioner;
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_topic_conf_set_msg_order_cmp(
+    conf: *mut rd_kafka_topic_conf_t,
+    msg_order_cmp: rd_kafka_msg_order_cmp_t,
+) {
+    // SAFETY: NULL or a configuration, by contract.
+    if let Some(conf) = unsafe { conf.as_mut() } {
+        conf.msg_order_cmp = msg_order_cmp;
+    }
+}

@@ -1,0 +1,342 @@
+//! Transactions, and what a consumer's group tells a transactional producer.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut, slice_from_raw_parts};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_client::{Error, GroupMetadata, Producer, TopicPartition, TransactionError};
+
+use crate::codes;
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::lists;
+use crate::panic::guard;
+use crate::queue::timeout_of;
+use crate::text::{c_string, text};
+
+/// A transactional call that is told how long it has.
+type Call = fn(&Producer, Duration) -> Result<(), TransactionError>;
+
+/// Runs a call of a producer.
+unsafe fn call(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+    call: impl FnOnce(&Arc<Handle>, &Producer, Duration) -> Result<(), TransactionError>,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let handle = unsafe { Handle::shared(rk) };
+        let Some((handle, producer)) = handle.as_ref().and_then(|handle| Some((handle, handle.producer()?)))
+        else {
+            let reason = "The Transactional API can only be used on producer instances";
+            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
+        };
+        // For as long as a transaction may be open, unless the caller knows better.
+        let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+        match call(handle, producer, timeout) {
+            Ok(()) => null_mut(),
+            Err(error) => {
+                if error.is_fatal() {
+                    handle.set_fatal(codes::of_transaction(&error), &error.to_string());
+                }
+                codes::object(&Error::Transaction(error)).into_raw()
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_init_transactions(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    let init: Call = Producer::init_transactions_blocking;
+    // SAFETY: by contract.
+    unsafe { call(rk, timeout_ms, |_, producer, timeout| init(producer, timeout)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe { call(rk, -1, |_, producer, _| producer.begin_transaction()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
+    rk: *mut rd_kafka_t,
+    offsets: *const rd_kafka_topic_partition_list_t,
+    cgmetadata: *const rd_kafka_consumer_group_metadata_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    let Some(group) = (unsafe { cgmetadata.as_ref() }) else {
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "the group's metadata is NULL")
+            .into_raw();
+    };
+    // SAFETY: by contract.
+    let offsets: BTreeMap<TopicPartition, i64> = unsafe { lists::entries(offsets) }
+        .iter()
+        .filter(|entry| entry.offset >= 0)
+        .map(|entry| (lists::at(entry), entry.offset))
+        .collect();
+    if offsets.is_empty() {
+        return null_mut();
+    }
+    // SAFETY: by contract.
+    unsafe {
+        call(rk, timeout_ms, |_, producer, timeout| {
+            producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_commit_transaction(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe {
+        call(rk, timeout_ms, |handle, producer, timeout| {
+            // What became of each record is told before what became of all.
+            let begun = std::time::Instant::now();
+            crate::producer::settle(handle, producer, Some(timeout));
+            producer.commit_transaction_blocking(timeout.saturating_sub(begun.elapsed()))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_abort_transaction(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe {
+        call(rk, timeout_ms, |handle, producer, timeout| {
+            let aborted = producer.abort_transaction_blocking(timeout);
+            if aborted.is_ok() {
+                crate::producer::settle(handle, producer, Some(timeout));
+            }
+            aborted
+        })
+    }
+}
+
+/// What a consumer is in its group.
+pub struct rd_kafka_consumer_group_metadata_t {
+    metadata: GroupMetadata,
+    group_id: CString,
+    member_id: CString,
+    instance_id: Option<CString>,
+}
+
+impl rd_kafka_consumer_group_metadata_t {
+    fn give(metadata: GroupMetadata) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            group_id: c_string(&metadata.group_id),
+            member_id: c_string(&metadata.member_id),
+            instance_id: metadata.instance_id.as_deref().map(c_string),
+            metadata,
+        }))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata(
+    rk: *mut rd_kafka_t,
+) -> *mut rd_kafka_consumer_group_metadata_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
+        let metadata = consuming.and_then(|consuming| consuming.group_metadata().ok());
+        metadata.map_or(null_mut(), rd_kafka_consumer_group_metadata_t::give)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new(
+    group_id: *const c_char,
+) -> *mut rd_kafka_consumer_group_metadata_t {
+    // SAFETY: by contract.
+    let group = unsafe { text(group_id) };
+    guard(null_mut(), || {
+        group.map_or(null_mut(), |group| {
+            rd_kafka_consumer_group_metadata_t::give(GroupMetadata::new(group.into_owned()))
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new_with_genid(
+    group_id: *const c_char,
+    generation_id: i32,
+    member_id: *const c_char,
+    group_instance_id: *const c_char,
+) -> *mut rd_kafka_consumer_group_metadata_t {
+    // SAFETY: by contract.
+    let (group, member, instance) = unsafe { (text(group_id), text(member_id), text(group_instance_id)) };
+    guard(null_mut(), || {
+        let Some(group) = group else { return null_mut() };
+        let mut metadata = GroupMetadata::new(group.into_owned());
+        metadata.generation = generation_id;
+        metadata.member_id = member.unwrap_or_default().into_owned();
+        metadata.instance_id = instance.map(std::borrow::Cow::into_owned);
+        rd_kafka_consumer_group_metadata_t::give(metadata)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_destroy(
+    group: *mut rd_kafka_consumer_group_metadata_t,
+) {
+    if !group.is_null() {
+        // SAFETY: from `give`, given back once, by contract.
+        drop(unsafe { Box::from_raw(group) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_id(
+    group: *const rd_kafka_consumer_group_metadata_t,
+) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { group.as_ref() }.map_or(null(), |group| group.group_id.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_generation_id(
+    group: *const rd_kafka_consumer_group_metadata_t,
+) -> i32 {
+    // SAFETY: by contract.
+    unsafe { group.as_ref() }.map_or(-1, |group| group.metadata.generation)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_member_id(
+    group: *const rd_kafka_consumer_group_metadata_t,
+) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { group.as_ref() }.map_or(null(), |group| group.member_id.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_instance_id(
+    group: *const rd_kafka_consumer_group_metadata_t,
+) -> *const c_char {
+    // SAFETY: by contract.
+    let group = unsafe { group.as_ref() };
+    group.and_then(|group| group.instance_id.as_ref()).map_or(null(), |id| id.as_ptr())
+}
+
+/// What serialized metadata begins with; the rest is the generation and the texts, each ended by a NUL.
+const MAGIC: &[u8] = b"CGMDv3:";
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_write(
+    cgmd: *const rd_kafka_consumer_group_metadata_t,
+    bufferp: *mut *mut c_void,
+    sizep: *mut usize,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let (Some(group), Some(buffer), Some(size)) =
+            (unsafe { (cgmd.as_ref(), bufferp.as_mut(), sizep.as_mut()) })
+        else {
+            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(group.metadata.generation.to_ne_bytes());
+        bytes.extend(group.group_id.as_bytes_with_nul());
+        bytes.extend(group.member_id.as_bytes_with_nul());
+        bytes.push(u8::from(group.instance_id.is_some()));
+        bytes.extend(group.instance_id.as_deref().map_or(&[0][..], std::ffi::CStr::to_bytes_with_nul));
+        // SAFETY: C frees it; as long as it says.
+        unsafe {
+            let copy = libc::malloc(bytes.len());
+            if copy.is_null() {
+                return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory")
+                    .into_raw();
+            }
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast(), bytes.len());
+            *buffer = copy;
+        }
+        *size = bytes.len();
+        null_mut()
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_read(
+    cgmdp: *mut *mut rd_kafka_consumer_group_metadata_t,
+    buffer: *const c_void,
+    size: usize,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let (Some(place), false) = (unsafe { cgmdp.as_mut() }, buffer.is_null()) else {
+            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
+        };
+        // SAFETY: by contract.
+        let bytes = unsafe { &*slice_from_raw_parts(buffer.cast::<u8>(), size) };
+        if let Some(metadata) = read(bytes) {
+            *place = rd_kafka_consumer_group_metadata_t::give(metadata);
+            null_mut()
+        } else {
+            let reason = "Input buffer is not a serialized consumer group metadata object";
+            rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__BAD_MSG, reason).into_raw()
+        }
+    })
+}
+
+fn read(bytes: &[u8]) -> Option<GroupMetadata> {
+    let rest = bytes.strip_prefix(MAGIC)?;
+    let (generation, mut rest) = rest.split_at_checked(4)?;
+    let mut next = || {
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let (text, after) = rest.split_at(end);
+        rest = &after[1..];
+        String::from_utf8(text.to_vec()).ok()
+    };
+    let (group_id, member_id) = (next()?, next()?);
+    let (has_instance, mut rest) = rest.split_first()?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    rest = &rest[..end];
+    let mut metadata = GroupMetadata::new(group_id);
+    metadata.generation = i32::from_ne_bytes(generation.try_into().ok()?);
+    metadata.member_id = member_id;
+    metadata.instance_id = (*has_instance == 1).then(|| String::from_utf8_lossy(rest).into_owned());
+    Some(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_what_is_cut_off_is_refused() {
+        let mut metadata = GroupMetadata::new("billing");
+        (metadata.generation, metadata.member_id) = (7, "m-1".into());
+        metadata.instance_id = Some("i".into());
+        let group = rd_kafka_consumer_group_metadata_t::give(metadata);
+        let (mut buffer, mut size, mut copy) = (null_mut(), 0, null_mut());
+        // SAFETY: valid pointers all along.
+        unsafe {
+            assert!(rd_kafka_consumer_group_metadata_write(group, &raw mut buffer, &raw mut size).is_null());
+            assert!(rd_kafka_consumer_group_metadata_read(&raw mut copy, buffer, size).is_null());
+            assert_eq!(rd_kafka_consumer_group_metadata_generation_id(copy), 7);
+            assert_eq!((*copy).metadata.instance_id.as_deref(), Some("i"));
+            for cut in 0..size {
+                let error = rd_kafka_consumer_group_metadata_read(&raw mut copy, buffer, cut);
+                assert!(!error.is_null(), "{cut} of {size} bytes were taken");
+                drop(Box::from_raw(error));
+            }
+            rd_kafka_consumer_group_metadata_destroy(group);
+            rd_kafka_consumer_group_metadata_destroy(copy);
+            libc::free(buffer);
+        }
+    }
+}

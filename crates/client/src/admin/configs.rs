@@ -1,0 +1,434 @@
+//! Settings of topics, brokers and groups: read, replaced and changed one by one.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ottla_protocol::messages::alter_configs::{
+    AlterConfigsRequest, AlterConfigsResource as ReplaceResource, AlterableConfig as ReplacedConfig,
+};
+use ottla_protocol::messages::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult,
+};
+use ottla_protocol::messages::describe_configs_0::{DescribeConfigsRequest0, DescribeConfigsResourceResult0};
+use ottla_protocol::messages::incremental_alter_configs::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+
+use super::operation::{Operation, Repeat, Target, wrong_controller};
+use super::{Admin, Change, ConfigResourceType, ConfigSource, Each, Timeouts, in_order, plain, refused};
+use crate::cluster::Cluster;
+use crate::error::Error;
+
+const DESCRIBE_CONFIGS_VERSION_MAX: i16 = 4;
+const ALTER_CONFIGS_VERSION_MAX: i16 = 2;
+const INCREMENTAL_ALTER_CONFIGS_VERSION_MAX: i16 = 1;
+/// From this version of DescribeConfigs on brokers explain settings.
+const DOCUMENTATION_SINCE: i16 = 3;
+
+/// Whose settings are meant.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ConfigResource {
+    /// What it is.
+    pub kind: ConfigResourceType,
+    /// Its name, or number.
+    pub name: String,
+}
+
+impl ConfigResource {
+    /// The resource of this kind and name.
+    pub fn new(kind: ConfigResourceType, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into() }
+    }
+
+    /// A topic.
+    pub fn topic(name: impl Into<String>) -> Self {
+        Self::new(ConfigResourceType::Topic, name)
+    }
+
+    /// A broker.
+    pub fn broker(id: i32) -> Self {
+        Self::new(ConfigResourceType::Broker, id.to_string())
+    }
+
+    /// A group.
+    pub fn group(id: impl Into<String>) -> Self {
+        Self::new(ConfigResourceType::Group, id)
+    }
+
+    /// Who keeps its settings, if that is one broker and no other.
+    fn broker_id(&self) -> Option<i32> {
+        match self.kind {
+            ConfigResourceType::Broker | ConfigResourceType::BrokerLogger => self.name.parse().ok(),
+            ConfigResourceType::Topic
+            | ConfigResourceType::ClientMetrics
+            | ConfigResourceType::Group
+            | ConfigResourceType::Unknown(_) => None,
+        }
+    }
+}
+
+/// `TOPIC orders`.
+impl std::fmt::Display for ConfigResource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// A setting.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ConfigEntry {
+    /// Kafka's name.
+    pub name: String,
+    /// Its value; `None` is null, or a secret.
+    pub value: Option<String>,
+    /// Whether it is nobody's choice: neither the topic's nor the broker's.
+    pub default: bool,
+    /// Whether it cannot be changed.
+    pub read_only: bool,
+    /// Whether brokers keep the value to themselves.
+    pub sensitive: bool,
+    /// Who has chosen the value; unknown on brokers before 1.1, unless it is the default.
+    pub source: ConfigSource,
+    /// The value and what it would fall back to, the one in force first, if they were asked for.
+    pub synonyms: Vec<ConfigSynonym>,
+    /// What it is for, if that was asked for and the broker tells (from 2.6 on).
+    pub documentation: Option<String>,
+}
+
+/// A value that holds for a setting if nothing before it does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ConfigSynonym {
+    /// Under which name.
+    pub name: String,
+    /// Its value; `None` is null, or a secret.
+    pub value: Option<String>,
+    /// Who has chosen it.
+    pub source: ConfigSource,
+}
+
+/// What [`Admin::describe_configs`] asks for besides the values.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DescribeConfigs {
+    /// How long it may take.
+    pub timeouts: Timeouts,
+    /// What each value would fall back to.
+    pub synonyms: bool,
+    /// What each setting is for.
+    pub documentation: bool,
+}
+
+/// A change of one setting.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ConfigChange {
+    /// It gets this value.
+    Set(String),
+    /// It falls back to its default.
+    Delete,
+    /// This is added to its list.
+    Append(String),
+    /// This is taken out of its list.
+    Subtract(String),
+}
+
+impl ConfigChange {
+    fn alterable(&self, name: &str) -> AlterableConfig {
+        let (config_operation, value) = match self {
+            Self::Set(value) => (0, Some(value.clone())),
+            Self::Delete => (1, None),
+            Self::Append(value) => (2, Some(value.clone())),
+            Self::Subtract(value) => (3, Some(value.clone())),
+        };
+        AlterableConfig { name: name.to_owned(), config_operation, value }
+    }
+}
+
+impl Admin {
+    /// Every setting of a topic, by name.
+    pub async fn describe_topic_configs(&self, topic: &str) -> Result<Vec<ConfigEntry>, Error> {
+        let resources = [ConfigResource::topic(topic)];
+        let work = |cluster: Rc<Cluster>| async move {
+            let operation = Operation::hasty(cluster, "describe_topic_configs");
+            let described = describe(&operation, &resources, DescribeConfigs::default()).await?;
+            described.into_iter().next().map_or_else(|| Ok(Vec::new()), |(_, entries)| entries).map_err(plain)
+        };
+        self.ask("describe_topic_configs", work).await
+    }
+
+    /// Every setting of these resources, by name; answers per resource, in the order asked for.
+    ///
+    /// A broker's settings are its own to tell: it is the one that is asked.
+    ///
+    /// # Errors
+    /// When no resource has an answer of its own: no broker answered in time.
+    pub async fn describe_configs(
+        &self,
+        resources: &[ConfigResource],
+        what: DescribeConfigs,
+    ) -> Result<Each<ConfigResource, Vec<ConfigEntry>>, Error> {
+        let resources = resources.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            describe(&Operation::new(cluster, "describe_configs", what.timeouts), &resources, what).await
+        };
+        self.ask("describe_configs", work).await
+    }
+
+    /// Replaces all settings of resources: what is not named falls back to its default. Prefer
+    /// [`incremental_alter_configs`](Self::incremental_alter_configs), if the brokers know it (from 2.3 on).
+    ///
+    /// # Errors
+    /// When no resource has an answer of its own: the broker concerned did not answer in time, or does not know the
+    /// request.
+    pub async fn alter_configs(
+        &self,
+        resources: &[(ConfigResource, Vec<(String, String)>)],
+        change: Change,
+    ) -> Result<Each<ConfigResource, ()>, Error> {
+        let resources = resources.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            let operation = Operation::new(cluster, "alter_configs", change.timeouts);
+            replace(&operation, &resources, change.validate_only).await
+        };
+        self.ask("alter_configs", work).await
+    }
+
+    /// Changes settings one by one, and leaves all others; answers per resource, in the order asked for.
+    ///
+    /// # Errors
+    /// When no resource has an answer of its own: the broker concerned did not answer in time, or does not know the
+    /// request.
+    pub async fn incremental_alter_configs(
+        &self,
+        resources: &[(ConfigResource, Vec<(String, ConfigChange)>)],
+        change: Change,
+    ) -> Result<Each<ConfigResource, ()>, Error> {
+        let resources = resources.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            let operation = Operation::new(cluster, "incremental_alter_configs", change.timeouts);
+            alter(&operation, &resources, change.validate_only).await
+        };
+        self.ask("incremental_alter_configs", work).await
+    }
+}
+
+/// Resources by who keeps them: `None` for those of the cluster.
+fn by_broker<T>(items: &[T], resource: impl Fn(&T) -> &ConfigResource) -> BTreeMap<Option<i32>, Vec<&T>> {
+    let mut by_broker: BTreeMap<Option<i32>, Vec<&T>> = BTreeMap::new();
+    for item in items {
+        by_broker.entry(resource(item).broker_id()).or_default().push(item);
+    }
+    by_broker
+}
+
+type Answers<V> = BTreeMap<ConfigResource, Result<V, Error>>;
+
+/// The same failure for all of one broker's, unless that is all there is.
+fn failed<V>(
+    answers: &mut Answers<V>,
+    alone: bool,
+    of: impl Iterator<Item = ConfigResource>,
+    error: Error,
+) -> Result<(), Error> {
+    if alone {
+        return Err(error);
+    }
+    answers.extend(of.map(|resource| (resource, Err(error.clone()))));
+    Ok(())
+}
+
+async fn describe(
+    operation: &Operation,
+    resources: &[ConfigResource],
+    what: DescribeConfigs,
+) -> Result<Each<ConfigResource, Vec<ConfigEntry>>, Error> {
+    let by_broker = by_broker(resources, |resource| resource);
+    let alone = by_broker.len() == 1;
+    let mut answers = Answers::new();
+    for (broker, resources) in by_broker {
+        let target = broker.map_or(Target::Any, Target::Node);
+        match describe_at(operation, target, &resources, what).await {
+            Ok(described) => answers.extend(described),
+            Err(error) => failed(&mut answers, alone, resources.into_iter().cloned(), error)?,
+        }
+    }
+    Ok(in_order(resources.iter().cloned(), answers, "settings of"))
+}
+
+async fn describe_at(
+    operation: &Operation,
+    target: Target<'_>,
+    resources: &[&ConfigResource],
+    what: DescribeConfigs,
+) -> Result<Answers<Vec<ConfigEntry>>, Error> {
+    let wanted = |resource: &&ConfigResource| DescribeConfigsResource {
+        resource_type: resource.kind.code(),
+        resource_name: resource.name.clone(),
+        configuration_keys: None,
+    };
+    let wanted: Vec<_> = resources.iter().map(wanted).collect();
+    let make = |version: i16| DescribeConfigsRequest {
+        resources: wanted.clone(),
+        include_synonyms: what.synonyms,
+        include_documentation: what.documentation && version >= DOCUMENTATION_SINCE,
+    };
+    let versions = 0..=DESCRIBE_CONFIGS_VERSION_MAX;
+    let results: Vec<_> = match operation.call(target, versions, Repeat::Yes, make, |_| None).await {
+        Ok(response) => {
+            let results = response.results.into_iter().map(|result| {
+                let entries: Vec<_> = result.configs.into_iter().map(config_entry).collect();
+                let (code, message) = (result.error_code, result.error_message);
+                (result.resource_type, result.resource_name, code, message, entries)
+            });
+            results.collect()
+        }
+        // Brokers before 1.1 know version 0 only, in which a setting is the default or is not.
+        Err(Error::Unsupported { .. }) => {
+            let make = |_version: i16| DescribeConfigsRequest0 { resources: wanted.clone() };
+            let response = operation.call(target, 0..=0, Repeat::Yes, make, |_| None).await?;
+            let results = response.results.into_iter().map(|result| {
+                let entries: Vec<_> = result.configs.into_iter().map(config_entry_0).collect();
+                let (code, message) = (result.error_code, result.error_message);
+                (result.resource_type, result.resource_name, code, message, entries)
+            });
+            results.collect()
+        }
+        Err(error) => return Err(error),
+    };
+    let answer =
+        |(kind, name, code, message, mut entries): (i8, String, _, Option<String>, Vec<ConfigEntry>)| {
+            let resource = ConfigResource::new(ConfigResourceType::from_code(kind), name);
+            let refused = refused(&format!("settings of {resource}"), code, message.as_deref());
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            (resource, refused.map(|()| entries))
+        };
+    Ok(results.into_iter().map(answer).collect())
+}
+
+fn config_entry_0(entry: DescribeConfigsResourceResult0) -> ConfigEntry {
+    ConfigEntry {
+        name: entry.name,
+        value: entry.value,
+        default: entry.is_default,
+        read_only: entry.read_only,
+        sensitive: entry.is_sensitive,
+        source: if entry.is_default { ConfigSource::Default } else { ConfigSource::Unknown(0) },
+        synonyms: Vec::new(),
+        documentation: None,
+    }
+}
+
+fn config_entry(entry: DescribeConfigsResourceResult) -> ConfigEntry {
+    let source = ConfigSource::from_code(entry.config_source);
+    let synonyms = entry.synonyms.into_iter().map(|synonym| ConfigSynonym {
+        name: synonym.name,
+        value: synonym.value,
+        source: ConfigSource::from_code(synonym.source),
+    });
+    ConfigEntry {
+        name: entry.name,
+        value: entry.value,
+        default: source == ConfigSource::Default,
+        read_only: entry.read_only,
+        sensitive: entry.is_sensitive,
+        source,
+        synonyms: synonyms.collect(),
+        documentation: entry.documentation,
+    }
+}
+
+async fn replace(
+    operation: &Operation,
+    resources: &[(ConfigResource, Vec<(String, String)>)],
+    validate_only: bool,
+) -> Result<Each<ConfigResource, ()>, Error> {
+    let by_broker = by_broker(resources, |(resource, _)| resource);
+    let alone = by_broker.len() == 1;
+    let mut answers = Answers::new();
+    for (broker, resources) in by_broker {
+        let target = broker.map_or(Target::Controller, Target::Node);
+        let make = |_version: i16| AlterConfigsRequest {
+            resources: resources
+                .iter()
+                .map(|(resource, values)| ReplaceResource {
+                    resource_type: resource.kind.code(),
+                    resource_name: resource.name.clone(),
+                    configs: values
+                        .iter()
+                        .map(|(name, value)| ReplacedConfig {
+                            name: name.clone(),
+                            value: Some(value.clone()),
+                        })
+                        .collect(),
+                })
+                .collect(),
+            validate_only,
+        };
+        let versions = 0..=ALTER_CONFIGS_VERSION_MAX;
+        let answered = operation.call(target, versions, Repeat::Yes, make, |response| {
+            wrong_controller(response.responses.iter().map(|answer| answer.error_code))
+        });
+        match answered.await {
+            Ok(response) => answers.extend(response.responses.into_iter().map(|answer| {
+                let kind = ConfigResourceType::from_code(answer.resource_type);
+                altered(kind, answer.resource_name, answer.error_code, answer.error_message.as_deref())
+            })),
+            Err(error) => {
+                let of = resources.into_iter().map(|(resource, _)| resource.clone());
+                failed(&mut answers, alone, of, error)?;
+            }
+        }
+    }
+    Ok(in_order(resources.iter().map(|(resource, _)| resource.clone()), answers, "changing"))
+}
+
+async fn alter(
+    operation: &Operation,
+    resources: &[(ConfigResource, Vec<(String, ConfigChange)>)],
+    validate_only: bool,
+) -> Result<Each<ConfigResource, ()>, Error> {
+    let by_broker = by_broker(resources, |(resource, _)| resource);
+    let alone = by_broker.len() == 1;
+    let mut answers = Answers::new();
+    for (broker, resources) in by_broker {
+        let target = broker.map_or(Target::Controller, Target::Node);
+        let make = |_version: i16| IncrementalAlterConfigsRequest {
+            resources: resources
+                .iter()
+                .map(|(resource, changes)| AlterConfigsResource {
+                    resource_type: resource.kind.code(),
+                    resource_name: resource.name.clone(),
+                    configs: changes.iter().map(|(name, change)| change.alterable(name)).collect(),
+                })
+                .collect(),
+            validate_only,
+        };
+        let versions = 0..=INCREMENTAL_ALTER_CONFIGS_VERSION_MAX;
+        // Appending twice is appending once: lists have each thing once.
+        let answered = operation.call(target, versions, Repeat::Yes, make, |response| {
+            wrong_controller(response.responses.iter().map(|answer| answer.error_code))
+        });
+        match answered.await {
+            Ok(response) => answers.extend(response.responses.into_iter().map(|answer| {
+                let kind = ConfigResourceType::from_code(answer.resource_type);
+                altered(kind, answer.resource_name, answer.error_code, answer.error_message.as_deref())
+            })),
+            Err(error) => {
+                let of = resources.into_iter().map(|(resource, _)| resource.clone());
+                failed(&mut answers, alone, of, error)?;
+            }
+        }
+    }
+    Ok(in_order(resources.iter().map(|(resource, _)| resource.clone()), answers, "changing"))
+}
+
+fn altered(
+    kind: ConfigResourceType,
+    name: String,
+    code: ottla_protocol::ErrorCode,
+    message: Option<&str>,
+) -> (ConfigResource, Result<(), Error>) {
+    let resource = ConfigResource::new(kind, name);
+    let altered = refused(&format!("changing {resource}"), code, message);
+    (resource, altered)
+}

@@ -1,0 +1,277 @@
+//! The cluster and its topics, looked at.
+
+use std::rc::Rc;
+
+use ottla_protocol::messages::describe_cluster::{DescribeClusterRequest, DescribeClusterResponse};
+use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse, MetadataResponseTopic};
+use ottla_protocol::{ErrorCode, Uuid};
+
+use super::operation::{Operation, Repeat, Target};
+use super::{AclOperation, Admin, Describe, Each, owned, refused};
+use crate::cluster::Cluster;
+use crate::error::Error;
+
+const DESCRIBE_CLUSTER_VERSION_MAX: i16 = 1;
+/// Metadata tells what we may do with the cluster in these versions only.
+const METADATA_WITH_CLUSTER: std::ops::RangeInclusive<i16> = 8..=10;
+
+/// A broker of the cluster.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Node {
+    /// Its number.
+    pub id: i32,
+    /// Where clients reach it.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Where it stands, if it says so.
+    pub rack: Option<String>,
+}
+
+/// The cluster as a whole.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ClusterDescription {
+    /// Its id, if the broker tells.
+    pub id: Option<String>,
+    /// The node that takes changes; `None` when no broker says so.
+    pub controller: Option<i32>,
+    /// Every broker, by number.
+    pub brokers: Vec<Node>,
+    /// What we may do with it, if that was asked for and the broker tells.
+    pub authorized_operations: Option<Vec<AclOperation>>,
+}
+
+/// A topic in a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct TopicListing {
+    /// Its name.
+    pub name: String,
+    /// Its id; zero on brokers before 2.8.
+    pub id: Uuid,
+    /// How many partitions it has.
+    pub partitions: usize,
+    /// Whether the broker keeps its own records in it.
+    pub internal: bool,
+}
+
+/// A topic with its partitions.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct TopicDescription {
+    /// Its name.
+    pub name: String,
+    /// Its id; zero on brokers before 2.8.
+    pub id: Uuid,
+    /// Whether the broker keeps its own records in it.
+    pub internal: bool,
+    /// By partition number.
+    pub partitions: Vec<PartitionDescription>,
+    /// What we may do with it, if that was asked for and the broker tells.
+    pub authorized_operations: Option<Vec<AclOperation>>,
+}
+
+/// A partition and who holds it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct PartitionDescription {
+    /// Its number.
+    pub partition: i32,
+    /// The broker that takes its writes, if there is one.
+    pub leader: Option<i32>,
+    /// How often it has changed leaders; -1 when the broker does not tell.
+    pub leader_epoch: i32,
+    /// Every broker that has a copy.
+    pub replicas: Vec<i32>,
+    /// The copies that are complete.
+    pub isr: Vec<i32>,
+}
+
+/// Topics, and the brokers whose numbers stand in their descriptions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TopicDescriptions {
+    /// In the order asked for.
+    pub topics: Each<String, TopicDescription>,
+    /// Every broker, by number.
+    pub brokers: Vec<Node>,
+}
+
+impl Admin {
+    /// The brokers there are; the cheapest way to see that one answers.
+    pub async fn describe_cluster(&self) -> Result<ClusterDescription, Error> {
+        let work = |cluster: Rc<Cluster>| async move {
+            let response = cluster.describe(Some(&[])).await?;
+            let description = of_metadata(&response);
+            cluster.merge(response);
+            Ok(description)
+        };
+        self.ask("describe_cluster", work).await
+    }
+
+    /// The brokers there are, and with [`Describe::authorized_operations`] what we may do with the cluster.
+    ///
+    /// # Errors
+    /// When no broker answers in time.
+    pub async fn describe_cluster_with(&self, describe: Describe) -> Result<ClusterDescription, Error> {
+        let work = move |cluster: Rc<Cluster>| async move {
+            describe_cluster(&Operation::new(cluster, "describe_cluster", describe.timeouts), describe).await
+        };
+        self.ask("describe_cluster", work).await
+    }
+
+    /// Every topic, by name.
+    pub async fn list_topics(&self) -> Result<Vec<TopicListing>, Error> {
+        self.ask("list_topics", |cluster| async move { list(&cluster).await }).await
+    }
+
+    /// These topics with their partitions, in the order asked for.
+    ///
+    /// # Errors
+    /// [`Error::Broker`] with the first topic that does not exist. None is created by asking.
+    pub async fn describe_topics(&self, names: &[&str]) -> Result<Vec<TopicDescription>, Error> {
+        let names = owned(names);
+        let work = |cluster: Rc<Cluster>| async move {
+            let refs: Vec<&str> = names.iter().map(String::as_str).collect();
+            let response = cluster.describe(Some(&refs)).await?;
+            names.iter().map(|name| found(&response, name)).collect()
+        };
+        self.ask("describe_topics", work).await
+    }
+
+    /// These topics with their partitions; answers per topic, in the order asked for. None is created by asking.
+    ///
+    /// # Errors
+    /// When no broker answers in time.
+    pub async fn describe_topics_with(
+        &self,
+        names: &[&str],
+        describe: Describe,
+    ) -> Result<TopicDescriptions, Error> {
+        let names = owned(names);
+        let work = move |cluster: Rc<Cluster>| async move {
+            let operation = Operation::new(cluster, "describe_topics", describe.timeouts);
+            let refs: Vec<&str> = names.iter().map(String::as_str).collect();
+            let response = operation.metadata(Some(&refs), describe.authorized_operations).await?;
+            let topics = names.into_iter().map(|name| {
+                let topic = found(&response, &name);
+                (name, topic)
+            });
+            Ok(TopicDescriptions { topics: topics.collect(), brokers: nodes(&response) })
+        };
+        self.ask("describe_topics", work).await
+    }
+}
+
+async fn describe_cluster(operation: &Operation, describe: Describe) -> Result<ClusterDescription, Error> {
+    let wanted = describe.authorized_operations;
+    let make = |_version: i16| DescribeClusterRequest {
+        include_cluster_authorized_operations: wanted,
+        ..Default::default()
+    };
+    let versions = 0..=DESCRIBE_CLUSTER_VERSION_MAX;
+    match operation.call(Target::Any, versions, Repeat::Yes, make, |_| None).await {
+        Ok(response) => {
+            refused("the cluster", response.error_code, response.error_message.as_deref())?;
+            Ok(of_cluster(response))
+        }
+        // Brokers before 2.8 tell it with the metadata.
+        Err(Error::Unsupported { .. }) if wanted => {
+            let make = |_version: i16| MetadataRequest {
+                topics: Some(Vec::new()),
+                include_cluster_authorized_operations: true,
+                ..Default::default()
+            };
+            let call = operation.call(Target::Any, METADATA_WITH_CLUSTER, Repeat::Yes, make, |_| None);
+            Ok(of_metadata(&call.await?))
+        }
+        Err(Error::Unsupported { .. }) => Ok(of_metadata(&operation.metadata(Some(&[]), false).await?)),
+        Err(error) => Err(error),
+    }
+}
+
+fn of_cluster(response: DescribeClusterResponse) -> ClusterDescription {
+    let node = |broker: ottla_protocol::messages::describe_cluster::DescribeClusterBroker| Node {
+        id: broker.broker_id,
+        host: broker.host,
+        port: broker.port as u16,
+        rack: broker.rack,
+    };
+    let mut brokers: Vec<Node> = response.brokers.into_iter().map(node).collect();
+    brokers.sort_by_key(|node| node.id);
+    ClusterDescription {
+        id: Some(response.cluster_id),
+        controller: (response.controller_id >= 0).then_some(response.controller_id),
+        brokers,
+        authorized_operations: AclOperation::authorized(response.cluster_authorized_operations),
+    }
+}
+
+fn of_metadata(response: &MetadataResponse) -> ClusterDescription {
+    ClusterDescription {
+        id: response.cluster_id.clone(),
+        controller: (response.controller_id >= 0).then_some(response.controller_id),
+        brokers: nodes(response),
+        authorized_operations: AclOperation::authorized(response.cluster_authorized_operations),
+    }
+}
+
+fn nodes(response: &MetadataResponse) -> Vec<Node> {
+    let brokers = response.brokers.iter().map(|broker| Node {
+        id: broker.node_id,
+        host: broker.host.clone(),
+        port: broker.port as u16,
+        rack: broker.rack.clone(),
+    });
+    let mut nodes: Vec<Node> = brokers.collect();
+    nodes.sort_by_key(|node| node.id);
+    nodes
+}
+
+async fn list(cluster: &Rc<Cluster>) -> Result<Vec<TopicListing>, Error> {
+    let response = cluster.describe(None).await?;
+    let listing = |topic: &MetadataResponseTopic| {
+        Some(TopicListing {
+            name: topic.name.clone()?,
+            id: topic.topic_id,
+            partitions: topic.partitions.len(),
+            internal: topic.is_internal,
+        })
+    };
+    let mut topics: Vec<TopicListing> = response.topics.iter().filter_map(listing).collect();
+    topics.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(topics)
+}
+
+fn found(response: &MetadataResponse, name: &str) -> Result<TopicDescription, Error> {
+    let what = format!("topic `{name}`");
+    let found = response.topics.iter().find(|topic| topic.name.as_deref() == Some(name));
+    let Some(topic) = found else {
+        return Err(Error::Broker { what, code: ErrorCode::UnknownTopicOrPartition });
+    };
+    refused(&what, topic.error_code, None)?;
+    Ok(description(topic))
+}
+
+fn description(topic: &MetadataResponseTopic) -> TopicDescription {
+    let mut partitions: Vec<PartitionDescription> = topic
+        .partitions
+        .iter()
+        .map(|partition| PartitionDescription {
+            partition: partition.partition_index,
+            leader: (partition.leader_id >= 0).then_some(partition.leader_id),
+            leader_epoch: partition.leader_epoch,
+            replicas: partition.replica_nodes.clone(),
+            isr: partition.isr_nodes.clone(),
+        })
+        .collect();
+    partitions.sort_by_key(|partition| partition.partition);
+    TopicDescription {
+        name: topic.name.clone().unwrap_or_default(),
+        id: topic.topic_id,
+        internal: topic.is_internal,
+        partitions,
+        authorized_operations: AclOperation::authorized(topic.topic_authorized_operations),
+    }
+}

@@ -1,0 +1,287 @@
+//! Stories of the admin against the embedded broker: what becomes of each thing, who is asked, and until when.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{
+    Admin, Change, Client, Config, ConfigChange, ConfigResource, ConfigSource, Consumer, DeleteBefore,
+    Describe, DescribeConfigs, Each, Election, Error, ErrorCode, GroupFilter, Isolation, NewPartitions,
+    NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer, Record, Timeouts, TopicPartition,
+};
+use ottla_protocol::ApiKey;
+
+/// Generous: nothing here takes long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn broker(nodes: i32) -> BrokerThread {
+    Broker::builder().memory().nodes(nodes).spawn().expect("a broker in memory")
+}
+
+fn admin(broker: &BrokerThread) -> Admin {
+    Admin::new(Config::new(broker.bootstrap_servers())).expect("a client")
+}
+
+fn at(topic: &str, partition: i32) -> TopicPartition {
+    TopicPartition::new(topic, partition)
+}
+
+/// The broker's code, or none if all went well.
+fn code<T: std::fmt::Debug>(answer: &Result<T, Error>) -> ErrorCode {
+    match answer {
+        Ok(_) => ErrorCode::None,
+        Err(error) => error.broker_code().unwrap_or_else(|| panic!("not the broker's: {error:?}")),
+    }
+}
+
+fn codes<K, V: std::fmt::Debug>(answers: &Each<K, V>) -> Vec<ErrorCode> {
+    answers.iter().map(|(_, answer)| code(answer)).collect()
+}
+
+async fn fill(client: &Client, topic: &str, partition: i32, count: i64) {
+    let producer = Producer::of(client);
+    for n in 0..count {
+        let record = Record::to(topic).partition(partition).value("x").timestamp_ms(1_000 + n);
+        producer.send(record).await.expect("written");
+    }
+}
+
+#[tokio::test]
+async fn each_topic_has_an_answer_of_its_own() {
+    let broker = broker(1);
+    let admin = admin(&broker);
+    let wanted = [
+        NewTopic::new("orders").partitions(3),
+        NewTopic::new("bad name"),
+        NewTopic::new("tuned").partitions(1).config("retention.ms", "1000"),
+        NewTopic::new("mistuned").config("retention.ms", "soon"),
+    ];
+    let dry = Change { validate_only: true, ..Change::default() };
+    let checked = admin.create_topics_with(&wanted, dry).await.expect("answered");
+    let expected =
+        [ErrorCode::None, ErrorCode::InvalidTopicException, ErrorCode::None, ErrorCode::InvalidConfig];
+    assert_eq!(codes(&checked), expected);
+    assert!(admin.list_topics().await.expect("listed").is_empty(), "nothing was created");
+
+    let created = admin.create_topics_with(&wanted, Change::default()).await.expect("answered");
+    assert_eq!(codes(&created), expected);
+    assert_eq!(created[0].0, "orders");
+    assert_eq!(created[0].1.as_ref().expect("created").partitions, Some(3));
+    let again = admin.create_topics_with(&wanted[..1], Change::default()).await.expect("answered");
+    assert_eq!(codes(&again), [ErrorCode::TopicAlreadyExists]);
+
+    let more =
+        [NewPartitions::new("orders", 5), NewPartitions::new("none", 5), NewPartitions::new("tuned", 1)];
+    let grown = admin.create_partitions_with(&more, Change::default()).await.expect("answered");
+    let expected = [ErrorCode::None, ErrorCode::UnknownTopicOrPartition, ErrorCode::InvalidPartitions];
+    assert_eq!(codes(&grown), expected);
+
+    let described =
+        admin.describe_topics_with(&["none", "orders"], Describe::default()).await.expect("answered");
+    assert_eq!(codes(&described.topics), [ErrorCode::UnknownTopicOrPartition, ErrorCode::None]);
+    assert_eq!(described.topics[1].1.as_ref().expect("found").partitions.len(), 5);
+    assert_eq!(described.brokers.len(), 1);
+
+    let deleted =
+        admin.delete_topics_with(&["orders", "none", "tuned"], Timeouts::default()).await.expect("answered");
+    assert_eq!(codes(&deleted), [ErrorCode::None, ErrorCode::UnknownTopicOrPartition, ErrorCode::None]);
+    assert!(admin.list_topics().await.expect("listed").is_empty());
+}
+
+#[tokio::test]
+async fn settings_say_where_they_come_from_and_change_one_by_one() {
+    let broker = broker(1);
+    let admin = admin(&broker);
+    admin.create_topics(&[NewTopic::new("orders")]).await.expect("created");
+    let orders = ConfigResource::topic("orders");
+    let changes = |value: &str| vec![("retention.ms".to_owned(), ConfigChange::Set(value.to_owned()))];
+    let resources = [(orders.clone(), changes("5000")), (ConfigResource::topic("none"), changes("5000"))];
+    let altered = admin.incremental_alter_configs(&resources, Change::default()).await.expect("answered");
+    assert_eq!(codes(&altered), [ErrorCode::None, ErrorCode::UnknownTopicOrPartition]);
+
+    let what = DescribeConfigs { synonyms: true, documentation: true, ..DescribeConfigs::default() };
+    let asked = [orders.clone(), ConfigResource::broker(broker_id(&admin).await)];
+    let described = admin.describe_configs(&asked, what).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::None, ErrorCode::None]);
+    let entries = described[0].1.as_ref().expect("described");
+    let retention = entries.iter().find(|entry| entry.name == "retention.ms").expect("listed");
+    assert_eq!((retention.value.as_deref(), retention.source), (Some("5000"), ConfigSource::Topic));
+    assert!(!retention.default && !retention.synonyms.is_empty() && retention.documentation.is_some());
+    let untouched = entries.iter().find(|entry| entry.name == "cleanup.policy").expect("listed");
+    assert!(untouched.default);
+
+    let dry = Change { validate_only: true, ..Change::default() };
+    let deletion = [(orders.clone(), vec![("retention.ms".to_owned(), ConfigChange::Delete)])];
+    for (change, default) in [(dry, false), (Change::default(), true)] {
+        let altered = admin.incremental_alter_configs(&deletion, change).await.expect("answered");
+        assert_eq!(codes(&altered), [ErrorCode::None]);
+        let entries = admin.describe_topic_configs("orders").await.expect("described");
+        let retention = entries.iter().find(|entry| entry.name == "retention.ms").expect("listed");
+        assert_eq!(retention.default, default);
+    }
+}
+
+async fn broker_id(admin: &Admin) -> i32 {
+    admin.describe_cluster_with(Describe::default()).await.expect("described").brokers[0].id
+}
+
+#[tokio::test]
+async fn leaders_tell_offsets_and_delete_records() {
+    let broker = broker(2);
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    let admin = Admin::of(&client);
+    admin.create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
+    fill(&client, "orders", 0, 5).await;
+    fill(&client, "orders", 1, 3).await;
+
+    let wanted = [
+        (at("orders", 1), OffsetAt::Latest),
+        (at("orders", 0), OffsetAt::Timestamp(1_002)),
+        (at("orders", 7), OffsetAt::Latest),
+        (at("none", 0), OffsetAt::Latest),
+    ];
+    let found = admin
+        .list_offsets_with(&wanted, Isolation::ReadUncommitted, Timeouts::default())
+        .await
+        .expect("answered");
+    let unknown = ErrorCode::UnknownTopicOrPartition;
+    assert_eq!(codes(&found), [ErrorCode::None, ErrorCode::None, unknown, unknown]);
+    let offsets: Vec<_> = found.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
+    assert_eq!((offsets[0].offset, offsets[1].offset, offsets[1].timestamp_ms), (3, 2, 1_002));
+    let highest = [(at("orders", 0), OffsetAt::MaxTimestamp), (at("orders", 1), OffsetAt::Timestamp(9_000))];
+    let found = admin
+        .list_offsets_with(&highest, Isolation::ReadUncommitted, Timeouts::default())
+        .await
+        .expect("answered");
+    assert_eq!(found[0].1.as_ref().expect("found").timestamp_ms, 1_004);
+    assert_eq!(found[1].1.as_ref().expect("answered").offset, -1, "nothing is that late");
+
+    let before = [
+        (at("orders", 0), DeleteBefore::Offset(2)),
+        (at("orders", 1), DeleteBefore::End),
+        (at("orders", 7), DeleteBefore::End),
+    ];
+    let deleted = admin.delete_records(&before, Timeouts::default()).await.expect("answered");
+    assert_eq!(deleted[0].1.as_ref().ok(), Some(&2));
+    assert_eq!(deleted[1].1.as_ref().ok(), Some(&3));
+    assert_eq!(code(&deleted[2].1), unknown);
+    let too_far = [(at("orders", 0), DeleteBefore::Offset(99))];
+    let refused = admin.delete_records(&too_far, Timeouts::default()).await.expect("answered");
+    assert_eq!(codes(&refused), [ErrorCode::OffsetOutOfRange]);
+}
+
+#[tokio::test]
+async fn groups_and_their_offsets_answer_one_by_one() {
+    let broker = broker(2);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("group.id", "billing").expect("known");
+    config.set("auto.offset.reset", "earliest").expect("known");
+    let client = Client::new(config).expect("a client");
+    let admin = Admin::of(&client);
+    admin.create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
+    fill(&client, "orders", 0, 1).await;
+    let mut consumer = Consumer::of(&client);
+    consumer.subscribe(&["orders"]).await.expect("subscribed");
+    while !matches!(consumer.poll(PATIENCE).await.expect("polled"), Some(Polled::Records(_))) {}
+
+    let none = Timeouts::default();
+    let listed = admin.list_consumer_groups(GroupFilter::default(), none).await.expect("listed");
+    assert!(listed.errors.is_empty());
+    assert_eq!(listed.groups.iter().map(|group| &*group.group).collect::<Vec<_>>(), ["billing"]);
+    let empty = GroupFilter { states: vec!["Empty".into()], ..GroupFilter::default() };
+    assert!(admin.list_consumer_groups(empty, none).await.expect("listed").groups.is_empty());
+
+    let described =
+        admin.describe_groups_with(&["billing", "none"], Describe::default()).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::None, ErrorCode::GroupIdNotFound]);
+    let billing = described[0].1.as_ref().expect("described");
+    assert_eq!(billing.members[0].assignment, [at("orders", 0), at("orders", 1)]);
+    assert_eq!((&*billing.state, billing.members.len()), ("Stable", 1));
+    assert!(broker.bootstrap_servers().contains(&billing.coordinator_node.port.to_string()));
+
+    // While it has members, its offsets are theirs, and it is not deleted.
+    let noted = OffsetAndMetadata { offset: 1, leader_epoch: None, metadata: "by hand".into() };
+    let offsets = [(at("orders", 0), noted.clone()), (at("orders", 1), 0.into())];
+    let refused = admin.alter_group_offsets_with("billing", &offsets, none).await.expect("answered");
+    assert_eq!(codes(&refused), [ErrorCode::UnknownMemberId; 2]);
+    let refused = admin.delete_groups_with(&["billing", "none"], none).await.expect("answered");
+    assert_eq!(codes(&refused), [ErrorCode::NonEmptyGroup, ErrorCode::GroupIdNotFound]);
+    let refused = admin.delete_group_offsets("billing", &[at("orders", 0)], none).await;
+    assert_eq!(code(&refused), ErrorCode::NonEmptyGroup);
+
+    consumer.unsubscribe(PATIENCE).await.expect("left");
+    let altered = admin.alter_group_offsets_with("billing", &offsets, none).await.expect("answered");
+    assert_eq!(codes(&altered), [ErrorCode::None; 2]);
+    let asked = [at("orders", 1), at("orders", 0), at("orders", 5)];
+    let found = admin.list_group_offsets("billing", Some(&asked), true, none).await.expect("answered");
+    assert_eq!(found[0].1.as_ref().expect("found").as_ref().map(|found| found.offset), Some(0));
+    assert_eq!(found[1].1.as_ref().expect("found").as_ref(), Some(&noted));
+    assert_eq!(found[2].1.as_ref().expect("answered").as_ref(), None);
+    assert_eq!(admin.list_group_offsets("billing", None, false, none).await.expect("answered").len(), 2);
+    let deleted = admin.delete_group_offsets("billing", &[at("orders", 0)], none).await.expect("answered");
+    assert_eq!(codes(&deleted), [ErrorCode::None]);
+    assert_eq!(admin.group_offsets("billing", None).await.expect("answered").len(), 1);
+    assert_eq!(
+        codes(&admin.delete_groups_with(&["billing"], none).await.expect("answered")),
+        [ErrorCode::None]
+    );
+}
+
+#[tokio::test]
+async fn what_the_broker_does_not_know_is_said_so() {
+    let broker = broker(1);
+    let admin = admin(&broker);
+    let none = Timeouts::default();
+    for error in [
+        admin.describe_acls(&ottla_client::AclFilter::any(), none).await.expect_err("unknown"),
+        admin.describe_scram_credentials(None, none).await.expect_err("unknown"),
+        admin.elect_leaders(Election::Preferred, None, none).await.expect_err("unknown"),
+    ] {
+        let text = error.to_string();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        assert!(text.contains("the broker does not know this request"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_controller_that_moves_is_found_and_a_coordinator_too() {
+    let broker = broker(2);
+    let admin = admin(&broker);
+    let fail = |api, code| broker.cluster().intercept(api, None, 2, Fault::Fail(code));
+    fail(ApiKey::CreateTopics, ErrorCode::NotController);
+    let created = admin.create_topics_with(&[NewTopic::new("orders")], Change::default()).await;
+    assert_eq!(codes(&created.expect("answered")), [ErrorCode::None]);
+    fail(ApiKey::DescribeGroups, ErrorCode::NotCoordinator);
+    fail(ApiKey::FindCoordinator, ErrorCode::CoordinatorNotAvailable);
+    let described = admin.describe_groups_with(&["none"], Describe::default()).await.expect("answered");
+    assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound]);
+    fail(ApiKey::ListOffsets, ErrorCode::NotLeaderOrFollower);
+    let end = [(at("orders", 0), OffsetAt::Latest)];
+    let found = admin.list_offsets_with(&end, Isolation::ReadCommitted, Timeouts::default()).await;
+    assert_eq!(codes(&found.expect("answered")), [ErrorCode::None]);
+}
+
+#[tokio::test]
+async fn the_deadline_holds_and_the_connection_survives_it() {
+    let broker = broker(1);
+    let admin = admin(&broker);
+    admin.create_topics(&[NewTopic::new("orders")]).await.expect("created");
+    broker.cluster().intercept(ApiKey::DescribeConfigs, None, 1, Fault::Delay(Duration::from_secs(2)));
+    let what =
+        DescribeConfigs { timeouts: Timeouts::within(Duration::from_millis(200)), ..Default::default() };
+    let began = Instant::now();
+    let error = admin.describe_configs(&[ConfigResource::topic("orders")], what).await.expect_err("late");
+    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+    assert!(error.to_string().starts_with("describe_configs"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+
+    // Nobody there: tried until the end, and the end is the caller's.
+    let nobody = Admin::new(Config::new("127.0.0.1:1")).expect("a client");
+    let began = Instant::now();
+    let change = Change { timeouts: Timeouts::within(Duration::from_millis(500)), ..Change::default() };
+    let error = nobody.create_topics_with(&[NewTopic::new("orders")], change).await.expect_err("nobody");
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(300) && waited < PATIENCE, "{waited:?}");
+}
