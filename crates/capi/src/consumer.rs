@@ -12,6 +12,7 @@ use ottla_client::{
 use crate::codes::of as code_of;
 use crate::ffi::*;
 use crate::handle::{CLOSE_TIMEOUT, Handle};
+use crate::hooks::Hooks;
 use crate::message::{Filler, Owned};
 use crate::op::Op;
 use crate::queue::{Queue, Source};
@@ -47,6 +48,7 @@ struct Reading<R> {
     filler: Filler,
     topic: Option<Arc<Topic>>,
     handle: Weak<Handle>,
+    hooks: Option<Arc<Hooks>>,
     /// Whether the polling thread has the application bring the assignment in line.
     tells: bool,
 }
@@ -79,7 +81,8 @@ impl Reader for PartitionQueue {
 impl<R: Reader> Reading<R> {
     fn new(reader: R, handle: &Arc<Handle>) -> Self {
         let tells = handle.config.rebalance == ottla_client::Rebalance::Application;
-        Self { reader, filler: Filler::default(), topic: None, handle: Arc::downgrade(handle), tells }
+        let hooks = handle.hooking.get().cloned();
+        Self { reader, filler: Filler::default(), topic: None, handle: Arc::downgrade(handle), hooks, tells }
     }
 
     #[inline]
@@ -91,7 +94,13 @@ impl<R: Reader> Reading<R> {
                         Some(topic) if *topic.name == *record.topic() => topic,
                         _ => self.topic.insert(self.handle.upgrade()?.topic(record.topic())),
                     };
-                    return Some(Op::Message(self.filler.message(topic, &record)));
+                    let message = self.filler.message(topic, &record);
+                    if let Some(hooks) = &self.hooks
+                        && let Some(handle) = self.handle.upgrade()
+                    {
+                        hooks.on_consume(&handle, message.as_raw());
+                    }
+                    return Some(Op::Message(message));
                 }
                 Ok(Some(Next::Event(event))) => event,
                 Ok(Some(_)) => continue,

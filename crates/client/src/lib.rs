@@ -56,8 +56,8 @@ pub use consumer::{
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
-pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 pub use log::{Context, LogCallback, LogLine};
+pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use net::settings::{AddressFamily, NetSettings};
 pub use net::versions::BrokerVersion;
@@ -72,6 +72,7 @@ pub use producer::{Flushing, NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
+pub use stats::wanted::{AutoCommitted, Throttled};
 pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
 

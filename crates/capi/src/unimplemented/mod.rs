@@ -89,7 +89,6 @@ macro_rules! anything {
 use anything;
 
 mod admin;
-mod client;
 mod mock;
 mod share;
 mod values;

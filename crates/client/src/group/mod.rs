@@ -43,6 +43,7 @@ use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::place::Place;
 use crate::log::Context;
+use crate::stats::wanted::AutoCommitted;
 use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
@@ -236,7 +237,7 @@ pub(crate) async fn run(
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 let shared = shared.clone();
                 tasks.spawn_local(async move {
-                    if let Err(error) = commit_done(&shared).await {
+                    if let Err(error) = commit_unasked(&shared, &shared.uncommitted()).await {
                         tracing::debug!(%error, "auto commit");
                     }
                 });
@@ -407,7 +408,7 @@ async fn change_assignment(
     if shared.cluster.config.auto_commit && shared.can_commit() {
         let mut offsets = shared.uncommitted();
         offsets.retain(|at, _| gone.contains(at));
-        if let Err(error) = commit(shared, &offsets).await {
+        if let Err(error) = commit_unasked(shared, &offsets).await {
             tracing::debug!(%error, "commit before giving partitions up");
         }
     }
@@ -514,12 +515,29 @@ async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMet
     Ok(())
 }
 
+/// Commits what nobody asked to be committed, and tells whoever wants to know.
+async fn commit_unasked(
+    shared: &Shared,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+) -> Result<(), Error> {
+    if offsets.is_empty() {
+        return Ok(());
+    }
+    let result = commit(shared, offsets).await;
+    shared.cluster.observer.auto_commits.push_if_wanted(|| {
+        let offsets = offsets.iter().map(|(at, offset)| (at.clone(), offset.clone())).collect();
+        Some(AutoCommitted { offsets, result: result.clone() })
+    });
+    result
+}
+
 /// Commits what is done if that is automatic, and leaves the group: each in half of the time at most.
 async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
     let mut result = Ok(());
     let has_places = !shared.uncommitted().is_empty();
     if shared.cluster.config.auto_commit && shared.can_commit() && has_places {
-        let committing = tokio::time::timeout(timeout / 2, commit_done(shared)).await;
+        let offsets = shared.uncommitted();
+        let committing = tokio::time::timeout(timeout / 2, commit_unasked(shared, &offsets)).await;
         result = committing.unwrap_or_else(|_| {
             let waited_ms = (timeout / 2).as_millis();
             Err(Error::TimedOut { what: "the commit before leaving the group".into(), waited_ms })
