@@ -18,14 +18,24 @@ struct Soak {
     count: u32,
 }
 
-const SOAKS: &[Soak] = &[Soak {
-    name: "kill9",
-    what: "SIGKILLs of a broker under load: nothing acknowledged is lost, nothing doubled, order kept",
-    package: "ottla-interop",
-    test: "kill9",
-    variable: "OTTLA_SOAK_KILLS",
-    count: 200,
-}];
+const SOAKS: &[Soak] = &[
+    Soak {
+        name: "kill9",
+        what: "SIGKILLs of a broker under load: nothing acknowledged is lost, nothing doubled, order kept",
+        package: "ottla-interop",
+        test: "kill9",
+        variable: "OTTLA_SOAK_KILLS",
+        count: 200,
+    },
+    Soak {
+        name: "groups",
+        what: "members of a group in each protocol, 6 s for each, that leave, die and stall while brokers go and come",
+        package: "ottla-interop",
+        test: "group_load",
+        variable: "OTTLA_SOAK_GROUP_MEMBERS",
+        count: 20,
+    },
+];
 
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
 const SOAK_WITHIN: Duration = Duration::from_secs(4 * 60 * 60);

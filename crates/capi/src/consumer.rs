@@ -49,6 +49,8 @@ struct Reading<R> {
     topic: Option<Arc<Topic>>,
     handle: Weak<Handle>,
     hooks: Option<Arc<Hooks>>,
+    /// What came behind messages that were drawn together.
+    pending: Option<Op>,
     /// Whether the polling thread has the application bring the assignment in line.
     tells: bool,
 }
@@ -81,12 +83,22 @@ impl Reader for PartitionQueue {
 impl<R: Reader> Reading<R> {
     fn new(reader: R, handle: &Arc<Handle>) -> Self {
         let tells = handle.config.rebalance == ottla_client::Rebalance::Application;
-        let hooks = handle.hooking.get().cloned();
-        Self { reader, filler: Filler::default(), topic: None, handle: Arc::downgrade(handle), hooks, tells }
+        Self {
+            reader,
+            filler: Filler::default(),
+            topic: None,
+            handle: Arc::downgrade(handle),
+            hooks: handle.hooking.get().cloned(),
+            pending: None,
+            tells,
+        }
     }
 
     #[inline]
     fn draw(&mut self) -> Option<Op> {
+        if self.pending.is_some() {
+            return self.pending.take();
+        }
         loop {
             let event = match self.reader.next() {
                 Ok(Some(Next::Record(record))) => {
@@ -114,6 +126,19 @@ impl<R: Reader> Reading<R> {
                 return Some(op);
             }
         }
+    }
+
+    fn fill(&mut self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        for (count, place) in out.iter_mut().enumerate() {
+            match self.draw() {
+                Some(Op::Message(message)) => *place = message.into_raw(),
+                other => {
+                    self.pending = other;
+                    return count;
+                }
+            }
+        }
+        out.len()
     }
 
     fn tell(&self, event: Event) -> Option<Op> {
@@ -167,6 +192,10 @@ impl Source for All {
         lock(&self.0).draw()
     }
 
+    fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        lock(&self.0).fill(out)
+    }
+
     fn len(&self) -> usize {
         0
     }
@@ -176,6 +205,10 @@ impl Source for One {
     #[inline]
     fn draw(&self) -> Option<Op> {
         lock(&self.0).draw()
+    }
+
+    fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        lock(&self.0).fill(out)
     }
 
     fn len(&self) -> usize {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ottla_client::{Client, Config, Error, Producer, Rebalance};
 
+use crate::admin::Tasks;
 use crate::background::Background;
 use crate::codes::of as code_of;
 use crate::conf::{Callbacks, rd_kafka_conf_t};
@@ -50,6 +51,8 @@ pub(crate) struct Handle {
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     cluster: Mutex<Option<(String, i32)>>,
     ending: AtomicBool,
+    /// What the admin interface has under way.
+    pub(crate) admin: Tasks,
     forks: u32,
     tokens: Option<Arc<Tokens>>,
     conf: Box<rd_kafka_conf_t>,
@@ -122,6 +125,8 @@ impl Handle {
         config.name = Some(name.clone());
         config.done_when_handed_out = true;
         config.bootstrap_later = true;
+        // The property is about consumers: a broker may always create what is produced to.
+        config.auto_create_topics |= kind == RD_KAFKA_PRODUCER;
         let events = callbacks.events;
         let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
         let hooked = !conf.interceptors().on_new.is_empty();
@@ -157,6 +162,7 @@ impl Handle {
             fatal: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
+            admin: Tasks::default(),
             forks: FORKS.load(Ordering::Relaxed),
             tokens,
             conf,
@@ -177,6 +183,12 @@ impl Handle {
         let mut live = Live { client, producer: None, consuming: None, _to_hooks: None };
         if kind == RD_KAFKA_PRODUCER {
             let producer = Producer::of(&live.client);
+            let main = Arc::downgrade(&handle.main);
+            producer.on_settled(move || {
+                if let Some(main) = main.upgrade() {
+                    main.ring();
+                }
+            });
             if let Ok(told) = producer.reports() {
                 if reports {
                     handle.main.set_source(Some(Reporting::new(told, &handle.main)));
@@ -337,6 +349,7 @@ impl Handle {
         if self.ending.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.admin.cancel();
         if let Some(consuming) = self.consuming()
             && flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0
         {

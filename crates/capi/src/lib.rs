@@ -16,6 +16,7 @@
 #![allow(clippy::used_underscore_binding, reason = "`_private` is the headers' name for what is ours")]
 #![allow(clippy::wildcard_imports, reason = "of ffi: its names are C's, and every file needs a dozen")]
 
+pub mod admin;
 mod background;
 pub mod client;
 pub mod codes;
@@ -57,6 +58,5 @@ pub mod topic_conf;
 pub mod transactions;
 mod unimplemented;
 pub mod uuid;
-
 mod varargs;
 pub mod version;

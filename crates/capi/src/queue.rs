@@ -13,7 +13,7 @@ use std::os::fd::FromRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::ffi::{rd_kafka_queue_event_cb_t, rd_kafka_t};
+use crate::ffi::{rd_kafka_message_t, rd_kafka_queue_event_cb_t, rd_kafka_t};
 use crate::op::Op;
 
 /// A waiting thread draws from its sources at least so often: that is how a consumer knows that the application is there.
@@ -23,6 +23,10 @@ const DRAW_EVERY: Duration = Duration::from_millis(500);
 pub(crate) trait Source: Send + Sync {
     /// The next operation, if there is one.
     fn draw(&self) -> Option<Op>;
+    /// Draws messages into `out`, as long as nothing else comes first; says how many.
+    fn fill(&self, _out: &mut [*mut rd_kafka_message_t]) -> usize {
+        0
+    }
     /// How many operations there are, as far as that is known.
     fn len(&self) -> usize;
 }
@@ -133,6 +137,15 @@ impl Queue {
 
     /// The next operation; waits for it for `timeout` at most, for ever without one.
     pub(crate) fn poll(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Op> {
+        self.poll_until(timeout, || false)
+    }
+
+    /// The same, until `enough` says so: it is asked after each ring.
+    pub(crate) fn poll_until(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        enough: impl Fn() -> bool,
+    ) -> Option<Op> {
         let mut queue = self.end();
         if let Some(op) = queue.take() {
             return Some(op);
@@ -145,6 +158,9 @@ impl Queue {
             let rings = queue.lock().rings;
             if let Some(op) = queue.take() {
                 return Some(op);
+            }
+            if enough() {
+                return None;
             }
             let mut state = queue.lock();
             if state.closed || std::mem::take(&mut state.yields) {
@@ -198,6 +214,19 @@ impl Queue {
                 sources.iter().find_map(|source| source.draw())
             }
         }
+    }
+
+    /// Draws messages as long as nothing else comes first; says how many.
+    pub(crate) fn fill(self: &Arc<Self>, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        let end = self.end();
+        let source = {
+            let state = end.lock();
+            match &state.sources[..] {
+                [source] if state.ops.is_empty() => source.clone(),
+                _ => return 0,
+            }
+        };
+        source.fill(out)
     }
 
     /// How much waits here.

@@ -57,7 +57,8 @@ impl Client {
     /// # Errors
     /// [`Error::TimedOut`] when no broker answers within `timeout`.
     pub async fn metadata(&self, topics: Option<&[&str]>, timeout: Duration) -> Result<Metadata, Error> {
-        let names: Option<Vec<String>> = topics.map(|topics| topics.iter().map(ToString::to_string).collect());
+        let names: Option<Vec<String>> =
+            topics.map(|topics| topics.iter().map(ToString::to_string).collect());
         self.run(move |cluster| async move {
             let names: Option<Vec<&str>> =
                 names.as_ref().map(|names| names.iter().map(String::as_str).collect());

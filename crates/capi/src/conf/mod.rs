@@ -14,7 +14,9 @@ use zeroize::Zeroizing;
 use crate::interceptors::Interceptors;
 use crate::topic_conf::rd_kafka_topic_conf_t;
 
-pub use callbacks::Callbacks;
+pub use api::*;
+pub use callbacks::*;
+pub use certificates::rd_kafka_conf_set_ssl_cert;
 pub(crate) use names::TOPIC as TOPIC_NAMES;
 
 /// A configuration; `rd_kafka_new` takes it over.

@@ -14,6 +14,19 @@ pub use opaque::*;
 pub use structs::*;
 pub use values::*;
 
+pub use crate::admin::{
+    rd_kafka_AclBinding_t, rd_kafka_AdminOptions_t, rd_kafka_AlterConsumerGroupOffsets_t,
+    rd_kafka_AlterUserScramCredentials_result_response_t, rd_kafka_ConfigEntry_t, rd_kafka_ConfigResource_t,
+    rd_kafka_ConsumerGroupDescription_t, rd_kafka_ConsumerGroupListing_t,
+    rd_kafka_DeleteAcls_result_response_t, rd_kafka_DeleteConsumerGroupOffsets_t, rd_kafka_DeleteGroup_t,
+    rd_kafka_DeleteRecords_t, rd_kafka_DeleteTopic_t, rd_kafka_ElectLeaders_t,
+    rd_kafka_ListConsumerGroupOffsets_t, rd_kafka_ListOffsetsResultInfo_t, rd_kafka_MemberAssignment_t,
+    rd_kafka_MemberDescription_t, rd_kafka_NewPartitions_t, rd_kafka_NewTopic_t, rd_kafka_Node_t,
+    rd_kafka_ScramCredentialInfo_t, rd_kafka_TopicCollection_t, rd_kafka_TopicDescription_t,
+    rd_kafka_TopicPartitionInfo_t, rd_kafka_UserScramCredentialAlteration_t,
+    rd_kafka_UserScramCredentialsDescription_t, rd_kafka_acl_result_t, rd_kafka_group_result_t,
+    rd_kafka_topic_partition_result_t, rd_kafka_topic_result_t,
+};
 pub use crate::conf::rd_kafka_conf_t;
 pub use crate::error::rd_kafka_error_t;
 pub use crate::event::rd_kafka_event_t;

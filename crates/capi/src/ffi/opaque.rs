@@ -1,7 +1,7 @@
 //! The types whose inside is nobody's business but ours. A noun that has its own struct takes its line out here and
 //! is named in the `pub use` of [`super`].
 
-use super::rd_kafka_event_t;
+use super::{rd_kafka_AclBinding_t, rd_kafka_event_t};
 
 macro_rules! opaque {
     ($($name:ident)*) => {
@@ -17,38 +17,7 @@ macro_rules! opaque {
 opaque! {
     rd_kafka_t
     rd_kafka_topic_t
-    rd_kafka_topic_result_t
-    rd_kafka_group_result_t
-    rd_kafka_acl_result_t
-    rd_kafka_topic_partition_result_t
-    rd_kafka_Node_t
-    rd_kafka_AdminOptions_t
-    rd_kafka_NewTopic_t
-    rd_kafka_DeleteTopic_t
-    rd_kafka_NewPartitions_t
-    rd_kafka_ConfigEntry_t
-    rd_kafka_ConfigResource_t
-    rd_kafka_DeleteRecords_t
-    rd_kafka_TopicCollection_t
-    rd_kafka_TopicPartitionInfo_t
-    rd_kafka_TopicDescription_t
-    rd_kafka_ConsumerGroupListing_t
     rd_kafka_ListConsumerGroupsResult_t
-    rd_kafka_ConsumerGroupDescription_t
-    rd_kafka_MemberDescription_t
-    rd_kafka_MemberAssignment_t
-    rd_kafka_DeleteGroup_t
-    rd_kafka_ListConsumerGroupOffsets_t
-    rd_kafka_AlterConsumerGroupOffsets_t
-    rd_kafka_DeleteConsumerGroupOffsets_t
-    rd_kafka_ListOffsetsResultInfo_t
-    rd_kafka_ScramCredentialInfo_t
-    rd_kafka_UserScramCredentialsDescription_t
-    rd_kafka_UserScramCredentialAlteration_t
-    rd_kafka_AlterUserScramCredentials_result_response_t
-    rd_kafka_AclBinding_t
-    rd_kafka_DeleteAcls_result_response_t
-    rd_kafka_ElectLeaders_t
     rd_kafka_messages_t
     rd_kafka_share_t
     rd_kafka_share_partition_offsets_t

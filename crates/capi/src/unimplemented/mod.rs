@@ -88,7 +88,6 @@ macro_rules! anything {
 }
 use anything;
 
-mod admin;
 mod mock;
 mod share;
 mod values;

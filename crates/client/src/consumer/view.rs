@@ -278,7 +278,12 @@ impl Reader {
                 } else if self.reading.config.auto_offset_store {
                     place.finish(next);
                 }
-                Ok(Some(Next::Record(RecordView { at: &place.at, record, block: set.block(), header: set.header() })))
+                Ok(Some(Next::Record(RecordView {
+                    at: &place.at,
+                    record,
+                    block: set.block(),
+                    header: set.header(),
+                })))
             }
             Some(Err(error)) => {
                 let error = corrupt(&place.at, set.header().base_offset, &error);

@@ -1,0 +1,255 @@
+//! Resources and their settings: asked for, changed, described.
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr::{null, null_mut};
+
+use ottla_client::{ConfigChange, ConfigResource, ConfigResourceType, Each};
+
+use super::macros::{array_readers, destroyers, readers};
+use super::{Array, DefaultPointer, code, invalid, lossy, optional};
+use crate::error::{description, rd_kafka_error_t};
+use crate::ffi::*;
+use crate::panic::guard;
+use crate::text::{c_string, text};
+
+/// Kafka's number for groups among resources with settings; the headers have the one of access rules.
+const GROUP: i8 = 32;
+
+/// A resource with settings: what is asked for, or what it has.
+pub struct rd_kafka_ConfigResource_t {
+    kind: rd_kafka_ResourceType_t,
+    name: CString,
+    entries: Vec<rd_kafka_ConfigEntry_t>,
+    /// The same for C, made again with each change.
+    read: Array<rd_kafka_ConfigEntry_t>,
+    changes: Vec<(String, ConfigChange)>,
+    err: rd_kafka_resp_err_t,
+    text: Option<CString>,
+}
+
+/// A setting, or one that it would fall back to.
+#[derive(Clone)]
+pub struct rd_kafka_ConfigEntry_t {
+    name: CString,
+    value: Option<CString>,
+    source: rd_kafka_ConfigSource_t,
+    read_only: bool,
+    default: bool,
+    sensitive: bool,
+    synonym: bool,
+    synonyms: std::sync::Arc<Array<rd_kafka_ConfigEntry_t>>,
+}
+
+impl rd_kafka_ConfigEntry_t {
+    fn set(name: &str, value: &str) -> Self {
+        Self {
+            name: c_string(name),
+            value: Some(c_string(value)),
+            source: RD_KAFKA_CONFIG_SOURCE_UNKNOWN_CONFIG,
+            read_only: false,
+            default: false,
+            sensitive: false,
+            synonym: false,
+            synonyms: std::sync::Arc::new(Array::new(Vec::new())),
+        }
+    }
+
+    fn described(entry: &ottla_client::ConfigEntry) -> Self {
+        let synonym = |synonym: &ottla_client::ConfigSynonym| Self {
+            value: synonym.value.as_deref().map(c_string),
+            source: synonym.source.code().into(),
+            synonym: true,
+            // They are of the setting that they are synonyms of.
+            read_only: entry.read_only,
+            sensitive: entry.sensitive,
+            ..Self::set(&synonym.name, "")
+        };
+        Self {
+            value: entry.value.as_deref().map(c_string),
+            source: entry.source.code().into(),
+            read_only: entry.read_only,
+            default: entry.default,
+            sensitive: entry.sensitive,
+            synonyms: std::sync::Arc::new(Array::new(entry.synonyms.iter().map(synonym).collect())),
+            ..Self::set(&entry.name, "")
+        }
+    }
+}
+
+impl rd_kafka_ConfigResource_t {
+    fn new(kind: rd_kafka_ResourceType_t, name: CString) -> Self {
+        Self {
+            kind,
+            name,
+            entries: Vec::new(),
+            read: Array::new(Vec::new()),
+            changes: Vec::new(),
+            err: RD_KAFKA_RESP_ERR_NO_ERROR,
+            text: None,
+        }
+    }
+
+    fn answered<V>(
+        resource: &ConfigResource,
+        answer: Result<V, ottla_client::Error>,
+        entries: impl FnOnce(V) -> Vec<rd_kafka_ConfigEntry_t>,
+    ) -> Self {
+        let kind = match resource.kind {
+            ConfigResourceType::Group => RD_KAFKA_RESOURCE_GROUP,
+            kind => kind.code().into(),
+        };
+        let mut result = Self::new(kind, c_string(&resource.name));
+        match answer {
+            Ok(value) => result.read = Array::new(entries(value)),
+            Err(error) => {
+                (result.err, result.text) = (code(&error), Some(c_string(&error.to_string())));
+            }
+        }
+        result
+    }
+
+    /// The resource in the client's words.
+    pub(super) fn resource(&self) -> ConfigResource {
+        let code = match self.kind {
+            RD_KAFKA_RESOURCE_GROUP => GROUP,
+            kind => i8::try_from(kind).unwrap_or(0),
+        };
+        ConfigResource::new(ConfigResourceType::from_code(code), lossy(&self.name))
+    }
+
+    pub(super) fn replaced(&self) -> (ConfigResource, Vec<(String, String)>) {
+        let value = |entry: &rd_kafka_ConfigEntry_t| {
+            (lossy(&entry.name), entry.value.as_deref().map(lossy).unwrap_or_default())
+        };
+        (self.resource(), self.entries.iter().map(value).collect())
+    }
+
+    pub(super) fn changed(&self) -> (ConfigResource, Vec<(String, ConfigChange)>) {
+        (self.resource(), self.changes.clone())
+    }
+
+    fn push(&mut self, name: &str, value: &str) {
+        self.entries.push(rd_kafka_ConfigEntry_t::set(name, value));
+        self.read = Array::new(self.entries.clone());
+    }
+}
+
+/// What became of each change.
+pub(super) fn altered(answers: Each<ConfigResource, ()>) -> Array<rd_kafka_ConfigResource_t> {
+    let result = |(resource, answer): (ConfigResource, _)| {
+        rd_kafka_ConfigResource_t::answered(&resource, answer, |()| Vec::new())
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+/// What each resource has.
+pub(super) fn described(
+    answers: Each<ConfigResource, Vec<ottla_client::ConfigEntry>>,
+) -> Array<rd_kafka_ConfigResource_t> {
+    let result = |(resource, answer): (ConfigResource, _)| {
+        rd_kafka_ConfigResource_t::answered(&resource, answer, |entries: Vec<ottla_client::ConfigEntry>| {
+            entries.iter().map(rd_kafka_ConfigEntry_t::described).collect()
+        })
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+readers! {
+    rd_kafka_ConfigEntry_name(rd_kafka_ConfigEntry_t) -> *const c_char [null()] |entry| entry.name.as_ptr();
+    rd_kafka_ConfigEntry_value(rd_kafka_ConfigEntry_t) -> *const c_char [null()] |entry| optional(entry.value.as_ref());
+    rd_kafka_ConfigEntry_source(rd_kafka_ConfigEntry_t) -> rd_kafka_ConfigSource_t
+        [RD_KAFKA_CONFIG_SOURCE_UNKNOWN_CONFIG] |entry| entry.source;
+    rd_kafka_ConfigEntry_is_read_only(rd_kafka_ConfigEntry_t) -> c_int [0] |entry| entry.read_only.into();
+    rd_kafka_ConfigEntry_is_default(rd_kafka_ConfigEntry_t) -> c_int [0] |entry| entry.default.into();
+    rd_kafka_ConfigEntry_is_sensitive(rd_kafka_ConfigEntry_t) -> c_int [0] |entry| entry.sensitive.into();
+    rd_kafka_ConfigEntry_is_synonym(rd_kafka_ConfigEntry_t) -> c_int [0] |entry| entry.synonym.into();
+    rd_kafka_ConfigResource_type(rd_kafka_ConfigResource_t) -> rd_kafka_ResourceType_t
+        [RD_KAFKA_RESOURCE_UNKNOWN] |resource| resource.kind;
+    rd_kafka_ConfigResource_name(rd_kafka_ConfigResource_t) -> *const c_char [null()] |resource| resource.name.as_ptr();
+    rd_kafka_ConfigResource_error(rd_kafka_ConfigResource_t) -> rd_kafka_resp_err_t
+        [RD_KAFKA_RESP_ERR_NO_ERROR] |resource| resource.err;
+    rd_kafka_ConfigResource_error_string(rd_kafka_ConfigResource_t) -> *const c_char [null()] |resource| {
+        match &resource.text {
+            Some(text) if !text.is_empty() => text.as_ptr(),
+            Some(_) => description(resource.err).as_ptr(),
+            None => null(),
+        }
+    };
+}
+
+array_readers! {
+    rd_kafka_ConfigEntry_synonyms(rd_kafka_ConfigEntry_t) -> *mut *const rd_kafka_ConfigEntry_t,
+        |entry| entry.synonyms.read();
+    rd_kafka_ConfigResource_configs(rd_kafka_ConfigResource_t) -> *mut *const rd_kafka_ConfigEntry_t,
+        |resource| resource.read.read();
+}
+
+destroyers! {
+    rd_kafka_ConfigResource_destroy, rd_kafka_ConfigResource_destroy_array (rd_kafka_ConfigResource_t);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ConfigResource_new(
+    restype: rd_kafka_ResourceType_t,
+    resname: *const c_char,
+) -> *mut rd_kafka_ConfigResource_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        match unsafe { text(resname) } {
+            Some(name) if !name.is_empty() => {
+                Box::into_raw(Box::new(rd_kafka_ConfigResource_t::new(restype, c_string(&name))))
+            }
+            _ => null_mut(),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ConfigResource_set_config(
+    config: *mut rd_kafka_ConfigResource_t,
+    name: *const c_char,
+    value: *const c_char,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let (Some(resource), Some(name), Some(value)) =
+            (unsafe { (config.as_mut(), text(name), text(value)) })
+        else {
+            return RD_KAFKA_RESP_ERR__INVALID_ARG;
+        };
+        if name.is_empty() {
+            return RD_KAFKA_RESP_ERR__INVALID_ARG;
+        }
+        resource.push(&name, &value);
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
+    config: *mut rd_kafka_ConfigResource_t,
+    name: *const c_char,
+    op_type: rd_kafka_AlterConfigOpType_t,
+    value: *const c_char,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let (resource, name, value) = unsafe { (config.as_mut(), text(name), text(value)) };
+        let (Some(resource), Some(name)) = (resource, name.filter(|name| !name.is_empty())) else {
+            return invalid("a setting has a name");
+        };
+        let value = value.map(std::borrow::Cow::into_owned);
+        let change = match (op_type, value) {
+            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE, _) => ConfigChange::Delete,
+            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET, Some(value)) => ConfigChange::Set(value),
+            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_APPEND, Some(value)) => ConfigChange::Append(value),
+            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SUBTRACT, Some(value)) => ConfigChange::Subtract(value),
+            (0..RD_KAFKA_ALTER_CONFIG_OP_TYPE__CNT, None) => {
+                return invalid(&format!("{name}: only to delete it needs no value"));
+            }
+            _ => return invalid(&format!("{name}: {op_type} is no way to change a setting")),
+        };
+        resource.changes.push((name.into_owned(), change));
+        null_mut()
+    })
+}

@@ -1,0 +1,143 @@
+//! Groups with their members.
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr::null;
+
+use ottla_client::{AclOperation, Each, Error, GroupDescription, MemberDescription, TopicPartition};
+
+use super::layout::{operations, rd_kafka_Node_t};
+use super::macros::{array_readers, readers};
+use super::names::{GROUP_STATES, GROUP_TYPES, number};
+use super::{Array, DefaultPointer, List, error_object, error_pointer, optional};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::text::c_string;
+
+/// A group, or why there is nothing to say of it.
+pub struct rd_kafka_ConsumerGroupDescription_t {
+    group: CString,
+    error: Option<Box<rd_kafka_error_t>>,
+    simple: bool,
+    assignor: CString,
+    state: rd_kafka_consumer_group_state_t,
+    kind: rd_kafka_consumer_group_type_t,
+    coordinator: Option<rd_kafka_Node_t>,
+    operations: Option<Vec<rd_kafka_AclOperation_t>>,
+    members: Vec<rd_kafka_MemberDescription_t>,
+}
+
+pub struct rd_kafka_MemberDescription_t {
+    member: CString,
+    instance: Option<CString>,
+    client_id: CString,
+    host: CString,
+    assignment: rd_kafka_MemberAssignment_t,
+    target: Option<rd_kafka_MemberAssignment_t>,
+}
+
+pub struct rd_kafka_MemberAssignment_t(List);
+
+impl rd_kafka_MemberAssignment_t {
+    fn of(partitions: &[TopicPartition]) -> Self {
+        let mut list = List::default();
+        for at in partitions {
+            list.add_with(at, RD_KAFKA_OFFSET_INVALID, RD_KAFKA_RESP_ERR_NO_ERROR);
+        }
+        Self(list)
+    }
+}
+
+pub(super) fn described(
+    answers: Each<String, GroupDescription>,
+) -> Array<rd_kafka_ConsumerGroupDescription_t> {
+    let result = |(group, answer): (String, Result<GroupDescription, Error>)| match answer {
+        Ok(found) => of_group(&group, &found),
+        Err(error) => rd_kafka_ConsumerGroupDescription_t {
+            group: c_string(&group),
+            error: Some(error_object(&error)),
+            simple: false,
+            assignor: CString::default(),
+            state: RD_KAFKA_CONSUMER_GROUP_STATE_UNKNOWN,
+            kind: RD_KAFKA_CONSUMER_GROUP_TYPE_UNKNOWN,
+            coordinator: None,
+            operations: None,
+            members: Vec::new(),
+        },
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescription_t {
+    let member = |member: &MemberDescription| rd_kafka_MemberDescription_t {
+        member: c_string(&member.member),
+        instance: member.instance.as_deref().map(c_string),
+        client_id: c_string(&member.client_id),
+        host: c_string(&member.host),
+        assignment: rd_kafka_MemberAssignment_t::of(&member.assignment),
+        target: member.target.as_deref().map(rd_kafka_MemberAssignment_t::of),
+    };
+    rd_kafka_ConsumerGroupDescription_t {
+        group: c_string(name),
+        error: None,
+        simple: group.protocol_type.is_empty(),
+        assignor: c_string(&group.protocol),
+        state: number(GROUP_STATES, &group.state),
+        kind: number(GROUP_TYPES, &group.kind),
+        coordinator: Some(rd_kafka_Node_t::of(&group.coordinator_node)),
+        operations: codes(group.authorized_operations.as_deref()),
+        members: group.members.iter().map(member).collect(),
+    }
+}
+
+/// Operations as C's numbers.
+pub(super) fn codes(operations: Option<&[AclOperation]>) -> Option<Vec<rd_kafka_AclOperation_t>> {
+    operations.map(|operations| operations.iter().map(|operation| operation.code().into()).collect())
+}
+
+readers! {
+    rd_kafka_ConsumerGroupDescription_group_id(rd_kafka_ConsumerGroupDescription_t) -> *const c_char
+        [null()] |group| group.group.as_ptr();
+    rd_kafka_ConsumerGroupDescription_error(rd_kafka_ConsumerGroupDescription_t) -> *const rd_kafka_error_t
+        [null()] |group| error_pointer(group.error.as_deref());
+    rd_kafka_ConsumerGroupDescription_is_simple_consumer_group(rd_kafka_ConsumerGroupDescription_t) -> c_int
+        [0] |group| group.simple.into();
+    rd_kafka_ConsumerGroupDescription_partition_assignor(rd_kafka_ConsumerGroupDescription_t) -> *const c_char
+        [null()] |group| group.assignor.as_ptr();
+    rd_kafka_ConsumerGroupDescription_state(rd_kafka_ConsumerGroupDescription_t) -> rd_kafka_consumer_group_state_t
+        [0] |group| group.state;
+    rd_kafka_ConsumerGroupDescription_type(rd_kafka_ConsumerGroupDescription_t) -> rd_kafka_consumer_group_type_t
+        [0] |group| group.kind;
+    rd_kafka_ConsumerGroupDescription_coordinator(rd_kafka_ConsumerGroupDescription_t) -> *const rd_kafka_Node_t
+        [null()] |group| group.coordinator.as_ref().map_or(null(), std::ptr::from_ref);
+    rd_kafka_ConsumerGroupDescription_member_count(rd_kafka_ConsumerGroupDescription_t) -> usize
+        [0] |group| group.members.len();
+    rd_kafka_MemberDescription_consumer_id(rd_kafka_MemberDescription_t) -> *const c_char
+        [null()] |member| member.member.as_ptr();
+    rd_kafka_MemberDescription_group_instance_id(rd_kafka_MemberDescription_t) -> *const c_char
+        [null()] |member| optional(member.instance.as_ref());
+    rd_kafka_MemberDescription_client_id(rd_kafka_MemberDescription_t) -> *const c_char
+        [null()] |member| member.client_id.as_ptr();
+    rd_kafka_MemberDescription_host(rd_kafka_MemberDescription_t) -> *const c_char
+        [null()] |member| member.host.as_ptr();
+    rd_kafka_MemberDescription_assignment(rd_kafka_MemberDescription_t) -> *const rd_kafka_MemberAssignment_t
+        [null()] |member| std::ptr::from_ref(&member.assignment);
+    rd_kafka_MemberDescription_target_assignment(rd_kafka_MemberDescription_t) -> *const rd_kafka_MemberAssignment_t
+        [null()] |member| member.target.as_ref().map_or(null(), std::ptr::from_ref);
+    rd_kafka_MemberAssignment_partitions(rd_kafka_MemberAssignment_t) -> *const rd_kafka_topic_partition_list_t
+        [null()] |assignment| assignment.0.as_ptr();
+}
+
+array_readers! {
+    rd_kafka_ConsumerGroupDescription_authorized_operations(rd_kafka_ConsumerGroupDescription_t)
+        -> *const rd_kafka_AclOperation_t, |group| operations(group.operations.as_deref());
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ConsumerGroupDescription_member(
+    grpdesc: *const rd_kafka_ConsumerGroupDescription_t,
+    idx: usize,
+) -> *const rd_kafka_MemberDescription_t {
+    // SAFETY: NULL or one of ours that lives, by contract.
+    let group = unsafe { grpdesc.as_ref() };
+    group.and_then(|group| group.members.get(idx)).map_or(null(), std::ptr::from_ref)
+}

@@ -1,0 +1,197 @@
+//! Groups and their offsets: what is asked of them, what became of it, and listings.
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr::{null, null_mut};
+
+use ottla_client::{Each, Error, GroupListing, GroupListings, OffsetAndMetadata, TopicPartition};
+
+use super::macros::{destroyers, readers};
+use super::names::{GROUP_STATES, GROUP_TYPES, number};
+use super::{Array, List, code_of, error_object, error_pointer, lossy};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::lists;
+use crate::panic::guard;
+use crate::text::{c_string, text};
+
+pub struct rd_kafka_DeleteGroup_t(pub(super) String);
+
+/// A group and some of its partitions.
+pub struct Partitions {
+    pub(super) group: CString,
+    /// `None` for all.
+    pub(super) list: Option<List>,
+}
+
+impl Partitions {
+    /// # Safety
+    /// `group` is NULL or a C string, `list` NULL or a list.
+    unsafe fn new(group: *const c_char, list: *const rd_kafka_topic_partition_list_t) -> Option<Self> {
+        // SAFETY: by contract.
+        unsafe {
+            let group = c_string(&text(group)?);
+            Some(Self { group, list: (!list.is_null()).then(|| List::copy_of(list)) })
+        }
+    }
+
+    pub(super) fn group(&self) -> String {
+        lossy(&self.group)
+    }
+
+    pub(super) fn partitions(&self) -> Option<Vec<TopicPartition>> {
+        self.list.as_ref().map(List::partitions)
+    }
+
+    /// The offsets of the list; every one must be an offset.
+    pub(super) fn offsets(&self) -> Result<Vec<(TopicPartition, OffsetAndMetadata)>, String> {
+        let offset = |element: &rd_kafka_topic_partition_t| {
+            let at = lists::at(element);
+            if element.offset < 0 {
+                return Err(format!("{at}: {} is no offset that can be committed", element.offset));
+            }
+            Ok((at, lists::offset(element)))
+        };
+        self.list.as_ref().map_or(&[][..], List::elems).iter().map(offset).collect()
+    }
+}
+
+macro_rules! requests_of_groups {
+    ($($type:ident, $new:ident, $destroy:ident, $destroy_array:ident;)*) => {$(
+        pub struct $type(pub(super) Partitions);
+
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $new(
+            group_id: *const c_char,
+            partitions: *const rd_kafka_topic_partition_list_t,
+        ) -> *mut $type {
+            guard(null_mut(), || {
+                // SAFETY: by contract.
+                let request = unsafe { Partitions::new(group_id, partitions) };
+                request.map_or(null_mut(), |request| Box::into_raw(Box::new($type(request))))
+            })
+        }
+
+        destroyers! {
+            $destroy, $destroy_array ($type);
+        }
+    )*};
+}
+
+requests_of_groups! {
+    rd_kafka_ListConsumerGroupOffsets_t, rd_kafka_ListConsumerGroupOffsets_new,
+        rd_kafka_ListConsumerGroupOffsets_destroy, rd_kafka_ListConsumerGroupOffsets_destroy_array;
+    rd_kafka_AlterConsumerGroupOffsets_t, rd_kafka_AlterConsumerGroupOffsets_new,
+        rd_kafka_AlterConsumerGroupOffsets_destroy, rd_kafka_AlterConsumerGroupOffsets_destroy_array;
+    rd_kafka_DeleteConsumerGroupOffsets_t, rd_kafka_DeleteConsumerGroupOffsets_new,
+        rd_kafka_DeleteConsumerGroupOffsets_destroy, rd_kafka_DeleteConsumerGroupOffsets_destroy_array;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DeleteGroup_new(group: *const c_char) -> *mut rd_kafka_DeleteGroup_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let group = unsafe { text(group) };
+        group.map_or(null_mut(), |group| Box::into_raw(Box::new(rd_kafka_DeleteGroup_t(group.into_owned()))))
+    })
+}
+
+/// What became of a group, or of its partitions.
+pub struct rd_kafka_group_result_t {
+    name: CString,
+    error: Option<Box<rd_kafka_error_t>>,
+    partitions: Option<List>,
+}
+
+pub(super) fn deleted(answers: Each<String, ()>) -> Array<rd_kafka_group_result_t> {
+    let result = |(group, answer): (String, Result<(), Error>)| rd_kafka_group_result_t {
+        name: c_string(&group),
+        error: answer.err().as_ref().map(error_object),
+        partitions: None,
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+/// The result of one group whose partitions have their own.
+fn of_partitions(group: &str, partitions: List) -> Array<rd_kafka_group_result_t> {
+    let name = c_string(group);
+    Array::new(vec![rd_kafka_group_result_t { name, error: None, partitions: Some(partitions) }])
+}
+
+/// What became of a group's partitions, with the offsets that were to be set, if any were.
+pub(super) fn altered(
+    group: &str,
+    answers: Each<TopicPartition, ()>,
+    offsets: &[(TopicPartition, OffsetAndMetadata)],
+) -> Array<rd_kafka_group_result_t> {
+    let mut list = List::default();
+    for (index, (at, answer)) in answers.into_iter().enumerate() {
+        let offset = offsets.get(index).map_or(RD_KAFKA_OFFSET_INVALID, |(_, offset)| offset.offset);
+        list.add_with(&at, offset, code_of(&answer));
+    }
+    of_partitions(group, list)
+}
+
+pub(super) fn committed(
+    group: &str,
+    answers: Each<TopicPartition, Option<OffsetAndMetadata>>,
+) -> Array<rd_kafka_group_result_t> {
+    let mut list = List::default();
+    for (at, answer) in answers {
+        let err = code_of(&answer);
+        let Some(element) = list.add(&at) else { continue };
+        element.err = err;
+        if let Ok(Some(committed)) = answer {
+            element.offset = committed.offset;
+            element.set_metadata(committed.metadata.as_bytes());
+            element.private_mut().leader_epoch = committed.leader_epoch.unwrap_or(-1);
+        }
+    }
+    of_partitions(group, list)
+}
+
+/// A group in a listing.
+pub struct rd_kafka_ConsumerGroupListing_t {
+    group: CString,
+    simple: bool,
+    state: rd_kafka_consumer_group_state_t,
+    kind: rd_kafka_consumer_group_type_t,
+}
+
+/// The groups of all brokers, and why some did not tell theirs.
+pub struct Listings {
+    pub(super) valid: Array<rd_kafka_ConsumerGroupListing_t>,
+    pub(super) errors: Array<rd_kafka_error_t>,
+}
+
+pub(super) fn listed(listings: GroupListings) -> Listings {
+    let listing = |group: GroupListing| rd_kafka_ConsumerGroupListing_t {
+        group: c_string(&group.group),
+        simple: group.protocol_type.is_empty(),
+        state: number(GROUP_STATES, &group.state),
+        kind: number(GROUP_TYPES, &group.kind),
+    };
+    Listings {
+        valid: Array::new(listings.groups.into_iter().map(listing).collect()),
+        errors: Array::new(listings.errors.iter().map(|(_, error)| *error_object(error)).collect()),
+    }
+}
+
+readers! {
+    rd_kafka_group_result_name(rd_kafka_group_result_t) -> *const c_char [null()] |group| group.name.as_ptr();
+    rd_kafka_group_result_error(rd_kafka_group_result_t) -> *const rd_kafka_error_t
+        [null()] |group| error_pointer(group.error.as_deref());
+    rd_kafka_group_result_partitions(rd_kafka_group_result_t) -> *const rd_kafka_topic_partition_list_t
+        [null()] |group| group.partitions.as_ref().map_or(null(), List::as_ptr);
+    rd_kafka_ConsumerGroupListing_group_id(rd_kafka_ConsumerGroupListing_t) -> *const c_char
+        [null()] |group| group.group.as_ptr();
+    rd_kafka_ConsumerGroupListing_is_simple_consumer_group(rd_kafka_ConsumerGroupListing_t) -> c_int
+        [0] |group| group.simple.into();
+    rd_kafka_ConsumerGroupListing_state(rd_kafka_ConsumerGroupListing_t) -> rd_kafka_consumer_group_state_t
+        [0] |group| group.state;
+    rd_kafka_ConsumerGroupListing_type(rd_kafka_ConsumerGroupListing_t) -> rd_kafka_consumer_group_type_t
+        [0] |group| group.kind;
+}
+
+destroyers! {
+    rd_kafka_DeleteGroup_destroy, rd_kafka_DeleteGroup_destroy_array (rd_kafka_DeleteGroup_t);
+}

@@ -1,0 +1,163 @@
+//! Partitions of which records are deleted, offsets listed or leaders elected.
+
+use std::ptr::{null, null_mut};
+
+use ottla_client::{DeleteBefore, Each, Election, FoundOffset, OffsetAt, TopicPartition};
+
+use super::macros::{destroyers, readers};
+use super::{Array, List, code_of, error_object, error_pointer};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::lists;
+use crate::panic::guard;
+
+/// Up to where records are deleted.
+pub struct rd_kafka_DeleteRecords_t(List);
+
+impl rd_kafka_DeleteRecords_t {
+    pub(super) fn before(&self) -> Result<Vec<(TopicPartition, DeleteBefore)>, String> {
+        const END: i64 = RD_KAFKA_OFFSET_END;
+        let before = |element: &rd_kafka_topic_partition_t| {
+            let at = lists::at(element);
+            match element.offset {
+                END => Ok((at, DeleteBefore::End)),
+                offset @ 0.. => Ok((at, DeleteBefore::Offset(offset))),
+                offset => {
+                    Err(format!("{at}: records are deleted before an offset or all, not before {offset}"))
+                }
+            }
+        };
+        self.0.elems().iter().map(before).collect()
+    }
+}
+
+/// The list of an answer: the first offset that is left of each partition.
+pub(super) fn deleted(answers: Each<TopicPartition, i64>) -> List {
+    let mut list = List::default();
+    for (at, answer) in answers {
+        let err = code_of(&answer);
+        list.add_with(&at, answer.unwrap_or(RD_KAFKA_OFFSET_INVALID), err);
+    }
+    list
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DeleteRecords_new(
+    before_offsets: *const rd_kafka_topic_partition_list_t,
+) -> *mut rd_kafka_DeleteRecords_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let before = unsafe { List::copy_of(before_offsets) };
+        Box::into_raw(Box::new(rd_kafka_DeleteRecords_t(before)))
+    })
+}
+
+/// Which partitions are to have leaders elected.
+pub struct rd_kafka_ElectLeaders_t {
+    kind: rd_kafka_ElectionType_t,
+    partitions: Option<List>,
+}
+
+impl rd_kafka_ElectLeaders_t {
+    pub(super) fn election(&self) -> Result<(Election, Option<Vec<TopicPartition>>), String> {
+        let election = match self.kind {
+            RD_KAFKA_ELECTION_TYPE_PREFERRED => Election::Preferred,
+            RD_KAFKA_ELECTION_TYPE_UNCLEAN => Election::Unclean,
+            other => return Err(format!("election_type: {other} is no kind of election")),
+        };
+        Ok((election, self.partitions.as_ref().map(List::partitions)))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ElectLeaders_new(
+    election_type: rd_kafka_ElectionType_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+) -> *mut rd_kafka_ElectLeaders_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let partitions = (!partitions.is_null()).then(|| unsafe { List::copy_of(partitions) });
+        Box::into_raw(Box::new(rd_kafka_ElectLeaders_t { kind: election_type, partitions }))
+    })
+}
+
+/// What became of one partition.
+pub struct rd_kafka_topic_partition_result_t {
+    list: List,
+    error: Box<rd_kafka_error_t>,
+}
+
+pub(super) fn elected(answers: Each<TopicPartition, ()>) -> Array<rd_kafka_topic_partition_result_t> {
+    let result = |(at, answer): (TopicPartition, Result<(), ottla_client::Error>)| {
+        let mut list = List::default();
+        list.add_with(&at, RD_KAFKA_OFFSET_INVALID, code_of(&answer));
+        let none = || rd_kafka_error_t::new(RD_KAFKA_RESP_ERR_NO_ERROR, "");
+        let error = answer.err().as_ref().map_or_else(none, error_object);
+        rd_kafka_topic_partition_result_t { list, error }
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+/// An offset that was found.
+pub struct rd_kafka_ListOffsetsResultInfo_t {
+    list: List,
+    timestamp: i64,
+}
+
+pub(super) fn found(answers: Each<TopicPartition, FoundOffset>) -> Array<rd_kafka_ListOffsetsResultInfo_t> {
+    let result = |(at, answer): (TopicPartition, Result<FoundOffset, ottla_client::Error>)| {
+        let mut list = List::default();
+        let err = code_of(&answer);
+        let found = answer.ok();
+        if let Some(element) = list.add(&at) {
+            element.err = err;
+            if let Some(found) = found {
+                element.offset = found.offset;
+                element.private_mut().leader_epoch = found.leader_epoch.unwrap_or(-1);
+            }
+        }
+        rd_kafka_ListOffsetsResultInfo_t { list, timestamp: found.map_or(-1, |found| found.timestamp_ms) }
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+/// Which offsets a list asks for: its offsets are times, or stand for places.
+pub(super) fn wanted(list: &List) -> Result<Vec<(TopicPartition, OffsetAt)>, String> {
+    const EARLIEST: i64 = RD_KAFKA_OFFSET_SPEC_EARLIEST as i64;
+    const LATEST: i64 = RD_KAFKA_OFFSET_SPEC_LATEST as i64;
+    const MAX_TIMESTAMP: i64 = RD_KAFKA_OFFSET_SPEC_MAX_TIMESTAMP as i64;
+    let wanted = |element: &rd_kafka_topic_partition_t| {
+        let at = lists::at(element);
+        if at.topic.is_empty() || at.partition < 0 {
+            return Err(format!("`{}` partition {} cannot be", at.topic, at.partition));
+        }
+        match element.offset {
+            EARLIEST => Ok((at, OffsetAt::Earliest)),
+            LATEST => Ok((at, OffsetAt::Latest)),
+            MAX_TIMESTAMP => Ok((at, OffsetAt::MaxTimestamp)),
+            timestamp @ 0.. => Ok((at, OffsetAt::Timestamp(timestamp))),
+            other => Err(format!("{at}: {other} is neither a time nor a place")),
+        }
+    };
+    list.elems().iter().map(wanted).collect()
+}
+
+/// The only element of a list, for C.
+fn only(list: &List) -> *const rd_kafka_topic_partition_t {
+    list.elems().first().map_or(null(), std::ptr::from_ref)
+}
+
+readers! {
+    rd_kafka_topic_partition_result_partition(rd_kafka_topic_partition_result_t) -> *const rd_kafka_topic_partition_t
+        [null()] |result| only(&result.list);
+    rd_kafka_topic_partition_result_error(rd_kafka_topic_partition_result_t) -> *const rd_kafka_error_t
+        [null()] |result| error_pointer(Some(&result.error));
+    rd_kafka_ListOffsetsResultInfo_topic_partition(rd_kafka_ListOffsetsResultInfo_t) -> *const rd_kafka_topic_partition_t
+        [null()] |info| only(&info.list);
+    rd_kafka_ListOffsetsResultInfo_timestamp(rd_kafka_ListOffsetsResultInfo_t) -> i64 [-1] |info| info.timestamp;
+}
+
+destroyers! {
+    rd_kafka_DeleteRecords_destroy, rd_kafka_DeleteRecords_destroy_array (rd_kafka_DeleteRecords_t);
+    rd_kafka_ElectLeaders_destroy (rd_kafka_ElectLeaders_t);
+}

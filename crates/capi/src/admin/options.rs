@@ -1,0 +1,380 @@
+//! `rd_kafka_AdminOptions_t`: how a request is to be made. What a request has no use for is refused.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use ottla_client::{Change, Describe, GroupFilter, Isolation, Timeouts};
+
+use super::invalid;
+use super::macros::destroyers;
+use super::names::{GROUP_STATES, GROUP_TYPES};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::panic::guard;
+use crate::text::write_errstr;
+
+const HOUR_MS: c_int = 3_600_000;
+
+#[derive(Clone, Debug)]
+pub struct rd_kafka_AdminOptions_t {
+    api: rd_kafka_admin_op_t,
+    request_timeout_ms: Option<c_int>,
+    operation_timeout_ms: Option<c_int>,
+    validate_only: bool,
+    stable: bool,
+    authorized: bool,
+    isolation: Isolation,
+    filter: GroupFilter,
+    opaque: usize,
+}
+
+impl rd_kafka_AdminOptions_t {
+    pub fn new(api: rd_kafka_admin_op_t) -> Self {
+        Self {
+            api,
+            request_timeout_ms: None,
+            operation_timeout_ms: None,
+            validate_only: false,
+            stable: false,
+            authorized: false,
+            isolation: Isolation::ReadUncommitted,
+            filter: GroupFilter::default(),
+            opaque: 0,
+        }
+    }
+
+    pub fn timeouts(&self) -> Timeouts {
+        // A negative time for the broker is none.
+        let ms = |ms: c_int| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+        Timeouts { request: self.request_timeout_ms.map(ms), operation: self.operation_timeout_ms.map(ms) }
+    }
+
+    pub fn change(&self) -> Change {
+        Change { timeouts: self.timeouts(), validate_only: self.validate_only }
+    }
+
+    pub fn describe(&self) -> Describe {
+        Describe { timeouts: self.timeouts(), authorized_operations: self.authorized }
+    }
+
+    pub fn stable(&self) -> bool {
+        self.stable
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    pub fn filter(&self) -> GroupFilter {
+        self.filter.clone()
+    }
+
+    pub fn opaque(&self) -> *mut c_void {
+        self.opaque as *mut c_void
+    }
+
+    /// Whether the request these options are for knows the option.
+    fn check(&self, option: &str, apis: &[rd_kafka_admin_op_t]) -> Result<(), String> {
+        if self.api == RD_KAFKA_ADMIN_OP_ANY || apis.contains(&self.api) {
+            return Ok(());
+        }
+        Err(format!("{option}: this request has no such option"))
+    }
+}
+
+fn in_range(option: &str, value: c_int, min: c_int, max: c_int) -> Result<c_int, String> {
+    if (min..=max).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("{option}: {value} is not between {min} and {max}"))
+}
+
+const OPERATION_TIMEOUT: &[rd_kafka_admin_op_t] = &[
+    RD_KAFKA_ADMIN_OP_CREATETOPICS,
+    RD_KAFKA_ADMIN_OP_DELETETOPICS,
+    RD_KAFKA_ADMIN_OP_CREATEPARTITIONS,
+    RD_KAFKA_ADMIN_OP_DELETERECORDS,
+    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
+    RD_KAFKA_ADMIN_OP_ELECTLEADERS,
+];
+const VALIDATE_ONLY: &[rd_kafka_admin_op_t] = &[
+    RD_KAFKA_ADMIN_OP_CREATETOPICS,
+    RD_KAFKA_ADMIN_OP_CREATEPARTITIONS,
+    RD_KAFKA_ADMIN_OP_ALTERCONFIGS,
+    RD_KAFKA_ADMIN_OP_INCREMENTALALTERCONFIGS,
+];
+const STABLE: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS];
+const AUTHORIZED: &[rd_kafka_admin_op_t] = &[
+    RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS,
+    RD_KAFKA_ADMIN_OP_DESCRIBETOPICS,
+    RD_KAFKA_ADMIN_OP_DESCRIBECLUSTER,
+];
+const GROUPS: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS];
+const ISOLATION: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTOFFSETS];
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_new(
+    rk: *mut rd_kafka_t,
+    for_api: rd_kafka_admin_op_t,
+) -> *mut rd_kafka_AdminOptions_t {
+    guard(null_mut(), || {
+        if rk.is_null() || !(RD_KAFKA_ADMIN_OP_ANY..RD_KAFKA_ADMIN_OP__CNT).contains(&for_api) {
+            return null_mut();
+        }
+        Box::into_raw(Box::new(rd_kafka_AdminOptions_t::new(for_api)))
+    })
+}
+
+destroyers! {
+    rd_kafka_AdminOptions_destroy (rd_kafka_AdminOptions_t);
+}
+
+/// Sets an option, or says in `errstr` why not.
+///
+/// # Safety
+/// `options` is NULL or ours and nobody else's meanwhile; `errstr` is NULL or has `size` bytes.
+unsafe fn set(
+    options: *mut rd_kafka_AdminOptions_t,
+    errstr: *mut c_char,
+    size: usize,
+    change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
+) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        // SAFETY: by contract.
+        let Some(options) = (unsafe { options.as_mut() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        let Err(reason) = change(options) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+        // SAFETY: by contract.
+        unsafe { write_errstr(errstr, size, &reason) };
+        RD_KAFKA_RESP_ERR__INVALID_ARG
+    })
+}
+
+/// The same for functions that return an error.
+///
+/// # Safety
+/// As of [`set`].
+unsafe fn try_set(
+    options: *mut rd_kafka_AdminOptions_t,
+    change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let Some(options) = (unsafe { options.as_mut() }) else { return invalid("options: NULL") };
+        change(options).map_or_else(|reason| invalid(&reason), |()| null_mut())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_request_timeout(
+    options: *mut rd_kafka_AdminOptions_t,
+    timeout_ms: c_int,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_resp_err_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.request_timeout_ms = Some(in_range("request_timeout", timeout_ms, 0, HOUR_MS)?);
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { set(options, errstr, errstr_size, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_operation_timeout(
+    options: *mut rd_kafka_AdminOptions_t,
+    timeout_ms: c_int,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_resp_err_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("operation_timeout", OPERATION_TIMEOUT)?;
+        options.operation_timeout_ms = Some(in_range("operation_timeout", timeout_ms, -1, HOUR_MS)?);
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { set(options, errstr, errstr_size, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
+    options: *mut rd_kafka_AdminOptions_t,
+    true_or_false: c_int,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_resp_err_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("validate_only", VALIDATE_ONLY)?;
+        options.validate_only = in_range("validate_only", true_or_false, 0, 1)? == 1;
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { set(options, errstr, errstr_size, change) }
+}
+
+/// The broker follows from what is asked: the number is checked and not needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
+    options: *mut rd_kafka_AdminOptions_t,
+    broker_id: i32,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe { set(options, errstr, errstr_size, |_| in_range("broker", broker_id, 0, i32::MAX).map(|_| ())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
+    options: *mut rd_kafka_AdminOptions_t,
+    true_or_false: c_int,
+) -> *mut rd_kafka_error_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("require_stable_offsets", STABLE)?;
+        options.stable = in_range("require_stable_offsets", true_or_false, 0, 1)? == 1;
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { try_set(options, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations(
+    options: *mut rd_kafka_AdminOptions_t,
+    true_or_false: c_int,
+) -> *mut rd_kafka_error_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("include_authorized_operations", AUTHORIZED)?;
+        options.authorized = in_range("include_authorized_operations", true_or_false, 0, 1)? == 1;
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { try_set(options, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
+    options: *mut rd_kafka_AdminOptions_t,
+    value: rd_kafka_IsolationLevel_t,
+) -> *mut rd_kafka_error_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("isolation_level", ISOLATION)?;
+        options.isolation = match in_range("isolation_level", value, 0, 1)? {
+            RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED => Isolation::ReadCommitted,
+            _ => Isolation::ReadUncommitted,
+        };
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { try_set(options, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
+    options: *mut rd_kafka_AdminOptions_t,
+    consumer_group_states: *const rd_kafka_consumer_group_state_t,
+    consumer_group_states_cnt: usize,
+) -> *mut rd_kafka_error_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("match_consumer_group_states", GROUPS)?;
+        // SAFETY: that many, by contract.
+        let states = unsafe { numbers(consumer_group_states, consumer_group_states_cnt) };
+        options.filter.states = names(states, GROUP_STATES, 0, "a state of a group")?;
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { try_set(options, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
+    options: *mut rd_kafka_AdminOptions_t,
+    consumer_group_types: *const rd_kafka_consumer_group_type_t,
+    consumer_group_types_cnt: usize,
+) -> *mut rd_kafka_error_t {
+    let change = |options: &mut rd_kafka_AdminOptions_t| {
+        options.check("match_consumer_group_types", GROUPS)?;
+        // SAFETY: that many, by contract.
+        let types = unsafe { numbers(consumer_group_types, consumer_group_types_cnt) };
+        // What nobody knows can be in a listing, but not asked for.
+        options.filter.kinds = names(types, GROUP_TYPES, 1, "a type of group")?;
+        Ok(())
+    };
+    // SAFETY: by contract.
+    unsafe { try_set(options, change) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_AdminOptions_set_opaque(
+    options: *mut rd_kafka_AdminOptions_t,
+    ev_opaque: *mut c_void,
+) {
+    // SAFETY: by contract.
+    if let Some(options) = unsafe { options.as_mut() } {
+        options.opaque = ev_opaque as usize;
+    }
+}
+
+/// # Safety
+/// NULL, or that many.
+unsafe fn numbers<'a>(pointer: *const c_int, count: usize) -> &'a [c_int] {
+    if pointer.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: by contract.
+    unsafe { std::slice::from_raw_parts(pointer, count) }
+}
+
+fn names(
+    numbers: &[c_int],
+    all: &[&std::ffi::CStr],
+    first: usize,
+    what: &str,
+) -> Result<Vec<String>, String> {
+    let mut names: Vec<String> = Vec::new();
+    for number in numbers {
+        let index = usize::try_from(*number).ok().filter(|index| *index >= first && *index < all.len());
+        let index = index.ok_or_else(|| format!("{number} is not {what} that can be asked for"))?;
+        let name = all[index].to_string_lossy().into_owned();
+        if names.contains(&name) {
+            return Err(format!("{name}, {what}, is named twice"));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_refused_where_nothing_would_heed_them() {
+        let options = &mut rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_DELETETOPICS);
+        let mut text = [0 as c_char; 100];
+        // SAFETY: valid pointers.
+        unsafe {
+            let size = text.len();
+            let refused = rd_kafka_AdminOptions_set_validate_only(options, 1, text.as_mut_ptr(), size);
+            assert_eq!(refused, RD_KAFKA_RESP_ERR__INVALID_ARG);
+            let said = std::ffi::CStr::from_ptr(text.as_ptr()).to_str().expect("text");
+            assert!(said.starts_with("validate_only"), "{said}");
+            for (ms, code) in [(-1, 0), (-2, RD_KAFKA_RESP_ERR__INVALID_ARG), (HOUR_MS, 0)] {
+                assert_eq!(rd_kafka_AdminOptions_set_operation_timeout(options, ms, null_mut(), 0), code);
+            }
+            let refused = rd_kafka_AdminOptions_set_request_timeout(options, -1, null_mut(), 0);
+            assert_eq!(refused, RD_KAFKA_RESP_ERR__INVALID_ARG);
+            assert_eq!(rd_kafka_AdminOptions_set_request_timeout(options, 5, null_mut(), 0), 0);
+        }
+        assert_eq!(options.timeouts().request, Some(Duration::from_millis(5)));
+        assert_eq!(options.timeouts().operation, Some(Duration::from_secs(3_600)));
+    }
+
+    #[test]
+    fn groups_are_chosen_by_states_and_types_that_there_are() {
+        assert_eq!(names(&[3, 5], GROUP_STATES, 0, "a state"), Ok(vec!["Stable".into(), "Empty".into()]));
+        assert!(names(&[3, 3], GROUP_STATES, 0, "a state").is_err_and(|reason| reason.contains("twice")));
+        assert!(names(&[0], GROUP_TYPES, 1, "a type").is_err());
+        assert!(names(&[-1], GROUP_STATES, 0, "a state").is_err());
+    }
+}

@@ -1,0 +1,423 @@
+//! The requests: checked here, made by the client, answered by an event.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::ffi::{CString, c_char};
+use std::sync::Arc;
+
+use ottla_client::{
+    Acl, AclFilter, Admin, ConfigChange, ConfigResource, DeleteBefore, Error, NewPartitions, NewTopic,
+    OffsetAndMetadata, ScramChange, TopicPartition,
+};
+
+use super::layout::texts;
+use super::{List, acls, code, configs, group_descriptions, groups, layout, offsets, scram, topics};
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::op::{Op, Opaque, Outcome};
+use crate::panic::guard;
+use crate::queue::Queue;
+use crate::text::c_string;
+
+/// A request on its way to the client.
+struct Call {
+    handle: Arc<Handle>,
+    queue: Arc<Queue>,
+    kind: rd_kafka_event_type_t,
+    options: rd_kafka_AdminOptions_t,
+}
+
+impl Call {
+    fn answer(&self, err: rd_kafka_resp_err_t, text: CString, result: Box<dyn Any + Send>) {
+        let opaque = Opaque(self.options.opaque());
+        self.queue.push(Op::Result(Outcome { kind: self.kind, err, text, opaque, result }));
+    }
+}
+
+/// Checks what is asked, then asks; either way an event answers it. Without a client or a queue there is nobody to answer.
+///
+/// # Safety
+/// `rk`, `options` and `rkqu` are NULL or alive.
+unsafe fn request<Q, V, R, F>(
+    rk: *mut rd_kafka_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+    kind: rd_kafka_event_type_t,
+    check: impl FnOnce() -> Result<Q, String>,
+    ask: impl FnOnce(Admin, rd_kafka_AdminOptions_t, Q) -> F,
+    read: impl FnOnce(V) -> R + Send + 'static,
+) where
+    F: Future<Output = Result<V, Error>> + Send + 'static,
+    R: Any + Send,
+{
+    guard((), || {
+        // SAFETY: by contract.
+        let (handle, queue, options) = unsafe { (Handle::shared(rk), rkqu.as_ref(), options.as_ref()) };
+        let (Some(handle), Some(queue)) = (handle, queue) else { return };
+        let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
+        let call = Call { handle, queue: queue.queue.clone(), kind, options };
+        let question = match check() {
+            Ok(question) => question,
+            Err(reason) => {
+                return call.answer(RD_KAFKA_RESP_ERR__INVALID_ARG, c_string(&reason), Box::new(()));
+            }
+        };
+        let handle = call.handle.clone();
+        let Some(client) = handle.client() else {
+            return call.answer(RD_KAFKA_RESP_ERR__DESTROY, CString::default(), Box::new(()));
+        };
+        let asking = ask(Admin::of(client), call.options.clone(), question);
+        let Call { queue, kind, options, .. } = call;
+        let opaque = Opaque(options.opaque());
+        handle.admin.start(async move {
+            let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
+                Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
+                Err(error) => (code(&error), c_string(&error.to_string()), Box::new(())),
+            };
+            queue.push(Op::Result(Outcome { kind, err, text, opaque, result }));
+        });
+    });
+}
+
+/// The things of an array of C's; NULLs among them are left out.
+///
+/// # Safety
+/// NULL, or `count` pointers, each NULL or alive.
+unsafe fn things<'a, T>(array: *mut *mut T, count: usize) -> Vec<&'a T> {
+    if array.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: by contract.
+    (0..count).filter_map(|index| unsafe { (*array.add(index)).as_ref() }).collect()
+}
+
+fn some<T>(things: Vec<T>, what: &str) -> Result<Vec<T>, String> {
+    if things.is_empty() { Err(format!("there are no {what}")) } else { Ok(things) }
+}
+
+fn distinct<T: Ord + std::fmt::Display>(things: Vec<T>, what: &str) -> Result<Vec<T>, String> {
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = things.iter().find(|thing| !seen.insert(*thing)) {
+        return Err(format!("{what} {twice} is named twice"));
+    }
+    Ok(things)
+}
+
+fn named(things: Vec<String>, what: &str) -> Result<Vec<String>, String> {
+    if things.iter().any(String::is_empty) {
+        return Err(format!("a {what} without a name"));
+    }
+    Ok(things)
+}
+
+/// The one thing of a request that takes one only.
+fn one<T>(mut things: Vec<T>, what: &str) -> Result<T, String> {
+    match (things.pop(), things.len()) {
+        (Some(thing), 0) => Ok(thing),
+        (_, more) => Err(format!("one {what} at a time, not {}", more + usize::from(more > 0))),
+    }
+}
+
+fn refs(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+/// Writes one function that takes an array and its length.
+macro_rules! array_requests {
+    ($($name:ident($type:ty, $kind:ident): |$things:ident| $check:expr,
+        |$admin:ident, $options:ident, $question:ident: $asked:ty| $ask:expr, $read:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            rk: *mut rd_kafka_t,
+            array: *mut *mut $type,
+            count: usize,
+            options: *const rd_kafka_AdminOptions_t,
+            rkqu: *mut rd_kafka_queue_t,
+        ) {
+            let check = || {
+                // SAFETY: by contract.
+                let $things = unsafe { things(array, count) };
+                $check
+            };
+            let ask = |$admin: Admin, $options: rd_kafka_AdminOptions_t, $question: $asked| async move { $ask };
+            // SAFETY: by contract.
+            unsafe { request(rk, options, rkqu, $kind, check, ask, $read) };
+        }
+    )*};
+}
+
+array_requests! {
+    rd_kafka_CreateTopics(rd_kafka_NewTopic_t, RD_KAFKA_EVENT_CREATETOPICS_RESULT):
+        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "topics"),
+        |admin, options, topics: Vec<NewTopic>| admin.create_topics_with(&topics, options.change()).await,
+        topics::topic_results;
+    rd_kafka_DeleteTopics(rd_kafka_DeleteTopic_t, RD_KAFKA_EVENT_DELETETOPICS_RESULT):
+        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "topics"),
+        |admin, options, topics: Vec<String>| admin.delete_topics_with(&refs(&topics), options.timeouts()).await,
+        topics::topic_results;
+    rd_kafka_CreatePartitions(rd_kafka_NewPartitions_t, RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT):
+        |topics| some(topics.iter().map(|topic| topic.0.clone()).collect::<Vec<_>>(), "topics"),
+        |admin, options, topics: Vec<NewPartitions>| admin.create_partitions_with(&topics, options.change()).await,
+        topics::topic_results;
+    rd_kafka_AlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_ALTERCONFIGS_RESULT):
+        |resources| {
+            let resources: Vec<_> = resources.iter().map(|resource| resource.replaced()).collect();
+            check_resources(resources.iter().map(|(resource, _)| resource)).map(|()| resources)
+        },
+        |admin, options, resources: Vec<(ConfigResource, Vec<(String, String)>)>| admin.alter_configs(&resources, options.change()).await,
+        configs::altered;
+    rd_kafka_IncrementalAlterConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT):
+        |resources| {
+            let resources: Vec<_> = resources.iter().map(|resource| resource.changed()).collect();
+            check_resources(resources.iter().map(|(resource, _)| resource)).map(|()| resources)
+        },
+        |admin, options, resources: Vec<(ConfigResource, Vec<(String, ConfigChange)>)>| admin.incremental_alter_configs(&resources, options.change()).await,
+        configs::altered;
+    rd_kafka_DescribeConfigs(rd_kafka_ConfigResource_t, RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT):
+        |resources| {
+            let resources: Vec<_> = resources.iter().map(|resource| resource.resource()).collect();
+            check_resources(resources.iter()).map(|()| resources)
+        },
+        |admin, options, resources: Vec<ConfigResource>| {
+            let what = ottla_client::DescribeConfigs {
+                timeouts: options.timeouts(), synonyms: true, documentation: false };
+            admin.describe_configs(&resources, what).await
+        },
+        configs::described;
+    rd_kafka_DeleteRecords(rd_kafka_DeleteRecords_t, RD_KAFKA_EVENT_DELETERECORDS_RESULT):
+        |requests| one(requests, "DeleteRecords").and_then(|request| {
+            let before = some(request.before()?, "partitions")?;
+            check_partitions(before.iter().map(|(at, _)| at)).map(|()| before)
+        }),
+        |admin, options, before: Vec<(TopicPartition, DeleteBefore)>| admin.delete_records(&before, options.timeouts()).await,
+        offsets::deleted;
+    rd_kafka_DeleteGroups(rd_kafka_DeleteGroup_t, RD_KAFKA_EVENT_DELETEGROUPS_RESULT):
+        |groups| {
+            let groups = some(groups.iter().map(|group| group.0.clone()).collect(), "groups")?;
+            distinct(groups, "group")
+        },
+        |admin, options, groups: Vec<String>| admin.delete_groups_with(&refs(&groups), options.timeouts()).await,
+        groups::deleted;
+    rd_kafka_ListConsumerGroupOffsets(rd_kafka_ListConsumerGroupOffsets_t, RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT):
+        |requests| one(requests, "group").and_then(|request| {
+            let partitions = request.0.partitions();
+            if let Some(partitions) = &partitions {
+                if partitions.is_empty() {
+                    return Err("there are no partitions; NULL stands for all".into());
+                }
+                check_partitions(partitions.iter())?;
+            }
+            Ok((request.0.group(), partitions))
+        }),
+        |admin, options, asked: (String, Option<Vec<TopicPartition>>)| {
+            let (group, partitions) = asked;
+            let answers = admin
+                .list_group_offsets(&group, partitions.as_deref(), options.stable(), options.timeouts())
+                .await?;
+            Ok((group, answers))
+        },
+        |(group, answers): (String, _)| groups::committed(&group, answers);
+    rd_kafka_AlterConsumerGroupOffsets(rd_kafka_AlterConsumerGroupOffsets_t, RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT):
+        |requests| one(requests, "group").and_then(|request| {
+            let offsets = some(request.0.offsets()?, "partitions")?;
+            check_partitions(offsets.iter().map(|(at, _)| at))?;
+            Ok((request.0.group(), offsets))
+        }),
+        |admin, options, asked: (String, Vec<(TopicPartition, OffsetAndMetadata)>)| {
+            let (group, offsets) = asked;
+            let answers = admin.alter_group_offsets_with(&group, &offsets, options.timeouts()).await?;
+            Ok((group, answers, offsets))
+        },
+        |(group, answers, offsets): (String, _, Vec<_>)| groups::altered(&group, answers, &offsets);
+    rd_kafka_DeleteConsumerGroupOffsets(rd_kafka_DeleteConsumerGroupOffsets_t, RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT):
+        |requests| one(requests, "group").and_then(|request| {
+            let partitions = some(request.0.partitions().unwrap_or_default(), "partitions")?;
+            check_partitions(partitions.iter())?;
+            Ok((request.0.group(), partitions))
+        }),
+        |admin, options, asked: (String, Vec<TopicPartition>)| {
+            let (group, partitions) = asked;
+            let answers = admin.delete_group_offsets(&group, &partitions, options.timeouts()).await?;
+            Ok((group, answers))
+        },
+        |(group, answers): (String, _)| groups::altered(&group, answers, &[]);
+    rd_kafka_AlterUserScramCredentials(rd_kafka_UserScramCredentialAlteration_t, RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT):
+        |changes| some(changes, "changes")?.iter().map(|change| change.change()).collect::<Result<Vec<_>, String>>(),
+        |admin, options, changes: Vec<ScramChange>| admin.alter_scram_credentials(&changes, options.timeouts()).await,
+        scram::altered;
+    rd_kafka_CreateAcls(rd_kafka_AclBinding_t, RD_KAFKA_EVENT_CREATEACLS_RESULT):
+        |acls| some(acls, "rules")?.iter().map(|acl| acl.acl()).collect::<Result<Vec<_>, String>>(),
+        |admin, options, acls: Vec<Acl>| admin.create_acls(&acls, options.timeouts()).await,
+        acls::created;
+    rd_kafka_DeleteAcls(rd_kafka_AclBindingFilter_t, RD_KAFKA_EVENT_DELETEACLS_RESULT):
+        |filters| some(filters.iter().map(|filter| filter.filter()).collect::<Vec<_>>(), "filters"),
+        |admin, options, filters: Vec<AclFilter>| admin.delete_acls(&filters, options.timeouts()).await,
+        acls::deleted;
+}
+
+fn check_resources<'a>(resources: impl Iterator<Item = &'a ConfigResource>) -> Result<(), String> {
+    distinct(some(resources.collect(), "resources")?, "resource").map(|_| ())
+}
+
+fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Result<(), String> {
+    distinct(partitions.collect(), "partition").map(|_| ())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeTopics(
+    rk: *mut rd_kafka_t,
+    topics: *const rd_kafka_TopicCollection_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let check = || {
+        // SAFETY: by contract.
+        let names = unsafe { topics.as_ref() }.map_or_else(Vec::new, |topics| topics.0.clone());
+        named(some(names, "topics")?, "topic")
+    };
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, names: Vec<String>| async move {
+        admin.describe_topics_with(&refs(&names), options.describe()).await
+    };
+    let kind = RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, check, ask, layout::topics) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeCluster(
+    rk: *mut rd_kafka_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, ()| async move {
+        admin.describe_cluster_with(options.describe()).await
+    };
+    let kind = RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described)) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
+    rk: *mut rd_kafka_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, ()| async move {
+        admin.list_consumer_groups(options.filter(), options.timeouts()).await
+    };
+    let kind = RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, groups::listed) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
+    rk: *mut rd_kafka_t,
+    groups: *mut *const c_char,
+    groups_cnt: usize,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let check = || {
+        // SAFETY: by contract.
+        let groups = unsafe { texts(groups, groups_cnt) };
+        distinct(some(groups, "groups")?, "group")
+    };
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, groups: Vec<String>| async move {
+        admin.describe_groups_with(&refs(&groups), options.describe()).await
+    };
+    let kind = RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, check, ask, group_descriptions::described) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
+    rk: *mut rd_kafka_t,
+    users: *mut *const c_char,
+    user_cnt: usize,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let check = || {
+        // SAFETY: by contract.
+        let users = unsafe { texts(users, user_cnt) };
+        // No users stand for all.
+        distinct(named(users, "user")?, "user")
+    };
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, users: Vec<String>| async move {
+        let users = refs(&users);
+        let users = (!users.is_empty()).then_some(users.as_slice());
+        admin.describe_scram_credentials(users, options.timeouts()).await
+    };
+    let kind = RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, check, ask, scram::described) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeAcls(
+    rk: *mut rd_kafka_t,
+    acl_filter: *mut rd_kafka_AclBindingFilter_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let check = || {
+        // SAFETY: by contract.
+        let filter = unsafe { acl_filter.as_ref() };
+        filter.map(rd_kafka_AclBinding_t::filter).ok_or_else(|| "there is no filter".into())
+    };
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, filter| async move {
+        admin.describe_acls(&filter, options.timeouts()).await
+    };
+    let kind = RD_KAFKA_EVENT_DESCRIBEACLS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, check, ask, |acls: Vec<_>| acls::described(&acls)) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ListOffsets(
+    rk: *mut rd_kafka_t,
+    topic_partitions: *mut rd_kafka_topic_partition_list_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let check = || {
+        // SAFETY: by contract.
+        let list = unsafe { List::copy_of(topic_partitions) };
+        let wanted = some(offsets::wanted(&list)?, "partitions")?;
+        check_partitions(wanted.iter().map(|(at, _)| at)).map(|()| wanted)
+    };
+    let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, wanted: Vec<_>| async move {
+        admin.list_offsets_with(&wanted, options.isolation(), options.timeouts()).await
+    };
+    let kind = RD_KAFKA_EVENT_LISTOFFSETS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, check, ask, offsets::found) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ElectLeaders(
+    rk: *mut rd_kafka_t,
+    elect_leaders: *mut rd_kafka_ElectLeaders_t,
+    options: *const rd_kafka_AdminOptions_t,
+    rkqu: *mut rd_kafka_queue_t,
+) {
+    let check = || {
+        // SAFETY: by contract.
+        let asked = unsafe { elect_leaders.as_ref() }.ok_or("there is nothing to elect")?.election()?;
+        if let (_, Some(partitions)) = &asked {
+            check_partitions(partitions.iter())?;
+        }
+        Ok(asked)
+    };
+    let ask = |admin: Admin,
+               options: rd_kafka_AdminOptions_t,
+               (election, partitions): (_, Option<Vec<_>>)| async move {
+        admin.elect_leaders(election, partitions.as_deref(), options.timeouts()).await
+    };
+    let kind = RD_KAFKA_EVENT_ELECTLEADERS_RESULT;
+    // SAFETY: by contract.
+    unsafe { request(rk, options, rkqu, kind, check, ask, offsets::elected) };
+}

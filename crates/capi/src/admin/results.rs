@@ -1,0 +1,163 @@
+//! Results, read out of events.
+
+use std::ffi::c_char;
+use std::ptr::{null, null_mut};
+
+use super::groups::Listings;
+use super::layout::{Cluster, operations};
+use super::{Array, DefaultPointer, List, optional};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::panic::guard;
+
+/// The event as a result, if it is one of that kind.
+macro_rules! results {
+    ($($name:ident: $kind:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(rkev: *mut rd_kafka_event_t) -> *const rd_kafka_event_t {
+            // SAFETY: NULL or an event that lives, by contract.
+            let outcome = unsafe { rkev.as_ref() }.and_then(rd_kafka_event_t::outcome);
+            if outcome.is_some_and(|outcome| outcome.kind == $kind) { rkev } else { null() }
+        }
+    )*};
+}
+
+results! {
+    rd_kafka_event_CreateTopics_result: RD_KAFKA_EVENT_CREATETOPICS_RESULT;
+    rd_kafka_event_DeleteTopics_result: RD_KAFKA_EVENT_DELETETOPICS_RESULT;
+    rd_kafka_event_CreatePartitions_result: RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT;
+    rd_kafka_event_AlterConfigs_result: RD_KAFKA_EVENT_ALTERCONFIGS_RESULT;
+    rd_kafka_event_IncrementalAlterConfigs_result: RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT;
+    rd_kafka_event_DescribeConfigs_result: RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT;
+    rd_kafka_event_DeleteRecords_result: RD_KAFKA_EVENT_DELETERECORDS_RESULT;
+    rd_kafka_event_ListConsumerGroups_result: RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT;
+    rd_kafka_event_DescribeConsumerGroups_result: RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT;
+    rd_kafka_event_DeleteGroups_result: RD_KAFKA_EVENT_DELETEGROUPS_RESULT;
+    rd_kafka_event_DeleteConsumerGroupOffsets_result: RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT;
+    rd_kafka_event_AlterConsumerGroupOffsets_result: RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT;
+    rd_kafka_event_ListConsumerGroupOffsets_result: RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT;
+    rd_kafka_event_ListOffsets_result: RD_KAFKA_EVENT_LISTOFFSETS_RESULT;
+    rd_kafka_event_DescribeTopics_result: RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT;
+    rd_kafka_event_DescribeCluster_result: RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT;
+    rd_kafka_event_DescribeUserScramCredentials_result: RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT;
+    rd_kafka_event_AlterUserScramCredentials_result: RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT;
+    rd_kafka_event_CreateAcls_result: RD_KAFKA_EVENT_CREATEACLS_RESULT;
+    rd_kafka_event_DescribeAcls_result: RD_KAFKA_EVENT_DESCRIBEACLS_RESULT;
+    rd_kafka_event_DeleteAcls_result: RD_KAFKA_EVENT_DELETEACLS_RESULT;
+    rd_kafka_event_ElectLeaders_result: RD_KAFKA_EVENT_ELECTLEADERS_RESULT;
+}
+
+/// What the result is about, if the request was answered.
+///
+/// # Safety
+/// NULL or an event that lives.
+unsafe fn content<'a, T: 'static>(result: *const rd_kafka_event_t) -> Option<&'a T> {
+    // SAFETY: by contract.
+    unsafe { result.as_ref() }?.outcome()?.result.downcast_ref()
+}
+
+macro_rules! arrays {
+    ($($name:ident: $type:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(result: *const rd_kafka_event_t, cntp: *mut usize) -> *mut *const $type {
+            // SAFETY: by contract.
+            guard(null_mut(), || unsafe { told(content::<Array<$type>>(result).map(Array::read), cntp) })
+        }
+    )*};
+}
+
+/// An array whose length is told beside it.
+///
+/// # Safety
+/// `cntp` is NULL or a place to write to.
+unsafe fn told<P: DefaultPointer>(array: Option<(P, usize)>, cntp: *mut usize) -> P {
+    let (pointer, count) = array.unwrap_or_else(|| (P::default_pointer(), 0));
+    // SAFETY: by contract.
+    if let Some(place) = unsafe { cntp.as_mut() } {
+        *place = count;
+    }
+    pointer
+}
+
+arrays! {
+    rd_kafka_CreateTopics_result_topics: rd_kafka_topic_result_t;
+    rd_kafka_DeleteTopics_result_topics: rd_kafka_topic_result_t;
+    rd_kafka_CreatePartitions_result_topics: rd_kafka_topic_result_t;
+    rd_kafka_AlterConfigs_result_resources: rd_kafka_ConfigResource_t;
+    rd_kafka_IncrementalAlterConfigs_result_resources: rd_kafka_ConfigResource_t;
+    rd_kafka_DescribeConfigs_result_resources: rd_kafka_ConfigResource_t;
+    rd_kafka_DescribeConsumerGroups_result_groups: rd_kafka_ConsumerGroupDescription_t;
+    rd_kafka_DeleteGroups_result_groups: rd_kafka_group_result_t;
+    rd_kafka_DeleteConsumerGroupOffsets_result_groups: rd_kafka_group_result_t;
+    rd_kafka_AlterConsumerGroupOffsets_result_groups: rd_kafka_group_result_t;
+    rd_kafka_ListConsumerGroupOffsets_result_groups: rd_kafka_group_result_t;
+    rd_kafka_ListOffsets_result_infos: rd_kafka_ListOffsetsResultInfo_t;
+    rd_kafka_DescribeTopics_result_topics: rd_kafka_TopicDescription_t;
+    rd_kafka_DescribeUserScramCredentials_result_descriptions: rd_kafka_UserScramCredentialsDescription_t;
+    rd_kafka_AlterUserScramCredentials_result_responses: rd_kafka_AlterUserScramCredentials_result_response_t;
+    rd_kafka_CreateAcls_result_acls: rd_kafka_acl_result_t;
+    rd_kafka_DescribeAcls_result_acls: rd_kafka_AclBinding_t;
+    rd_kafka_DeleteAcls_result_responses: rd_kafka_DeleteAcls_result_response_t;
+    rd_kafka_ElectLeaders_result_partitions: rd_kafka_topic_partition_result_t;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DeleteRecords_result_offsets(
+    result: *const rd_kafka_event_t,
+) -> *const rd_kafka_topic_partition_list_t {
+    // SAFETY: by contract.
+    unsafe { content::<List>(result) }.map_or(null(), List::as_ptr)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_valid(
+    result: *const rd_kafka_event_t,
+    cntp: *mut usize,
+) -> *mut *const rd_kafka_ConsumerGroupListing_t {
+    // SAFETY: by contract.
+    unsafe { told(content::<Listings>(result).map(|listings| listings.valid.read()), cntp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_errors(
+    result: *const rd_kafka_event_t,
+    cntp: *mut usize,
+) -> *mut *const rd_kafka_error_t {
+    // SAFETY: by contract.
+    unsafe { told(content::<Listings>(result).map(|listings| listings.errors.read()), cntp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_nodes(
+    result: *const rd_kafka_event_t,
+    cntp: *mut usize,
+) -> *mut *const rd_kafka_Node_t {
+    // SAFETY: by contract.
+    unsafe { told(content::<Cluster>(result).map(|cluster| cluster.nodes.read()), cntp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_authorized_operations(
+    result: *const rd_kafka_event_t,
+    cntp: *mut usize,
+) -> *const rd_kafka_AclOperation_t {
+    // SAFETY: by contract.
+    unsafe { told(content::<Cluster>(result).map(|cluster| operations(cluster.operations.as_deref())), cntp) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_controller(
+    result: *const rd_kafka_event_t,
+) -> *const rd_kafka_Node_t {
+    // SAFETY: by contract.
+    let cluster = unsafe { content::<Cluster>(result) };
+    cluster.and_then(|cluster| cluster.controller.as_ref()).map_or(null(), std::ptr::from_ref)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_cluster_id(
+    result: *const rd_kafka_event_t,
+) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { content::<Cluster>(result) }.map_or(null(), |cluster| optional(cluster.id.as_ref()))
+}

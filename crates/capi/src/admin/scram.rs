@@ -1,0 +1,166 @@
+//! Users' SCRAM credentials.
+
+use std::ffi::{CString, c_char, c_uchar};
+use std::ptr::{null, null_mut};
+
+use ottla_client::{Each, Error, ScramChange, ScramCredential, ScramMechanism, Secret};
+
+use super::macros::{destroyers, readers};
+use super::{Array, error_object, error_pointer};
+use crate::error::rd_kafka_error_t;
+use crate::ffi::*;
+use crate::panic::guard;
+use crate::text::{c_string, text};
+
+/// A change of a credential; `None` is one with a password that is no text.
+pub struct rd_kafka_UserScramCredentialAlteration_t(Option<ScramChange>);
+
+impl rd_kafka_UserScramCredentialAlteration_t {
+    pub(super) fn change(&self) -> Result<ScramChange, String> {
+        let change = self.0.clone().ok_or("the password is no UTF-8")?;
+        let user = change.user();
+        if user.is_empty() {
+            return Err("a credential needs a user".into());
+        }
+        match &change {
+            ScramChange::Set { password, .. } if password.is_empty() => {
+                return Err(format!("user {user}: the password is empty"));
+            }
+            ScramChange::Set { iterations, .. } if *iterations <= 0 => {
+                return Err(format!("user {user}: {iterations} iterations protect nothing"));
+            }
+            ScramChange::Set { mechanism, .. } | ScramChange::Delete { mechanism, .. } => {
+                if let ScramMechanism::Unknown(number) = mechanism {
+                    return Err(format!("user {user}: {number} is no mechanism"));
+                }
+            }
+        }
+        Ok(change)
+    }
+}
+
+fn mechanism(number: rd_kafka_ScramMechanism_t) -> ScramMechanism {
+    ScramMechanism::from_code(i8::try_from(number).unwrap_or(0))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_UserScramCredentialUpsertion_new(
+    username: *const c_char,
+    mechanism_: rd_kafka_ScramMechanism_t,
+    iterations: i32,
+    password: *const c_uchar,
+    password_size: usize,
+    salt: *const c_uchar,
+    salt_size: usize,
+) -> *mut rd_kafka_UserScramCredentialAlteration_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let (user, password, salt) =
+            unsafe { (text(username), bytes(password, password_size), bytes(salt, salt_size)) };
+        let change = std::str::from_utf8(password).ok().map(|password| ScramChange::Set {
+            user: user.unwrap_or_default().into_owned(),
+            mechanism: mechanism(mechanism_),
+            iterations,
+            password: Secret::new(password),
+            salt: (!salt.is_empty()).then(|| salt.to_vec()),
+        });
+        Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(change)))
+    })
+}
+
+/// # Safety
+/// NULL, or that many bytes.
+unsafe fn bytes<'a>(pointer: *const c_uchar, size: usize) -> &'a [u8] {
+    if pointer.is_null() || size == 0 {
+        return &[];
+    }
+    // SAFETY: by contract.
+    unsafe { std::slice::from_raw_parts(pointer, size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_UserScramCredentialDeletion_new(
+    username: *const c_char,
+    mechanism_: rd_kafka_ScramMechanism_t,
+) -> *mut rd_kafka_UserScramCredentialAlteration_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        let user = unsafe { text(username) }.unwrap_or_default().into_owned();
+        let change = ScramChange::Delete { user, mechanism: mechanism(mechanism_) };
+        Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(Some(change))))
+    })
+}
+
+/// A user's credentials, or why there is nothing to say of them.
+pub struct rd_kafka_UserScramCredentialsDescription_t {
+    user: CString,
+    error: rd_kafka_error_t,
+    credentials: Vec<rd_kafka_ScramCredentialInfo_t>,
+}
+
+pub struct rd_kafka_ScramCredentialInfo_t(ScramCredential);
+
+/// What became of a user's changes.
+pub struct rd_kafka_AlterUserScramCredentials_result_response_t {
+    user: CString,
+    error: rd_kafka_error_t,
+}
+
+/// Here no error is an error without a code.
+fn object<V>(answer: &Result<V, Error>) -> rd_kafka_error_t {
+    let none = || rd_kafka_error_t::new(RD_KAFKA_RESP_ERR_NO_ERROR, "");
+    *answer.as_ref().err().map_or_else(none, error_object)
+}
+
+pub(super) fn described(
+    answers: Each<String, Vec<ScramCredential>>,
+) -> Array<rd_kafka_UserScramCredentialsDescription_t> {
+    let result = |(user, answer): (String, Result<Vec<ScramCredential>, Error>)| {
+        let error = object(&answer);
+        let credentials =
+            answer.unwrap_or_default().into_iter().map(rd_kafka_ScramCredentialInfo_t).collect();
+        rd_kafka_UserScramCredentialsDescription_t { user: c_string(&user), error, credentials }
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+pub(super) fn altered(
+    answers: Each<String, ()>,
+) -> Array<rd_kafka_AlterUserScramCredentials_result_response_t> {
+    let result = |(user, answer): (String, Result<(), Error>)| {
+        rd_kafka_AlterUserScramCredentials_result_response_t { user: c_string(&user), error: object(&answer) }
+    };
+    Array::new(answers.into_iter().map(result).collect())
+}
+
+readers! {
+    rd_kafka_UserScramCredentialsDescription_user(rd_kafka_UserScramCredentialsDescription_t) -> *const c_char
+        [null()] |user| user.user.as_ptr();
+    rd_kafka_UserScramCredentialsDescription_error(rd_kafka_UserScramCredentialsDescription_t) -> *const rd_kafka_error_t
+        [null()] |user| error_pointer(Some(&user.error));
+    rd_kafka_UserScramCredentialsDescription_scramcredentialinfo_count(rd_kafka_UserScramCredentialsDescription_t) -> usize
+        [0] |user| user.credentials.len();
+    rd_kafka_ScramCredentialInfo_mechanism(rd_kafka_ScramCredentialInfo_t) -> rd_kafka_ScramMechanism_t
+        [RD_KAFKA_SCRAM_MECHANISM_UNKNOWN] |credential| credential.0.mechanism.code().into();
+    rd_kafka_ScramCredentialInfo_iterations(rd_kafka_ScramCredentialInfo_t) -> i32
+        [0] |credential| credential.0.iterations;
+    rd_kafka_AlterUserScramCredentials_result_response_user(rd_kafka_AlterUserScramCredentials_result_response_t)
+        -> *const c_char [null()] |user| user.user.as_ptr();
+    rd_kafka_AlterUserScramCredentials_result_response_error(rd_kafka_AlterUserScramCredentials_result_response_t)
+        -> *const rd_kafka_error_t [null()] |user| error_pointer(Some(&user.error));
+}
+
+destroyers! {
+    rd_kafka_UserScramCredentialAlteration_destroy,
+        rd_kafka_UserScramCredentialAlteration_destroy_array (rd_kafka_UserScramCredentialAlteration_t);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_UserScramCredentialsDescription_scramcredentialinfo(
+    description: *const rd_kafka_UserScramCredentialsDescription_t,
+    idx: usize,
+) -> *const rd_kafka_ScramCredentialInfo_t {
+    // SAFETY: NULL or one of ours that lives, by contract.
+    let user = unsafe { description.as_ref() };
+    user.and_then(|user| user.credentials.get(idx)).map_or(null(), std::ptr::from_ref)
+}
