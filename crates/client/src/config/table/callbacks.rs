@@ -8,7 +8,7 @@ pub(super) const ROWS: &[Property] = &[
         .by_method("a_cluster_that_is_not_there_is_an_error_of_the_client"),
     Property::pointer("throttle_cb")
         .text("Called when a broker delays this client.")
-        .refused("this version reports no throttling"),
+        .refused("it is for programs in C, which set it by `rd_kafka_conf_set_throttle_cb`"),
     Property::pointer("stats_cb")
         .text("Called with statistics, which Rust reads from `Client::statistics`.")
         .by_method("statistics_come_at_their_interval_and_may_be_kept"),
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Property] = &[
         .by_method("a_token_function_is_asked_for_tokens"),
     Property::pointer("interceptors")
         .text("Functions called on the way of each record.")
-        .refused("this version has no interceptors"),
+        .refused("they are for programs in C, which add them by `rd_kafka_conf_interceptor_add_on_new` and its like"),
     Property::pointer("consume_cb")
         .consumer()
         .text("Called with each record, for programs in C.")
