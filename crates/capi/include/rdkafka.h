@@ -819,7 +819,8 @@ RD_EXPORT void rd_kafka_conf_set_dr_msg_cb(
     void (*dr_msg_cb)(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage, void *opaque));
 
 /**
- * Is called from rd_kafka_consumer_poll() with each message, instead of its being returned. The
+ * Is called from rd_kafka_queue_poll_callback() and rd_kafka_poll() with each message that comes
+ * to the queue that they serve; rd_kafka_consumer_poll() returns messages all the same. The
  * message stays the library's.
  */
 RD_EXPORT void rd_kafka_conf_set_consume_cb(
@@ -892,24 +893,30 @@ RD_EXPORT void rd_kafka_conf_set_oauthbearer_token_refresh_cb(
 RD_EXPORT void rd_kafka_conf_enable_sasl_queue(rd_kafka_conf_t *conf, int enable);
 
 /**
- * Makes the sockets, in a thread of the library: returns a file descriptor, close-on-exec where
- * it matters, or -1.
+ * Makes the sockets: returns a file descriptor, close-on-exec where it matters, or -1. This
+ * version keeps the function and does not call it.
  */
 RD_EXPORT void rd_kafka_conf_set_socket_cb(
     rd_kafka_conf_t *conf, int (*socket_cb)(int domain, int type, int protocol, void *opaque));
 
-/** Connects the sockets, in a thread of the library: returns 0 or an errno. */
+/**
+ * Connects the sockets: returns 0 or an errno. This version keeps the function and does not call
+ * it.
+ */
 RD_EXPORT void rd_kafka_conf_set_connect_cb(
     rd_kafka_conf_t *conf,
     int (*connect_cb)(int sockfd, const struct sockaddr *addr, int addrlen, const char *id, void
         *opaque));
 
-/** Closes the sockets, in a thread of the library. */
+/** Closes the sockets. This version keeps the function and does not call it. */
 RD_EXPORT void rd_kafka_conf_set_closesocket_cb(
     rd_kafka_conf_t *conf, int (*closesocket_cb)(int sockfd, void *opaque));
 
 #ifndef _WIN32
-/** Opens files, in a thread of the library: returns a file descriptor or -1. */
+/**
+ * Opens files: returns a file descriptor or -1. This version keeps the function and does not
+ * call it.
+ */
 RD_EXPORT void rd_kafka_conf_set_open_cb(
     rd_kafka_conf_t *conf,
     int (*open_cb)(const char *pathname, int flags, mode_t mode, void *opaque));
@@ -917,7 +924,7 @@ RD_EXPORT void rd_kafka_conf_set_open_cb(
 
 /**
  * Resolves names as getaddrinfo() does, and frees the result when it is called with all but
- * `res` NULL.
+ * `res` NULL. This version keeps the function and does not call it.
  */
 RD_EXPORT void rd_kafka_conf_set_resolve_cb(
     rd_kafka_conf_t *conf,
@@ -925,8 +932,8 @@ RD_EXPORT void rd_kafka_conf_set_resolve_cb(
         struct addrinfo **res, void *opaque));
 
 /**
- * Judges a broker's certificate, in a thread of the library: returns 1 to take it, or 0 with a
- * text in `errstr`. RD_KAFKA_CONF_INVALID means that this build does not support it.
+ * Judges a broker's certificate: returns 1 to take it, or 0 with a text in `errstr`. This
+ * version does not ask: RD_KAFKA_CONF_INVALID, but for NULL.
  */
 RD_EXPORT rd_kafka_conf_res_t rd_kafka_conf_set_ssl_cert_verify_cb(
     rd_kafka_conf_t *conf,
@@ -939,7 +946,7 @@ RD_EXPORT rd_kafka_conf_res_t rd_kafka_conf_set_ssl_cert(
     rd_kafka_conf_t *conf, rd_kafka_cert_type_t cert_type, rd_kafka_cert_enc_t cert_enc,
     const void *buffer, size_t size, char *errstr, size_t errstr_size);
 
-/** Keeps a pointer for an OpenSSL engine. */
+/** Keeps a pointer for an OpenSSL engine, of which this library has none. */
 RD_EXPORT void rd_kafka_conf_set_engine_callback_data(rd_kafka_conf_t *conf, void *callback_data);
 
 /** Sets the pointer that callbacks get as their opaque. */

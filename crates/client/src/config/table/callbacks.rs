@@ -4,20 +4,20 @@ use crate::config::property::Property;
 
 pub(super) const ROWS: &[Property] = &[
     Property::pointer("error_cb")
-        .text("Called with errors of the client as a whole.")
-        .refused("Rust returns errors from the calls they concern"),
+        .text("Called with errors of the client as a whole, which Rust reads from `Client::errors`.")
+        .by_method("a_cluster_that_is_not_there_is_an_error_of_the_client"),
     Property::pointer("throttle_cb")
         .text("Called when a broker delays this client.")
-        .refused("this version reports no throttling"),
+        .refused("it is for programs in C, which set it by `rd_kafka_conf_set_throttle_cb`"),
     Property::pointer("stats_cb")
-        .text("Called with statistics.")
-        .refused("read the queue that `Client::statistics` returns"),
+        .text("Called with statistics, which Rust reads from `Client::statistics`.")
+        .by_method("statistics_come_at_their_interval_and_may_be_kept"),
     Property::pointer("log_cb")
-        .text("Called with log lines.")
-        .refused("give a `LogCallback` to `Config::log_callback`"),
+        .text("Called with log lines; in Rust `Config::log_callback`.")
+        .by_method("log_lines_go_to_the_applications_function"),
     Property::pointer("background_event_cb")
-        .text("Called with events by a thread in the background.")
-        .refused("the C interface is not part of this version"),
+        .text("Called with events by a thread in the background, for programs in C.")
+        .by_method("a_thread_of_the_library_serves_the_background_queue"),
     Property::pointer("socket_cb")
         .text("Makes sockets.")
         .refused("implement `Connector`, which opens whole connections"),
@@ -32,11 +32,11 @@ pub(super) const ROWS: &[Property] = &[
         .text("Resolves names.")
         .refused("implement `Connector`, which opens whole connections"),
     Property::pointer("opaque")
-        .text("A pointer handed to every callback.")
-        .refused("Rust closures carry what they need"),
+        .text("A pointer handed to every callback of a program in C.")
+        .by_method("statistics_come_at_their_interval_and_may_be_kept"),
     Property::pointer("default_topic_conf")
-        .text("The configuration of topics that have none of their own.")
-        .refused("set topic properties on the client's configuration: they are the default"),
+        .text("The configuration of topics that have none of their own. In Rust, topic properties on the client are that.")
+        .by_method("a_default_topic_configuration_is_that_of_topics_without_one"),
     Property::pointer("ssl_key")
         .text("The client's private key as an object: `Config::security.tls.key_pem`.")
         .by_method("a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore"),
@@ -57,32 +57,32 @@ pub(super) const ROWS: &[Property] = &[
         .by_method("a_token_function_is_asked_for_tokens"),
     Property::pointer("interceptors")
         .text("Functions called on the way of each record.")
-        .refused("this version has no interceptors"),
+        .refused("they are for programs in C, which add them by `rd_kafka_conf_interceptor_add_on_new` and its like"),
     Property::pointer("consume_cb")
         .consumer()
-        .text("Called with each record.")
-        .refused("poll, and call what you like"),
+        .text("Called with each record, for programs in C.")
+        .by_method("records_and_commits_go_to_functions_when_the_queue_is_served_by_them"),
     Property::pointer("rebalance_cb")
         .consumer()
-        .text("Called when partitions come and go.")
-        .refused("polling returns `Event`s that say so, and `Consumer::on_rebalance` takes a function"),
+        .text("Called when partitions come and go; in Rust `Consumer::on_rebalance`, or the `Event`s that polling returns.")
+        .by_method("an_application_with_a_rebalance_callback_says_itself_what_is_read"),
     Property::pointer("offset_commit_cb")
         .consumer()
-        .text("Called with the outcome of commits.")
-        .refused("`commit` returns its outcome"),
+        .text("Called with the outcome of commits, which Rust gets from `commit`.")
+        .by_method("records_and_commits_go_to_functions_when_the_queue_is_served_by_them"),
     Property::pointer("dr_cb")
         .producer()
-        .text("Called with the fate of each record.")
-        .refused("`send` returns a `Delivery`"),
+        .text("Called with the fate of each record, for programs in C.")
+        .by_method("the_older_delivery_reports_come_too"),
     Property::pointer("dr_msg_cb")
         .producer()
-        .text("Called with the fate of each record.")
-        .refused("`send` returns a `Delivery`"),
+        .text("Called with the fate of each record; in Rust a `Delivery`, or `Producer::reports`.")
+        .by_method("a_report_tells_of_each_record_what_the_application_gave_with_it"),
     Property::pointer("partitioner_cb")
         .topic()
         .producer()
-        .text("Chooses partitions.")
-        .refused("give `Partitioner::Custom` to `Config::partitioner`"),
+        .text("Chooses partitions; in Rust `Partitioner::Custom`.")
+        .by_method("the_applications_partitioner_decides_with_its_topics_opaque"),
     Property::pointer("msg_order_cmp")
         .topic()
         .producer()
@@ -91,5 +91,5 @@ pub(super) const ROWS: &[Property] = &[
     Property::pointer("opaque")
         .topic()
         .text("A pointer handed to the callbacks of a topic.")
-        .refused("Rust closures carry what they need"),
+        .by_method("the_applications_partitioner_decides_with_its_topics_opaque"),
 ];

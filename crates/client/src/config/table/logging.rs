@@ -27,12 +27,28 @@ const CONTEXTS: &[&str] = &[
 ];
 
 /// What this build can do, in librdkafka's words.
-const FEATURES: &[&str] = &["gzip", "snappy", "lz4", "zstd"];
+const FEATURES: &[&str] = &[
+    "gzip",
+    "snappy",
+    "ssl",
+    "sasl",
+    "regex",
+    "lz4",
+    "sasl_plain",
+    "sasl_scram",
+    "zstd",
+    "sasl_oauthbearer",
+    "http",
+    "oidc",
+];
 
-const FEATURES_ACCESS: Access = Access { set: |_, _| Ok(()), get: |_| FEATURES.join(",") };
+const ALL_FEATURES: &str =
+    "gzip,snappy,ssl,sasl,regex,lz4,sasl_plain,sasl_scram,zstd,sasl_oauthbearer,http,oidc";
+
+const FEATURES_ACCESS: Access = Access { set: |_, _| Ok(()), get: |_| ALL_FEATURES.to_owned() };
 
 pub(super) const ROWS: &[Property] = &[
-    Property::flags("builtin.features", FEATURES, "gzip,snappy,lz4,zstd")
+    Property::flags("builtin.features", FEATURES, ALL_FEATURES)
         .text("What this build can do. Setting it asks for features: one that is missing is an error.")
         .effective("missing_features_are_an_error", FEATURES_ACCESS),
     Property::flags("debug", CONTEXTS, "")
@@ -59,8 +75,8 @@ pub(super) const ROWS: &[Property] = &[
         .text("How often statistics are given (docs/STATISTICS.md); 0 is never, and nothing is counted then.")
         .effective("the_numbers_under_load_agree_with_each_other_and_with_the_broker", millis!(statistics_interval)),
     Property::int("enabled_events", 0, 2_147_483_647, "0")
-        .text("Which events the C interface's queues carry.")
-        .refused("the C interface is not part of this version"),
+        .text("Which events the C interface's queues carry: `rd_kafka_conf_set_events`.")
+        .refused("only the C interface has queues of events"),
     Property::bool("enable.random.seed", "true")
         .text("Whether librdkafka seeds the C library's random numbers.")
         .accepted("the C library's random numbers are not used: the system seeds ours"),

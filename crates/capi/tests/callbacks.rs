@@ -1,0 +1,360 @@
+//! The functions of an application, called for what they are for.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::conf::*;
+use rdkafka::event::*;
+use rdkafka::ffi::*;
+use rdkafka::handle::*;
+use rdkafka::kafka_consumer::*;
+use rdkafka::memory::*;
+use rdkafka::offsets::*;
+use rdkafka::partitions::*;
+use rdkafka::poll::*;
+use rdkafka::producer::*;
+use rdkafka::queues::*;
+use rdkafka::topic::*;
+use rdkafka::topic_conf::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the functions were called with, in words; it is the opaque of every test.
+#[derive(Default)]
+struct Seen {
+    lines: Mutex<Vec<String>>,
+    keep_stats: AtomicBool,
+    kept: Mutex<usize>,
+}
+
+impl Seen {
+    fn note(&self, line: String) {
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn has(&self, start: &str) -> bool {
+        self.lines.lock().unwrap().iter().any(|line| line.starts_with(start))
+    }
+
+    /// Polls until there is a line that begins so.
+    fn wait(&self, start: &str, mut poll: impl FnMut()) {
+        let begun = Instant::now();
+        while !self.has(start) {
+            assert!(begun.elapsed() < PATIENCE, "no {start} among {:?}", self.lines.lock().unwrap());
+            poll();
+        }
+    }
+
+    fn opaque(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+unsafe fn seen<'a>(opaque: *mut c_void) -> &'a Seen {
+    unsafe { &*opaque.cast::<Seen>() }
+}
+
+unsafe fn text<'a>(pointer: *const c_char) -> &'a str {
+    unsafe { CStr::from_ptr(pointer) }.to_str().unwrap()
+}
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")
+}
+
+fn conf(seen: &Seen, properties: &[(&str, &str)]) -> *mut rd_kafka_conf_t {
+    let conf = rd_kafka_conf_new();
+    for (name, value) in properties {
+        let (name, value) = (CString::new(*name).unwrap(), CString::new(*value).unwrap());
+        let mut errstr = [0; 256];
+        let set = unsafe {
+            rd_kafka_conf_set(conf, name.as_ptr(), value.as_ptr(), errstr.as_mut_ptr(), errstr.len())
+        };
+        assert_eq!(set, RD_KAFKA_CONF_OK, "{:?}", unsafe { CStr::from_ptr(errstr.as_ptr()) });
+    }
+    unsafe { rd_kafka_conf_set_opaque(conf, seen.opaque()) };
+    conf
+}
+
+fn new(kind: rd_kafka_type_t, conf: *mut rd_kafka_conf_t) -> *mut rd_kafka_t {
+    let mut errstr = [0; 512];
+    let rk = unsafe { rd_kafka_new(kind, conf, errstr.as_mut_ptr(), errstr.len()) };
+    assert!(!rk.is_null(), "{:?}", unsafe { CStr::from_ptr(errstr.as_ptr()) });
+    rk
+}
+
+fn produce(rk: *mut rd_kafka_t, partition: i32, key: Option<&CStr>, conf: *mut rd_kafka_topic_conf_t) {
+    let (key, key_len) = key.map_or((null(), 0), |key| (key.as_ptr().cast(), key.count_bytes()));
+    unsafe {
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), conf);
+        let value = c"value".as_ptr().cast_mut().cast();
+        let taken =
+            rd_kafka_produce(rkt, partition, RD_KAFKA_MSG_F_COPY, value, 5, key, key_len, 7 as *mut c_void);
+        assert_eq!(taken, 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_destroy(rkt);
+    }
+}
+
+/// A consumer that reads the topic from the beginning.
+fn subscribed(conf: *mut rd_kafka_conf_t) -> *mut rd_kafka_t {
+    let rk = new(RD_KAFKA_CONSUMER, conf);
+    let list = rd_kafka_topic_partition_list_new(1);
+    unsafe {
+        rd_kafka_topic_partition_list_add(list, c"orders".as_ptr(), -1);
+        assert_eq!(rd_kafka_subscribe(rk, list), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_partition_list_destroy(list);
+    }
+    rk
+}
+
+unsafe extern "C" fn on_stats(
+    _: *mut rd_kafka_t,
+    json: *mut c_char,
+    len: usize,
+    opaque: *mut c_void,
+) -> c_int {
+    let seen = unsafe { seen(opaque) };
+    let words = unsafe { text(json) };
+    assert_eq!(words.len(), len);
+    seen.note(format!("stats {words}"));
+    if seen.keep_stats.load(Ordering::Relaxed) {
+        *seen.kept.lock().unwrap() = json.addr();
+        return 1;
+    }
+    0
+}
+
+#[test]
+fn statistics_come_at_their_interval_and_may_be_kept() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers), ("statistics.interval.ms", "20")]);
+    unsafe { rd_kafka_conf_set_stats_cb(conf, Some(on_stats)) };
+    seen.keep_stats.store(true, Ordering::Relaxed);
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    unsafe {
+        assert_eq!(rd_kafka_opaque(rk), seen.opaque());
+        seen.wait("stats {", || drop(rd_kafka_poll(rk, 100)));
+        let name = text(rd_kafka_name(rk)).to_owned();
+        assert!(seen.lines.lock().unwrap()[0].contains(&name), "the statistics name {name}");
+        let kept: *mut c_char = std::ptr::with_exposed_provenance_mut(*seen.kept.lock().unwrap());
+        assert!(text(kept).starts_with('{'));
+        rd_kafka_mem_free(rk, kept.cast());
+        // What comes now goes with the client: nothing of it is leaked or freed twice.
+        seen.keep_stats.store(false, Ordering::Relaxed);
+        rd_kafka_destroy(rk);
+    }
+}
+
+unsafe extern "C" fn on_error(_: *mut rd_kafka_t, err: c_int, reason: *const c_char, opaque: *mut c_void) {
+    unsafe { seen(opaque).note(format!("error {err} {}", text(reason))) };
+}
+
+#[test]
+fn a_cluster_that_is_not_there_is_an_error_of_the_client() {
+    let seen = Seen::default();
+    let conf = conf(&seen, &[("bootstrap.servers", "127.0.0.1:1"), ("reconnect.backoff.ms", "10")]);
+    unsafe { rd_kafka_conf_set_error_cb(conf, Some(on_error)) };
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    let all_down = format!("error {RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN}");
+    unsafe {
+        // What is to be sent makes the client look for its brokers.
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"value".as_ptr().cast_mut().cast();
+        assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
+        seen.wait(&all_down, || drop(rd_kafka_poll(rk, 100)));
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+    }
+}
+
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn on_log(_: *const rd_kafka_t, level: c_int, fac: *const c_char, buf: *const c_char) {
+    LOGGED.lock().unwrap().push(unsafe { format!("{level} {} {}", text(fac), text(buf)) });
+}
+
+#[test]
+fn log_lines_go_to_the_applications_function() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers), ("debug", "all")]);
+    unsafe { rd_kafka_conf_set_log_cb(conf, Some(on_log)) };
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    produce(rk, 0, None, null_mut());
+    unsafe { rd_kafka_destroy(rk) };
+    let lines = LOGGED.lock().unwrap();
+    assert!(lines.iter().any(|line| line.starts_with("7 SEND ")), "{lines:?}");
+}
+
+unsafe extern "C" fn on_dr(
+    _: *mut rd_kafka_t,
+    _: *mut c_void,
+    len: usize,
+    err: rd_kafka_resp_err_t,
+    opaque: *mut c_void,
+    msg_opaque: *mut c_void,
+) {
+    unsafe { seen(opaque).note(format!("dr {err} {len} {}", msg_opaque.addr())) };
+}
+
+#[test]
+fn the_older_delivery_reports_come_too() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers)]);
+    unsafe { rd_kafka_conf_set_dr_cb(conf, Some(on_dr)) };
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    produce(rk, 0, None, null_mut());
+    assert!(seen.has("dr 0 5 7"), "{:?}", seen.lines.lock().unwrap());
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+unsafe extern "C" fn to_the_second(
+    rkt: *const rd_kafka_topic_t,
+    key: *const c_void,
+    key_len: usize,
+    count: i32,
+    rkt_opaque: *mut c_void,
+    _: *mut c_void,
+) -> i32 {
+    let key = unsafe { std::slice::from_raw_parts(key.cast::<u8>(), key_len) };
+    unsafe {
+        assert_eq!(text(rd_kafka_topic_name(rkt)), "orders");
+        seen(rkt_opaque).note(format!("partitioner {} of {count}", String::from_utf8_lossy(key)));
+    }
+    1
+}
+
+#[test]
+fn the_applications_partitioner_decides_with_its_topics_opaque() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers)]);
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    unsafe {
+        let topic = rd_kafka_topic_conf_new();
+        rd_kafka_topic_conf_set_partitioner_cb(topic, Some(to_the_second));
+        rd_kafka_topic_conf_set_opaque(topic, seen.opaque());
+        produce(rk, RD_KAFKA_PARTITION_UA, Some(c"key"), topic);
+        rd_kafka_destroy(rk);
+    }
+    assert!(seen.has("partitioner key of 2"), "{:?}", seen.lines.lock().unwrap());
+    assert_eq!(broker.cluster().offsets_of("orders", 1), Some((0, 1)));
+}
+
+#[test]
+fn a_default_topic_configuration_is_that_of_topics_without_one() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers)]);
+    unsafe {
+        let topic = rd_kafka_topic_conf_new();
+        rd_kafka_topic_conf_set_partitioner_cb(topic, Some(to_the_second));
+        rd_kafka_topic_conf_set_opaque(topic, seen.opaque());
+        rd_kafka_conf_set_default_topic_conf(conf, topic);
+    }
+    let rk = new(RD_KAFKA_PRODUCER, conf);
+    produce(rk, RD_KAFKA_PARTITION_UA, Some(c"key"), null_mut());
+    unsafe { rd_kafka_destroy(rk) };
+    assert_eq!(broker.cluster().offsets_of("orders", 1), Some((0, 1)));
+}
+
+unsafe extern "C" fn on_consume(message: *mut rd_kafka_message_t, opaque: *mut c_void) {
+    let message = unsafe { &*message };
+    unsafe { seen(opaque).note(format!("consumed {} {}", message.err, message.len)) };
+}
+
+unsafe extern "C" fn on_offset_commit(
+    _: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    offsets: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let offsets = unsafe { (*offsets).elems() };
+    let next: Vec<i64> = offsets.iter().map(|element| element.offset).collect();
+    unsafe { seen(opaque).note(format!("committed {err} {next:?}")) };
+}
+
+#[test]
+fn records_and_commits_go_to_functions_when_the_queue_is_served_by_them() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let producer = new(RD_KAFKA_PRODUCER, conf(&seen, &[("bootstrap.servers", &servers)]));
+    produce(producer, 0, None, null_mut());
+    unsafe { rd_kafka_destroy(producer) };
+    let properties = [
+        ("bootstrap.servers", servers.as_str()),
+        ("group.id", "billing"),
+        ("auto.offset.reset", "earliest"),
+        ("enable.auto.commit", "false"),
+    ];
+    let conf = conf(&seen, &properties);
+    unsafe {
+        rd_kafka_conf_set_consume_cb(conf, Some(on_consume));
+        rd_kafka_conf_set_offset_commit_cb(conf, Some(on_offset_commit));
+    }
+    let rk = subscribed(conf);
+    unsafe {
+        rd_kafka_poll_set_consumer(rk);
+        let queue = rd_kafka_queue_get_consumer(rk);
+        let poll = || drop(rd_kafka_queue_poll_callback(queue, 100));
+        seen.wait("consumed 0 5", poll);
+        let offsets = rd_kafka_topic_partition_list_new(1);
+        (*rd_kafka_topic_partition_list_add(offsets, c"orders".as_ptr(), 0)).offset = 1;
+        assert_eq!(rd_kafka_commit(rk, offsets, 1), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_partition_list_destroy(offsets);
+        seen.wait("committed 0 [1]", poll);
+        rd_kafka_queue_destroy(queue);
+        assert_eq!(rd_kafka_consumer_close(rk), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+}
+
+unsafe extern "C" fn in_background(_: *mut rd_kafka_t, event: *mut rd_kafka_event_t, opaque: *mut c_void) {
+    unsafe {
+        let line = format!(
+            "background {} {}",
+            text(rd_kafka_event_name(event)),
+            rd_kafka_event_message_count(event)
+        );
+        seen(opaque).note(line);
+        rd_kafka_event_destroy(event);
+    }
+}
+
+#[test]
+fn a_thread_of_the_library_serves_the_background_queue() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&seen, &[("bootstrap.servers", &servers)]);
+    unsafe {
+        rd_kafka_conf_set_background_event_cb(conf, Some(in_background));
+        rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let (main, background) = (rd_kafka_queue_get_main(rk), rd_kafka_queue_get_background(rk));
+        rd_kafka_queue_forward(main, background);
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"value".as_ptr().cast_mut().cast();
+        assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
+        seen.wait("background DeliveryReport 1", || std::thread::sleep(Duration::from_millis(1)));
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_queue_destroy(main);
+        rd_kafka_queue_destroy(background);
+        rd_kafka_destroy(rk);
+    }
+}
