@@ -27,6 +27,8 @@ const CLUSTER_ID: &str = "b3R0bGEtaW50ZXJvcC0wMA";
 pub struct KafkaOptions<'a> {
     /// Lines for every `server.properties`, after ours, so that they win.
     pub properties: &'a [(&'a str, &'a str)],
+    /// Lines for single nodes, the first node's first.
+    pub node_properties: &'a [&'a [(&'a str, &'a str)]],
     /// Further listeners, each a name and a security protocol, on ports of their own.
     pub listeners: &'a [(&'a str, &'a str)],
     /// SCRAM credentials to begin with, as `kafka-storage.sh --add-scram` takes them.
@@ -202,7 +204,8 @@ impl Node {
             ("controller.quorum.voters", &format!("1@127.0.0.1:{voter_port}")),
             ("log.dirs", &data.to_string_lossy()),
         ];
-        for (key, value) in own.iter().chain(PROPERTIES).chain(options.properties) {
+        let of_node = options.node_properties.get(self.id - 1).copied().unwrap_or_default();
+        for (key, value) in own.iter().chain(PROPERTIES).chain(options.properties).chain(of_node) {
             let _ = writeln!(text, "{key}={value}");
         }
         fs::create_dir_all(&self.dir)

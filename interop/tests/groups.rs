@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use ottla_client::{Admin, Config, Consumer, Error, ErrorCode, NewTopic, Producer, Record};
+use ottla_client::{
+    Admin, Cause, Client, Config, Consumer, Error, ErrorCode, Event, NewTopic, Polled, Producer, Record,
+    Stall,
+};
 use ottla_interop::{
     Cluster, Failure, KafkaCluster, KafkaOptions, Peer, Process, console, java_command, require,
 };
@@ -147,12 +150,13 @@ fn java_and_ottla_share_a_group_in_both_protocols() -> Result<(), Failure> {
         let property = format!("group.protocol={protocol}");
         let console = ["--bootstrap-server", &bootstrap, "--topic", name, "--group", name];
         let more = ["--from-beginning", "--consumer-property", &property];
+        let printed = ["--property", "print.partition=true", "--property", "print.offset=true"];
         let mut java = Process::spawn(
             "console consumer",
-            &mut java_command(console::CONSUMER, &[&console[..], &more].concat())?,
+            &mut java_command(console::CONSUMER, &[&console[..], &more, &printed].concat())?,
         )?;
         let load = Load::start(&cluster, name);
-        java.wait_for_line("1", PATIENCE)?;
+        java.wait_for_line("Offset:1", PATIENCE)?;
         let mut seats = Seats::default();
         seats.join("ours", config(&cluster, name, properties), &[name]);
         seats.drive(&format!("{name}: half each"), |seats| seats.list[0].owned.len() == PARTITIONS / 2);
@@ -161,14 +165,28 @@ fn java_and_ottla_share_a_group_in_both_protocols() -> Result<(), Failure> {
         java.stop()?;
         seats.settle(&format!("{name}: Java's left"), PARTITIONS);
         let written = load.stop();
-        let javas: BTreeSet<String> =
-            String::from_utf8_lossy(&java.stdout()).lines().map(str::to_owned).collect();
-        seats.drive(&format!("{name}: every record was seen by one of them"), |seats| {
-            seats.seen.len() + javas.len() >= written
-        });
+        let javas: BTreeSet<(i32, i64)> =
+            String::from_utf8_lossy(&java.stdout()).lines().filter_map(partition_and_offset).collect();
+        let of_partition = |number: usize| ((number % PARTITIONS) as i32, (number / PARTITIONS) as i64);
+        let all: BTreeSet<(i32, i64)> = (0..written).map(of_partition).collect();
+        let by_both = |seats: &Seats| {
+            let ours = seats.seen.keys().map(|(at, offset)| (at.partition, *offset));
+            ours.chain(javas.iter().copied()).collect::<BTreeSet<_>>()
+        };
+        seats.drive(&format!("{name}: every record was seen by one of them"), |seats| by_both(seats) == all);
+        let ours = seats.seen.len();
+        assert!(!javas.is_empty() && ours > 0, "{name}: {} by Java's, {ours} by ours", javas.len());
         seats.leave("ours");
     }
     Ok(())
+}
+
+/// From a line of the console consumer, `Partition:1<tab>Offset:2<tab>value`.
+fn partition_and_offset(line: &str) -> Option<(i32, i64)> {
+    let mut columns = line.split('\t');
+    let partition = columns.next()?.strip_prefix("Partition:")?.parse().ok()?;
+    let offset = columns.next()?.strip_prefix("Offset:")?.parse().ok()?;
+    Some((partition, offset))
 }
 
 #[test]
@@ -180,6 +198,7 @@ fn the_coordinator_shares_out_in_the_new_protocol() -> Result<(), Failure> {
     a_static_member_is_waited_for(&cluster, "static-new", &[CONSUMER])?;
     a_static_member_is_waited_for(&cluster, "static-classic", &[])?;
     what_the_broker_does_not_have_is_an_error(&cluster);
+    a_revocation_that_nobody_polls_is_a_stall(&cluster)?;
     Ok(())
 }
 
@@ -246,6 +265,85 @@ fn a_static_member_is_waited_for(
         };
         seats.list[if classic { 1 } else { 2 }].errors.iter().any(told)
     });
+    Ok(())
+}
+
+/// The watchdog speaks in the new protocol as in the classic one.
+fn a_revocation_that_nobody_polls_is_a_stall(cluster: &KafkaCluster) -> Result<(), Failure> {
+    cluster.create_topic("watched", 2)?;
+    let member = || {
+        let mut config = config(cluster, "watched", &[CONSUMER, ("max.poll.interval.ms", "60000")]);
+        config.stall_after = Duration::from_secs(1);
+        let client = Client::new(config).expect("a client");
+        let mut consumer = Consumer::of(&client);
+        block_on(consumer.subscribe(&["watched"])).expect("subscribed");
+        (client, consumer)
+    };
+    let poll_until_assigned = |consumer: &mut Consumer, count: usize| {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            assert!(std::time::Instant::now() < deadline, "not assigned in time");
+            let polled = consumer.poll_blocking(Duration::from_millis(100)).expect("no error");
+            if matches!(polled, Some(Polled::Event(Event::Assigned(partitions))) if partitions.len() == count)
+            {
+                return;
+            }
+        }
+    };
+    let told = |client: &Client, wanted: Cause, over: bool| loop {
+        let report = client.stalls().next_blocking(PATIENCE).expect("a report in time");
+        match report.stall {
+            Stall::Group { ref group, cause }
+                if **group == *"watched" && cause == wanted && report.over == over =>
+            {
+                return report;
+            }
+            _ => {}
+        }
+    };
+    let (first, mut owner) = member();
+    poll_until_assigned(&mut owner, 2);
+    let (second, mut joiner) = member();
+    let polled = told(&first, Cause::NotPolled, false);
+    assert!(polled.trying.contains("revocation"), "{polled}");
+    // The other one has all that the coordinator has for it so far: nothing. That more is to come it cannot know.
+    let polled = joiner.poll_blocking(Duration::from_secs(2)).expect("no error");
+    let nothing = |polled: &Polled| matches!(polled, Polled::Event(Event::Assigned(partitions)) if partitions.is_empty());
+    assert!(polled.as_ref().is_some_and(nothing) && second.stalls().try_next().is_none(), "{polled:?}");
+    // It sees the revocation, and says with its next poll that it is done.
+    for _ in 0..2 {
+        let _event = owner.poll_blocking(Duration::from_secs(1)).expect("no error");
+    }
+    poll_until_assigned(&mut joiner, 1);
+    told(&first, Cause::NotPolled, true);
+    Ok(())
+}
+
+/// With no broker left the members' watchdogs say so.
+#[test]
+fn a_coordinator_that_is_gone_is_a_stall_in_the_new_protocol() -> Result<(), Failure> {
+    require!(Peer::Java);
+    let mut cluster = kafka()?;
+    cluster.create_topic("orders", 1)?;
+    let mut config = config(&cluster, "left-alone", &[CONSUMER]);
+    config.stall_after = Duration::from_secs(1);
+    let client = Client::new(config).expect("a client");
+    let mut consumer = Consumer::of(&client);
+    block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    while !matches!(
+        consumer.poll_blocking(PATIENCE).expect("no error"),
+        Some(Polled::Event(Event::Assigned(_)))
+    ) {}
+    cluster.kill_node(1)?;
+    let told = |over: bool| loop {
+        let report = client.stalls().next_blocking(PATIENCE).expect("a report in time");
+        if matches!(report.stall, Stall::Group { cause: Cause::NoConnection, .. }) && report.over == over {
+            return;
+        }
+    };
+    told(false);
+    cluster.start_node(1)?;
+    told(true);
     Ok(())
 }
 

@@ -3,102 +3,24 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
 
+mod cutting;
+
 use std::collections::BTreeSet;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use cutting::Cutting;
 
 use ottla_broker::Broker;
 use ottla_client::{
-    Admin, Client, Config, Connecting, Connector, Consumer, Io, NewTopic, Polled, Producer, Record, StartAt,
-    TcpConnector, TopicPartition,
+    Admin, Client, Config, Consumer, NewTopic, Polled, Producer, Record, StartAt, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, probe, require};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Generous: nothing here takes so long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const PARTITIONS: i32 = 4;
-
-const READ_BYTES_MAX: usize = 64 << 10;
-
-/// Cuts each connection after a random number of bytes, in either direction.
-struct Cutting {
-    tcp: TcpConnector,
-    random: std::sync::Mutex<fastrand::Rng>,
-    /// The most bytes a connection carries.
-    bytes_max: u64,
-    cuts: Arc<AtomicU64>,
-}
-
-struct Cut {
-    io: Box<dyn Io>,
-    left: u64,
-    cuts: Arc<AtomicU64>,
-}
-
-impl Connector for Cutting {
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
-        let left = self.random.lock().expect("not poisoned").u64(1..self.bytes_max);
-        Box::pin(async move {
-            let io = self.tcp.connect(host, port).await?;
-            Ok(Box::new(Cut { io, left, cuts: self.cuts.clone() }) as Box<dyn Io>)
-        })
-    }
-}
-
-impl Cut {
-    fn carry(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes as u64);
-        if self.left == 0 {
-            self.cuts.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl AsyncRead for Cut {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.left == 0 {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-        }
-        let room = buf.remaining().min(usize::try_from(self.left).unwrap_or(usize::MAX)).min(READ_BYTES_MAX);
-        let mut part = vec![0; room];
-        let mut part = ReadBuf::new(&mut part);
-        ready!(Pin::new(&mut self.io).poll_read(cx, &mut part))?;
-        let read = part.filled().len();
-        buf.put_slice(part.filled());
-        self.carry(read);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Cut {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.left == 0 {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-        }
-        let part = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, &buf[..part]))?;
-        self.carry(written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
 
 /// Sends `count` records through connections that are cut, calling `trouble` at each tenth of them, and checks that
 /// every record stands in its partition once and in order.
@@ -109,13 +31,7 @@ fn deliver(
     seed: u64,
     mut trouble: impl FnMut(u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let cuts = Arc::new(AtomicU64::new(0));
-    let connector = Cutting {
-        tcp: TcpConnector::default(),
-        random: std::sync::Mutex::new(fastrand::Rng::with_seed(seed)),
-        bytes_max: 512 << 10,
-        cuts: cuts.clone(),
-    };
+    let connector = Arc::new(Cutting::new(seed, 512 << 10));
     let mut config = Config::new(bootstrap);
     config.batch_bytes_max = 64 << 10;
     config.retry_backoff = Duration::from_millis(10);
@@ -124,7 +40,7 @@ fn deliver(
     config.delivery_timeout = PATIENCE;
     config.delivery_reports = true;
     let failed = |error: &dyn std::fmt::Display| Failure::new(format!("seed {seed}: {error}"));
-    let client = Client::with_connector(config, Arc::new(connector)).map_err(|error| failed(&error))?;
+    let client = Client::with_connector(config, connector.clone()).map_err(|error| failed(&error))?;
     let producer = Producer::of(&client);
     let reports = producer.reports().map_err(|error| failed(&error))?;
     let records = producer.topic(topic);
@@ -148,7 +64,7 @@ fn deliver(
         acknowledged += report.len() as u64;
     }
     assert_eq!(acknowledged, count, "seed {seed}: every record was acknowledged");
-    assert!(cuts.load(Ordering::Relaxed) > 0, "seed {seed}: connections were cut");
+    assert!(connector.cuts() > 0, "seed {seed}: connections were cut");
     check(bootstrap, topic, count, seed).map_err(|error| failed(&error))
 }
 

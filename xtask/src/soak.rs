@@ -18,14 +18,40 @@ struct Soak {
     count: u32,
 }
 
-const SOAKS: &[Soak] = &[Soak {
-    name: "kill9",
-    what: "SIGKILLs of a broker under load: nothing acknowledged is lost, nothing doubled, order kept",
-    package: "ottla-interop",
-    test: "kill9",
-    variable: "OTTLA_SOAK_KILLS",
-    count: 200,
-}];
+const SOAKS: &[Soak] = &[
+    Soak {
+        name: "kill9",
+        what: "SIGKILLs of a broker under load: nothing acknowledged is lost, nothing doubled, order kept",
+        package: "ottla-interop",
+        test: "kill9",
+        variable: "OTTLA_SOAK_KILLS",
+        count: 200,
+    },
+    Soak {
+        name: "groups",
+        what: "members of a group in each protocol, 6 s for each, that leave, die and stall while brokers go and come",
+        package: "ottla-interop",
+        test: "group_load",
+        variable: "OTTLA_SOAK_GROUP_MEMBERS",
+        count: 20,
+    },
+    Soak {
+        name: "processor-kill9",
+        what: "SIGKILLs of processors, a quarter in each mode: every record handled, keys in order",
+        package: "ottla-parallel",
+        test: "kill9",
+        variable: "OTTLA_SOAK_PROCESSOR_KILLS",
+        count: 400,
+    },
+    Soak {
+        name: "exactly-once-kill9",
+        what: "the same in transactions, against Apache Kafka: every record handled exactly once",
+        package: "ottla-interop",
+        test: "processor",
+        variable: "OTTLA_SOAK_PROCESSOR_KILLS",
+        count: 400,
+    },
+];
 
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
 const SOAK_WITHIN: Duration = Duration::from_secs(4 * 60 * 60);

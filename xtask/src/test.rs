@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ottla_interop::{SKIPPED_FILE, in_ci, interop_dir, target_dir, workspace_root};
 
+use crate::install;
 use crate::shell::{self, cargo};
 use crate::tidy;
 
@@ -58,7 +59,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 type Run = fn(&Options) -> Outcome;
 
 fn plan(options: &Options) -> Vec<(&'static str, Run)> {
-    let tests: [(&str, Run); 3] = [("build ottla", build), ("tests", tests), ("interop tests", interop)];
+    let tests: [(&str, Run); 4] = [
+        ("build ottla", build),
+        ("install librdkafka", install_librdkafka),
+        ("tests", tests),
+        ("interop tests", interop),
+    ];
     if options.filter.is_some() {
         return tests.into();
     }
@@ -169,6 +175,12 @@ fn tools_dir() -> PathBuf {
 /// The dev profile: it shares every artefact with the tests, and its codecs are optimised (opt-level 1, dependencies 2).
 fn build(_: &Options) -> Outcome {
     Outcome::check(succeed(&mut cargo(&["build", "--package", "ottla"]), BUILD_WITHIN))
+}
+
+/// Where the interop tests look for it, in the profile that shares every artefact with them.
+fn install_librdkafka(_: &Options) -> Outcome {
+    let installed = install::install(&install::Options::for_tests());
+    Outcome::check(installed.map_err(|failure| failure.to_string()))
 }
 
 fn tests(options: &Options) -> Outcome {

@@ -45,8 +45,11 @@ struct OwnQueue {
 struct Reading<R> {
     reader: R,
     filler: Filler,
-    topic: Option<Arc<Topic>>,
+    /// The topic of the last record, and the client's name for it.
+    topic: Option<(Arc<str>, Arc<Topic>)>,
     handle: Weak<Handle>,
+    /// What came behind messages that were drawn together.
+    pending: Option<Op>,
     /// Whether the polling thread has the application bring the assignment in line.
     tells: bool,
 }
@@ -79,17 +82,31 @@ impl Reader for PartitionQueue {
 impl<R: Reader> Reading<R> {
     fn new(reader: R, handle: &Arc<Handle>) -> Self {
         let tells = handle.config.rebalance == ottla_client::Rebalance::Application;
-        Self { reader, filler: Filler::default(), topic: None, handle: Arc::downgrade(handle), tells }
+        Self {
+            reader,
+            filler: Filler::default(),
+            topic: None,
+            handle: Arc::downgrade(handle),
+            pending: None,
+            tells,
+        }
     }
 
     #[inline]
     fn draw(&mut self) -> Option<Op> {
+        if self.pending.is_some() {
+            return self.pending.take();
+        }
         loop {
             let event = match self.reader.next() {
                 Ok(Some(Next::Record(record))) => {
+                    let name = &record.at().topic;
                     let topic = match &self.topic {
-                        Some(topic) if *topic.name == *record.topic() => topic,
-                        _ => self.topic.insert(self.handle.upgrade()?.topic(record.topic())),
+                        Some((known, topic)) if Arc::ptr_eq(known, name) => topic,
+                        _ => {
+                            let topic = self.handle.upgrade()?.topic(name);
+                            &self.topic.insert((name.clone(), topic)).1
+                        }
                     };
                     return Some(Op::Message(self.filler.message(topic, &record)));
                 }
@@ -105,6 +122,19 @@ impl<R: Reader> Reading<R> {
                 return Some(op);
             }
         }
+    }
+
+    fn fill(&mut self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        for (count, place) in out.iter_mut().enumerate() {
+            match self.draw() {
+                Some(Op::Message(message)) => *place = message.into_raw(),
+                other => {
+                    self.pending = other;
+                    return count;
+                }
+            }
+        }
+        out.len()
     }
 
     fn tell(&self, event: Event) -> Option<Op> {
@@ -158,6 +188,10 @@ impl Source for All {
         lock(&self.0).draw()
     }
 
+    fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        lock(&self.0).fill(out)
+    }
+
     fn len(&self) -> usize {
         0
     }
@@ -167,6 +201,10 @@ impl Source for One {
     #[inline]
     fn draw(&self) -> Option<Op> {
         lock(&self.0).draw()
+    }
+
+    fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        lock(&self.0).fill(out)
     }
 
     fn len(&self) -> usize {

@@ -110,6 +110,8 @@ impl Handle {
         let later: Arc<OnceLock<Weak<Self>>> = Arc::default();
         config.name = Some(name.clone());
         config.done_when_handed_out = true;
+        // The property is about consumers: a broker may always create what is produced to.
+        config.auto_create_topics |= kind == RD_KAFKA_PRODUCER;
         let events = callbacks.events;
         let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
         config.delivery_reports = kind == RD_KAFKA_PRODUCER && reports;
@@ -148,6 +150,12 @@ impl Handle {
         handle.listen(&client);
         let (producer, consuming) = if kind == RD_KAFKA_PRODUCER {
             let producer = Producer::of(&client);
+            let main = Arc::downgrade(&handle.main);
+            producer.on_settled(move || {
+                if let Some(main) = main.upgrade() {
+                    main.ring();
+                }
+            });
             if let Ok(reports) = producer.reports() {
                 handle.main.set_source(Some(Reporting::new(reports, &handle.main)));
             }

@@ -29,7 +29,7 @@ impl Consumed {
     unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) }?;
-        let handle = topic.handle.upgrade()?;
+        let handle = topic.handle.clone();
         let consuming = handle.consuming()?.clone();
         let at = TopicPartition { topic: topic.name.clone(), partition };
         (partition >= 0).then_some(Self { handle, consuming, at })

@@ -37,15 +37,14 @@ pub(crate) struct Slot {
     raw_headers: HeadersRef<'static>,
     /// Made when they are asked for; a message that goes away takes them along.
     headers: AtomicPtr<rd_kafka_headers_t>,
-    errstr: Option<CString>,
-    /// Keeps what a message of its own points to.
-    keep: Option<Keep>,
+    /// What few messages have.
+    rare: Option<Box<Rare>>,
 }
 
-/// What messages point into.
-struct Keep {
+/// What a message with an error has, and what keeps that a message of its own points to.
+struct Rare {
+    errstr: CString,
     _topic: Option<Arc<Topic>>,
-    _payload: Option<CString>,
 }
 
 /// Where a slot lives.
@@ -172,8 +171,7 @@ impl Filler {
             latency_us: -1,
             raw_headers,
             headers: AtomicPtr::default(),
-            errstr: None,
-            keep: None,
+            rare: None,
         };
         let place = slab.slots[filling.used].get();
         filling.used += 1;
@@ -208,7 +206,16 @@ pub(crate) struct Owned(NonNull<Slot>);
 unsafe impl Send for Owned {}
 
 impl Owned {
+    /// # Safety
+    /// A message from [`Owned::into_raw`] that nobody else has.
+    #[inline]
+    pub(crate) unsafe fn of(raw: *mut rd_kafka_message_t) -> Self {
+        // SAFETY: by contract.
+        Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
     /// To C, which destroys it.
+    #[inline]
     pub(crate) fn into_raw(self) -> *mut rd_kafka_message_t {
         let raw = self.0.as_ptr().cast();
         std::mem::forget(self);
@@ -227,20 +234,16 @@ impl Owned {
         partition: i32,
         offset: i64,
     ) -> Self {
-        let text = crate::text::c_string(text);
         let mut slot = Slot::empty();
         slot.message.err = code;
         slot.message.rkt = topic.as_ref().map_or(null_mut(), Topic::as_raw);
         slot.message.partition = partition;
         slot.message.offset = offset;
-        slot.message.payload = text.as_ptr().cast_mut().cast();
-        slot.message.len = text.as_bytes().len();
+        let errstr = crate::text::c_string(text);
+        slot.message.payload = errstr.as_ptr().cast_mut().cast();
+        slot.message.len = errstr.as_bytes().len();
         slot.home = Home::Box;
-        slot.errstr = Some(text.clone());
-        slot.message.payload =
-            slot.errstr.as_ref().map_or(null_mut(), |text| text.as_ptr().cast_mut().cast());
-        slot.keep = Some(Keep { _topic: topic, _payload: None });
-        drop(text);
+        slot.rare = Some(Box::new(Rare { errstr, _topic: topic }));
         Self(NonNull::from(Box::leak(Box::new(slot))))
     }
 }
@@ -291,8 +294,7 @@ impl Slot {
             latency_us: -1,
             raw_headers: HeadersRef::default(),
             headers: AtomicPtr::default(),
-            errstr: None,
-            keep: None,
+            rare: None,
         }
     }
 
@@ -317,7 +319,7 @@ impl Slot {
         slot.status = of.status;
         slot.raw_headers = of.raw_headers;
         slot.latency_us = of.latency_us;
-        slot.errstr = of.errstr.map(CStr::to_owned);
+        slot.rare = of.errstr.map(|text| Box::new(Rare { errstr: text.to_owned(), _topic: None }));
         slot
     }
 
@@ -330,7 +332,8 @@ impl Slot {
         copy.status = self.status;
         copy.raw_headers = self.raw_headers;
         copy.latency_us = self.latency_us;
-        copy.errstr.clone_from(&self.errstr);
+        copy.rare =
+            self.rare.as_ref().map(|rare| Box::new(Rare { errstr: rare.errstr.clone(), _topic: None }));
         copy
     }
 
@@ -391,7 +394,7 @@ pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_mess
     let slot = unsafe { slot(rkmessage) };
     guard(null(), || match slot {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
-            slot.errstr.as_deref().unwrap_or_else(|| description(slot.message.err)).as_ptr()
+            slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
         }
         _ => null(),
     })

@@ -296,14 +296,14 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
     guard(RD_KAFKA_RESP_ERR__FAIL, || {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) };
-        let Some((topic, handle)) = topic.and_then(|topic| Some((topic, topic.handle.upgrade()?))) else {
+        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         };
         let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
         if offset < 0 {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         }
-        store(&handle, consuming, &TopicPartition::new(&topic.name, partition), (offset + 1).into())
+        store(handle, consuming, &TopicPartition::new(&topic.name, partition), (offset + 1).into())
     })
 }
 
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
         }
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(message.rkt) };
-        let Some((topic, handle)) = topic.and_then(|topic| Some((topic, topic.handle.upgrade()?))) else {
+        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
             return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message has no topic");
         };
         let Some(consuming) = handle.consuming() else {
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
         let epoch = unsafe { crate::message::rd_kafka_message_leader_epoch(rkmessage) };
         let mut offset = OffsetAndMetadata::from(message.offset + 1);
         offset.leader_epoch = (epoch >= 0).then_some(epoch);
-        match store(&handle, consuming, &at, offset) {
+        match store(handle, consuming, &at, offset) {
             RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
             code => refused(code, ""),
         }

@@ -19,7 +19,7 @@ use crate::headers::rd_kafka_headers_t;
 use crate::message::{Delivered, Slot};
 use crate::op::Op;
 use crate::panic::guard;
-use crate::poll::serve_all;
+use crate::poll::{serve, serve_all};
 use crate::queue::{Queue, Source, timeout_of};
 use crate::topic::Topic;
 
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn rd_kafka_produce(
     guard(-1, || {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) };
-        let Some((topic, handle)) = topic.and_then(|topic| Some((topic, topic.handle.upgrade()?))) else {
+        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
             set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
             return -1;
         };
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn rd_kafka_produce(
         let payload = Payload { pointer: payload, len, flags: msgflags };
         // SAFETY: by contract.
         let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
-        match send(&handle, topic, record, payload, msg_opaque) {
+        match send(handle, topic, record, payload, msg_opaque) {
             Ok(()) => 0,
             Err((code, errno)) => {
                 set_last_error_and_errno(code, errno);
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     guard(0, || {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) };
-        let Some((topic, handle)) = topic.and_then(|topic| Some((topic, topic.handle.upgrade()?))) else {
+        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
             return 0;
         };
         let count = usize::try_from(message_cnt).unwrap_or(0);
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
             // SAFETY: by contract.
             let key = unsafe { bytes(message.key, message.key_len) };
             let record = record_of(if own { message.partition } else { partition }, &payload, key);
-            message.err = match send(&handle, topic, record, payload, message._private) {
+            message.err = match send(handle, topic, record, payload, message._private) {
                 Ok(()) => {
                     taken += 1;
                     RD_KAFKA_RESP_ERR_NO_ERROR
@@ -393,7 +393,9 @@ pub(crate) fn settle(handle: &Arc<Handle>, producer: &Producer, timeout: Option<
         }
         let wait = left().map_or(WAIT_MAX, |left| left.min(WAIT_MAX));
         if tells && handle.config.delivery_reports {
-            serve_all(handle, &handle.main, Some(wait));
+            if let Some(op) = handle.main.poll_until(Some(wait), || producer.unsettled_records() == 0) {
+                serve(handle, op);
+            }
         } else {
             let _ = producer.flush_blocking(wait);
             if producer.unsettled_records() > 0 && !tells {

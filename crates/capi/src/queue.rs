@@ -13,7 +13,8 @@ use std::os::fd::FromRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::ffi::{rd_kafka_queue_event_cb_t, rd_kafka_t};
+use crate::ffi::{rd_kafka_message_t, rd_kafka_queue_event_cb_t, rd_kafka_t};
+use crate::message::Owned;
 use crate::op::Op;
 
 /// A waiting thread draws from its sources at least so often: that is how a consumer knows that the application is there.
@@ -23,6 +24,10 @@ const DRAW_EVERY: Duration = Duration::from_millis(500);
 pub(crate) trait Source: Send + Sync {
     /// The next operation, if there is one.
     fn draw(&self) -> Option<Op>;
+    /// Draws messages into `out`, as long as nothing else comes first; says how many.
+    fn fill(&self, _out: &mut [*mut rd_kafka_message_t]) -> usize {
+        0
+    }
     /// How many operations there are, as far as that is known.
     fn len(&self) -> usize;
 }
@@ -133,6 +138,15 @@ impl Queue {
 
     /// The next operation; waits for it for `timeout` at most, for ever without one.
     pub(crate) fn poll(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Op> {
+        self.poll_until(timeout, || false)
+    }
+
+    /// The same, until `enough` says so: it is asked after each ring.
+    pub(crate) fn poll_until(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        enough: impl Fn() -> bool,
+    ) -> Option<Op> {
         let mut queue = self.end();
         if let Some(op) = queue.take() {
             return Some(op);
@@ -145,6 +159,9 @@ impl Queue {
             let rings = queue.lock().rings;
             if let Some(op) = queue.take() {
                 return Some(op);
+            }
+            if enough() {
+                return None;
             }
             let mut state = queue.lock();
             if state.closed || std::mem::take(&mut state.yields) {
@@ -198,6 +215,32 @@ impl Queue {
                 sources.iter().find_map(|source| source.draw())
             }
         }
+    }
+
+    /// Draws messages as long as nothing else comes first; says how many. Those of queues with several sources come one by
+    /// one, by [`Queue::poll`].
+    #[inline]
+    pub(crate) fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        let state = self.lock();
+        let source = match (&state.forward, &state.sources[..]) {
+            (Some(next), _) => {
+                let next = next.clone();
+                drop(state);
+                return next.fill(out);
+            }
+            (None, [source]) if state.ops.is_empty() => source.clone(),
+            _ => return 0,
+        };
+        drop(state);
+        source.fill(out)
+    }
+
+    /// The next message, if nothing else comes first.
+    #[inline]
+    pub(crate) fn message(&self) -> Option<Owned> {
+        let mut one = [std::ptr::null_mut()];
+        // SAFETY: just drawn, and given to nobody.
+        (self.fill(&mut one) == 1).then(|| unsafe { Owned::of(one[0]) })
     }
 
     /// How much waits here.

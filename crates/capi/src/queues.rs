@@ -243,17 +243,28 @@ pub(crate) unsafe fn fill(
     size: usize,
 ) -> isize {
     let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
+    if messages.is_null() || size == 0 {
+        return 0;
+    }
+    // SAFETY: by contract.
+    let out = unsafe { std::slice::from_raw_parts_mut(messages, size) };
     let mut count = 0;
-    while count < size {
+    loop {
+        count += queue.fill(&mut out[count..]);
+        if count == size {
+            break;
+        }
         // What there is comes without a look at the clock.
         let message = next_message(handle, queue, Some(Duration::ZERO)).or_else(|| {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             next_message(handle, queue, left)
         });
         let Some(message) = message else { break };
-        // SAFETY: by contract.
-        unsafe { *messages.add(count) = message.into_raw() };
+        out[count] = message.into_raw();
         count += 1;
+        if count == size {
+            break;
+        }
     }
     isize::try_from(count).unwrap_or(isize::MAX)
 }
@@ -283,9 +294,9 @@ pub(crate) fn each(
     let max = handle.conf().consume_callback_max();
     let mut wait = timeout_of(timeout_ms);
     let mut count = 0;
-    while (max == 0 || count < max)
-        && let Some(op) = queue.poll(wait)
-    {
+    while max == 0 || count < max {
+        let drawn = queue.message().map(Op::Message);
+        let Some(op) = drawn.or_else(|| queue.poll(wait)) else { break };
         match op {
             Op::Message(message) => {
                 // SAFETY: the application's function, with what it was promised; the message lives meanwhile.

@@ -13,12 +13,12 @@ use crate::handle::Handle;
 use crate::op::Opaque;
 use crate::panic::guard;
 
-/// A topic; the application's handles and messages share it.
+/// A topic; the application's handles and messages share it, and keep the client's memory.
 pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     c_name: CString,
     pub(crate) opaque: Opaque,
-    pub(crate) handle: Weak<Handle>,
+    pub(crate) handle: Arc<Handle>,
     pub(crate) producer: OnceLock<TopicProducer>,
     settings: Option<TopicConfig>,
 }
@@ -33,7 +33,7 @@ impl Topic {
             name: name.into(),
             c_name: crate::text::c_string(name),
             opaque,
-            handle: Arc::downgrade(handle),
+            handle: handle.clone(),
             producer: OnceLock::new(),
             settings,
         })
@@ -73,8 +73,7 @@ impl Topic {
         if let Some(producer) = self.producer.get() {
             return Some(producer);
         }
-        let handle = self.handle.upgrade()?;
-        let producer = handle.producer()?;
+        let producer = self.handle.producer()?;
         let made = match &self.settings {
             // Somebody may have sent to it by name before: then the client's settings hold.
             Some(settings) => {

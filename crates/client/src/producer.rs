@@ -223,6 +223,12 @@ impl Producer {
         Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
     }
 
+    /// Calls `wake` whenever the last record that had no outcome yet has one, from the thread that found out: it must not
+    /// block.
+    pub fn on_settled(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.client.produce().queues.ear.listen(Some(Arc::new(wake)));
+    }
+
     /// Until the guard is dropped nothing lingers, as in a flush: for who waits for records in a way of their own.
     pub fn flushing(&self) -> Flushing {
         let queues = &self.client.produce().queues;
@@ -240,8 +246,14 @@ impl Producer {
     /// Records that have no outcome yet, or whose outcome was not taken from the reports; batches, where
     /// `queue.buffering.max.messages` is 0 and so nobody counts.
     pub fn unsettled_records(&self) -> usize {
-        let queues = &self.client.produce().queues;
-        if queues.memory.records_max() > 0 { queues.memory.records() } else { queues.unsettled() }
+        let produce = self.client.produce();
+        let (queues, reported) = (&produce.queues, produce.reports.records());
+        match queues.unsettled() {
+            0 => reported,
+            // Records are booked by the dozen.
+            batches if queues.memory.records_max() > 0 => queues.memory.records().max(batches),
+            batches => batches + reported,
+        }
     }
 
     /// Bytes of memory that unacknowledged records take at this moment.

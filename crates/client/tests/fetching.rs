@@ -76,8 +76,9 @@ fn a_session_names_partitions_once_and_forgets_those_that_are_paused() {
         let quiet = |fetch: &&FetchRequest| fetch.session_epoch > 0 && fetch.topics.is_empty();
         fetches.iter().rev().take_while(quiet).count() >= 3
     });
-    let named: usize =
-        fetches(&recorder, 0).iter().flat_map(|fetch| &fetch.topics).map(|t| t.partitions.len()).sum();
+    let all = fetches(&recorder, 0);
+    let in_session = all.iter().filter(|fetch| fetch.session_epoch >= 0);
+    let named: usize = in_session.flat_map(|fetch| &fetch.topics).map(|t| t.partitions.len()).sum();
     assert!(named <= 6, "three partitions were named {named} times");
     assert!(!fetches(&recorder, 0)[0].topics[0].topic_id.is_zero(), "by their topic's id");
 
@@ -145,4 +146,38 @@ fn a_new_leader_is_asked_whether_its_log_is_the_one_that_was_read() {
         .collect();
     assert!(epochs.last() > epochs.first(), "fetches say which leader they mean: {epochs:?}");
     assert!(consumer.next_record_blocking(Duration::from_millis(50)).expect("no error").is_none());
+}
+
+/// Fetches wait for records for longer than anybody has patience here: what does not go around them does not come.
+#[test]
+fn nobody_waits_for_a_fetch_that_waits_for_records() {
+    let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    let long = (PATIENCE * 4).as_millis().to_string();
+    for (name, value) in
+        [("fetch.wait.max.ms", &*long), ("queued.min.messages", "5"), ("max.partition.fetch.bytes", "2000")]
+    {
+        config.set(name, value).expect("a known property");
+    }
+    let recorder = Recorder::default();
+    let client = Client::with_connector(config, Arc::new(recorder.clone())).expect("a client");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    produce(&client, 1, 10);
+    produce(&client, 2, 1000);
+    let mut consumer = Consumer::of(&client);
+    runtime.block_on(consumer.start(&at(0), StartAt::Beginning)).expect("started");
+    wait_until("a fetch that waits", || recorder.count(ApiKey::Fetch) > 0);
+
+    // One that is added, one that was full, and one that begins anew.
+    runtime.block_on(consumer.start(&at(1), StartAt::Beginning)).expect("started");
+    assert_eq!(offsets(&mut consumer, 10), (0..10).collect::<Vec<_>>());
+    runtime.block_on(consumer.start(&at(2), StartAt::Beginning)).expect("started");
+    assert_eq!(offsets(&mut consumer, 1000), (0..1000).collect::<Vec<_>>());
+    runtime.block_on(consumer.seek(&at(1), StartAt::Offset(5))).expect("assigned");
+    assert_eq!(offsets(&mut consumer, 5), [5, 6, 7, 8, 9]);
+    // And what comes meanwhile.
+    produce(&client, 0, 3);
+    assert_eq!(offsets(&mut consumer, 3), [0, 1, 2]);
+    produce(&client, 2, 3);
+    assert_eq!(offsets(&mut consumer, 3), [1000, 1001, 1002]);
 }

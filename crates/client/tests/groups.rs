@@ -161,6 +161,27 @@ fn patterns_and_partition_counts_are_looked_at_again_with_the_metadata() {
 }
 
 #[test]
+fn topics_of_the_blacklist_are_absent() {
+    let broker = broker("orders-eu", 2);
+    let admin = Admin::new(member(&broker, &[])).expect("an admin");
+    let topic = |name: &str| NewTopic { partitions: Some(2), ..NewTopic::new(name) };
+    block_on(admin.create_topics(&[topic("orders-us"), topic("orders-internal"), topic("audit")]))
+        .expect("created");
+    let config = || member(&broker, &[("topic.blacklist", "-internal$, ^aud")]);
+    let mut seats = Seats::default();
+    seats.join("a", config(), &["^orders-", "audit"]);
+    seats.settle("what is not hidden", 4);
+    seats.drive_for(Duration::from_millis(500));
+    let topics: BTreeSet<_> = seats.owned_by("a").iter().map(|at| at.topic.to_string()).collect();
+    assert_eq!(topics, ["orders-eu", "orders-us"].map(str::to_owned).into());
+    let blind = Admin::new(config()).expect("an admin");
+    assert!(block_on(blind.describe_topics(&["audit"])).is_err());
+
+    let broken = Consumer::new(member(&broker, &[("topic.blacklist", "a["), ("group.id", "b")]));
+    assert!(broken.expect_err("no expression").to_string().contains("`a[`"));
+}
+
+#[test]
 fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     let broker = broker("orders", 4);
     let config = || member(&broker, &[("max.poll.interval.ms", "1500"), ("enable.auto.commit", "false")]);
@@ -171,13 +192,18 @@ fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     produce(&broker, "orders", 4, 40);
     seats.drive("all was seen", |seats| seats.seen.len() == 40);
 
+    let one_of_b = seats.owned_by("b").first().cloned().expect("it has two");
     seats.seat("b").stalls = true;
     seats.drive("the other gets all", |seats| seats.list[0].owned.len() == 4);
     // Too late for a commit: somebody else works on it.
-    let late = block_on(seats.seat("b").consumer.as_mut().expect("a consumer").commit());
+    block_on(seats.seat("a").consumer.as_mut().expect("a consumer").commit()).expect("its own by now");
+    let late = [(one_of_b.clone(), 1.into())];
+    let late = block_on(seats.seat("b").consumer.as_mut().expect("a consumer").commit_offsets(&late));
+    assert!(matches!(late, Err(Error::NotAssigned { .. })), "{late:?}");
+    let committed = block_on(seats.seat("a").consumer.as_mut().expect("a consumer").committed(&[one_of_b]));
     assert!(
-        late.is_ok() || matches!(late, Err(Error::Broker { code: ErrorCode::IllegalGeneration, .. })),
-        "{late:?}"
+        committed.as_ref().is_ok_and(|offsets| offsets.values().all(|offset| *offset != 1)),
+        "{committed:?}"
     );
     let b = seats.seat("b");
     let first = b.consumer.as_mut().expect("a consumer").poll_blocking(PATIENCE);
@@ -186,6 +212,36 @@ fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     let events = b.events.len();
     seats.settle("two share again", 4);
     assert!(matches!(seats.seat("b").events[events], Event::Lost(_)), "{:?}", seats.seat("b").events);
+}
+
+/// The coordinator would take it: the member is in the group's generation, and of whose partition it is nobody knows but
+/// the members.
+#[test]
+fn a_commit_of_a_partition_that_was_given_away_is_refused() {
+    let broker = broker("orders", 2);
+    let config = || {
+        let cooperative = ("partition.assignment.strategy", "cooperative-sticky");
+        member(&broker, &[cooperative, ("enable.auto.commit", "false")])
+    };
+    produce(&broker, "orders", 2, 20);
+    let mut seats = Seats::default();
+    seats.join("a", config(), &["orders"]);
+    seats.drive("all was seen", |seats| seats.seen.len() == 20);
+    seats.join("b", config(), &["orders"]);
+    seats.settle("two share", 2);
+    let (kept, given) = (seats.owned_by("a"), seats.owned_by("b"));
+    let (kept, given) = (kept.first().expect("one"), given.first().expect("one"));
+    fn consumer<'a>(seats: &'a mut Seats, name: &str) -> &'a mut Consumer {
+        seats.seat(name).consumer.as_mut().expect("a consumer")
+    }
+    block_on(consumer(&mut seats, "b").commit_offsets(&[(given.clone(), 7.into())])).expect("its own");
+    let late = block_on(consumer(&mut seats, "a").commit_offsets(&[(given.clone(), 3.into())]));
+    assert!(matches!(late, Err(Error::NotAssigned { .. })), "{late:?}");
+    assert!(matches!(consumer(&mut seats, "a").store_offset(given, 4), Err(Error::NotAssigned { .. })));
+    block_on(consumer(&mut seats, "a").commit_offsets(&[(kept.clone(), 5.into())])).expect("its own");
+    let committed = block_on(consumer(&mut seats, "a").committed(&[kept.clone(), given.clone()]));
+    let expected = BTreeMap::from([(kept.clone(), 5), (given.clone(), 7)]);
+    assert_eq!(committed.expect("an answer"), expected);
 }
 
 #[test]

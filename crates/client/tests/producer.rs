@@ -80,7 +80,7 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
         let orders = producer.topic("orders");
         for i in 0..3000_u64 {
             let value = format!("value {i} {}", "x".repeat(100));
-            let record = Record::to("orders").partition((i % 3) as i32).value(&value).tag(i + 1);
+            let record = Record::to("orders").partition((i % 3) as i32).value(&value).tag((i + 1).into());
             orders.post_blocking(&record).expect("taken");
         }
         let reports = producer.reports().expect("they are on");
@@ -92,7 +92,7 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
             for (reported, record) in report.iter().zip(records.iter()) {
                 assert_eq!(reported.offset, seen[partition] as i64, "in the order of sending");
                 let i = seen[partition] * 3 + partition as u64;
-                assert_eq!(reported.tag, i + 1);
+                assert_eq!(reported.tag, u128::from(i + 1));
                 let value = record.expect("a sound record").value.expect("not null");
                 assert!(value.starts_with(format!("value {i} ").as_bytes()), "{codec:?}");
                 seen[partition] += 1;
@@ -123,7 +123,7 @@ fn only_errors_are_reported_when_asked() {
         }
         producer.flush_blocking(PATIENCE).expect("its fate is known");
         let reports = producer.reports().expect("they are on");
-        let tags: Vec<u64> = std::iter::from_fn(|| reports.try_next())
+        let tags: Vec<u128> = std::iter::from_fn(|| reports.try_next())
             .flat_map(|report| {
                 assert_eq!(report.result().expect_err("a failure").persisted, Persisted::NotWritten);
                 report.iter().map(|record| record.tag).collect::<Vec<_>>()

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Client, Config, Consumer, Error, PartitionQueue, Producer, Record, StartAt, TopicPartition,
+    Client, Config, Consumer, Error, PartitionQueue, Producer, Record, StartAt, TopicConfig, TopicPartition,
 };
 use tokio::runtime::Runtime;
 
@@ -118,6 +118,67 @@ fn the_simple_consumer_starts_stops_and_forwards() {
     runtime.block_on(consumer.stop(&at(0))).expect("it was started");
     assert_eq!(first.consume_batch(Duration::from_millis(50), 10, &mut Vec::new()).expect("no error"), 0);
     assert!(matches!(runtime.block_on(consumer.stop(&at(0))), Err(Error::NotAssigned { .. })));
+}
+
+/// The client's own commits are those of groups; a topic's are those of partitions that are started one by one.
+#[test]
+fn partitions_that_are_started_commit_as_their_topic_says() {
+    let broker = broker();
+    produce(&Client::new(Config::new(broker.bootstrap_servers())).expect("a client"), 0, 0..10);
+    let (fast, slow, off) = (Some("20"), None, None);
+    for (group, enabled, interval, while_open, at_the_end) in [
+        ("fast", "true", fast, true, true),
+        ("slow", "true", slow, false, true),
+        ("off", "false", off, false, false),
+    ] {
+        let mut config = Config::librdkafka();
+        for (name, value) in [
+            ("bootstrap.servers", &*broker.bootstrap_servers()),
+            ("group.id", group),
+            ("enable.auto.commit", "false"),
+        ] {
+            config.set(name, value).expect("a known property");
+        }
+        let mut topic = TopicConfig::default();
+        topic.set("auto.commit.enable", enabled).expect("of topics");
+        if let Some(interval) = interval {
+            topic.set("auto.commit.interval.ms", interval).expect("of topics");
+        }
+        let client = Client::new(config).expect("a client");
+        let mut consumer = Consumer::of(&client);
+        runtime().block_on(consumer.start_with(&at(0), StartAt::Beginning, &topic)).expect("started");
+        let mut queue = consumer.split(&at(0)).expect("started");
+        values(&mut queue, 10);
+        assert!(queue.poll_blocking(Duration::from_millis(1)).expect("no error").is_none());
+        let committed = || {
+            let found = runtime().block_on(consumer.committed(&[at(0)])).expect("an answer");
+            found.get(&at(0)).is_some_and(|offset| *offset >= 10)
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while while_open && !committed() {
+            assert!(Instant::now() < deadline, "{group}: nothing is committed");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(committed(), while_open, "{group}");
+        runtime().block_on(consumer.stop(&at(0))).expect("it was started");
+        let found = runtime().block_on(consumer.committed(&[at(0)])).expect("an answer");
+        assert_eq!(!found.is_empty(), at_the_end, "{group}");
+    }
+}
+
+#[test]
+fn a_call_hands_out_as_many_records_as_it_may() {
+    let broker = broker();
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("consume.callback.max.messages", "3").expect("a known property");
+    let client = Client::new(config).expect("a client");
+    produce(&client, 0, 0..10);
+    let consumer = Consumer::of(&client);
+    runtime().block_on(consumer.start(&at(0), StartAt::Beginning)).expect("started");
+    let mut queue = consumer.split(&at(0)).expect("started");
+    let each = |queue: &mut PartitionQueue, max| queue.consume_each(PATIENCE, max, |_| {}).expect("no error");
+    assert_eq!([0; 2].map(|max| each(&mut queue, max)), [3, 3]);
+    assert_eq!(each(&mut queue, 4), 4, "the call's own limit");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod brokers;
 mod consume;
 mod latency;
 mod measured;
+mod patterns;
 mod payload;
 mod peers;
 mod table;
@@ -120,13 +121,17 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
         let reading = consume::rows(kind, nodes, options);
         let latencies = latency::names(kind, nodes).into_iter().filter(|name| options.wants(name));
         let latencies: Vec<_> = latencies.collect();
-        if cells.is_empty() && reading.is_empty() && latencies.is_empty() {
+        let patterns = patterns::wanted(kind, nodes, options);
+        if cells.is_empty() && reading.is_empty() && latencies.is_empty() && !patterns {
             continue;
         }
         let data = compare.scratch.join(format!("{kind}-{nodes}"));
         let Some(brokers) = Brokers::start(kind, nodes, &compare.peers, &data)? else { continue };
         compare.throughput(&brokers, &cells);
         compare.consume(&brokers, &reading)?;
+        if patterns {
+            compare.patterns(&brokers)?;
+        }
         for name in latencies {
             compare.latency(&brokers, &name)?;
         }

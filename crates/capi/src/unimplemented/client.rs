@@ -5,8 +5,6 @@ unimplemented_functions! {
     null rd_kafka_brokers_learned_ids;
     null rd_kafka_default_topic_conf_dup;
     nothing rd_kafka_dump;
-    nothing rd_kafka_group_list_destroy;
-    code rd_kafka_list_groups;
     error rd_kafka_sasl_set_credentials;
     nothing rd_kafka_set_log_level;
     nothing rd_kafka_set_logger;

@@ -25,13 +25,15 @@ const DEFAULT_PORT: u16 = 9092;
 pub(crate) enum Lane {
     Control,
     Fetch,
+    /// What cannot wait for the answer to a fetch that waits for records.
+    FetchMore,
     Group,
     /// JoinGroup and SyncGroup, which wait for other members.
     Join,
     Produce,
 }
 
-const LANES: usize = 5;
+const LANES: usize = 6;
 
 /// Every broker that is known, by node id, and the bootstrap servers.
 #[derive(Debug)]

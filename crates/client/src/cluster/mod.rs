@@ -10,8 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use ottla_protocol::messages::metadata::{
+    MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic,
+};
 use ottla_protocol::{ErrorCode, Request, Uuid};
+use regex_lite::Regex;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -21,6 +24,7 @@ use self::changes::{Changes, Counter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
+use crate::group::subscription::pattern;
 use crate::log::Context;
 use crate::net::Network;
 use crate::stats::Observer;
@@ -39,6 +43,8 @@ pub(crate) struct Cluster {
     /// Whether somebody wants to know of all topics, and whether all are known.
     all: Cell<Listing>,
     changed: Counter,
+    /// `topic.blacklist`.
+    hidden: Vec<Regex>,
 }
 
 /// Whether all topics are asked for, and not just those that somebody wants.
@@ -62,7 +68,9 @@ pub(crate) struct Whereabouts {
 impl Cluster {
     pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Rc<Self>, Error> {
         let observer = network.observer.clone();
+        let hidden = config.topic_blacklist.iter().map(|text| pattern(text)).collect::<Result<_, _>>()?;
         Ok(Rc::new(Self {
+            hidden,
             brokers: Brokers::new(config.clone(), network, rng)?,
             config,
             observer,
@@ -279,7 +287,20 @@ impl Cluster {
             allow_auto_topic_creation: false,
             ..Default::default()
         };
-        self.call_any(METADATA_VERSION_MAX, request).await
+        self.call_any(METADATA_VERSION_MAX, request).await.map(|response| self.without_hidden(response))
+    }
+
+    /// Topics of the blacklist are absent, whatever brokers say.
+    fn without_hidden(&self, mut response: MetadataResponse) -> MetadataResponse {
+        let is_hidden = |topic: &MetadataResponseTopic| {
+            let name = topic.name.as_deref().unwrap_or_default();
+            self.hidden.iter().any(|pattern| pattern.is_match(name))
+        };
+        for topic in response.topics.iter_mut().filter(|topic| is_hidden(topic)) {
+            topic.error_code = ErrorCode::UnknownTopicOrPartition;
+            topic.partitions.clear();
+        }
+        response
     }
 
     /// Metadata of the topics with these ids.
@@ -338,7 +359,7 @@ impl Cluster {
                 "asking for all topics".into()
             }
         });
-        let response = self.call_any(METADATA_VERSION_MAX, make).await?;
+        let response = self.without_hidden(self.call_any(METADATA_VERSION_MAX, make).await?);
         if response.error_code != ErrorCode::None {
             return Err(Error::Broker { what: "metadata".into(), code: response.error_code });
         }

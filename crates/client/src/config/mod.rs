@@ -237,6 +237,15 @@ pub struct Config {
     pub auto_commit: bool,
     /// `auto.commit.interval.ms`.
     pub auto_commit_interval: Duration,
+    /// `auto.commit.enable` of topics: whether partitions that are started one by one
+    /// ([`Consumer::start`](crate::Consumer::start)) commit in the background. `None` is as `enable.auto.commit` says.
+    pub started_auto_commit: Option<bool>,
+    /// `auto.commit.interval.ms` of topics, for the same partitions. `None` is as the client's says.
+    pub started_commit_interval: Option<Duration>,
+    /// `consume.callback.max.messages` of topics; 0 is no limit.
+    pub callback_records_max: usize,
+    /// `topic.blacklist`: regular expressions of topics that are taken for absent.
+    pub topic_blacklist: Vec<String>,
     /// `auto.offset.reset`.
     pub offset_reset: OffsetReset,
     /// `isolation.level`.
@@ -474,6 +483,10 @@ impl Default for Config {
             poll_interval_max: ms(300_000),
             auto_commit: true,
             auto_commit_interval: ms(5_000),
+            started_auto_commit: None,
+            started_commit_interval: None,
+            callback_records_max: 0,
+            topic_blacklist: Vec::new(),
             offset_reset: OffsetReset::Latest,
             isolation: Isolation::ReadCommitted,
             fetch_bytes_min: 1,

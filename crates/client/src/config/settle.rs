@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Acks, Config, Defaults, GroupProtocol};
 use crate::error::Error;
 use crate::group::assignor;
+use crate::group::subscription::pattern;
 
 /// What a fetch response takes besides its records.
 const RESPONSE_OVERHEAD_BYTES: usize = 512;
@@ -67,6 +68,22 @@ impl Config {
         }
     }
 
+    /// Whether partitions that are started one by one commit in the background.
+    pub(crate) fn started_auto_commit(&self) -> bool {
+        self.started_auto_commit.unwrap_or(match self.defaults {
+            Defaults::Native => self.auto_commit,
+            Defaults::Librdkafka => true,
+        })
+    }
+
+    /// And how often.
+    pub(crate) fn started_commit_interval(&self) -> Duration {
+        self.started_commit_interval.unwrap_or(match self.defaults {
+            Defaults::Native => self.auto_commit_interval,
+            Defaults::Librdkafka => Duration::from_secs(60),
+        })
+    }
+
     /// The contradictions; each text names the properties, their values and what would do.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
@@ -103,6 +120,15 @@ impl Config {
             if self.retries_max == 0 {
                 return Err("enable.idempotence=true needs retries of 1 or more, and retries is 0".into());
             }
+        }
+        for text in &self.topic_blacklist {
+            pattern(text).map_err(|error| format!("topic.blacklist: {error}"))?;
+        }
+        if self.group_protocol == GroupProtocol::Consumer && !self.topic_blacklist.is_empty() {
+            return Err(
+                "topic.blacklist has no place with group.protocol=consumer, where the group's coordinator matches patterns"
+                    .into(),
+            );
         }
         if self.group_protocol == GroupProtocol::Consumer {
             let excluded = ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"];

@@ -11,7 +11,8 @@ use crate::produce::partitioner::Partitioner;
 
 /// Settings of one topic that lie over those of its client; what is `None` is the client's.
 ///
-/// [`Producer::topic_with`](crate::Producer::topic_with) gives them to a producer.
+/// [`Producer::topic_with`](crate::Producer::topic_with) gives them to a producer; a consumer gets those that are about its
+/// commits from [`ConsumerControl::start_with`](crate::ConsumerControl::start_with).
 ///
 /// ```
 /// use ottla_client::{Acks, Config, TopicConfig};
@@ -41,6 +42,12 @@ pub struct TopicConfig {
     pub compression_level: Option<Option<i32>>,
     /// `auto.offset.reset`.
     pub offset_reset: Option<OffsetReset>,
+    /// `auto.commit.enable`, of partitions that are started one by one.
+    pub auto_commit: Option<bool>,
+    /// `auto.commit.interval.ms`, of the same.
+    pub auto_commit_interval: Option<Duration>,
+    /// `consume.callback.max.messages`.
+    pub callback_records_max: Option<usize>,
 }
 
 impl TopicConfig {
@@ -68,6 +75,9 @@ impl TopicConfig {
             compression,
             compression_level,
             offset_reset,
+            started_auto_commit,
+            started_commit_interval,
+            callback_records_max,
             ..
         } = config;
         match property.name {
@@ -78,6 +88,9 @@ impl TopicConfig {
             "compression.codec" => self.compression = (value.trim() != "inherit").then_some(compression),
             "compression.level" => self.compression_level = Some(compression_level),
             "auto.offset.reset" => self.offset_reset = Some(offset_reset),
+            "auto.commit.enable" => self.auto_commit = started_auto_commit,
+            "auto.commit.interval.ms" => self.auto_commit_interval = started_commit_interval,
+            "consume.callback.max.messages" => self.callback_records_max = Some(callback_records_max),
             other => return Err(Error::Config(format!("`{other}` cannot be set for one topic alone"))),
         }
         Ok(())
@@ -105,6 +118,9 @@ impl TopicConfig {
         own.compression = self.compression.unwrap_or(own.compression);
         own.compression_level = self.compression_level.unwrap_or(own.compression_level);
         own.offset_reset = self.offset_reset.unwrap_or(own.offset_reset);
+        own.started_auto_commit = self.auto_commit.or(own.started_auto_commit);
+        own.started_commit_interval = self.auto_commit_interval.or(own.started_commit_interval);
+        own.callback_records_max = self.callback_records_max.unwrap_or(own.callback_records_max);
         own
     }
 }

@@ -36,7 +36,8 @@ pub(crate) enum Control {
     Assign(Change, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
     Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
     Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
-    Start(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
+    /// With how often what is done of it is committed, if it is by itself.
+    Start(TopicPartition, StartAt, Option<Duration>, oneshot::Sender<Result<(), Error>>),
     Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),

@@ -10,6 +10,7 @@ use super::offsets::not_assigned;
 use super::reader::Reader;
 use super::view::Next;
 use super::{Consumer, ConsumerControl, Control, Polled, StartAt, TopicPartition};
+use crate::config::TopicConfig;
 use crate::error::Error;
 use crate::fetch::queue::{Bell, Queue};
 use crate::record::OwnedRecord;
@@ -82,14 +83,15 @@ impl PartitionQueue {
         Ok(out.len() - before)
     }
 
-    /// Calls `each` with up to `max` records, or with all that there are if that is 0, and says with how many. Waits for
-    /// the first for `timeout` at most.
+    /// Calls `each` with up to `max` records, and says with how many. If that is 0, `consume.callback.max.messages` is the
+    /// limit, or, if that is 0 too, all that there are. Waits for the first for `timeout` at most.
     pub fn consume_each(
         &mut self,
         timeout: Duration,
         max: usize,
         mut each: impl FnMut(super::RecordView<'_>),
     ) -> Result<usize, Error> {
+        let max = if max == 0 { self.reader.reading.config.callback_records_max } else { max };
         let (mut count, mut wait) = (0, timeout);
         while max == 0 || count < max {
             match self.next_record_blocking(wait)? {
@@ -123,10 +125,21 @@ impl ConsumerControl {
     /// # Errors
     /// [`Error::Config`] while a group assigns the partitions.
     pub fn start(&self, partition: &TopicPartition, from: StartAt) -> Asked<()> {
-        self.ask(|answer| Control::Start(partition.clone(), from, answer))
+        self.start_with(partition, from, &TopicConfig::default())
     }
 
-    /// Consumes a partition no more; what was fetched of it and not polled is thrown away.
+    /// [`ConsumerControl::start`], with commits as this topic's settings have them; the others are the client's.
+    ///
+    /// # Errors
+    /// As of [`ConsumerControl::start`].
+    pub fn start_with(&self, partition: &TopicPartition, from: StartAt, settings: &TopicConfig) -> Asked<()> {
+        let own = settings.over(&self.config);
+        let commits = own.started_auto_commit().then(|| own.started_commit_interval());
+        self.ask(|answer| Control::Start(partition.clone(), from, commits, answer))
+    }
+
+    /// Consumes a partition no more; what was fetched of it and not polled is thrown away. If its commits are automatic,
+    /// what is done of it is committed first.
     ///
     /// # Errors
     /// As of [`ConsumerControl::start`], and [`Error::NotAssigned`].

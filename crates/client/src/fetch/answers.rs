@@ -11,6 +11,7 @@ use super::cursor::{Answer, Cursor, Next, Position, StartAt};
 use super::fetcher::{Asked, Event, Fetcher, reset_to};
 use super::inbox::Item;
 use super::place::Ends;
+use super::session::Session;
 use crate::config::OffsetReset;
 use crate::consumer::{Event as ToApplication, TopicPartition};
 use crate::error::Error;
@@ -25,6 +26,7 @@ impl Fetcher {
         let now = Instant::now();
         match event {
             Event::Fetched { node, result } => self.on_fetched(node, result, now),
+            Event::FetchedAside { node, result } => self.on_fetched_aside(node, result, now),
             Event::Resolved { asked, start, result } => self.on_resolved(&asked, start, result, now),
             Event::Validated { asked, leader_epoch, offset, result } => {
                 self.on_validated(&asked, leader_epoch, offset, result, now);
@@ -108,6 +110,7 @@ impl Fetcher {
     fn on_fetched(&mut self, node: i32, result: Result<FetchResponse, Error>, now: Instant) {
         let Some(source) = self.sources.get_mut(&node) else { return };
         source.busy = false;
+        source.under_way = None;
         let due = source.due.take();
         source.answers += u64::from(result.is_ok());
         source.trouble = match &result {
@@ -160,7 +163,10 @@ impl Fetcher {
         source.failures = 0;
         source.blocked_until = None;
         if let Ok(response) = result {
-            self.on_response(node, response, now);
+            self.observer_hears(node, &response);
+            if let Some(source) = self.sources.get(&node) {
+                self.on_response(node, &source.session, response, now);
+            }
         }
         if !goes_on && let Some(source) = self.sources.get(&node) {
             let mut table = self.cursors.table();
@@ -168,16 +174,62 @@ impl Fetcher {
         }
     }
 
-    fn on_response(&self, node: i32, response: FetchResponse, now: Instant) {
+    /// What was fetched beside a fetch that waits: from here on it is fetched with the others.
+    fn on_fetched_aside(&mut self, node: i32, result: Result<FetchResponse, Error>, now: Instant) {
+        let aside = self.sources.get_mut(&node).and_then(|source| source.aside.take());
+        let Some(mut session) = aside else { return };
+        let mut table = self.cursors.table();
+        let mut moved = Vec::new();
+        for slot in session.slots() {
+            // It may have gone to another broker, or its slot to another partition.
+            let is_here =
+                |cursor: &&mut Cursor| session.has(slot, &cursor.place) && cursor.listed_at == Some(node);
+            match table.get_mut(slot).filter(is_here) {
+                Some(cursor) => {
+                    cursor.listed_at = None;
+                    table.touch(slot);
+                }
+                None => moved.push(slot),
+            }
+        }
+        drop(table);
+        for slot in moved {
+            session.forget(slot);
+        }
+        let problem = match result {
+            Ok(response) if response.error_code == ErrorCode::None => {
+                self.observer_hears(node, &response);
+                return self.on_response(node, &session, response, now);
+            }
+            Ok(response) => response.error_code.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.cluster
+            .observer
+            .log
+            .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
+        self.cluster.refresh();
+        let mut table = self.cursors.table();
+        for slot in session.slots() {
+            if let Some(cursor) = table.get_mut(slot) {
+                self.block(cursor, now);
+                cursor.replica = None;
+            }
+        }
+    }
+
+    fn observer_hears(&self, node: i32, response: &FetchResponse) {
         self.cluster.observer.throttled(node, response.throttle_time_ms);
         for node in &response.node_endpoints {
             self.cluster.brokers.learn(node.node_id, &node.host, node.port as u16);
         }
-        let Some(source) = self.sources.get(&node) else { return };
+    }
+
+    fn on_response(&self, node: i32, session: &Session, response: FetchResponse, now: Instant) {
         let mut table = self.cursors.table();
         for topic in response.responses {
             for answer in topic.partitions {
-                let found = source.session.find(topic.topic_id, &topic.topic, answer.partition_index);
+                let found = session.find(topic.topic_id, &topic.topic, answer.partition_index);
                 let Some((slot, member)) = found else { continue };
                 let asked = member.wish.offset;
                 let same =

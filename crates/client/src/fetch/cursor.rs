@@ -24,6 +24,15 @@ pub enum StartAt {
     End,
     /// This offset.
     Offset(i64),
+    /// This offset of the log in which the record before it was written by the leader of this epoch. If the partition has
+    /// lost that record since, it goes on where the logs part, or says [`Error::LogTruncated`](crate::Error::LogTruncated)
+    /// under `auto.offset.reset=error` (KIP-320).
+    OffsetInEpoch {
+        /// The offset.
+        offset: i64,
+        /// The epoch.
+        leader_epoch: i32,
+    },
     /// The first record with this timestamp or a later one, milliseconds since 1970.
     Timestamp(i64),
     /// The group's committed offset; where there is none, by `auto.offset.reset`.
@@ -143,9 +152,15 @@ impl Cursor {
     }
 
     fn start(&mut self, start: StartAt) {
-        self.position = Position::Unresolved(start);
-        if let StartAt::Offset(offset) = start {
-            self.go_to(offset);
+        match start {
+            StartAt::Offset(offset) => self.go_to(offset),
+            StartAt::OffsetInEpoch { offset, leader_epoch } => {
+                (self.last_epoch, self.proven_at) = (leader_epoch, -1);
+                self.go_to(offset);
+            }
+            StartAt::Beginning | StartAt::End | StartAt::Timestamp(_) | StartAt::Committed => {
+                self.position = Position::Unresolved(start);
+            }
         }
     }
 

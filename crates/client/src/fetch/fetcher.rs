@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ottla_protocol::messages::fetch::{FetchRequest, FetchResponse};
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use super::epochs::end_of_epoch;
 use super::inbox::Inbox;
 use super::offsets::{isolation_code, resolve};
 use super::place::Place;
-use super::session::{Session, Wish};
+use super::session::{Asking, Session, Wish};
 use crate::cluster::brokers::Lane;
 use crate::cluster::{Cluster, Whereabouts};
 use crate::config::{Config, OffsetReset};
@@ -28,6 +29,7 @@ use crate::watchdog::cause::Trouble;
 /// What the fetcher's tasks have found out.
 pub(super) enum Event {
     Fetched { node: i32, result: Result<FetchResponse, Error> },
+    FetchedAside { node: i32, result: Result<FetchResponse, Error> },
     Resolved { asked: Asked, start: StartAt, result: Result<i64, Error> },
     Validated { asked: Asked, leader_epoch: i32, offset: i64, result: Result<Option<i64>, Error> },
 }
@@ -54,6 +56,10 @@ pub(super) struct Source {
     pub(super) session: Session,
     /// Whether a fetch is under way.
     pub(super) busy: bool,
+    /// That fetch: when it was sent, and whether its answer comes already.
+    pub(super) under_way: Option<(Instant, Rc<Reservation>)>,
+    /// What is fetched beside it, outside the session.
+    pub(super) aside: Option<Session>,
     /// Failures in a row, and until when nothing is asked for because of them.
     pub(super) failures: u32,
     pub(super) blocked_until: Option<Instant>,
@@ -69,6 +75,12 @@ pub(super) struct Source {
     /// Whether the next fetch begins a new session.
     pub(super) restart: bool,
 }
+
+/// A fetch of which nothing has come after so long waits for records, and what is to be fetched too does not wait for it.
+const WAITS_AFTER: Duration = Duration::from_millis(5);
+
+/// How long such a fetch waits for records itself, and so keeps the next one from being sent.
+const ASIDE_WAIT: Duration = Duration::from_millis(20);
 
 /// What a response takes besides its records: for itself, and for each partition that is asked for.
 const RESPONSE_BYTES: usize = 256;
@@ -145,15 +157,24 @@ impl Fetcher {
         }
         drop(table);
         let mut wake_at = self.timers.first().map(|(at, _)| *at);
-        let mut ready = Vec::new();
+        let (mut ready, mut aside) = (Vec::new(), Vec::new());
         for (node, source) in &self.sources {
-            if source.busy || (source.list.is_empty() && source.session.len() == 0) {
+            let wait_until = if source.busy {
+                let Some(at) = source.aside_at() else { continue };
+                Some(at)
+            } else if source.list.is_empty() && source.session.len() == 0 {
                 continue;
-            }
-            match source.blocked_until.filter(|until| *until > now) {
+            } else {
+                source.blocked_until
+            };
+            match wait_until.filter(|until| *until > now) {
                 Some(until) => wake_at = Some(wake_at.map_or(until, |at| at.min(until))),
+                None if source.busy => aside.push(*node),
                 None => ready.push(*node),
             }
+        }
+        for node in aside {
+            self.fetch_aside(node, now);
         }
         for node in ready {
             let share = self.share(node);
@@ -190,7 +211,7 @@ impl Fetcher {
             return Some(wanted.min(room));
         }
         // However small the budget, one response at a time there must be: besides the one in the application's hands.
-        let alone = starving && !self.sources.values().any(|source| source.busy);
+        let alone = starving && !self.sources.values().any(|source| source.busy || source.aside.is_some());
         (alone && budget.held() <= 1).then_some(worthwhile)
     }
 
@@ -291,7 +312,6 @@ impl Fetcher {
         if source.session.len() == 0 {
             return;
         }
-        source.busy = true;
         let config = self.cluster.config.clone();
         source.due = Some(now + config.fetch_wait_max);
         if std::mem::take(&mut source.restart) {
@@ -303,39 +323,65 @@ impl Fetcher {
         let overhead = RESPONSE_BYTES + (source.session.len() * PARTITION_BYTES).min(bytes / 2);
         let records_bytes = bytes.saturating_sub(overhead).max(1);
         let room: Rc<Reservation> = Rc::new(self.inbox.budget.reserve(bytes));
+        source.busy = true;
+        source.under_way = Some((now, room.clone()));
+        let wait = config.fetch_wait_max;
         let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
         self.tasks.spawn_local(async move {
-            let fetching = async {
-                let connection = cluster.brokers.connection(node, Lane::Fetch).await?;
-                let request = |_| FetchRequest {
-                    max_wait_ms: config.fetch_wait_max.as_millis() as i32,
-                    min_bytes: config.fetch_bytes_min as i32,
-                    max_bytes: records_bytes as i32,
-                    isolation_level: isolation_code(config.isolation),
-                    session_id: asking.id,
-                    session_epoch: asking.epoch,
-                    topics: asking.topics,
-                    forgotten_topics_data: asking.forgotten,
-                    rack_id: config.rack.clone(),
-                    ..Default::default()
-                };
-                let timeout = config.request_timeout + config.fetch_wait_max;
-                let pending = connection.begin_in(asking.version_max, request, Some(room.clone()))?;
-                let answering = pending.answer(timeout);
-                tokio::pin!(answering);
-                if let Some(patience) = patience {
-                    let patience = patience + config.fetch_wait_max;
-                    match tokio::time::timeout(patience, &mut answering).await {
-                        Ok(result) => return result,
-                        Err(_) if !room.is_begun() => return Err(connection.give_up("Fetch", patience)),
-                        // It is on its way: a large one takes its time.
-                        Err(_) => {}
-                    }
-                }
-                answering.await
-            };
-            let result = fetching.await;
+            let ask = Ask { node, lane: Lane::Fetch, wait, records_bytes, patience };
+            let result = ask.send(&cluster, asking, room).await;
             let _ = events.send(Event::Fetched { node, result });
+        });
+    }
+
+    /// Fetches what was added or drained while a fetch waits for records of others: outside the session, on a connection
+    /// of its own, until that fetch is over. Then it joins the others.
+    fn fetch_aside(&mut self, node: i32, now: Instant) {
+        let Some(bytes) = self.share(node).map(|bytes| bytes.min(self.inbox.budget.room() / 2)) else {
+            return;
+        };
+        let Some(source) = self.sources.get_mut(&node).filter(|_| bytes > 0) else { return };
+        let mut session = Session::default();
+        let mut table = self.cursors.table();
+        source.list.retain(|slot| {
+            let Some(cursor) = table.get_mut(*slot).filter(|cursor| cursor.listed_at == Some(node)) else {
+                return false;
+            };
+            let Some(offset) = cursor.fetchable(now) else {
+                cursor.listed_at = None;
+                return false;
+            };
+            // The fetch under way has asked for just that.
+            if source.session.asks(*slot, &cursor.place, offset) {
+                return true;
+            }
+            let TopicPartition { topic, partition } = &cursor.place.at;
+            let Some(known) = self.cluster.whereabouts(topic, *partition) else { return true };
+            source.session.forget(*slot);
+            cursor.session_at = None;
+            let wish = Wish { offset, leader_epoch: known.leader_epoch };
+            session.want(*slot, &cursor.place, known.topic_id, wish);
+            // It stays listed until the answer comes, so that nobody else fetches it.
+            false
+        });
+        drop(table);
+        if session.len() == 0 {
+            return;
+        }
+        let config = &self.cluster.config;
+        let asking = session.request_without_session(config.partition_fetch_bytes_max as i32);
+        let left = source.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
+        let wait = left.min(ASIDE_WAIT);
+        let overhead = RESPONSE_BYTES + (session.len() * PARTITION_BYTES).min(bytes / 2);
+        let records_bytes = bytes.saturating_sub(overhead).max(1);
+        let patience = config.patience(source.unanswered);
+        source.aside = Some(session);
+        let room = Rc::new(self.inbox.budget.reserve(bytes));
+        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
+        self.tasks.spawn_local(async move {
+            let ask = Ask { node, lane: Lane::FetchMore, wait, records_bytes, patience };
+            let result = ask.send(&cluster, asking, room).await;
+            let _ = events.send(Event::FetchedAside { node, result });
         });
     }
 
@@ -365,6 +411,63 @@ impl Fetcher {
             };
             let _ = events.send(Event::Resolved { asked, start, result });
         });
+    }
+}
+
+impl Source {
+    /// When something may be fetched beside what is under way, if there is anything.
+    fn aside_at(&self) -> Option<Instant> {
+        let (sent_at, room) = self.under_way.as_ref()?;
+        let wanted = !self.list.is_empty() && self.aside.is_none() && !room.is_begun();
+        wanted.then(|| *sent_at + WAITS_AFTER)
+    }
+}
+
+/// A fetch, beside what it asks for.
+struct Ask {
+    node: i32,
+    lane: Lane,
+    /// How long the broker may wait for records.
+    wait: Duration,
+    records_bytes: usize,
+    patience: Option<Duration>,
+}
+
+impl Ask {
+    async fn send(
+        self,
+        cluster: &Rc<Cluster>,
+        asking: Asking,
+        room: Rc<Reservation>,
+    ) -> Result<FetchResponse, Error> {
+        let config = &cluster.config;
+        let connection = cluster.brokers.connection(self.node, self.lane).await?;
+        let request = |_| FetchRequest {
+            max_wait_ms: self.wait.as_millis() as i32,
+            min_bytes: config.fetch_bytes_min as i32,
+            max_bytes: self.records_bytes as i32,
+            isolation_level: isolation_code(config.isolation),
+            session_id: asking.id,
+            session_epoch: asking.epoch,
+            topics: asking.topics,
+            forgotten_topics_data: asking.forgotten,
+            rack_id: config.rack.clone(),
+            ..Default::default()
+        };
+        let timeout = config.request_timeout + self.wait;
+        let pending = connection.begin_in(asking.version_max, request, Some(room.clone()))?;
+        let answering = pending.answer(timeout);
+        tokio::pin!(answering);
+        if let Some(patience) = self.patience {
+            let patience = patience + self.wait;
+            match tokio::time::timeout(patience, &mut answering).await {
+                Ok(result) => return result,
+                Err(_) if !room.is_begun() => return Err(connection.give_up("Fetch", patience)),
+                // It is on its way: a large one takes its time.
+                Err(_) => {}
+            }
+        }
+        answering.await
     }
 }
 

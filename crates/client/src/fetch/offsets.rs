@@ -20,7 +20,7 @@ pub(crate) const LIST_OFFSETS_VERSION_MAX: i16 = 7;
 pub(crate) fn timestamp_of(start: StartAt) -> i64 {
     match start {
         StartAt::Beginning => EARLIEST,
-        StartAt::End | StartAt::Committed | StartAt::Offset(_) => LATEST,
+        StartAt::End | StartAt::Committed | StartAt::Offset(_) | StartAt::OffsetInEpoch { .. } => LATEST,
         StartAt::Timestamp(timestamp) => timestamp,
     }
 }

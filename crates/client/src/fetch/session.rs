@@ -17,6 +17,8 @@ use crate::consumer::TopicPartition;
 /// From this version on requests name topics by id; below, by name.
 const FETCH_VERSION_IDS: i16 = 17;
 const FETCH_VERSION_NAMES: i16 = 12;
+/// The epoch of a request that begins no session.
+const NO_SESSION: i32 = -1;
 
 /// What is to be fetched of a partition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -134,6 +136,23 @@ impl Session {
             topics: topics_of(members, partition_max_bytes),
             forgotten: forgotten_of(gone),
         }
+    }
+
+    /// The same for a broker that is to remember nothing of it.
+    pub(crate) fn request_without_session(&mut self, partition_max_bytes: i32) -> Asking {
+        let asking = self.request(0, partition_max_bytes);
+        Asking { id: 0, epoch: NO_SESSION, ..asking }
+    }
+
+    /// Whether this partition is fetched.
+    pub(crate) fn has(&self, slot: Slot, place: &Arc<Place>) -> bool {
+        self.members.get(&slot).is_some_and(|member| Arc::ptr_eq(&member.place, place))
+    }
+
+    /// Whether what was asked for last has this partition from this offset.
+    pub(crate) fn asks(&self, slot: Slot, place: &Arc<Place>, offset: i64) -> bool {
+        let member = self.members.get(&slot);
+        member.is_some_and(|member| Arc::ptr_eq(&member.place, place) && member.wish.offset == offset)
     }
 
     /// The answer's head has come. `false` if the session does not go on: the next request names everything again.

@@ -71,7 +71,7 @@ pub(crate) async fn fetch_committed(
     coordinator: &Coordinator,
     partitions: Option<&[TopicPartition]>,
     isolation: Isolation,
-) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+) -> Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error> {
     let group = coordinator.group().to_owned();
     let member = coordinator.fenced_member();
     let require_stable = isolation == Isolation::ReadCommitted;
@@ -132,18 +132,24 @@ pub(crate) async fn fetch_committed(
         })
         .await?;
     let mut committed = BTreeMap::new();
-    for topic in &response.topics {
-        for partition in &topic.partitions {
-            let at = TopicPartition::new(&topic.name, partition.partition_index);
-            committed.insert(at, partition.committed_offset);
+    let mut take = |topic: &str, index: i32, offset: i64, epoch: i32, metadata: Option<String>| {
+        if offset >= 0 {
+            let leader_epoch = Some(epoch).filter(|epoch| *epoch >= 0);
+            let found = OffsetAndMetadata { offset, leader_epoch, metadata: metadata.unwrap_or_default() };
+            committed.insert(TopicPartition::new(topic, index), found);
+        }
+    };
+    for topic in response.topics {
+        for found in topic.partitions {
+            let (index, epoch) = (found.partition_index, found.committed_leader_epoch);
+            take(&topic.name, index, found.committed_offset, epoch, found.metadata);
         }
     }
-    for topic in response.groups.iter().flat_map(|group| &group.topics) {
-        for partition in &topic.partitions {
-            let at = TopicPartition::new(&topic.name, partition.partition_index);
-            committed.insert(at, partition.committed_offset);
+    for topic in response.groups.into_iter().flat_map(|group| group.topics) {
+        for found in topic.partitions {
+            let (index, epoch) = (found.partition_index, found.committed_leader_epoch);
+            take(&topic.name, index, found.committed_offset, epoch, found.metadata);
         }
     }
-    committed.retain(|_, offset| *offset >= 0);
     Ok(committed)
 }

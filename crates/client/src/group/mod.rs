@@ -10,6 +10,7 @@ mod membership;
 mod next_gen;
 pub(crate) mod polls;
 mod standing;
+mod started;
 pub(crate) mod subscription;
 mod watch;
 mod wire;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     standing: Standing,
     /// What the group gave this member, where the application decides what of it is fetched.
     given: RefCell<BTreeSet<TopicPartition>>,
+    /// What was started one by one, and whether it commits by itself.
+    started: RefCell<BTreeMap<TopicPartition, bool>>,
 }
 
 impl Shared {
@@ -105,6 +108,7 @@ impl Shared {
                 table.remove(slot);
                 self.inbox.close(slot);
             }
+            self.started.borrow_mut().remove(at);
         }
         self.count(table.len());
     }
@@ -166,7 +170,13 @@ impl Shared {
         Ok(partitions
             .into_iter()
             .map(|at| {
-                let start = committed.get(&at).map_or(reset, |offset| StartAt::Offset(*offset));
+                let start = match committed.get(&at) {
+                    None => reset,
+                    Some(OffsetAndMetadata { offset, leader_epoch: None, .. }) => StartAt::Offset(*offset),
+                    Some(OffsetAndMetadata { offset, leader_epoch: Some(epoch), .. }) => {
+                        StartAt::OffsetInEpoch { offset: *offset, leader_epoch: *epoch }
+                    }
+                };
                 (at, start)
             })
             .collect())
@@ -176,10 +186,10 @@ impl Shared {
     async fn committed_offsets(
         &self,
         partitions: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
+    ) -> Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error> {
         if let Some(files) = &self.files {
             let read = |at: &TopicPartition| Some((at.clone(), files.read(at).transpose()?));
-            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?))).collect();
+            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?.into()))).collect();
         }
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
@@ -212,6 +222,7 @@ pub(crate) async fn run(
         files,
         standing: Standing::new(Instant::now()),
         given: RefCell::default(),
+        started: RefCell::default(),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
@@ -236,7 +247,7 @@ pub(crate) async fn run(
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 let shared = shared.clone();
                 tasks.spawn_local(async move {
-                    if let Err(error) = commit_done(&shared).await {
+                    if let Err(error) = commit_automatically(&shared, false).await {
                         tracing::debug!(%error, "auto commit");
                     }
                 });
@@ -287,20 +298,16 @@ async fn on_control(
             }
             let _ = done.send(Ok(()));
         }
-        Control::Start(at, from, done) => {
+        Control::Start(at, from, commits, done) => {
             let _ = done.send(match membership {
                 Some(_) => Err(assigned_by_group("start")),
-                None => start(shared, at, from).await,
+                None => started::start(shared, tasks, at, from, commits).await,
             });
         }
         Control::Stop(at, done) => {
             let _ = done.send(match membership {
                 Some(_) => Err(assigned_by_group("stop")),
-                None if shared.inbox.place(&at).is_none() => Err(not_assigned(&at)),
-                None => {
-                    shared.remove_partitions(&[at]);
-                    Ok(())
-                }
+                None => started::stop(shared, at).await,
             });
         }
         Control::Unsubscribe(timeout, done) => {
@@ -367,7 +374,9 @@ async fn on_control(
         Control::Committed(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
-                let _ = done.send(shared.committed_offsets(&partitions).await);
+                let committed = shared.committed_offsets(&partitions).await;
+                let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
+                let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
             });
         }
         Control::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
@@ -456,15 +465,6 @@ async fn start_where_left_off(shared: Rc<Shared>, mut pending: Vec<TopicPartitio
     }
 }
 
-async fn start(shared: &Shared, at: TopicPartition, from: StartAt) -> Result<(), Error> {
-    let starts = match from {
-        StartAt::Committed => shared.start_at_committed(vec![at]).await?,
-        other => vec![(at, other)],
-    };
-    shared.add_partitions(&starts);
-    Ok(())
-}
-
 fn assigned_by_group(what: &str) -> Error {
     Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
 }
@@ -492,6 +492,23 @@ async fn commit_as_member(
     }
 }
 
+/// Commits what is done and was not committed yet, of all that commits by itself; what is started one by one may have its
+/// own interval for that, and with `all` is committed too.
+async fn commit_automatically(shared: &Shared, all: bool) -> Result<(), Error> {
+    let offsets = automatic(shared, all);
+    if offsets.is_empty() { Ok(()) } else { commit(shared, &offsets).await }
+}
+
+fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
+    let started = shared.started.borrow();
+    let mut offsets = shared.uncommitted();
+    offsets.retain(|at, _| match started.get(at) {
+        Some(commits) => all && *commits,
+        None => shared.cluster.config.auto_commit,
+    });
+    offsets
+}
+
 /// Commits what is done and was not committed yet.
 async fn commit_done(shared: &Shared) -> Result<(), Error> {
     commit(shared, &shared.uncommitted()).await
@@ -517,9 +534,8 @@ async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMet
 /// Commits what is done if that is automatic, and leaves the group: each in half of the time at most.
 async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
     let mut result = Ok(());
-    let has_places = !shared.uncommitted().is_empty();
-    if shared.cluster.config.auto_commit && shared.can_commit() && has_places {
-        let committing = tokio::time::timeout(timeout / 2, commit_done(shared)).await;
+    if shared.can_commit() && !automatic(shared, true).is_empty() {
+        let committing = tokio::time::timeout(timeout / 2, commit_automatically(shared, true)).await;
         result = committing.unwrap_or_else(|_| {
             let waited_ms = (timeout / 2).as_millis();
             Err(Error::TimedOut { what: "the commit before leaving the group".into(), waited_ms })

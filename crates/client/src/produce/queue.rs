@@ -18,6 +18,7 @@ use super::delivery::{Completion, Delivery};
 use super::memory::Memory;
 use crate::clock::{Clock, Stamper};
 use crate::config::Config;
+use crate::ear::Ear;
 
 /// A batch that takes records, or is full and waits to be sealed.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub(crate) struct Queues {
     pub(crate) wake: Arc<Notify>,
     /// Batches opened and not settled.
     unsettled: AtomicUsize,
+    /// Told the same as `settled`.
+    pub(crate) ear: Ear,
     /// Told when no batch is unsettled.
     pub(crate) settled: Notify,
     /// Callers of `flush` that wait: while there are any, nothing lingers.
@@ -91,6 +94,7 @@ impl Queues {
             ready: Mutex::default(),
             wake: Arc::default(),
             unsettled: AtomicUsize::new(0),
+            ear: Ear::default(),
             settled: Notify::new(),
             flushing: AtomicUsize::new(0),
         }
@@ -123,6 +127,7 @@ impl Queues {
         self.memory.release(memory, records as usize);
         if self.unsettled.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.settled.notify_waiters();
+            self.ear.tell();
         }
     }
 }

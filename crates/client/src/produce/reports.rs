@@ -33,6 +33,11 @@ impl ReportQueue {
         self.lock().len()
     }
 
+    /// Records whose reports wait.
+    pub(crate) fn records(&self) -> usize {
+        self.lock().iter().map(Report::len).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Report>> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -45,8 +45,18 @@ pub(super) const ROWS: &[Property] = &[
         .text("How long a topic that brokers do not know may still be on its way to them; records for it fail after that.")
         .effective("a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good", millis!(metadata_propagation)),
     Property::list("topic.blacklist", "")
-        .text("Regular expressions of topics to take for absent.")
-        .refused("this version leaves no topics out of a subscription by pattern: write the pattern so that it does not match them"),
+        .text("Regular expressions of topics to take for absent, whatever brokers say of them.")
+        .effective(
+            "topics_of_the_blacklist_are_absent",
+            Access {
+                set: |config, value| {
+                    let patterns = value.text().split(',').map(str::trim).filter(|text| !text.is_empty());
+                    config.topic_blacklist = patterns.map(str::to_owned).collect();
+                    Ok(())
+                },
+                get: |config| config.topic_blacklist.join(","),
+            },
+        ),
     Property::choice("metadata.recovery.strategy", &["none", "rebootstrap"], "rebootstrap")
         .text("Whether the bootstrap servers are asked again when no known broker answers.")
         .effective(

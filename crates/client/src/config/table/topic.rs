@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use super::producer::TOPIC_COMPRESSION;
 use crate::config::duration;
-use crate::config::property::{Access, Property, millis_or_never};
+use crate::config::property::{Access, Property, millis_or_never, number};
 use crate::config::{Acks, Defaults, OffsetReset};
 use crate::produce::partitioner::Partitioner;
-
-const SIMPLE: &str = "it belongs to librdkafka's simple consumer of old; `Consumer::start` takes its settings from the client's and from its calls";
 
 pub(super) const ROWS: &[Property] = &[
     Property::choice("acks", &["all", "-1", "0", "1", "2"], "all")
@@ -181,14 +179,33 @@ pub(super) const ROWS: &[Property] = &[
         .alias(&["enable.auto.commit"])
         .topic()
         .consumer()
-        .text("Whether the simple consumer stores offsets by itself.")
-        .refused(SIMPLE),
-    Property::int("auto.commit.interval.ms", 10, 86_400_000, "60000")
+        .text("Whether what is done of partitions that are started one by one (`Consumer::start`) is committed by itself; unset, `enable.auto.commit` of the client decides.")
+        .effective(
+            "partitions_that_are_started_commit_as_their_topic_says",
+            Access {
+                set: |config, value| {
+                    config.started_auto_commit = Some(value.bool());
+                    Ok(())
+                },
+                get: |config| config.started_auto_commit().to_string(),
+            },
+        ),
+    Property::int("auto.commit.interval.ms", 10, 86_400_000, "5000")
+        .librdkafka("60000")
         .topic()
         .consumer()
         .high()
-        .text("How often the simple consumer stores offsets.")
-        .refused(SIMPLE),
+        .text("How often that happens; unset, `auto.commit.interval.ms` of the client decides.")
+        .effective(
+            "partitions_that_are_started_commit_as_their_topic_says",
+            Access {
+                set: |config, value| {
+                    config.started_commit_interval = Some(value.duration());
+                    Ok(())
+                },
+                get: |config| config.started_commit_interval().as_millis().to_string(),
+            },
+        ),
     Property::string("offset.store.path", ".")
         .topic()
         .consumer()
@@ -234,6 +251,6 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("consume.callback.max.messages", 0, 1_000_000, "0")
         .topic()
         .consumer()
-        .text("How many records one call of the simple consumer's callback loop hands out; 0 is no limit.")
-        .refused(SIMPLE),
+        .text("How many records one call that hands each to a function hands out where the call itself sets no limit; 0 is none.")
+        .effective("a_call_hands_out_as_many_records_as_it_may", number!(callback_records_max)),
 ];

@@ -1,0 +1,67 @@
+//! Partitions that are consumed one by one, without a group: each commits as its topic says.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::{Shared, commit};
+use crate::consumer::TopicPartition;
+use crate::consumer::offsets::not_assigned;
+use crate::error::Error;
+use crate::fetch::cursor::StartAt;
+use crate::fetch::place::Place;
+
+/// Consumes one partition more. With `commits`, what is done of it is committed so often.
+pub(super) async fn start(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    at: TopicPartition,
+    from: StartAt,
+    commits: Option<Duration>,
+) -> Result<(), Error> {
+    let starts = match from {
+        StartAt::Committed => shared.start_at_committed(vec![at.clone()]).await?,
+        other => vec![(at.clone(), other)],
+    };
+    if shared.inbox.place(&at).is_some() {
+        return Ok(());
+    }
+    shared.add_partitions(&starts);
+    shared.started.borrow_mut().insert(at.clone(), commits.is_some());
+    if let (Some(every), Some(place)) = (commits.filter(|_| shared.can_commit()), shared.inbox.place(&at)) {
+        tasks.spawn_local(commit_every(shared.clone(), place, every));
+    }
+    Ok(())
+}
+
+/// Consumes it no more; if it commits by itself, what is done is committed first.
+pub(super) async fn stop(shared: &Shared, at: TopicPartition) -> Result<(), Error> {
+    let place = shared.inbox.place(&at).ok_or_else(|| not_assigned(&at))?;
+    let commits = shared.started.borrow().get(&at).copied().unwrap_or(shared.cluster.config.auto_commit);
+    let committed = if commits && shared.can_commit() { commit_one(shared, &place).await } else { Ok(()) };
+    shared.remove_partitions(&[at]);
+    committed
+}
+
+/// Until the partition is stopped, or started anew.
+async fn commit_every(shared: Rc<Shared>, place: Arc<Place>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let is_the_same = shared.inbox.place(&place.at).is_some_and(|now| Arc::ptr_eq(&now, &place));
+        if !is_the_same {
+            return;
+        }
+        if let Err(error) = commit_one(&shared, &place).await {
+            tracing::debug!(%error, at = %place.at, "auto commit");
+        }
+    }
+}
+
+async fn commit_one(shared: &Shared, place: &Place) -> Result<(), Error> {
+    match place.uncommitted() {
+        Some(offset) => commit(shared, &[(place.at.clone(), offset)].into()).await,
+        None => Ok(()),
+    }
+}
