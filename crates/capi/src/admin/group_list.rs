@@ -30,7 +30,7 @@ struct Told {
 }
 
 impl Told {
-    fn new(groups: Each<String, GroupDescription>) -> Box<Self> {
+    fn new(groups: Each<String, GroupDescription>) -> Self {
         let (mut members, mut texts, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let mut text = |text: CString| {
             let raw = text.as_ptr().cast_mut();
@@ -84,7 +84,7 @@ impl Told {
         }
         let mut groups = infos.into_boxed_slice();
         let list = rd_kafka_group_list { groups: groups.as_mut_ptr(), group_cnt: groups.len() as c_int };
-        Box::new(Self { list, _groups: groups, _members: members, _texts: texts, _bytes: kept })
+        Self { list, _groups: groups, _members: members, _texts: texts, _bytes: kept }
     }
 }
 
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn rd_kafka_list_groups(
                 if let (Some(error), true) = (&missing, groups.is_empty()) {
                     return code(error);
                 }
-                *place = Box::into_raw(Told::new(groups)).cast();
+                *place = Box::into_raw(Box::new(Told::new(groups))).cast();
                 missing.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, |_| RD_KAFKA_RESP_ERR__PARTIAL)
             }
             Err(error) => code(&error),
