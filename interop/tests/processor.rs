@@ -201,7 +201,7 @@ fn every_record_is_handled_exactly_once_whoever_is_killed() -> Result<(), Failur
             topic: topic.clone(),
         };
         let new =
-            [NewTopic::new(&topic).partitions(PARTITIONS), NewTopic::new(&outputs_of(&topic)).partitions(1)];
+            [NewTopic::new(&topic).partitions(PARTITIONS), NewTopic::new(outputs_of(&topic)).partitions(1)];
         look.runtime.block_on(Admin::of(&look.client).create_topics(&new)).expect("created");
         let mut born = 0;
         let mut bear = || {

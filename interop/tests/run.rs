@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::time::Duration;
 
 use ottla_interop::{Failure, OttlaBroker, Process, ottla, ottla_command, wait_until};
@@ -15,9 +16,10 @@ const RECORDS: usize = 300;
 /// A broker whose topic has so many numbers, and one line that its handler answers with an error.
 fn filled() -> Result<OttlaBroker, Failure> {
     let broker = OttlaBroker::start(&["--topic", "orders:3", "--topic", "dead:1"])?;
-    let lines: Vec<String> = (0..RECORDS).map(|number| format!("{}:order {number}\n", number % 7)).collect();
-    let lines = lines.concat();
-    let lines = format!("{lines}x:error: no such order\n");
+    let mut lines = String::from("x:error: no such order\n");
+    for number in 0..RECORDS {
+        let _ = writeln!(lines, "{}:order {number}", number % 7);
+    }
     let args = ["produce", "orders", "--brokers", &broker.bootstrap(), "--key-delimiter", ":"];
     ottla(&args, lines.as_bytes())?.succeeded()?;
     Ok(broker)

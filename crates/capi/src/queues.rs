@@ -199,7 +199,7 @@ pub unsafe extern "C" fn rd_kafka_set_log_queue(
         }
         // SAFETY: by contract; without a queue lines go to the main one.
         let queue = unsafe { rkqu.as_ref() }.map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
-        handle.set_log_queue(Some(queue));
+        handle.logs.set_queue(Some(queue));
         RD_KAFKA_RESP_ERR_NO_ERROR
     })
 }

@@ -72,6 +72,7 @@ pub use producer::{Flushing, NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
+pub use stats::wanted::{AutoCommitted, Throttled};
 pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
 

@@ -3,6 +3,7 @@
 //! One run, the same payload files, each peer in turn and everything repeated, so that whatever else the machine does
 //! falls upon all of them. What the numbers mean, and what is fair about them, stands in `bench/compare/README.md`.
 
+mod abi;
 mod brokers;
 mod consume;
 mod latency;
@@ -122,7 +123,8 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
         let latencies = latency::names(kind, nodes).into_iter().filter(|name| options.wants(name));
         let latencies: Vec<_> = latencies.collect();
         let patterns = patterns::wanted(kind, nodes, options);
-        if cells.is_empty() && reading.is_empty() && latencies.is_empty() && !patterns {
+        let abi = abi::wanted(kind, nodes, options);
+        if cells.is_empty() && reading.is_empty() && latencies.is_empty() && !patterns && !abi {
             continue;
         }
         let data = compare.scratch.join(format!("{kind}-{nodes}"));
@@ -131,6 +133,9 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
         compare.consume(&brokers, &reading)?;
         if patterns {
             compare.patterns(&brokers)?;
+        }
+        if abi {
+            compare.abi(&brokers, kind)?;
         }
         for name in latencies {
             compare.latency(&brokers, &name)?;

@@ -12,7 +12,7 @@ use super::super::BUILD_WITHIN;
 use super::super::ottla::{Ottla, Report};
 use crate::shell::{self, cargo};
 
-const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
+pub(super) const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Peer {
@@ -81,6 +81,15 @@ impl Peers {
             Peer::Librdkafka => self.librdkafka.is_some(),
             Peer::FranzGo => self.franz_go.is_some(),
         }
+    }
+
+    pub(super) fn librdkafka_program(&self) -> Option<&Path> {
+        self.librdkafka.as_deref()
+    }
+
+    /// The library that the program was linked with.
+    pub(super) fn librdkafka_library(&self) -> Option<PathBuf> {
+        named(&self.librdkafka.as_ref()?.with_file_name("confluent-kafka/confluent_kafka.libs"), "librdkafka")
     }
 
     pub(super) fn has_sarama(&self) -> bool {

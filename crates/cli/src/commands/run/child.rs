@@ -183,15 +183,14 @@ impl Running {
                 return Err(self.ended(&sentence(&error)));
             }
         }
-        match failed(answer.trim_end()) {
-            Some(reason) => answers.push(Answer::Failed(Failure::new(reason))),
-            None => {
-                if feed.print {
-                    print(&answer).map_err(|error| Failure::new(error.to_string()))?;
-                }
-                answers.push(Answer::Done);
-            }
+        if let Some(reason) = failed(answer.trim_end()) {
+            answers.push(Answer::Failed(Failure::new(reason)));
+            return Ok(());
         }
+        if feed.print {
+            print(&answer).map_err(|error| Failure::new(error.to_string()))?;
+        }
+        answers.push(Answer::Done);
         Ok(())
     }
 
