@@ -108,7 +108,7 @@ fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescr
 }
 
 /// Brokers write addresses as Java does, and programs know them so.
-pub(super) fn slashed(host: &str) -> CString {
+fn slashed(host: &str) -> CString {
     if host.is_empty() { CString::default() } else { c_string(&format!("/{host}")) }
 }
 

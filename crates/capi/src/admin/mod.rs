@@ -3,7 +3,6 @@
 mod acls;
 mod configs;
 mod group_descriptions;
-mod group_list;
 mod groups;
 mod layout;
 mod macros;
@@ -24,7 +23,6 @@ use ottla_client::{Error, TopicPartition};
 pub use self::acls::*;
 pub use self::configs::*;
 pub use self::group_descriptions::*;
-pub use self::group_list::*;
 pub use self::groups::*;
 pub use self::layout::*;
 pub use self::names::*;
