@@ -23,6 +23,7 @@ use rdkafka::admin::*;
 use rdkafka::error::*;
 use rdkafka::event::*;
 use rdkafka::ffi::*;
+use rdkafka::groups::*;
 use rdkafka::kafka_consumer::*;
 use rdkafka::partitions::*;
 use rdkafka::poll::*;
@@ -90,6 +91,8 @@ fn topics_are_created_grown_described_and_deleted_one_answer_for_each() {
         assert!(!text(rd_kafka_topic_result_error_string(created[1])).is_empty());
 
         let grown = rd_kafka_NewPartitions_new(c"new".as_ptr(), 5, null_mut(), 0);
+        let late = rd_kafka_NewPartitions_set_replica_assignment(grown, 1, null_mut(), 0, null_mut(), 0);
+        assert_eq!(late, RD_KAFKA_RESP_ERR__INVALID_ARG, "0 is next");
         rd_kafka_CreatePartitions(admin.rk, [grown].as_mut_ptr(), 1, null(), admin.queue);
         rd_kafka_NewPartitions_destroy(grown);
         let answer = admin.answer(RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT);
@@ -108,6 +111,11 @@ fn topics_are_created_grown_described_and_deleted_one_answer_for_each() {
         let mut count = 0;
         let partitions = rd_kafka_TopicDescription_partitions(described[0], &raw mut count);
         assert_eq!(count, 5);
+        assert_eq!(text(rd_kafka_TopicDescription_name(described[0])), "new");
+        let last = *partitions.add(4);
+        assert_eq!(rd_kafka_TopicPartitionInfo_partition(last), 4);
+        let mut complete = 0;
+        assert!(!rd_kafka_TopicPartitionInfo_isr(last, &raw mut complete).is_null() && complete == 1);
         let leader = rd_kafka_TopicPartitionInfo_leader(*partitions);
         assert!(broker.bootstrap_servers().ends_with(&rd_kafka_Node_port(leader).to_string()));
         let mut nodes = 0;
@@ -168,6 +176,8 @@ fn settings_and_the_cluster_are_told() {
         assert_eq!(source, RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG);
         assert_eq!(text(rd_kafka_ConfigSource_name(source)), "DYNAMIC_TOPIC_CONFIG");
         assert_eq!(rd_kafka_ConfigEntry_is_default(retention), 0);
+        assert_eq!(rd_kafka_ConfigEntry_is_read_only(retention), 0);
+        assert_eq!(rd_kafka_ConfigEntry_is_sensitive(retention), 0);
         assert_eq!(rd_kafka_ConfigEntry_is_default(named("cleanup.policy")), 1);
         let synonyms = rd_kafka_ConfigEntry_synonyms(retention, &raw mut count);
         assert!(count > 0 && rd_kafka_ConfigEntry_is_synonym(*synonyms) == 1);
@@ -187,6 +197,7 @@ fn settings_and_the_cluster_are_told() {
         assert!(!text(rd_kafka_DescribeCluster_result_cluster_id(result)).is_empty());
         let controller = rd_kafka_DescribeCluster_result_controller(result);
         assert_eq!(text(rd_kafka_Node_host(controller)), "127.0.0.1");
+        assert!(rd_kafka_Node_id(controller) >= 0 && rd_kafka_Node_id(null()) == -1);
         assert!(rd_kafka_Node_rack(controller).is_null());
     }
 }
@@ -250,6 +261,12 @@ fn groups_are_listed_described_reset_and_deleted() {
         assert_eq!(text(rd_kafka_ConsumerGroupListing_group_id(listed[0])), "billing");
         let state = rd_kafka_ConsumerGroupListing_state(listed[0]);
         assert_eq!(state, RD_KAFKA_CONSUMER_GROUP_STATE_STABLE);
+        assert_eq!(text(rd_kafka_consumer_group_state_name(state)), "Stable");
+        assert_eq!(rd_kafka_consumer_group_state_code(c"stable".as_ptr()), state);
+        let kind = rd_kafka_ConsumerGroupListing_type(listed[0]);
+        assert_eq!(kind, rd_kafka_consumer_group_type_code(c"Classic".as_ptr()));
+        assert_eq!(text(rd_kafka_consumer_group_type_name(kind)), "Classic");
+        assert_eq!(rd_kafka_ConsumerGroupListing_is_simple_consumer_group(listed[0]), 0);
         assert!(array(rd_kafka_ListConsumerGroups_result_errors, result).is_empty());
 
         let groups = [c"billing".as_ptr(), c"none".as_ptr()];
@@ -258,12 +275,43 @@ fn groups_are_listed_described_reset_and_deleted() {
         let result = rd_kafka_event_DescribeConsumerGroups_result(answer.0);
         let described = array(rd_kafka_DescribeConsumerGroups_result_groups, result);
         assert_eq!(rd_kafka_ConsumerGroupDescription_member_count(described[0]), 1);
+        assert_eq!(text(rd_kafka_ConsumerGroupDescription_group_id(described[0])), "billing");
+        assert!(rd_kafka_ConsumerGroupDescription_error(described[0]).is_null());
+        assert_eq!(text(rd_kafka_ConsumerGroupDescription_partition_assignor(described[0])), "range");
+        let kind = rd_kafka_ConsumerGroupDescription_type(described[0]);
+        assert_eq!(kind, RD_KAFKA_CONSUMER_GROUP_TYPE_CLASSIC);
+        let simple = rd_kafka_ConsumerGroupDescription_is_simple_consumer_group;
+        assert_eq!((simple(described[0]), simple(described[1])), (0, 1));
+        let coordinator = rd_kafka_ConsumerGroupDescription_coordinator(described[0]);
+        let port = rd_kafka_Node_port(coordinator);
+        assert!(broker.bootstrap_servers().ends_with(&port.to_string()));
+        let mut count = 9;
+        let unasked = rd_kafka_ConsumerGroupDescription_authorized_operations;
+        assert!(unasked(described[0], &raw mut count).is_null() && count == 0);
         let member = rd_kafka_ConsumerGroupDescription_member(described[0], 0);
         assert!(rd_kafka_ConsumerGroupDescription_member(described[0], 1).is_null());
         let assignment = rd_kafka_MemberDescription_assignment(member);
         assert_eq!(offsets(rd_kafka_MemberAssignment_partitions(assignment)).len(), 2);
         assert!(rd_kafka_MemberDescription_target_assignment(member).is_null());
         assert_eq!(text(rd_kafka_MemberDescription_host(member)), "/127.0.0.1");
+        assert!(rd_kafka_MemberDescription_group_instance_id(member).is_null());
+        assert_eq!(text(rd_kafka_MemberDescription_client_id(member)), "rdkafka");
+        let id = text(rd_kafka_MemberDescription_consumer_id(member));
+        assert!(id.starts_with("rdkafka"), "{id}");
+
+        // The same in one call that waits.
+        for group in [null(), c"billing".as_ptr()] {
+            let mut told = null();
+            let listed = rd_kafka_list_groups(admin.rk, group, &raw mut told, PATIENCE_MS);
+            assert_eq!((listed, (*told).group_cnt), (RD_KAFKA_RESP_ERR_NO_ERROR, 1));
+            let group = &*(*told).groups;
+            assert_eq!((text(group.group), text(group.state)), ("billing".into(), "Stable".into()));
+            assert_eq!((group.member_cnt, group.broker.port), (1, port.into()));
+            let member = &*group.members;
+            assert_eq!(text(member.member_id), id);
+            assert!(member.member_metadata_size > 0 && member.member_assignment_size > 0);
+            rd_kafka_group_list_destroy(told);
+        }
         let absent = rd_kafka_ConsumerGroupDescription_state(described[1]);
         assert_eq!(absent, RD_KAFKA_CONSUMER_GROUP_STATE_DEAD);
 
@@ -287,9 +335,21 @@ fn groups_are_listed_described_reset_and_deleted() {
         rd_kafka_topic_partition_list_destroy(one);
         let answer = admin.answer(RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+        let result = rd_kafka_event_DeleteConsumerGroupOffsets_result(answer.0);
+        let deleted = array(rd_kafka_DeleteConsumerGroupOffsets_result_groups, result);
+        let gone = offsets(rd_kafka_group_result_partitions(deleted[0]));
+        assert_eq!((gone[0].0, gone[0].2), (1, RD_KAFKA_RESP_ERR_NO_ERROR));
 
         let request = rd_kafka_ListConsumerGroupOffsets_new(c"billing".as_ptr(), null());
-        rd_kafka_ListConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+        let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS);
+        assert!(rd_kafka_AdminOptions_set_require_stable_offsets(options, 1).is_null());
+        assert_eq!(rd_kafka_AdminOptions_set_broker(options, 1, null_mut(), 0), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let types = [RD_KAFKA_CONSUMER_GROUP_TYPE_CLASSIC];
+        let refused = rd_kafka_AdminOptions_set_match_consumer_group_types(options, types.as_ptr(), 1);
+        assert_eq!(rd_kafka_error_code(refused), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_error_destroy(refused);
+        rd_kafka_ListConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, options, admin.queue);
+        rd_kafka_AdminOptions_destroy(options);
         rd_kafka_ListConsumerGroupOffsets_destroy(request);
         let answer = admin.answer(RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT);
         let result = rd_kafka_event_ListConsumerGroupOffsets_result(answer.0);
