@@ -31,7 +31,7 @@ const SECONDS_PER_MEMBER: u64 = 6;
 const PARTITIONS_PER_MEMBER: usize = 3;
 
 /// Generous: nothing here takes so long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The most bytes a connection carries before it is cut.
 const CUT_BYTES_MAX: u64 = 128 << 10;
