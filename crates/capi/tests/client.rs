@@ -12,10 +12,11 @@
 
 mod common;
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Read;
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use common::*;
 use ottla_broker::{Broker, BrokerThread};
@@ -28,6 +29,7 @@ use rdkafka::groups::*;
 use rdkafka::handle::*;
 use rdkafka::kafka_consumer::*;
 use rdkafka::memory::rd_kafka_mem_free;
+use rdkafka::poll::*;
 use rdkafka::producer::*;
 use rdkafka::queues::*;
 use rdkafka::topic_conf::*;
@@ -76,7 +78,7 @@ fn groups_are_listed_with_what_their_members_said() {
             told
         };
         until("the member has its partition", || {
-            rdkafka::poll::rd_kafka_consumer_poll(rk, 50);
+            rd_kafka_consumer_poll(rk, 50);
             let told = listed();
             let groups = std::slice::from_raw_parts((*told).groups, (*told).group_cnt as usize);
             let stable = groups.len() == 1 && CStr::from_ptr(groups[0].state) == c"Stable";
@@ -178,6 +180,41 @@ fn queued_log_lines_wait_for_their_queue_and_a_logger_can_be_changed() {
         produce(rk, c"orders", 0, "one", null_mut());
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
         assert!(!lines_of("quiet").is_empty());
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// Milliseconds that the throttle callback was told of.
+static THROTTLES: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn on_throttle(
+    _rk: *mut rd_kafka_t,
+    broker: *const c_char,
+    broker_id: i32,
+    throttle_time_ms: c_int,
+    _opaque: *mut c_void,
+) {
+    let broker = unsafe { CStr::from_ptr(broker) }.to_string_lossy();
+    assert!(broker.starts_with("127.0.0.1:") && broker.ends_with("/1"), "{broker}");
+    assert_eq!(broker_id, 1);
+    THROTTLES.lock().unwrap().push(throttle_time_ms);
+}
+
+#[test]
+fn an_application_hears_when_a_broker_throttles_it_and_when_that_is_over() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let conf = conf(&[("bootstrap.servers", servers.as_str())]);
+        rd_kafka_conf_set_throttle_cb(conf, Some(on_throttle));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        for (throttle_ms, told) in [(0, &[][..]), (30, &[30]), (0, &[30, 0]), (0, &[30, 0])] {
+            broker.cluster().set_throttle(Duration::from_millis(throttle_ms));
+            produce(rk, c"orders", 0, "one", null_mut());
+            assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+            rd_kafka_poll(rk, 0);
+            assert_eq!(*THROTTLES.lock().unwrap(), told);
+        }
         rd_kafka_destroy(rk);
     }
 }
