@@ -1,4 +1,4 @@
-//! A broker to embed: builder, start, stop, and the hands that make it misbehave.
+//! A broker to embed: builder, start, stop.
 
 use std::io;
 use std::net::SocketAddr;

@@ -73,6 +73,11 @@ impl Cluster {
         self.node(node).is_some()
     }
 
+    /// Answers to Produce and Fetch ask clients to wait so long, as if a quota were exceeded; zero ends that.
+    pub fn set_throttle(&self, throttle: Duration) {
+        self.staged.arrange(|state| state.throttle = Some(throttle));
+    }
+
     /// The rack that clients are told a node is in.
     pub fn set_rack(&self, node: i32, rack: Option<&str>) -> bool {
         self.staged.arrange(|state| match rack {

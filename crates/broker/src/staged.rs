@@ -42,6 +42,7 @@ pub(crate) struct State {
     pub(crate) topic_errors: BTreeMap<String, ErrorCode>,
     pub(crate) racks: BTreeMap<i32, String>,
     pub(crate) lags: BTreeMap<i32, Duration>,
+    pub(crate) throttle: Option<Duration>,
     pub(crate) hidden: BTreeSet<i32>,
     pub(crate) controller: Option<i32>,
     /// How many replicas metadata shows, by topic.
@@ -80,6 +81,12 @@ impl Staged {
     /// How much later the node's answers go.
     pub(crate) fn lag(&self, node: i32) -> Option<Duration> {
         self.look(|state| state.lags.get(&node).copied())
+    }
+
+    /// How long answers to Produce and Fetch ask clients to wait.
+    pub(crate) fn throttle_ms(&self) -> i32 {
+        let throttle = self.look(|state| state.throttle).unwrap_or_default();
+        i32::try_from(throttle.as_millis()).unwrap_or(i32::MAX)
     }
 
     /// Nodes that metadata leaves out.

@@ -159,6 +159,30 @@ async fn an_unsecured_token_says_what_it_was_told() {
 }
 
 #[tokio::test]
+async fn credentials_can_be_changed_after_a_client_was_made() {
+    let world = World::new(&Authority::new("authority"));
+    let plain = || {
+        let mut config = config(&[("sasl.mechanism", "PLAIN"), ("sasl.username", "orders")]);
+        config.set("sasl.password", "old").expect("any text");
+        config
+    };
+    assert_eq!(world.proof_of(plain()).await, "\0orders\0old");
+    let client = Client::with_connector(plain(), Arc::new(world.clone())).expect("a client");
+    client.set_sasl_credentials("billing", "new".into()).expect("PLAIN has use for them");
+    Admin::of(&client).describe_cluster().await.expect("let in");
+    assert_eq!(world.proofs.lock().expect("no panic").pop().expect("a proof"), "\0billing\0new");
+
+    let tokens = config(&[
+        ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
+        ("sasl.oauthbearer.config", "principal=orders"),
+    ]);
+    let client = Client::with_connector(tokens, Arc::new(world)).expect("a client");
+    let refused = client.set_sasl_credentials("billing", "hunter2".into()).expect_err("it has tokens");
+    let text = refused.to_string();
+    assert!(text.contains("OAUTHBEARER") && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
 async fn a_token_function_is_asked_for_tokens() {
     let world = World::new(&Authority::new("authority"));
     let mut config = config(&[]);

@@ -53,7 +53,8 @@ impl Api for FetchRequest {
                 break answers;
             }
         };
-        let mut response = FetchResponse { session_id, ..Default::default() };
+        let throttle_time_ms = cluster.staged.throttle_ms();
+        let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
         for (target, data) in targets.iter().zip(answers) {
             let news = data.error_code != ErrorCode::None
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())

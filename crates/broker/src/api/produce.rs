@@ -52,7 +52,8 @@ impl Api for ProduceRequest {
         let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk;
         let topics = append_all(self, &mut asked);
 
-        let mut response = ProduceResponse::default();
+        let throttle_time_ms = cluster.staged.throttle_ms();
+        let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
         for (mut topic, parts) in topics {
             for Done { index, partition, mut result } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {

@@ -1,0 +1,276 @@
+//! What a running client tells of itself, and what of it can be changed.
+
+#![cfg(feature = "mock")]
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io::Read;
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use common::*;
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::*;
+use rdkafka::conf::callbacks::*;
+use rdkafka::error::*;
+use rdkafka::event::*;
+use rdkafka::ffi::*;
+use rdkafka::groups::*;
+use rdkafka::handle::*;
+use rdkafka::kafka_consumer::*;
+use rdkafka::memory::rd_kafka_mem_free;
+use rdkafka::poll::*;
+use rdkafka::producer::*;
+use rdkafka::queues::*;
+use rdkafka::topic_conf::*;
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+fn broker(nodes: i32) -> BrokerThread {
+    Broker::builder().memory().nodes(nodes).topic("orders", 1).spawn().expect("a broker in memory")
+}
+
+#[test]
+fn brokers_can_be_added_to_a_client_that_was_made_without_any() {
+    let broker = broker(3);
+    unsafe {
+        let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+        produce(rk, c"orders", 0, "early", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 200), RD_KAFKA_RESP_ERR__TIMED_OUT, "there is nobody to send it to");
+        let mut count = 9;
+        assert!(rd_kafka_brokers_learned_ids(rk, &raw mut count).is_null());
+        assert_eq!(count, 0);
+        let first = broker.addresses()[0].to_string();
+        let servers = CString::new(format!("{first},:no address,{first}")).unwrap();
+        assert_eq!(rd_kafka_brokers_add(rk, servers.as_ptr()), 2);
+        assert_eq!(rd_kafka_brokers_add(rk, null()), 0);
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        let ids = rd_kafka_brokers_learned_ids(rk, &raw mut count);
+        assert_eq!(std::slice::from_raw_parts(ids, count), [1, 2, 3]);
+        rd_kafka_mem_free(rk, ids.cast());
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 1)));
+}
+
+#[test]
+fn groups_are_listed_with_what_their_members_said() {
+    let broker = broker(2);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let properties =
+            [("bootstrap.servers", servers.as_str()), ("group.id", "billing"), ("client.id", "till")];
+        let rk = new(RD_KAFKA_CONSUMER, conf(&properties));
+        subscribe(rk, c"orders");
+        let listed = || {
+            let mut told = null();
+            assert_eq!(rd_kafka_list_groups(rk, null(), &raw mut told, 30_000), OK);
+            told
+        };
+        until("the member has its partition", || {
+            rd_kafka_consumer_poll(rk, 50);
+            let told = listed();
+            let groups = std::slice::from_raw_parts((*told).groups, (*told).group_cnt as usize);
+            let stable = groups.len() == 1 && CStr::from_ptr(groups[0].state) == c"Stable";
+            rd_kafka_group_list_destroy(told);
+            stable
+        });
+        let told = listed();
+        let group = &*(*told).groups;
+        assert_eq!(CStr::from_ptr(group.group), c"billing");
+        assert_eq!(CStr::from_ptr(group.protocol_type), c"consumer");
+        assert_eq!(CStr::from_ptr(group.protocol), c"range");
+        assert_eq!((group.err, group.member_cnt), (OK, 1));
+        assert!(group.broker.id > 0 && group.broker.port > 0);
+        let member = &*group.members;
+        assert_eq!(CStr::from_ptr(member.client_id), c"till");
+        let assignment = std::slice::from_raw_parts(
+            member.member_assignment.cast::<u8>(),
+            member.member_assignment_size as usize,
+        );
+        assert!(assignment.windows(6).any(|part| part == b"orders"), "{assignment:?}");
+        assert!(member.member_metadata_size > 0);
+        rd_kafka_group_list_destroy(told);
+        // One that there is not is in the list with its error.
+        let mut told = null();
+        assert_eq!(rd_kafka_list_groups(rk, c"nobody".as_ptr(), &raw mut told, 30_000), OK);
+        assert_eq!((*told).group_cnt, 1);
+        assert_eq!((*(*told).groups).err, RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND);
+        rd_kafka_group_list_destroy(told);
+        rd_kafka_group_list_destroy(null());
+        assert_eq!(rd_kafka_consumer_close(rk), OK);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// Facilities and names of clients of lines that came.
+static LINES: Mutex<Vec<(c_int, String, String)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn on_line(
+    rk: *const rd_kafka_t,
+    level: c_int,
+    facility: *const c_char,
+    text: *const c_char,
+) {
+    let name = unsafe { CStr::from_ptr(rd_kafka_name(rk)) }.to_string_lossy().into_owned();
+    let (facility, _) = unsafe { (CStr::from_ptr(facility), CStr::from_ptr(text)) };
+    LINES.lock().unwrap().push((level, name, facility.to_string_lossy().into_owned()));
+}
+
+fn lines_of(client: &str) -> Vec<String> {
+    let lines = LINES.lock().unwrap();
+    lines.iter().filter(|line| line.1.starts_with(client)).map(|line| line.2.clone()).collect()
+}
+
+#[test]
+fn log_lines_from_before_the_client_was_made_come_too_and_a_level_keeps_them_out() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let properties =
+            [("bootstrap.servers", servers.as_str()), ("debug", "generic,broker"), ("client.id", "loud")];
+        let conf = conf(&properties);
+        rd_kafka_conf_set_log_cb(conf, Some(on_line));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        assert!(lines_of("loud").contains(&"INIT".to_owned()), "{:?}", lines_of("loud"));
+        // Nothing of what follows is that serious.
+        rd_kafka_set_log_level(rk, 3);
+        let before = lines_of("loud").len();
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        assert_eq!(lines_of("loud").len(), before);
+        rd_kafka_set_log_level(rk, 7);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn queued_log_lines_wait_for_their_queue_and_a_logger_can_be_changed() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let queued = [("bootstrap.servers", servers.as_str()), ("debug", "generic"), ("log.queue", "true")];
+        let rk = new(RD_KAFKA_PRODUCER, conf(&queued));
+        let queue = rd_kafka_queue_new(rk);
+        assert_eq!(rd_kafka_set_log_queue(rk, queue), OK);
+        let event = rd_kafka_queue_poll(queue, 30_000);
+        assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_LOG);
+        let (mut facility, mut text, mut level) = (null(), null(), 0);
+        assert_eq!(rd_kafka_event_log(event, &raw mut facility, &raw mut text, &raw mut level), 0);
+        assert_eq!((CStr::from_ptr(facility), level), (c"INIT", 7), "the first line of all");
+        rd_kafka_event_destroy(event);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+
+        let quiet = [("bootstrap.servers", servers.as_str()), ("debug", "broker"), ("client.id", "quiet")];
+        let conf = conf(&quiet);
+        rd_kafka_conf_set_log_cb(conf, None);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        rd_kafka_set_logger(rk, Some(on_line));
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        assert!(!lines_of("quiet").is_empty());
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// Milliseconds that the throttle callback was told of.
+static THROTTLES: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn on_throttle(
+    _rk: *mut rd_kafka_t,
+    broker: *const c_char,
+    broker_id: i32,
+    throttle_time_ms: c_int,
+    _opaque: *mut c_void,
+) {
+    let broker = unsafe { CStr::from_ptr(broker) }.to_string_lossy();
+    assert!(broker.starts_with("127.0.0.1:") && broker.ends_with("/1"), "{broker}");
+    assert_eq!(broker_id, 1);
+    THROTTLES.lock().unwrap().push(throttle_time_ms);
+}
+
+#[test]
+fn an_application_hears_when_a_broker_throttles_it_and_when_that_is_over() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let conf = conf(&[("bootstrap.servers", servers.as_str())]);
+        rd_kafka_conf_set_throttle_cb(conf, Some(on_throttle));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        for (throttle_ms, told) in [(0, &[][..]), (30, &[30]), (0, &[30, 0]), (0, &[30, 0])] {
+            broker.cluster().set_throttle(Duration::from_millis(throttle_ms));
+            produce(rk, c"orders", 0, "one", null_mut());
+            assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+            rd_kafka_poll(rk, 0);
+            assert_eq!(*THROTTLES.lock().unwrap(), told);
+        }
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_client_describes_itself_and_gives_its_defaults_for_topics() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    unsafe {
+        let properties = [("bootstrap.servers", servers.as_str()), ("message.timeout.ms", "12345")];
+        let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+        let copy = rd_kafka_default_topic_conf_dup(rk);
+        let mut value = [0; 32];
+        let mut size = value.len();
+        let name = c"message.timeout.ms".as_ptr();
+        let got = rd_kafka_topic_conf_get(copy, name, value.as_mut_ptr(), &raw mut size);
+        assert_eq!((got, CStr::from_ptr(value.as_ptr())), (RD_KAFKA_CONF_OK, c"12345"));
+        rd_kafka_topic_conf_destroy(copy);
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let path = CString::new(file.path().to_str().unwrap()).unwrap();
+        let stream = libc::fopen(path.as_ptr(), c"w".as_ptr());
+        rd_kafka_dump(stream, rk);
+        libc::fclose(stream);
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        let name = CStr::from_ptr(rd_kafka_name(rk)).to_str().unwrap();
+        for part in [name, servers.as_str(), "topics: orders", "known brokers: [1]"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn credentials_are_for_clients_that_have_use_for_them() {
+    unsafe {
+        let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+        let error = rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), null());
+        assert_eq!(rd_kafka_error_code(error), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_error_destroy(error);
+        let error = rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), c"secret".as_ptr());
+        let text = CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap();
+        assert!(text.contains("sasl.mechanism") && !text.contains("secret"), "{text}");
+        rd_kafka_error_destroy(error);
+        rd_kafka_destroy(rk);
+        let properties = [
+            ("security.protocol", "sasl_plaintext"),
+            ("sasl.mechanism", "SCRAM-SHA-256"),
+            ("sasl.username", "me"),
+            ("sasl.password", "old"),
+        ];
+        let rk = new(RD_KAFKA_PRODUCER, conf(&properties));
+        assert!(rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), c"new".as_ptr()).is_null());
+        rd_kafka_destroy(rk);
+    }
+}

@@ -1,0 +1,268 @@
+//! Interceptors, as a tracing library uses them: they see every record, may add headers, and hear of the client's life.
+
+#![cfg(feature = "mock")]
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+
+use common::*;
+use rdkafka::headers::*;
+use rdkafka::hooks::*;
+use rdkafka::interceptors::*;
+use rdkafka::kafka_consumer::*;
+use rdkafka::message::*;
+use rdkafka::mock::*;
+use rdkafka::offsets::*;
+use rdkafka::poll::*;
+use rdkafka::producer::*;
+use rdkafka::{error::*, ffi::*, handle::*};
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+/// What was called, in order, by the opaque of the interceptors.
+type Seen = Mutex<Vec<String>>;
+
+fn note(opaque: *mut c_void, what: String) -> rd_kafka_resp_err_t {
+    unsafe { &*opaque.cast::<Seen>() }.lock().unwrap().push(what);
+    OK
+}
+
+unsafe extern "C" fn on_send(
+    _rk: *mut rd_kafka_t,
+    message: *mut rd_kafka_message_t,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let mut headers = null_mut();
+    unsafe {
+        assert_eq!(rd_kafka_message_headers(message, &raw mut headers), OK);
+        assert_eq!(rd_kafka_header_add(headers, c"trace".as_ptr(), -1, c"1-2-3".as_ptr().cast(), -1), OK);
+        let topic = CStr::from_ptr(rdkafka::topic::rd_kafka_topic_name((*message).rkt));
+        note(opaque, format!("send {} {topic:?} {}", text_of(message), (*message)._private.addr()))
+    }
+}
+
+unsafe extern "C" fn on_acknowledgement(
+    _rk: *mut rd_kafka_t,
+    message: *mut rd_kafka_message_t,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let err = unsafe { (*message).err };
+    note(opaque, format!("acknowledgement {} {err}", text_of(message)))
+}
+
+unsafe extern "C" fn on_consume(
+    _rk: *mut rd_kafka_t,
+    message: *mut rd_kafka_message_t,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let mut headers = null_mut();
+    let (mut value, mut size) = (null(), 0);
+    let traced = unsafe {
+        rd_kafka_message_headers(message, &raw mut headers) == OK
+            && rd_kafka_header_get_last(headers, c"trace".as_ptr(), &raw mut value, &raw mut size) == OK
+    };
+    note(opaque, format!("consume {} {traced}", text_of(message)))
+}
+
+unsafe extern "C" fn on_commit(
+    _rk: *mut rd_kafka_t,
+    offsets: *const rd_kafka_topic_partition_list_t,
+    err: rd_kafka_resp_err_t,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let offset = unsafe { (&*offsets).elems()[0].offset };
+    note(opaque, format!("commit {offset} {err}"))
+}
+
+unsafe extern "C" fn on_thread_start(
+    _rk: *mut rd_kafka_t,
+    kind: rd_kafka_thread_type_t,
+    name: *const c_char,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let name = unsafe { CStr::from_ptr(name) };
+    assert_ne!(std::thread::current().name(), Some("test"), "in the thread itself");
+    note(opaque, format!("start {kind} {name:?}"))
+}
+
+unsafe extern "C" fn on_thread_exit(
+    _rk: *mut rd_kafka_t,
+    kind: rd_kafka_thread_type_t,
+    name: *const c_char,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let name = unsafe { CStr::from_ptr(name) };
+    note(opaque, format!("exit {kind} {name:?}"))
+}
+
+unsafe extern "C" fn on_destroy(rk: *mut rd_kafka_t, opaque: *mut c_void) -> rd_kafka_resp_err_t {
+    let name = unsafe { CStr::from_ptr(rd_kafka_name(rk)) };
+    note(opaque, format!("destroy {}", name.to_str().unwrap().split('#').next().unwrap()))
+}
+
+unsafe extern "C" fn on_new(
+    rk: *mut rd_kafka_t,
+    _conf: *const rd_kafka_conf_t,
+    opaque: *mut c_void,
+    _errstr: *mut c_char,
+    _size: usize,
+) -> rd_kafka_resp_err_t {
+    let name = c"tracer".as_ptr();
+    unsafe {
+        assert_eq!(rd_kafka_interceptor_add_on_send(rk, name, Some(on_send), opaque), OK);
+        assert_eq!(
+            rd_kafka_interceptor_add_on_acknowledgement(rk, name, Some(on_acknowledgement), opaque),
+            OK
+        );
+        assert_eq!(rd_kafka_interceptor_add_on_consume(rk, name, Some(on_consume), opaque), OK);
+        assert_eq!(rd_kafka_interceptor_add_on_commit(rk, name, Some(on_commit), opaque), OK);
+        assert_eq!(rd_kafka_interceptor_add_on_thread_start(rk, name, Some(on_thread_start), opaque), OK);
+        assert_eq!(rd_kafka_interceptor_add_on_thread_exit(rk, name, Some(on_thread_exit), opaque), OK);
+        assert_eq!(rd_kafka_interceptor_add_on_destroy(rk, name, Some(on_destroy), opaque), OK);
+        let twice = rd_kafka_interceptor_add_on_destroy(rk, name, Some(on_destroy), opaque);
+        assert_eq!(twice, RD_KAFKA_RESP_ERR__CONFLICT);
+    }
+    note(opaque, "new".into())
+}
+
+fn traced(seen: &Seen, properties: &[(&str, &str)]) -> *mut rd_kafka_conf_t {
+    let conf = conf(properties);
+    let opaque = (&raw const *seen).cast_mut().cast();
+    let added =
+        unsafe { rd_kafka_conf_interceptor_add_on_new(conf, c"tracer".as_ptr(), Some(on_new), opaque) };
+    assert_eq!(added, OK);
+    conf
+}
+
+fn count(seen: &Seen, what: &str) -> usize {
+    seen.lock().unwrap().iter().filter(|entry| entry.starts_with(what)).count()
+}
+
+#[test]
+fn interceptors_see_a_record_from_its_sending_to_its_commit() {
+    let (of_producer, of_consumer) = (Seen::default(), Seen::default());
+    unsafe {
+        // No reports are asked for, and nobody polls: interceptors hear of the outcome all the same.
+        let rk = new(RD_KAFKA_PRODUCER, traced(&of_producer, &[("test.mock.num.brokers", "1")]));
+        let late = rd_kafka_interceptor_add_on_send(rk, c"late".as_ptr(), Some(on_send), null_mut());
+        assert_eq!(late, RD_KAFKA_RESP_ERR__STATE, "only on_new adds");
+        produce(rk, c"orders", 0, "one", 7 as *mut c_void);
+        produce(rk, c"orders", 0, "two", null_mut());
+        until("both acknowledgements", || count(&of_producer, "acknowledgement") == 2);
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        // One that is not taken is told of at once.
+        let rkt = rdkafka::topic::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        let value = c"no".as_ptr().cast_mut().cast();
+        let taken = rd_kafka_produce(rkt, 99, RD_KAFKA_MSG_F_COPY, value, 2, null(), 0, null_mut());
+        assert_eq!((taken, rd_kafka_last_error()), (-1, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION));
+        rdkafka::topic::rd_kafka_topic_destroy(rkt);
+
+        let cluster = rd_kafka_handle_mock_cluster(rk);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(cluster)).to_str().unwrap();
+        let properties = [
+            ("bootstrap.servers", servers),
+            ("group.id", "g"),
+            ("auto.offset.reset", "earliest"),
+            ("enable.auto.commit", "false"),
+        ];
+        let consumer = new(RD_KAFKA_CONSUMER, traced(&of_consumer, &properties));
+        subscribe(consumer, c"orders");
+        assert_eq!(read(consumer, 2), ["one", "two"]);
+        assert_eq!(rd_kafka_commit(consumer, null(), 0), OK);
+        assert_eq!(rd_kafka_consumer_close(consumer), OK);
+        rd_kafka_destroy(consumer);
+        rd_kafka_destroy(rk);
+    }
+    let told = of_producer.into_inner().unwrap();
+    let unknown = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+    let expected = [
+        "new".to_owned(),
+        "send one \"orders\" 7".into(),
+        "send two \"orders\" 0".into(),
+        "acknowledgement one 0".into(),
+        "acknowledgement two 0".into(),
+        "send no \"orders\" 0".into(),
+        format!("acknowledgement no {unknown}"),
+        "exit 0 \"main\"".into(),
+        "destroy rdkafka".into(),
+    ];
+    // The thread begins whenever it begins, and outcomes come in its time.
+    assert!(told.contains(&"start 0 \"main\"".to_owned()), "{told:?}");
+    let mut sorted = (told.clone(), expected.to_vec());
+    sorted.0.retain(|entry| !entry.starts_with("start"));
+    sorted.0.sort_unstable();
+    sorted.1.sort_unstable();
+    assert_eq!(sorted.0, sorted.1);
+    assert_eq!(told.first().map(String::as_str), Some("new"));
+    assert!(told.ends_with(&expected[7..]), "{told:?}");
+    let told = of_consumer.into_inner().unwrap();
+    let rest: Vec<_> = told.iter().filter(|entry| !entry.starts_with("start")).map(String::as_str).collect();
+    let end = ["commit 2 0", "exit 0 \"main\"", "destroy rdkafka"];
+    assert_eq!(rest, [&["new", "consume one true", "consume two true"][..], &end].concat());
+}
+
+#[test]
+fn reports_and_automatic_commits_pass_interceptors_on_their_way_to_the_application() {
+    unsafe extern "C" fn on_report(
+        _rk: *mut rd_kafka_t,
+        _message: *const rd_kafka_message_t,
+        opaque: *mut c_void,
+    ) {
+        note(opaque, "report".into());
+    }
+    unsafe extern "C" fn on_offset_commit(
+        _rk: *mut rd_kafka_t,
+        err: rd_kafka_resp_err_t,
+        offsets: *mut rd_kafka_topic_partition_list_t,
+        opaque: *mut c_void,
+    ) {
+        let offset = unsafe { (*offsets).elems()[0].offset };
+        note(opaque, format!("told commit {offset} {err}"));
+    }
+    let seen = Seen::default();
+    let opaque: *mut c_void = (&raw const seen).cast_mut().cast();
+    unsafe {
+        let conf = traced(&seen, &[("test.mock.num.brokers", "1")]);
+        rdkafka::conf::callbacks::rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+        rdkafka::conf::callbacks::rd_kafka_conf_set_opaque(conf, opaque);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "one", null_mut());
+        while count(&seen, "report") == 0 {
+            rd_kafka_poll(rk, 100);
+        }
+        assert_eq!(count(&seen, "acknowledgement one 0"), 1);
+
+        let cluster = rd_kafka_handle_mock_cluster(rk);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(cluster)).to_str().unwrap();
+        let properties = [
+            ("bootstrap.servers", servers),
+            ("group.id", "g"),
+            ("auto.offset.reset", "earliest"),
+            ("auto.commit.interval.ms", "50"),
+        ];
+        let conf = traced(&seen, &properties);
+        rdkafka::conf::callbacks::rd_kafka_conf_set_offset_commit_cb(conf, Some(on_offset_commit));
+        rdkafka::conf::callbacks::rd_kafka_conf_set_opaque(conf, opaque);
+        let consumer = new(RD_KAFKA_CONSUMER, conf);
+        subscribe(consumer, c"orders");
+        assert_eq!(read(consumer, 1), ["one"]);
+        until("the automatic commit", || {
+            rd_kafka_consumer_poll(consumer, 10);
+            count(&seen, "told commit 1 0") == 1
+        });
+        assert_eq!(count(&seen, "commit 1 0"), 1);
+        rd_kafka_destroy(consumer);
+        rd_kafka_destroy(rk);
+    }
+}
