@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ottla_interop::{
-    Cluster, Failure, KafkaCluster, Librdkafka, Peer, on_both_libraries, our_prefix, require, run, target_dir,
-    workspace_root,
+    Cluster, Failure, KafkaCluster, Librdkafka, Peer, on_both_libraries, our_prefix, require, run,
+    target_dir, workspace_root,
 };
 
 on_both_libraries! { Go;

@@ -229,10 +229,7 @@ impl<'a> Reading<'a> {
         let starts = match start {
             StartAt::End => ends.clone(),
             StartAt::Timestamp(ms) => self.admin.list_offsets(&ask(OffsetAt::Timestamp(ms))).await?,
-            StartAt::Beginning
-            | StartAt::Offset(_)
-            | StartAt::OffsetInEpoch { .. }
-            | StartAt::Committed => {
+            StartAt::Beginning | StartAt::Offset(_) | StartAt::OffsetInEpoch { .. } | StartAt::Committed => {
                 self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?
             }
         };
