@@ -14,6 +14,9 @@ use crate::workspace::interop_dir;
 /// The file in [`interop_dir`] that names what was skipped: one line per skipped test.
 pub const SKIPPED_FILE: &str = "skipped";
 
+/// Set for `cargo xtask test --quick`: whatever starts a JVM is left out, and counts as skipped.
+pub const QUICK: &str = "OTTLA_QUICK";
+
 /// Debian packages come over the network: minutes, not seconds.
 const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 
@@ -77,6 +80,9 @@ impl Peer {
     /// # Panics
     /// With `CI=true`, when it cannot be installed: CI never skips what it can have.
     pub fn require(self) -> Result<(), Missing> {
+        if matches!(self, Self::Java | Self::OldJava) && std::env::var_os(QUICK).is_some() {
+            return Err(self.missing("left out by --quick".to_owned()));
+        }
         match self.ready() {
             Ok(()) => Ok(()),
             Err(missing) if in_ci() && self != Self::Ipv6 => panic!("{missing}"),

@@ -16,7 +16,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [--quick] [FILTER]   formatting, lints, tidy, licences, every test, the interop tests
-      --quick               without what only Apache Kafka's own broker can answer; at most 5 minutes
+      --quick               without what starts a JVM: Apache Kafka's broker and tools; at most 5 minutes
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
   compat                    writes docs/CONFIGURATION.md and COMPAT.md anew from the table of properties

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use ottla_log::storage::Storage;
 use ottla_log::storage::fs::{DirLock, FsStorage, LockError, lock};
 use ottla_log::storage::mem::MemStorage;
-use ottla_protocol::ApiKey;
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,7 +16,6 @@ use crate::clock::Clock;
 use crate::cluster::{Cluster, OpenError, Seams};
 use crate::config::{BrokerConfig, Durability, TopicConfig};
 use crate::connection::serve;
-use crate::intercept::Fault;
 use crate::partition::Syncer;
 use crate::server::Server;
 
@@ -385,51 +383,6 @@ impl BrokerThread {
 impl Drop for BrokerThread {
     fn drop(&mut self) {
         self.shut();
-    }
-}
-
-/// The hands that make a broker misbehave, for tests. Nodes count from 1.
-impl Cluster {
-    /// The next `count` requests of `api`, at `node` or at any node, meet this fault.
-    pub fn intercept(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {
-        self.intercepts.add(api, node, count, fault);
-    }
-
-    /// Requests of `api` that came to any node since this was first asked; the first call gives 0.
-    pub fn requests(&self, api: ApiKey) -> u64 {
-        self.intercepts.requests(api)
-    }
-
-    /// No request meets a fault any more.
-    pub fn clear_intercepts(&self) {
-        self.intercepts.clear();
-    }
-
-    /// Makes `node` the leader of a partition; `false` if there is no such partition, or the node is down.
-    pub fn set_leader(&self, topic: &str, partition: i32, node: i32) -> bool {
-        self.move_leader(topic, partition, node)
-    }
-
-    /// Makes `node` the coordinator of a group, whose members have to join again; `false` if the node is down.
-    pub fn set_coordinator(&self, group: &str, node: i32) -> bool {
-        self.move_coordinator(group, node)
-    }
-
-    /// Cuts a node's connections and refuses new ones; what it led moves to the next node that is up.
-    pub fn take_down(&self, node: i32) -> bool {
-        self.set_node_up(node, false)
-    }
-
-    /// Takes a node up again, and gives it back what it usually leads.
-    pub fn take_up(&self, node: i32) -> bool {
-        self.set_node_up(node, true)
-    }
-
-    /// First and next offset of a partition, as on disk and not only as visible.
-    pub fn offsets_of(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
-        let partition = self.partition(topic, partition)?;
-        let log = partition.log();
-        Some((log.start_offset(), log.end_offset()))
     }
 }
 

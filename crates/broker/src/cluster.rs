@@ -20,6 +20,7 @@ use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::intercept::Intercepts;
 use crate::partition::{NO_LEADER, Partition, Syncer};
+use crate::staged::Staged;
 use crate::switch::Switch;
 use crate::topics::{TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
 
@@ -57,6 +58,7 @@ pub struct Cluster {
     pub(crate) clock: Clock,
     pub(crate) syncer: Syncer,
     pub(crate) intercepts: Intercepts,
+    pub(crate) staged: Staged,
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
     id: String,
@@ -80,6 +82,8 @@ pub(crate) struct Node {
     /// What clients are told.
     address: Mutex<(String, u16)>,
     pub(crate) up: Switch,
+    /// Whether it can be connected to; what it leads stays its own.
+    pub(crate) reachable: Switch,
     pub(crate) sessions: FetchSessions,
     pub(crate) connections: AtomicUsize,
     has_address: AtomicBool,
@@ -148,6 +152,7 @@ impl Cluster {
                 id,
                 address: Mutex::new(("127.0.0.1".into(), 0)),
                 up: Switch::default(),
+                reachable: Switch::default(),
                 sessions: FetchSessions::new(config.fetch_sessions_max),
                 connections: AtomicUsize::new(0),
                 has_address: AtomicBool::new(false),
@@ -160,6 +165,7 @@ impl Cluster {
             clock,
             syncer,
             intercepts: Intercepts::default(),
+            staged: Staged::default(),
             id,
             storage,
             rng: Mutex::new(rng),
@@ -463,9 +469,11 @@ impl Cluster {
         self.nodes.get(usize::try_from(id).ok()?.checked_sub(1)?)
     }
 
-    /// The nodes that clients may be told of: up, and with an address.
+    /// The nodes that clients may be told of: up, with an address, and not hidden by a test.
     pub(crate) fn nodes_up(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().filter(|node| node.is_up() && node.has_address.load(Ordering::Acquire))
+        let hidden = self.staged.hidden();
+        let known = |node: &&Node| node.is_up() && node.has_address.load(Ordering::Acquire);
+        self.nodes.iter().filter(known).filter(move |node| !hidden.contains(&node.id))
     }
 
     /// Ids of all nodes, 1 and up.
@@ -475,7 +483,8 @@ impl Cluster {
 
     /// The node that answers for the cluster's metadata.
     pub(crate) fn controller(&self) -> i32 {
-        self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id)
+        let first = self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id);
+        self.staged.controller().filter(|id| self.is_node_up(*id)).unwrap_or(first)
     }
 
     /// Where a partition is led when all nodes are up; otherwise the next node that is.
@@ -487,11 +496,15 @@ impl Cluster {
             .map_or(NO_LEADER, |node| node.id)
     }
 
-    /// Moves a partition's leadership to another node of this process.
+    /// Moves a partition's leadership to another node of this process, or takes it from all ([`NO_LEADER`]).
     pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
         match (self.partition(topic, index), self.node(node)) {
             (Some(partition), Some(node)) if node.is_up() => {
                 self.lead(&partition, node.id);
+                true
+            }
+            (Some(partition), None) if node == NO_LEADER => {
+                self.lead(&partition, NO_LEADER);
                 true
             }
             _ => false,

@@ -97,8 +97,8 @@ impl<T: Transport> Connection<T> {
     async fn run(mut self) -> Result<(), Closed> {
         let cluster = self.context.cluster.clone();
         let Some(node) = cluster.node(self.context.node) else { return Ok(()) };
-        let flips = node.up.flips();
-        if !node.is_up() {
+        let flips = (node.up.flips(), node.reachable.flips());
+        if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
         }
         let idle_max = cluster.config.connection_idle_max;
@@ -113,7 +113,8 @@ impl<T: Transport> Connection<T> {
             let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
             tokio::select! {
                 biased;
-                () = node.up.turned_since(flips) => return Err(Closed::Down),
+                () = node.up.turned_since(flips.0) => return Err(Closed::Down),
+                () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = progress(pending), if !pending.is_empty() => {}
                 read = io.read_buf(frames.spare()), if room => {
                     if read? == 0 {

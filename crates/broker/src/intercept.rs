@@ -12,6 +12,8 @@ use ottla_protocol::{ApiKey, ErrorCode};
 pub enum Fault {
     /// It is not carried out; every part of the answer carries this error.
     Fail(ErrorCode),
+    /// The same, after this time.
+    FailAfter(ErrorCode, Duration),
     /// It is carried out after this time.
     Delay(Duration),
     /// It is not carried out and its connection is closed.
@@ -50,14 +52,14 @@ impl Intercepts {
         }
     }
 
-    /// The fault for a request, if one waits for it; the oldest first.
+    /// The fault for a request, if one waits for it: one for this node before one for any, the oldest first.
     pub(crate) fn take(&self, api: ApiKey, node: i32) -> Option<Fault> {
         if self.counting.load(Ordering::Relaxed) {
             *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(api.code()).or_default() += 1;
         }
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let at =
-            rules.iter().position(|rule| rule.api == api && rule.node.is_none_or(|wanted| wanted == node))?;
+        let at = |wanted| rules.iter().position(|rule| rule.api == api && rule.node == wanted);
+        let at = at(Some(node)).or_else(|| at(None))?;
         let rule = &mut rules[at];
         rule.left -= 1;
         let fault = rule.fault;
@@ -74,8 +76,16 @@ impl Intercepts {
         requests.get(&api.code()).copied().unwrap_or(0)
     }
 
-    /// Forgets every fault.
-    pub(crate) fn clear(&self) {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Forgets every fault, or those of one API.
+    pub(crate) fn clear(&self, api: Option<ApiKey>) {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.retain(|rule| api.is_some_and(|api| rule.api != api));
+    }
+
+    /// How many faults wait for requests of `api` at `node`, those for any node left out.
+    pub(crate) fn left(&self, api: ApiKey, node: i32) -> usize {
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = rules.iter().filter(|rule| rule.api == api && rule.node == Some(node));
+        own.map(|rule| rule.left as usize).sum()
     }
 }

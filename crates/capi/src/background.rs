@@ -1,14 +1,17 @@
 //! The background queue: a thread of its own calls the application with each event.
 
-use std::sync::Arc;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::ffi::rd_kafka_event_t;
+use crate::ffi::{RD_KAFKA_THREAD_BACKGROUND, rd_kafka_event_t};
 use crate::handle::Handle;
 use crate::queue::Queue;
 use crate::threads::Counted;
+
+const NAME: &CStr = c"background";
 
 pub(crate) struct Background {
     queue: Arc<Queue>,
@@ -24,6 +27,7 @@ impl Background {
             let (queue, stop) = (queue.clone(), stop.clone());
             move || {
                 let _counted = Counted::new();
+                let _told = Told::start(&weak);
                 while !stop.load(Ordering::Acquire) {
                     let Some(op) = queue.poll(Some(Duration::from_secs(1))) else { continue };
                     let Some(handle) = weak.upgrade() else { return };
@@ -41,6 +45,30 @@ impl Background {
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
+    }
+}
+
+/// Tells interceptors that this thread begins, and that it ends.
+struct Told(Weak<Handle>);
+
+impl Told {
+    fn start(handle: &Weak<Handle>) -> Self {
+        if let Some(handle) = handle.upgrade()
+            && let Some(hooks) = handle.hooking.get()
+        {
+            hooks.on_thread_start(&handle, RD_KAFKA_THREAD_BACKGROUND, NAME);
+        }
+        Self(handle.clone())
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.upgrade()
+            && let Some(hooks) = handle.hooking.get()
+        {
+            hooks.on_thread_exit(&handle, RD_KAFKA_THREAD_BACKGROUND, NAME);
+        }
     }
 }
 

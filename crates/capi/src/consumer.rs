@@ -12,6 +12,7 @@ use ottla_client::{
 use crate::codes::of as code_of;
 use crate::ffi::*;
 use crate::handle::{CLOSE_TIMEOUT, Handle};
+use crate::hooks::Hooks;
 use crate::message::{Filler, Owned};
 use crate::op::Op;
 use crate::queue::{Queue, Source};
@@ -45,8 +46,10 @@ struct OwnQueue {
 struct Reading<R> {
     reader: R,
     filler: Filler,
-    topic: Option<Arc<Topic>>,
+    /// The topic of the last record, and the client's name for it.
+    topic: Option<(Arc<str>, Arc<Topic>)>,
     handle: Weak<Handle>,
+    hooks: Option<Arc<Hooks>>,
     /// What came behind messages that were drawn together.
     pending: Option<Op>,
     /// Whether the polling thread has the application bring the assignment in line.
@@ -86,6 +89,7 @@ impl<R: Reader> Reading<R> {
             filler: Filler::default(),
             topic: None,
             handle: Arc::downgrade(handle),
+            hooks: handle.hooking.get().cloned(),
             pending: None,
             tells,
         }
@@ -99,11 +103,21 @@ impl<R: Reader> Reading<R> {
         loop {
             let event = match self.reader.next() {
                 Ok(Some(Next::Record(record))) => {
+                    let name = &record.at().topic;
                     let topic = match &self.topic {
-                        Some(topic) if *topic.name == *record.topic() => topic,
-                        _ => self.topic.insert(self.handle.upgrade()?.topic(record.topic())),
+                        Some((known, topic)) if Arc::ptr_eq(known, name) => topic,
+                        _ => {
+                            let topic = self.handle.upgrade()?.topic(name);
+                            &self.topic.insert((name.clone(), topic)).1
+                        }
                     };
-                    return Some(Op::Message(self.filler.message(topic, &record)));
+                    let message = self.filler.message(topic, &record);
+                    if let Some(hooks) = &self.hooks
+                        && let Some(handle) = self.handle.upgrade()
+                    {
+                        hooks.on_consume(&handle, message.as_raw());
+                    }
+                    return Some(Op::Message(message));
                 }
                 Ok(Some(Next::Event(event))) => event,
                 Ok(Some(_)) => continue,

@@ -98,6 +98,11 @@ impl rd_kafka_event_t {
             }
             Op::Error { code, text, fatal } => Content::Error { code, text, fatal },
             Op::Stats(json) => Content::Stats(json),
+            // There is no such event.
+            Op::Throttled(_) => {
+                crate::poll::serve(handle, op);
+                return None;
+            }
             Op::Log(line) => Content::Log {
                 level: line.level.into(),
                 facility: crate::text::c_string(line.facility),

@@ -3,10 +3,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ottla_client::{Client, Config, Error, LogCallback, LogLine, Producer, Rebalance};
+use ottla_client::{Client, Config, Error, Producer, Rebalance};
 
 use crate::admin::Tasks;
 use crate::background::Background;
@@ -15,12 +15,17 @@ use crate::conf::{Callbacks, rd_kafka_conf_t};
 use crate::consumer::Consuming;
 use crate::error::set_last_error_and_errno;
 use crate::ffi::*;
+use crate::hooks::Hooking;
+use crate::logs::{Early, Logs};
+#[cfg(feature = "mock")]
+use crate::mock::MockCluster;
 use crate::oauth::Tokens;
 use crate::op::Op;
 use crate::panic::guard;
 use crate::producer::Reporting;
 use crate::queue::Queue;
 use crate::text::{c_string, malloced, write_errstr};
+use crate::threads::Living;
 use crate::topic::{Topic, Topics};
 
 /// How long a close waits for the group and for commits, unless the caller says otherwise.
@@ -38,7 +43,10 @@ pub(crate) struct Handle {
     topics: Mutex<Topics>,
     /// Everything but fetched records, their rebalances and errors.
     pub(crate) main: Arc<Queue>,
-    log_queue: Mutex<Option<Arc<Queue>>>,
+    pub(crate) logs: Logs,
+    pub(crate) hooking: Hooking,
+    /// Whether the application wants to be told of records.
+    pub(crate) reports: bool,
     background: Mutex<Option<Background>>,
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     cluster: Mutex<Option<(String, i32)>>,
@@ -48,6 +56,10 @@ pub(crate) struct Handle {
     forks: u32,
     tokens: Option<Arc<Tokens>>,
     conf: Box<rd_kafka_conf_t>,
+    /// `test.mock.num.brokers`; stops after everything else.
+    #[cfg(feature = "mock")]
+    pub(crate) mock: Option<Box<MockCluster>>,
+    _living: Living,
 }
 
 /// What runs. A producer has records and reports, a consumer what it reads.
@@ -55,6 +67,8 @@ struct Live {
     client: Client,
     producer: Option<Producer>,
     consuming: Option<Arc<Consuming>>,
+    /// Reports that only interceptors want.
+    _to_hooks: Option<Arc<Reporting>>,
 }
 
 /// Counts what this process forked: a child has none of the parent's threads.
@@ -107,19 +121,27 @@ impl Handle {
         let mut config = conf.client_config();
         let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]);
-        let later: Arc<OnceLock<Weak<Self>>> = Arc::default();
+        let later: Arc<Early> = Arc::default();
         config.name = Some(name.clone());
         config.done_when_handed_out = true;
+        config.bootstrap_later = true;
         // The property is about consumers: a broker may always create what is produced to.
         config.auto_create_topics |= kind == RD_KAFKA_PRODUCER;
         let events = callbacks.events;
         let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
-        config.delivery_reports = kind == RD_KAFKA_PRODUCER && reports;
+        let hooked = !conf.interceptors().on_new.is_empty();
+        config.delivery_reports = kind == RD_KAFKA_PRODUCER && (reports || hooked);
         config.delivery_report_records = config.delivery_reports;
         let application = callbacks.rebalance.is_some() || events & RD_KAFKA_EVENT_REBALANCE != 0;
         config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
-        config.log_callback = Some(log_callback(&later, &callbacks, &config));
+        config.log_callback = Some(Early::callback(&later));
+        let logs = Logs::new(&config, &callbacks);
         let tokens = crate::oauth::install(&mut config, &callbacks);
+        #[cfg(feature = "mock")]
+        let mock = match MockCluster::of_conf(&conf, &mut config) {
+            Ok(mock) => mock,
+            Err(error) => return Err((conf, error)),
+        };
         let main = Queue::new();
         let client = match Client::new(config) {
             Ok(client) => client,
@@ -133,7 +155,9 @@ impl Handle {
             live: OnceLock::new(),
             topics: Mutex::default(),
             main,
-            log_queue: Mutex::default(),
+            logs,
+            hooking: Hooking::default(),
+            reports,
             background: Mutex::default(),
             fatal: OnceLock::new(),
             cluster: Mutex::default(),
@@ -142,28 +166,44 @@ impl Handle {
             forks: FORKS.load(Ordering::Relaxed),
             tokens,
             conf,
+            #[cfg(feature = "mock")]
+            mock,
+            _living: Living::new(),
         });
-        let _ = later.set(Arc::downgrade(&handle));
+        #[cfg(feature = "mock")]
+        if let Some(mock) = &handle.mock {
+            mock.set_client(handle.as_raw());
+        }
+        later.set(&handle);
+        handle.hooking.run(&handle);
         if let Some(tokens) = &handle.tokens {
             tokens.set_queue(if handle.callbacks.sasl_queue { Queue::new() } else { handle.main.clone() });
         }
         handle.listen(&client);
-        let (producer, consuming) = if kind == RD_KAFKA_PRODUCER {
-            let producer = Producer::of(&client);
+        let mut live = Live { client, producer: None, consuming: None, _to_hooks: None };
+        if kind == RD_KAFKA_PRODUCER {
+            let producer = Producer::of(&live.client);
             let main = Arc::downgrade(&handle.main);
             producer.on_settled(move || {
                 if let Some(main) = main.upgrade() {
                     main.ring();
                 }
             });
-            if let Ok(reports) = producer.reports() {
-                handle.main.set_source(Some(Reporting::new(reports, &handle.main)));
+            if let Ok(told) = producer.reports() {
+                if reports {
+                    handle.main.set_source(Some(Reporting::new(told, &handle.main)));
+                } else {
+                    live._to_hooks = Some(Reporting::to_hooks(told, &handle));
+                }
             }
-            (Some(producer), None)
+            live.producer = Some(producer);
         } else {
-            (None, Some(Consuming::new(&handle, &client)))
-        };
-        let _ = handle.live.set(Live { client, producer, consuming });
+            live.consuming = Some(Consuming::new(&handle, &live.client));
+        }
+        if let Some(hooks) = handle.hooking.get() {
+            hooks.engine_started(&handle, &live.client);
+        }
+        let _ = handle.live.set(live);
         if handle.callbacks.background_event.is_some() {
             handle.background_or_start();
         }
@@ -183,6 +223,26 @@ impl Handle {
                 }
             });
         }
+        if self.callbacks.throttle.is_some() {
+            let (throttles, main) = (client.throttles(), Arc::downgrade(&self.main));
+            client.throttles().on_filled(move || {
+                while let Some(told) = throttles.try_next() {
+                    if let Some(main) = main.upgrade() {
+                        main.push(Op::Throttled(told));
+                    }
+                }
+            });
+        }
+        if self.tells_commits() || self.hooking.get().is_some_and(|hooks| hooks.wants_commits()) {
+            let (commits, handle) = (client.auto_commits(), Arc::downgrade(self));
+            client.auto_commits().on_filled(move || {
+                while let Some(told) = commits.try_next() {
+                    if let Some(handle) = handle.upgrade() {
+                        crate::offsets::tell_unasked(&handle, told);
+                    }
+                }
+            });
+        }
         let (errors, handle) = (client.errors(), Arc::downgrade(self));
         client.errors().on_filled(move || {
             while let Some(error) = errors.try_next() {
@@ -191,6 +251,21 @@ impl Handle {
                 }
             }
         });
+    }
+
+    /// Whether the application wants to know what became of commits.
+    pub(crate) fn tells_commits(&self) -> bool {
+        self.callbacks.offset_commit.is_some() || self.callbacks.events & RD_KAFKA_EVENT_OFFSET_COMMIT != 0
+    }
+
+    /// Gives a log line of our own.
+    pub(crate) fn log(&self, level: u8, facility: &CStr, text: &str) {
+        self.logs.say(self, level, facility, text);
+    }
+
+    /// C's pointer to it, while somebody else sees to it that it lives.
+    pub(crate) fn raw(&self) -> *mut rd_kafka_t {
+        std::ptr::from_ref(self).cast_mut().cast()
     }
 
     /// Tells the application of an error that no call returns.
@@ -249,18 +324,6 @@ impl Handle {
         &self.conf
     }
 
-    /// Where log lines go that are to be queued.
-    pub(crate) fn set_log_queue(&self, queue: Option<Arc<Queue>>) {
-        *lock(&self.log_queue) = queue;
-    }
-
-    fn push_log(&self, line: LogLine) {
-        let queue = lock(&self.log_queue).clone();
-        if let Some(queue) = queue {
-            queue.push(Op::Log(line));
-        }
-    }
-
     /// The background queue, whose thread calls the application.
     pub(crate) fn background(&self) -> Option<Arc<Queue>> {
         lock(&self.background).as_ref().map(|background| background.queue().clone())
@@ -298,32 +361,13 @@ impl Handle {
         if let Some(consuming) = self.consuming() {
             consuming.end();
         }
-        self.set_log_queue(None);
+        if let (Some(hooks), Some(client)) = (self.hooking.get(), self.client()) {
+            hooks.engine_ends(self, client);
+            hooks.on_destroy(self);
+        }
+        self.logs.set_queue(None);
         self.topics().clear();
     }
-}
-
-/// Lines go where the application wants them: by callback, into a queue, or printed.
-fn log_callback(later: &Arc<OnceLock<Weak<Handle>>>, callbacks: &Callbacks, config: &Config) -> LogCallback {
-    let later = later.clone();
-    let (function, level, queued) = (callbacks.log, config.log_level, config.log_queue);
-    LogCallback::new(move |line: &LogLine| {
-        if line.level > level && line.context.is_none() {
-            return;
-        }
-        let handle = later.get().and_then(Weak::upgrade);
-        if queued {
-            if let Some(handle) = handle {
-                handle.push_log(line.clone());
-            }
-            return;
-        }
-        let (facility, text) = (c_string(line.facility), c_string(&line.text));
-        if let (Some(function), Some(handle)) = (function, handle) {
-            // SAFETY: the application's function; it may be called from any thread.
-            unsafe { function(handle.as_raw(), line.level.into(), facility.as_ptr(), text.as_ptr()) };
-        }
-    })
 }
 
 #[unsafe(no_mangle)]

@@ -14,6 +14,12 @@ pub struct Interceptor<F> {
     pub opaque: *mut c_void,
 }
 
+impl<F> Interceptor<F> {
+    pub(crate) fn name(&self) -> std::borrow::Cow<'_, str> {
+        self.name.to_string_lossy()
+    }
+}
+
 // SAFETY: the pointers are the application's, which says by contract that any thread may use them.
 unsafe impl<F: Send> Send for Interceptor<F> {}
 // SAFETY: as above.
@@ -61,7 +67,7 @@ impl<F> Chain<F> {
     }
 }
 
-type Of<T> = <T as Inner>::Function;
+pub(crate) type Of<T> = <T as Inner>::Function;
 
 /// The function in a nullable function.
 pub trait Inner {

@@ -18,6 +18,7 @@
 
 pub mod admin;
 mod background;
+pub mod client;
 pub mod codes;
 pub mod conf;
 pub mod consumer;
@@ -25,16 +26,21 @@ pub mod error;
 mod error_table;
 pub mod event;
 pub mod ffi;
+pub mod groups;
 pub mod handle;
 pub mod headers;
+pub mod hooks;
 pub mod interceptors;
 pub mod kafka_consumer;
 pub mod legacy;
 mod lists;
 pub mod log_printers;
+mod logs;
 pub mod memory;
 pub mod message;
 pub mod metadata;
+#[cfg(feature = "mock")]
+pub mod mock;
 pub mod oauth;
 pub mod offsets;
 mod op;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use bytes::Bytes;
-use ottla_client::{HeadersRef, RecordView};
+use ottla_client::{HeadersRef, Record, RecordView};
 
 use crate::error::description;
 use crate::ffi::*;
@@ -206,7 +206,16 @@ pub(crate) struct Owned(NonNull<Slot>);
 unsafe impl Send for Owned {}
 
 impl Owned {
+    /// # Safety
+    /// A message from [`Owned::into_raw`] that nobody else has.
+    #[inline]
+    pub(crate) unsafe fn of(raw: *mut rd_kafka_message_t) -> Self {
+        // SAFETY: by contract.
+        Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
     /// To C, which destroys it.
+    #[inline]
     pub(crate) fn into_raw(self) -> *mut rd_kafka_message_t {
         let raw = self.0.as_ptr().cast();
         std::mem::forget(self);
@@ -312,6 +321,42 @@ impl Slot {
         slot.latency_us = of.latency_us;
         slot.rare = of.errstr.map(|text| Box::new(Rare { errstr: text.to_owned(), _topic: None }));
         slot
+    }
+
+    /// A record on its way into the producer, for interceptors.
+    pub(crate) fn to_send(
+        topic: &Topic,
+        record: &Record<'_>,
+        payload: (*mut c_void, usize),
+        opaque: *mut c_void,
+    ) -> Self {
+        let mut slot = Self::empty();
+        let key = part(record.key);
+        slot.message.rkt = ptr::from_ref(topic).cast_mut().cast();
+        slot.message.partition = record.partition.unwrap_or(RD_KAFKA_PARTITION_UA);
+        (slot.message.payload, slot.message.len) = payload;
+        (slot.message.key, slot.message.key_len) = key;
+        slot.message._private = opaque;
+        if let Some(timestamp) = record.timestamp_ms {
+            (slot.timestamp, slot.timestamp_type) = (timestamp, RD_KAFKA_TIMESTAMP_CREATE_TIME);
+        }
+        // Always some, so that interceptors can add to them.
+        let mut headers = rd_kafka_headers_t::with_capacity(record.headers.len());
+        for (name, value) in &record.headers {
+            headers.add(name.as_bytes(), *value);
+        }
+        slot.headers = AtomicPtr::new(headers.into_raw());
+        slot
+    }
+
+    /// Its headers, whoever made them.
+    pub(crate) fn own_headers(&self) -> Option<&rd_kafka_headers_t> {
+        // SAFETY: NULL or headers that the slot owns.
+        unsafe { self.headers.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(crate) fn set_error(&mut self, err: rd_kafka_resp_err_t) {
+        self.message.err = err;
     }
 
     /// The same for an event, which keeps what it points to.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{
-    Admin, Client, Committing, Error, OffsetAndMetadata, OffsetAt, TopicPartition, Watermarks,
+    Admin, AutoCommitted, Client, Committing, Error, OffsetAndMetadata, OffsetAt, TopicPartition, Watermarks,
 };
 
 use crate::codes::of as code_of;
@@ -57,17 +57,38 @@ fn commit_code(error: &Error) -> rd_kafka_resp_err_t {
 
 /// Tells `queue` what became of a commit, when it has.
 fn tell(
-    handle: &Handle,
+    handle: &Arc<Handle>,
     queue: Arc<Queue>,
     asked: Committing,
     offsets: Offsets,
     call: Option<(CommitCall, Opaque)>,
 ) {
     let Some(client) = handle.client() else { return };
+    let weak = Arc::downgrade(handle);
     client.spawn(async move {
         let err = asked.await.map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+        if let Some(handle) = weak.upgrade() {
+            tell_hooks(&handle, &offsets, err);
+        }
         queue.push(Op::Committed(Committed { err, offsets, call }));
     });
+}
+
+fn tell_hooks(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_err_t) {
+    if let Some(hooks) = handle.hooking.get() {
+        hooks.on_commit(handle, offsets, err);
+    }
+}
+
+/// Tells what became of a commit that nobody called for.
+pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitted) {
+    let err = told.result.map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+    tell_hooks(handle, &told.offsets, err);
+    if handle.tells_commits()
+        && let Some(consuming) = handle.consuming()
+    {
+        consuming.queue.push(Op::Committed(Committed { err, offsets: told.offsets, call: None }));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -92,22 +113,23 @@ pub unsafe extern "C" fn rd_kafka_commit(
         }
         let asked = consuming.control.commit_offsets(&wanted);
         if async_ != 0 {
-            let told = handle.callbacks.offset_commit.is_some()
-                || handle.callbacks.events & RD_KAFKA_EVENT_OFFSET_COMMIT != 0;
-            if told {
+            if handle.tells_commits() {
                 tell(&handle, consuming.queue.clone(), asked, wanted, None);
+            } else if handle.hooking.get().is_some_and(|hooks| hooks.wants_commits()) {
+                // Into a queue that nobody reads.
+                tell(&handle, Queue::new(), asked, wanted, None);
             }
             return RD_KAFKA_RESP_ERR_NO_ERROR;
         }
-        match asked.wait(ENGINE_TIMEOUT) {
-            Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
-            Err(error) => {
-                let code = commit_code(&error);
-                // SAFETY: by contract.
-                unsafe { lists::entries(offsets) }.iter_mut().for_each(|entry| entry.err = code);
-                code
-            }
+        let code = asked
+            .wait(ENGINE_TIMEOUT)
+            .map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+        tell_hooks(&handle, &wanted, code);
+        if code != RD_KAFKA_RESP_ERR_NO_ERROR {
+            // SAFETY: by contract.
+            unsafe { lists::entries(offsets) }.iter_mut().for_each(|entry| entry.err = code);
         }
+        code
     })
 }
 

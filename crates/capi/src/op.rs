@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ffi::{CString, c_void};
 
-use ottla_client::{LogLine, OffsetAndMetadata, Report, TopicPartition};
+use ottla_client::{LogLine, OffsetAndMetadata, Report, Throttled, TopicPartition};
 
 use crate::ffi::*;
 use crate::message::Owned;
@@ -28,6 +28,8 @@ pub(crate) enum Op {
         fatal: bool,
     },
     Stats(CString),
+    /// A broker asks to be left alone for a while.
+    Throttled(Throttled),
     Log(LogLine),
     /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`.
     TokenWanted(CString),
@@ -90,6 +92,7 @@ impl Op {
             Self::Stats(_) => RD_KAFKA_EVENT_STATS,
             Self::Log(_) => RD_KAFKA_EVENT_LOG,
             Self::TokenWanted(_) => RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH,
+            Self::Throttled(_) => RD_KAFKA_EVENT_NONE,
             Self::Result(outcome) => outcome.kind,
             #[cfg(test)]
             Self::Nothing => RD_KAFKA_EVENT_NONE,

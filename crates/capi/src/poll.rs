@@ -39,7 +39,11 @@ pub(crate) fn serve(handle: &Arc<Handle>, op: Op) -> usize {
                     }
                 });
             }
-            drop_report(&report);
+            if handle.hooking.get().is_some() {
+                each_report(handle, &report, |_| {});
+            } else {
+                drop_report(&report);
+            }
             0
         }
         Op::Rebalance { err, partitions, lost } => {
@@ -74,6 +78,13 @@ pub(crate) fn serve(handle: &Arc<Handle>, op: Op) -> usize {
             unsafe { function(rk, code, text.as_ptr(), opaque) };
             1
         }
+        Op::Throttled(told) => {
+            let Some(function) = callbacks.throttle else { return 0 };
+            let broker = crate::text::c_string(&format!("{}/{}", told.broker, told.node));
+            // SAFETY: as said above.
+            unsafe { function(rk, broker.as_ptr(), told.node, told.throttle_ms, opaque) };
+            1
+        }
         Op::Stats(json) => {
             let Some(function) = callbacks.stats else { return 0 };
             let len = json.as_bytes().len();
@@ -87,13 +98,7 @@ pub(crate) fn serve(handle: &Arc<Handle>, op: Op) -> usize {
             }
             1
         }
-        Op::Log(line) => {
-            let Some(function) = callbacks.log else { return 0 };
-            let (facility, text) = (crate::text::c_string(line.facility), crate::text::c_string(&line.text));
-            // SAFETY: as said above.
-            unsafe { function(rk, line.level.into(), facility.as_ptr(), text.as_ptr()) };
-            1
-        }
+        Op::Log(line) => usize::from(handle.logs.call(handle, &line)),
         Op::TokenWanted(config) => {
             let Some(function) = callbacks.oauthbearer_token_refresh else { return 0 };
             // SAFETY: as said above.
@@ -130,6 +135,9 @@ pub(crate) fn next_message(
     queue: &Arc<Queue>,
     timeout: Option<Duration>,
 ) -> Option<Owned> {
+    if let Some(message) = queue.message() {
+        return Some(message);
+    }
     let mut wait = timeout;
     let mut deadline = None;
     loop {
@@ -173,11 +181,15 @@ pub unsafe extern "C" fn rd_kafka_consumer_poll(
 ) -> *mut rd_kafka_message_t {
     guard(null_mut(), || {
         // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
-        let Some(consuming) = handle.consuming() else {
+        let Some(consuming) = (unsafe { Handle::of(rk) }).and_then(Handle::consuming) else {
             crate::error::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
             return null_mut();
         };
+        if let Some(message) = consuming.queue.message() {
+            return message.into_raw();
+        }
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
         if consuming.is_closed() {
             return null_mut();
         }

@@ -16,6 +16,7 @@ use crate::error::{rd_kafka_error_t, set_last_error_and_errno};
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::headers::rd_kafka_headers_t;
+use crate::hooks::Hooks;
 use crate::message::{Delivered, Slot};
 use crate::op::Op;
 use crate::panic::guard;
@@ -41,6 +42,23 @@ impl Reporting {
             }
         });
         Arc::new(Self { reports })
+    }
+
+    /// Has reports that the application does not read told to its interceptors alone, as they come.
+    pub(crate) fn to_hooks(reports: Reports, handle: &Arc<Handle>) -> Arc<Self> {
+        let (reporting, handle) = (Arc::new(Self { reports }), Arc::downgrade(handle));
+        let weak = Arc::downgrade(&reporting);
+        reporting.reports.on_filled(move || {
+            while let Some(report) = weak.upgrade().and_then(|reporting| reporting.reports.try_next()) {
+                match handle.upgrade() {
+                    Some(handle) => {
+                        each_report(&handle, &report, |_| {});
+                    }
+                    None => drop_report(&report),
+                }
+            }
+        });
+        reporting
     }
 }
 
@@ -90,6 +108,9 @@ impl Payload {
     }
 }
 
+/// Why a record was not taken, and C's errno for it.
+type Refusal = (rd_kafka_resp_err_t, c_int);
+
 /// Hands a record over; says why not otherwise.
 #[inline]
 fn send(
@@ -98,7 +119,48 @@ fn send(
     record: Record<'_>,
     payload: Payload,
     opaque: *mut c_void,
-) -> Result<(), (rd_kafka_resp_err_t, c_int)> {
+) -> Result<(), Refusal> {
+    match handle.hooking.get() {
+        None => hand_over(handle, topic, record, payload, opaque),
+        Some(hooks) => send_through(hooks, handle, topic, record, payload, opaque),
+    }
+}
+
+/// The same, past the interceptors: they may change the headers, and are told if the record is not taken after all.
+fn send_through(
+    hooks: &Hooks,
+    handle: &Handle,
+    topic: &Topic,
+    mut record: Record<'_>,
+    payload: Payload,
+    opaque: *mut c_void,
+) -> Result<(), Refusal> {
+    let mut slot = Slot::to_send(topic, &record, (payload.pointer, payload.len), opaque);
+    hooks.on_send(handle, &slot);
+    let sent = {
+        let own = slot.own_headers();
+        let names: Vec<_> =
+            own.into_iter().flat_map(|own| own.iter().map(|(name, _)| name.to_string_lossy())).collect();
+        let values = own.into_iter().flat_map(|own| own.iter().map(|(_, value)| value));
+        let mut record = Record { headers: Vec::new(), ..std::mem::replace(&mut record, Record::to("")) };
+        record.headers.extend(names.iter().map(AsRef::as_ref).zip(values));
+        hand_over(handle, topic, record, payload, opaque)
+    };
+    if let Err((code, _)) = sent {
+        slot.set_error(code);
+        hooks.on_acknowledgement(handle, &slot);
+    }
+    sent
+}
+
+#[inline]
+fn hand_over(
+    handle: &Handle,
+    topic: &Topic,
+    record: Record<'_>,
+    payload: Payload,
+    opaque: *mut c_void,
+) -> Result<(), Refusal> {
     if handle.fatal.get().is_some() {
         return Err((RD_KAFKA_RESP_ERR__FATAL, libc::ECANCELED));
     }
@@ -392,7 +454,7 @@ pub(crate) fn settle(handle: &Arc<Handle>, producer: &Producer, timeout: Option<
             return false;
         }
         let wait = left().map_or(WAIT_MAX, |left| left.min(WAIT_MAX));
-        if tells && handle.config.delivery_reports {
+        if tells && handle.reports {
             if let Some(op) = handle.main.poll_until(Some(wait), || producer.unsettled_records() == 0) {
                 serve(handle, op);
             }
@@ -479,6 +541,9 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
             raw_headers,
             latency_us: -1,
         });
+        if let Some(hooks) = handle.hooking.get() {
+            hooks.on_acknowledgement(handle, &slot);
+        }
         each(&slot);
         if reported.tag & FREE != 0 {
             // SAFETY: the application handed it over, allocated by malloc, and has seen its report.

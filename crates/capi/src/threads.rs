@@ -2,6 +2,12 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::error::set_last_error_and_errno;
+use crate::ffi::RD_KAFKA_RESP_ERR__TIMED_OUT;
+use crate::queue::timeout_of;
 
 static RUNNING: AtomicI32 = AtomicI32::new(0);
 
@@ -35,5 +41,44 @@ pub extern "C" fn rd_kafka_thread_cnt() -> c_int {
 /// 0: nothing failed. The tests are not inside the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_unittest() -> c_int {
+    0
+}
+
+/// Counts the client that holds it, from its making until everything of it is gone.
+pub(crate) struct Living(());
+
+static LIVING: Mutex<usize> = Mutex::new(0);
+static GONE: Condvar = Condvar::new();
+
+impl Living {
+    pub(crate) fn new() -> Self {
+        *LIVING.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Self(())
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        *LIVING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        GONE.notify_all();
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn rd_kafka_wait_destroyed(timeout_ms: c_int) -> c_int {
+    let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+    while *living > 0 {
+        let Some(deadline) = deadline else {
+            living = GONE.wait(living).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
+            return -1;
+        }
+        living = GONE.wait_timeout(living, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
     0
 }

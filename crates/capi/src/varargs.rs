@@ -133,12 +133,21 @@ unsafe extern "C" fn mock_partition_errors(
 }
 
 unsafe extern "C" fn mock_broker_errors(
-    _mcluster: *mut rd_kafka_mock_cluster_t,
-    _broker_id: i32,
-    _api_key: i16,
-    _cnt: usize,
-    _errors: *const rd_kafka_resp_err_t,
-    _rtts_ms: *const c_int,
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+    api_key: i16,
+    cnt: usize,
+    errors: *const rd_kafka_resp_err_t,
+    rtts_ms: *const c_int,
 ) -> rd_kafka_resp_err_t {
-    RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
+    #[cfg(feature = "mock")]
+    // SAFETY: the application's cluster and our arrays.
+    return unsafe {
+        crate::mock::requests::push_at_broker(mcluster, broker_id, api_key, cnt, errors, rtts_ms)
+    };
+    #[cfg(not(feature = "mock"))]
+    {
+        let _ = (mcluster, broker_id, api_key, cnt, errors, rtts_ms);
+        RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
+    }
 }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Cluster;
+use crate::cluster::brokers::parse_addresses;
 use crate::config::Config;
 use crate::engine::{Command, Engine};
 use crate::error::Error;
@@ -16,7 +17,9 @@ use crate::net::Network;
 use crate::net::connector::{Connector, TcpConnector};
 use crate::notices::Notices;
 use crate::produce::Produce;
+use crate::security::{Mechanism, Secret};
 use crate::stats::snapshot::Snapshot;
+use crate::stats::wanted::{AutoCommitted, Throttled};
 use crate::stats::{Observer, prometheus};
 use crate::watchdog::StallReport;
 
@@ -159,6 +162,68 @@ impl Client {
     /// connected any more. Nothing needs to be done: the client tries again by itself.
     pub fn errors(&self) -> Notices<Error> {
         self.shared.produce.observer.errors.clone()
+    }
+
+    /// Brokers that ask to be left alone, from the first call of this on: the last hundred of such answers, and the first
+    /// one after them that does not. The client heeds them by itself.
+    pub fn throttles(&self) -> Notices<Throttled> {
+        self.shared.produce.observer.throttles.want()
+    }
+
+    /// What became of commits that `enable.auto.commit` made, from the first call of this on: the last hundred of them.
+    pub fn auto_commits(&self) -> Notices<AutoCommitted> {
+        self.shared.produce.observer.auto_commits.want()
+    }
+
+    /// The numbers of the brokers that metadata named so far, in order.
+    pub fn known_brokers(&self) -> Vec<i32> {
+        self.shared.produce.observer.node_ids()
+    }
+
+    /// More brokers to begin with, beside `bootstrap.servers`: `host[:port]`, separated by commas. Gives how many they are.
+    ///
+    /// ```
+    /// use ottla_client::{Client, Config};
+    ///
+    /// let mut config = Config::default();
+    /// config.bootstrap_later = true;
+    /// let client = Client::new(config)?;
+    /// assert_eq!(client.add_bootstrap_servers("127.0.0.1:9092, 127.0.0.1:9093")?, 2);
+    /// # Ok::<(), ottla_client::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] when one of them is no address; none is added then.
+    pub fn add_bootstrap_servers(&self, servers: &str) -> Result<usize, Error> {
+        let servers = parse_addresses(servers)?;
+        let count = servers.len();
+        self.start(|cluster| async move { cluster.brokers.add_bootstrap(servers) });
+        Ok(count)
+    }
+
+    /// Other credentials for SASL/PLAIN and SASL/SCRAM, from the next connection on, and when an open one proves itself
+    /// again (KIP-368).
+    ///
+    /// # Errors
+    /// [`Error::Config`] where `sasl.mechanism` is none of these, or `security.protocol` has no SASL.
+    pub fn set_sasl_credentials(&self, username: &str, password: Secret) -> Result<(), Error> {
+        let security = &self.shared.config.security;
+        match security.sasl.mechanism.filter(|_| security.protocol.is_sasl()) {
+            Some(Mechanism::Plain | Mechanism::ScramSha256 | Mechanism::ScramSha512) => {}
+            mechanism => {
+                let name = mechanism.map_or("none", Mechanism::name);
+                return Err(Error::Config(format!(
+                    "username and password are for sasl.mechanism PLAIN and SCRAM; this client's is {name}"
+                )));
+            }
+        }
+        let username = username.to_owned();
+        self.start(|cluster| async move {
+            if let Some(authenticator) = cluster.brokers.authenticator() {
+                authenticator.set_credentials(username, password);
+            }
+        });
+        Ok(())
     }
 
     /// Runs a future in the engine's thread. It must not block there.

@@ -4,6 +4,7 @@ use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, Api
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
 use super::{Api, Asked, Reply};
+use crate::cluster::Cluster;
 
 impl Api for ApiVersionsRequest {
     async fn handle(self, asked: Asked) -> ApiVersionsResponse {
@@ -11,7 +12,7 @@ impl Api for ApiVersionsRequest {
         if asked.version >= 3 && !names.into_iter().all(|name| is_name(name)) {
             return self.refuse(&asked, ErrorCode::InvalidRequest);
         }
-        ApiVersionsResponse { api_keys: listed(), ..Default::default() }
+        ApiVersionsResponse { api_keys: listed(asked.cluster()), ..Default::default() }
     }
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> ApiVersionsResponse {
@@ -19,19 +20,21 @@ impl Api for ApiVersionsRequest {
     }
 }
 
-fn listed() -> Vec<ApiVersion> {
+fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
     super::advertised()
         .into_iter()
+        .map(|(key, versions)| (key, cluster.staged.versions(key, versions)))
+        .filter(|(_, (min, max))| min <= max)
         .map(|(key, (min_version, max_version))| ApiVersion { api_key: key.code(), min_version, max_version })
         .collect()
 }
 
 /// The answer to a version that is not known: in version 0, with the one entry the client needs to ask again (KIP-511).
-pub(super) fn unsupported(correlation_id: i32) -> Reply {
+pub(super) fn unsupported(cluster: &Cluster, correlation_id: i32) -> Reply {
     let mut response =
         ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
     response.api_keys =
-        listed().into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
+        listed(cluster).into_iter().filter(|api| api.api_key == ApiKey::ApiVersions.code()).collect();
     match frame::encode_response::<ApiVersionsRequest>(correlation_id, 0, &response) {
         Ok(chain) => Reply::Answer(chain),
         Err(error) => Reply::Close(error.to_string()),

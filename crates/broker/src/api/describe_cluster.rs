@@ -17,7 +17,14 @@ impl Api for DescribeClusterRequest {
         let cluster = asked.cluster();
         let brokers = cluster.nodes_up().map(|node| {
             let (host, port) = node.address();
-            DescribeClusterBroker { broker_id: node.id, host, port: i32::from(port), ..Default::default() }
+            let rack = cluster.staged.rack(node.id);
+            DescribeClusterBroker {
+                broker_id: node.id,
+                host,
+                port: i32::from(port),
+                rack,
+                ..Default::default()
+            }
         });
         DescribeClusterResponse {
             cluster_id: cluster.id().to_owned(),

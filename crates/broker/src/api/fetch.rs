@@ -57,6 +57,7 @@ impl Api for FetchRequest {
         for (target, data) in targets.iter().zip(answers) {
             let news = data.error_code != ErrorCode::None
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())
+                || data.preferred_read_replica >= 0
                 || data.high_watermark != target.wanted.high_watermark
                 || data.log_start_offset != target.wanted.log_start_offset;
             node.sessions.note(session_id, &target.name, data.high_watermark, data.log_start_offset);
@@ -113,7 +114,9 @@ fn read_all(asked: &Asked, targets: &[Target], bytes_max: usize) -> (Vec<Partiti
                 Err(code) => failed(target.name.partition, *code),
             };
             bytes += data.records.as_ref().map_or(0, Chain::len);
-            urgent |= data.error_code != ErrorCode::None || data.diverging_epoch.end_offset >= 0;
+            urgent |= data.error_code != ErrorCode::None
+                || data.diverging_epoch.end_offset >= 0
+                || data.preferred_read_replica >= 0;
             data
         })
         .collect();
@@ -128,7 +131,12 @@ fn read_one(
     first: bool,
 ) -> PartitionData {
     let want = &wanted.asked;
-    if let Err(code) = partition.check_leader(asked.node(), want.current_leader_epoch) {
+    let follower = asked.cluster().staged.follower(&partition.topic, partition.index);
+    let follows = follower.as_ref().is_some_and(|follower| follower.node == asked.node())
+        && partition.leader() != asked.node();
+    if follows {
+        // It has what the leader has, as far as a test lets it.
+    } else if let Err(code) = partition.check_leader(asked.node(), want.current_leader_epoch) {
         let mut data = failed(want.partition, code);
         if asked.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
             data.current_leader =
@@ -136,16 +144,32 @@ fn read_one(
         }
         return data;
     }
+    let bounds = follower.as_ref().filter(|_| follows);
     let high_watermark = partition.high_watermark();
+    let high_watermark =
+        bounds.and_then(|it| it.high).map_or(high_watermark, |high| high.min(high_watermark));
     let mut log = partition.log();
+    let low = log.start_offset();
+    let low = bounds.and_then(|it| it.low).map_or(low, |it| it.max(low));
     let mut data = PartitionData {
         partition_index: want.partition,
         high_watermark,
         last_stable_offset: high_watermark,
-        log_start_offset: log.start_offset(),
+        log_start_offset: low,
         records: Some(Chain::new()),
         ..Default::default()
     };
+    // From version 11 on clients can be sent to a replica nearby (KIP-392).
+    if let Some(follower) = follower.filter(|follower| !follows && follower.node != asked.node())
+        && asked.version >= 11
+    {
+        data.preferred_read_replica = follower.node;
+        return data;
+    }
+    if follows && !(low..=high_watermark).contains(&want.fetch_offset) {
+        data.error_code = ErrorCode::OffsetOutOfRange;
+        return data;
+    }
     // The client's last record comes from an epoch that ended earlier here: it must go back (KIP-595).
     if want.last_fetched_epoch >= 0
         && let Some((epoch, end_offset)) = log.epoch_end(want.last_fetched_epoch)

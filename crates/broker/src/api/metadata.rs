@@ -23,7 +23,7 @@ impl Api for MetadataRequest {
             Some(topics) => asked.version == 0 && topics.is_empty(),
         };
         let topics = if all {
-            cluster.topics().iter().map(|topic| described(topic)).collect()
+            cluster.topics().iter().map(|topic| described(cluster, topic)).collect()
         } else {
             let create = self.allow_auto_topic_creation && cluster.config.auto_create_topics;
             let wanted = self.topics.unwrap_or_default();
@@ -49,7 +49,8 @@ impl Api for MetadataRequest {
 fn about_cluster(cluster: &Cluster) -> MetadataResponse {
     let brokers = cluster.nodes_up().map(|node| {
         let (host, port) = node.address();
-        MetadataResponseBroker { node_id: node.id, host, port: i32::from(port), ..Default::default() }
+        let rack = cluster.staged.rack(node.id);
+        MetadataResponseBroker { node_id: node.id, host, port: i32::from(port), rack }
     });
     MetadataResponse {
         brokers: brokers.collect(),
@@ -62,7 +63,7 @@ fn about_cluster(cluster: &Cluster) -> MetadataResponse {
 fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> MetadataResponseTopic {
     let Some(name) = name else {
         return match cluster.topic_by_id(id) {
-            Some(topic) => described(&topic),
+            Some(topic) => described(cluster, &topic),
             None => MetadataResponseTopic {
                 error_code: ErrorCode::UnknownTopicId,
                 topic_id: id,
@@ -71,7 +72,7 @@ fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> 
         };
     };
     if let Some(topic) = cluster.topic(&name) {
-        return described(&topic);
+        return described(cluster, &topic);
     }
     let created = if create {
         cluster.create_topic(&name, -1, TopicConfig::default(), false).map_err(|(code, reason)| {
@@ -85,28 +86,32 @@ fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> 
     };
     // Another request may have created it meanwhile.
     match created.or_else(|code| cluster.topic(&name).ok_or(code)) {
-        Ok(topic) => described(&topic),
+        Ok(topic) => described(cluster, &topic),
         Err(error_code) => MetadataResponseTopic { error_code, name: Some(name), ..Default::default() },
     }
 }
 
-fn described(topic: &Topic) -> MetadataResponseTopic {
+fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
+    let error_code = cluster.staged.topic_error(&topic.name);
+    let partitions = topic.partitions.iter().filter(|_| error_code == ErrorCode::None);
     MetadataResponseTopic {
+        error_code,
         name: Some(topic.name.to_string()),
         topic_id: topic.id,
-        partitions: topic.partitions.iter().map(|partition| described_partition(partition)).collect(),
+        partitions: partitions.map(|partition| described_partition(cluster, partition)).collect(),
         ..Default::default()
     }
 }
 
-fn described_partition(partition: &Partition) -> MetadataResponsePartition {
-    let leader = partition.leader();
-    let replicas = partition.replicas();
+fn described_partition(cluster: &Cluster, partition: &Partition) -> MetadataResponsePartition {
+    let told = cluster.staged.leader_told(&partition.topic, partition.index);
+    let (leader, epoch) = told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
+    let replicas = cluster.replicas_shown(partition);
     MetadataResponsePartition {
         error_code: if leader == NO_LEADER { ErrorCode::LeaderNotAvailable } else { ErrorCode::None },
         partition_index: partition.index,
         leader_id: leader,
-        leader_epoch: partition.leader_epoch(),
+        leader_epoch: epoch,
         isr_nodes: replicas.clone(),
         replica_nodes: replicas,
         ..Default::default()

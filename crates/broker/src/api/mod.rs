@@ -152,21 +152,31 @@ fn start_one<R: Api>(
     frame: Bytes,
 ) -> Result<Replying, String> {
     let RequestHeader { api_key, api_version: version, correlation_id, client_id } = header;
-    let (min, max) = R::ADVERTISED;
+    let staged = &context.cluster.staged;
+    let (min, max) = staged.versions(api_key, R::ADVERTISED);
     if !(min..=max).contains(&version) || !R::VERSIONS.contains(&version) {
         if api_key == ApiKey::ApiVersions {
-            return Ok(Box::pin(std::future::ready(api_versions::unsupported(correlation_id))));
+            return Ok(Box::pin(std::future::ready(api_versions::unsupported(
+                &context.cluster,
+                correlation_id,
+            ))));
         }
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
+    staged.track(context.node, api_key);
+    let lag = staged.lag(context.node);
     let fault = context.cluster.intercepts.take(api_key, context.node);
     let asked = Asked { context, version, client_id: client_id.unwrap_or_default().into(), frame };
-    Ok(Box::pin(async move {
+    let answer = async move {
         let answered = request.is_answered();
         let response = match fault {
             Some(Fault::Cut) => return Reply::Close("cut by an intercept".into()),
             Some(Fault::Fail(code)) => request.refuse(&asked, code),
+            Some(Fault::FailAfter(code, time)) => {
+                tokio::time::sleep(time).await;
+                request.refuse(&asked, code)
+            }
             Some(Fault::Delay(time)) => {
                 tokio::time::sleep(time).await;
                 request.handle(asked).await
@@ -190,5 +200,13 @@ fn start_one<R: Api>(
                 Reply::Close(error.to_string())
             }
         }
-    }))
+    };
+    Ok(match lag {
+        None => Box::pin(answer),
+        Some(lag) => Box::pin(async move {
+            let reply = answer.await;
+            tokio::time::sleep(lag).await;
+            reply
+        }),
+    })
 }

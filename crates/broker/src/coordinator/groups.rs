@@ -18,7 +18,7 @@ pub(crate) struct Groups {
     rng: Mutex<fastrand::Rng>,
     /// Told when a deadline may have come nearer.
     changed: Notify,
-    initial_delay: Duration,
+    initial_delay: Mutex<Duration>,
     session_timeouts: (Duration, Duration),
     members_max: usize,
 }
@@ -58,10 +58,19 @@ impl Groups {
             by_id: Mutex::default(),
             rng: Mutex::new(rng),
             changed: Notify::new(),
-            initial_delay: config.group_initial_delay,
+            initial_delay: Mutex::new(config.group_initial_delay),
             session_timeouts: (config.session_timeout_min, config.session_timeout_max),
             members_max: config.group_members_max,
         }
+    }
+
+    fn initial_delay(&self) -> Duration {
+        *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the first members of a group wait for others, from now on.
+    pub(crate) fn set_initial_delay(&self, delay: Duration) {
+        *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
     /// Watches sessions and rebalances. Runs until dropped.
@@ -112,7 +121,7 @@ impl Groups {
             return Joining::Refused(ErrorCode::UnknownMemberId);
         }
         let (answer, receiver) = oneshot::channel();
-        group.join(now, join, answer, self.initial_delay, self.members_max);
+        group.join(now, join, answer, self.initial_delay(), self.members_max);
         self.changed.notify_one();
         Joining::Wait(receiver)
     }

@@ -68,9 +68,9 @@ impl rd_kafka_conf_t {
         self.topic.as_deref()
     }
 
-    /// The registered interceptors, for the client that this configuration makes; they leave the configuration.
-    pub fn take_interceptors(&mut self) -> Interceptors {
-        std::mem::take(&mut self.interceptors)
+    /// The registered interceptors.
+    pub fn interceptors(&self) -> &Interceptors {
+        &self.interceptors
     }
 
     /// `consume.callback.max.messages`: how many messages one call of `rd_kafka_consume_callback` gives at most; 0 is no
@@ -83,6 +83,11 @@ impl rd_kafka_conf_t {
     /// `test.mock.num.brokers`: how many brokers of its own the client is to start.
     pub fn mock_brokers(&self) -> usize {
         self.hidden.get("test.mock.num.brokers").and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    /// `test.mock.broker.rtt`: how many milliseconds later they answer.
+    pub fn mock_rtt_ms(&self) -> u64 {
+        self.hidden.get("test.mock.broker.rtt").and_then(|ms| ms.parse().ok()).unwrap_or(0)
     }
 
     /// Sets a property by name; `None` is C's NULL, which takes a text back to its default.

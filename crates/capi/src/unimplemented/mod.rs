@@ -88,7 +88,6 @@ macro_rules! anything {
 }
 use anything;
 
-mod client;
 mod mock;
 mod share;
 mod values;

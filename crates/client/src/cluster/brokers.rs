@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use ottla_protocol::Uuid;
 use ottla_protocol::messages::metadata::MetadataResponse;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::net::Network;
 use crate::net::connection::{Connection, Greeting};
+use crate::net::sasl::Authenticator;
 use crate::stats::address_of;
 use crate::transaction::FEATURE;
 
@@ -41,6 +43,8 @@ pub(crate) struct Brokers {
     config: Arc<Config>,
     network: Network,
     bootstrap: RefCell<Vec<Rc<Peer>>>,
+    /// Told when there are more bootstrap servers.
+    added: Notify,
     nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
     rng: RefCell<fastrand::Rng>,
     last_failure: RefCell<Option<Error>>,
@@ -78,6 +82,7 @@ impl Brokers {
             config,
             network,
             bootstrap: RefCell::new(bootstrap),
+            added: Notify::new(),
             nodes: RefCell::default(),
             rng: RefCell::new(rng),
             last_failure: RefCell::default(),
@@ -108,6 +113,23 @@ impl Brokers {
         for peer in self.bootstrap.borrow_mut().iter_mut() {
             *peer = Peer::new(peer.host.clone(), peer.port);
         }
+    }
+
+    /// More bootstrap servers, beside those of the configuration.
+    pub(crate) fn add_bootstrap(&self, servers: Vec<(String, u16)>) {
+        let mut bootstrap = self.bootstrap.borrow_mut();
+        for (host, port) in servers {
+            if bootstrap.iter().all(|peer| peer.host != host || peer.port != port) {
+                bootstrap.push(Peer::new(host, port));
+            }
+        }
+        drop(bootstrap);
+        self.added.notify_waiters();
+    }
+
+    /// Who is asked if the connections of a client are to prove who it is.
+    pub(crate) fn authenticator(&self) -> Option<&Arc<Authenticator>> {
+        self.network.authenticator.as_ref()
     }
 
     /// Whether the node is where this connection leads: it may have moved, or its number be that of another cluster's.
@@ -158,6 +180,10 @@ impl Brokers {
     /// bootstrap servers.
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
+        if self.bootstrap.borrow().is_empty() {
+            // There is nobody to try yet: whoever asks again and again is to do so slowly.
+            let _ = tokio::time::timeout(self.config.reconnect_backoff_max, self.added.notified()).await;
+        }
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
         self.rng.borrow_mut().shuffle(&mut known);
         if known.is_empty() || self.config.net.rebootstrap {
@@ -253,7 +279,7 @@ pub(crate) fn check_addresses(servers: &str) -> Result<(), Error> {
     parse_addresses(servers).map(|_| ())
 }
 
-fn parse_addresses(servers: &str) -> Result<Vec<(String, u16)>, Error> {
+pub(crate) fn parse_addresses(servers: &str) -> Result<Vec<(String, u16)>, Error> {
     servers.split(',').map(str::trim).filter(|server| !server.is_empty()).map(parse_address).collect()
 }
 

@@ -118,6 +118,9 @@ pub enum GroupProtocol {
 pub struct Config {
     /// `bootstrap.servers`: comma-separated `host[:port]`, tried in turn. Port 9092 when none is given.
     pub bootstrap_servers: String,
+    /// Whether `bootstrap_servers` may be empty, because [`Client::add_bootstrap_servers`](crate::Client::add_bootstrap_servers)
+    /// brings some later.
+    pub bootstrap_later: bool,
     /// `client.id`, sent with each request.
     pub client_id: String,
     /// What the client is called in its log lines and statistics; by default its `client.id` and a number of its own.
@@ -428,6 +431,7 @@ impl Default for Config {
         let ms = Duration::from_millis;
         Self {
             bootstrap_servers: String::new(),
+            bootstrap_later: false,
             name: None,
             client_id: "ottla".into(),
             acks: Acks::All,

@@ -86,7 +86,8 @@ impl Config {
 
     /// The contradictions; each text names the properties, their values and what would do.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
+        let no_servers = self.bootstrap_servers.split(',').all(|server| server.trim().is_empty());
+        if no_servers && !self.bootstrap_later {
             return Err("bootstrap.servers is empty: name at least one host[:port]".into());
         }
         if let Some(id) = &self.transactional_id {

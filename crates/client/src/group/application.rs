@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::polls::LastPoll;
 use super::standing::Step;
 use super::subscription::Subscription;
-use super::{Shared, commit};
+use super::{Shared, commit_unasked};
 use crate::config::{Config, Rebalance};
 use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
@@ -199,7 +199,7 @@ impl Application {
     async fn commit(&self, partitions: &[TopicPartition]) -> Result<(), Error> {
         let mut offsets = self.shared.uncommitted();
         offsets.retain(|at, _| partitions.contains(at));
-        commit(&self.shared, &offsets).await
+        commit_unasked(&self.shared, &offsets).await
     }
 
     /// The topics it wants: by name, and by pattern those that exist.

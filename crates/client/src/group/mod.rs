@@ -44,6 +44,7 @@ use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::place::Place;
 use crate::log::Context;
+use crate::stats::wanted::AutoCommitted;
 use crate::transaction::GroupMetadata;
 
 /// What the tasks of one consumer share.
@@ -416,7 +417,7 @@ async fn change_assignment(
     if shared.cluster.config.auto_commit && shared.can_commit() {
         let mut offsets = shared.uncommitted();
         offsets.retain(|at, _| gone.contains(at));
-        if let Err(error) = commit(shared, &offsets).await {
+        if let Err(error) = commit_unasked(shared, &offsets).await {
             tracing::debug!(%error, "commit before giving partitions up");
         }
     }
@@ -495,8 +496,7 @@ async fn commit_as_member(
 /// Commits what is done and was not committed yet, of all that commits by itself; what is started one by one may have its
 /// own interval for that, and with `all` is committed too.
 async fn commit_automatically(shared: &Shared, all: bool) -> Result<(), Error> {
-    let offsets = automatic(shared, all);
-    if offsets.is_empty() { Ok(()) } else { commit(shared, &offsets).await }
+    commit_unasked(shared, &automatic(shared, all)).await
 }
 
 fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
@@ -529,6 +529,22 @@ async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMet
         commit_as_member(shared, coordinator, offsets).await?;
     }
     Ok(())
+}
+
+/// Commits what nobody asked to be committed, and tells whoever wants to know.
+async fn commit_unasked(
+    shared: &Shared,
+    offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
+) -> Result<(), Error> {
+    if offsets.is_empty() {
+        return Ok(());
+    }
+    let result = commit(shared, offsets).await;
+    shared.cluster.observer.auto_commits.push_if_wanted(|| {
+        let offsets = offsets.iter().map(|(at, offset)| (at.clone(), offset.clone())).collect();
+        Some(AutoCommitted { offsets, result: result.clone() })
+    });
+    result
 }
 
 /// Commits what is done if that is automatic, and leaves the group: each in half of the time at most.

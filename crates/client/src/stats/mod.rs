@@ -11,9 +11,10 @@ mod findings;
 pub(crate) mod prometheus;
 pub(crate) mod snapshot;
 mod topics;
+pub(crate) mod wanted;
 mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub(crate) use self::collect::{LOOKS, run};
 pub(crate) use self::findings::{ConsumerFindings, Reach};
 use self::snapshot::Snapshot;
 use self::topics::TopicCounts;
+use self::wanted::{AutoCommitted, Throttled, Wanted};
 use crate::config::Config;
 use crate::log::{Context, INFO, Log};
 use crate::notices::Notices;
@@ -48,6 +50,8 @@ pub(crate) struct Observer {
     pub(crate) statistics: Notices<Arc<Snapshot>>,
     pub(crate) stalls: Notices<StallReport>,
     pub(crate) errors: Notices<crate::Error>,
+    pub(crate) throttles: Wanted<Throttled>,
+    pub(crate) auto_commits: Wanted<AutoCommitted>,
     pub(crate) stall_after: Duration,
     name: Arc<str>,
     /// Whether anything is counted.
@@ -72,6 +76,8 @@ struct State {
     idempotence: Option<(&'static str, Instant)>,
     group: Option<GroupCounts>,
     survey: Survey,
+    /// Nodes that wanted to be left alone when they last answered.
+    throttling: BTreeSet<i32>,
     /// What is stuck, by consumer.
     consumers: BTreeMap<u64, Vec<Finding>>,
     last: Option<Arc<Snapshot>>,
@@ -109,6 +115,8 @@ impl Observer {
             statistics: Notices::keeping(NOTICES_MAX),
             stalls: Notices::keeping(STALLS_MAX),
             errors: Notices::keeping(ERRORS_MAX),
+            throttles: Wanted::keeping(ERRORS_MAX),
+            auto_commits: Wanted::keeping(ERRORS_MAX),
             stall_after: config.stall_after,
             name,
             counting: !config.statistics_interval.is_zero(),
@@ -189,6 +197,21 @@ impl Observer {
                 broker.throttle.record(throttle_ms.max(0) as u64);
             }
         }
+        self.throttles.push_if_wanted(|| {
+            let mut state = self.state();
+            let was = state.throttling.remove(&node);
+            if throttle_ms > 0 {
+                state.throttling.insert(node);
+            }
+            let broker = state.nodes.get(&node).map(ToString::to_string).unwrap_or_default();
+            let told = Throttled { broker, node, throttle_ms: throttle_ms.max(0) };
+            (was || throttle_ms > 0).then_some(told)
+        });
+    }
+
+    /// The nodes that metadata named, in order.
+    pub(crate) fn node_ids(&self) -> Vec<i32> {
+        self.state().nodes.keys().copied().collect()
     }
 
     /// The idempotent producer has an id.

@@ -26,16 +26,23 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::security::tls::TlsFiles;
 use crate::security::token::parse_extensions;
-use crate::security::{Mechanism, OauthMethod, SaslSettings, TlsSettings, Token, TokenCallback};
+use crate::security::{Mechanism, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
 
 /// Who we are, for all connections of a client.
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
-    settings: SaslSettings,
+    credentials: Mutex<Credentials>,
     clock: Clock,
     tokens: Option<TokenSource>,
     token: Mutex<Option<(i64, Token)>>,
     salted: Mutex<Option<SaltedPassword>>,
+}
+
+/// Of PLAIN and SCRAM.
+#[derive(Clone, Default)]
+struct Credentials {
+    username: String,
+    password: Secret,
 }
 
 enum TokenSource {
@@ -55,19 +62,32 @@ impl Authenticator {
 
     /// `connector` leads to OIDC's token endpoint, with TLS of its own on top.
     fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
-        let settings = config.security.sasl.clone();
+        let settings = &config.security.sasl;
         let mechanism =
             settings.mechanism.ok_or_else(|| Error::Config("sasl.mechanism is not set".into()))?;
         let tokens =
             if mechanism == Mechanism::OauthBearer { Some(token_source(config, connector)?) } else { None };
         Ok(Self {
             mechanism,
-            settings,
+            credentials: Mutex::new(Credentials {
+                username: settings.username.clone().unwrap_or_default(),
+                password: settings.password.clone().unwrap_or_default(),
+            }),
             clock: config.clock.clone(),
             tokens,
             token: Mutex::default(),
             salted: Mutex::default(),
         })
+    }
+
+    /// Other credentials for PLAIN and SCRAM: connections that are made or prove themselves again from now on take them.
+    pub(crate) fn set_credentials(&self, username: String, password: Secret) {
+        *self.credentials.lock().unwrap_or_else(PoisonError::into_inner) = Credentials { username, password };
+        self.salted.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A token that has not expired: the last one, as long as a fifth of its life is left.
@@ -172,7 +192,7 @@ pub(crate) async fn authenticate<L: Line>(
     let mut exchange = Exchange { line, mechanism: authenticator.mechanism, bare: false, lifetime_ms: 0 };
     exchange.handshake().await?;
     match authenticator.mechanism {
-        Mechanism::Plain => plain::prove(&mut exchange, &authenticator.settings).await,
+        Mechanism::Plain => plain::prove(&mut exchange, &authenticator.credentials()).await,
         Mechanism::ScramSha256 | Mechanism::ScramSha512 => scram::prove(&mut exchange, authenticator).await,
         Mechanism::OauthBearer => oauthbearer::prove(&mut exchange, authenticator).await,
     }?;

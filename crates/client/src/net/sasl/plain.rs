@@ -1,15 +1,13 @@
 //! PLAIN (RFC 4616): the password itself.
 
-use super::{Exchange, Line};
+use super::{Credentials, Exchange, Line};
 use crate::error::Error;
-use crate::security::SaslSettings;
 
 pub(super) async fn prove<L: Line>(
     exchange: &mut Exchange<'_, L>,
-    settings: &SaslSettings,
+    credentials: &Credentials,
 ) -> Result<(), Error> {
-    let username = settings.username.as_deref().unwrap_or_default();
-    let password = settings.password.as_ref().map(crate::security::Secret::expose).unwrap_or_default();
-    let message = [b"\0", username.as_bytes(), b"\0", password.as_bytes()].concat();
+    let (username, password) = (credentials.username.as_bytes(), credentials.password.expose().as_bytes());
+    let message = [b"\0", username, b"\0", password].concat();
     exchange.say(message).await.map(|_| ())
 }

@@ -38,8 +38,8 @@ pub(super) async fn prove<L: Line>(
         .fill(&mut random)
         .map_err(|_| exchange.refused("the system gives no random numbers"))?;
     let nonce = STANDARD.encode(random);
-    let username = authenticator.settings.username.as_deref().unwrap_or_default();
-    let first_bare = format!("n={},r={nonce}", username.replace('=', "=3D").replace(',', "=2C"));
+    let credentials = authenticator.credentials();
+    let first_bare = format!("n={},r={nonce}", credentials.username.replace('=', "=3D").replace(',', "=2C"));
     let server_first = exchange.say(format!("n,,{first_bare}").into_bytes()).await?;
 
     let challenge = Challenge::parse(&server_first, &nonce).map_err(|reason| exchange.refused(&reason))?;
@@ -49,8 +49,8 @@ pub(super) async fn prove<L: Line>(
             .as_ref()
             .is_some_and(|last| last.salt == challenge.salt && last.iterations == challenge.iterations);
         if !fits {
-            let password = authenticator.settings.password.as_ref().map(Secret::expose).unwrap_or_default();
-            let key = compute(password.as_bytes(), &challenge.salt, challenge.iterations);
+            let key =
+                compute(credentials.password.expose().as_bytes(), &challenge.salt, challenge.iterations);
             let (salt, iterations) = (challenge.salt.clone(), challenge.iterations);
             *last = Some(SaltedPassword { salt, iterations, key: Zeroizing::new(key) });
         }

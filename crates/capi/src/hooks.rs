@@ -1,0 +1,207 @@
+//! What interceptors hang into a client: functions that are called for its records, commits and threads.
+//!
+//! They are added while the client is made, by its `on_new` functions, and never change after that. A client without any
+//! has none of this: one look per record.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use ottla_client::{Client, OffsetAndMetadata, TopicPartition};
+
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::interceptors::{Chain, Of};
+use crate::lists::{self, OwnedList};
+use crate::message::Slot;
+use crate::op::Opaque;
+use crate::panic::guard;
+
+/// How long a client that goes waits for its thread to say so.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The functions of one client.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    on_destroy: Chain<Of<rd_kafka_interceptor_f_on_destroy_t>>,
+    on_send: Chain<Of<rd_kafka_interceptor_f_on_send_t>>,
+    on_acknowledgement: Chain<Of<rd_kafka_interceptor_f_on_acknowledgement_t>>,
+    on_consume: Chain<Of<rd_kafka_interceptor_f_on_consume_t>>,
+    on_commit: Chain<Of<rd_kafka_interceptor_f_on_commit_t>>,
+    on_thread_start: Chain<Of<rd_kafka_interceptor_f_on_thread_start_t>>,
+    on_thread_exit: Chain<Of<rd_kafka_interceptor_f_on_thread_exit_t>>,
+    any: bool,
+}
+
+/// Hooks that are being added, and then are what they are.
+#[derive(Default)]
+pub(crate) struct Hooking {
+    open: Mutex<Option<Hooks>>,
+    done: OnceLock<Arc<Hooks>>,
+}
+
+impl Hooking {
+    /// Calls the functions that add others.
+    pub(crate) fn run(&self, handle: &Arc<Handle>) {
+        let conf = handle.conf();
+        let on_new = &conf.interceptors().on_new;
+        if on_new.is_empty() {
+            return;
+        }
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Hooks::default());
+        for interceptor in on_new.iter() {
+            let mut text = [0; 256];
+            // SAFETY: the application's function, with a client that lives and a buffer of that size.
+            let err = unsafe {
+                let (function, opaque) = (interceptor.function, interceptor.opaque);
+                function(handle.as_raw(), conf, opaque, text.as_mut_ptr(), text.len())
+            };
+            if err != RD_KAFKA_RESP_ERR_NO_ERROR {
+                // SAFETY: a buffer with a NUL at its end.
+                let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
+                let name = interceptor.name();
+                handle.log(
+                    LOG_WARNING,
+                    c"ICFAIL",
+                    &format!("interceptor {name}: on_new failed: {err}: {text}"),
+                );
+            }
+        }
+        let hooks = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(hooks) = hooks.filter(|hooks| hooks.any) {
+            let _ = self.done.set(Arc::new(hooks));
+        }
+    }
+
+    /// What was added, if something was.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&Arc<Hooks>> {
+        self.done.get()
+    }
+}
+
+const LOG_WARNING: u8 = 4;
+
+/// Calls each function of a chain; what they answer changes nothing.
+macro_rules! call_each {
+    ($chain:expr, $($argument:expr),*) => {
+        for interceptor in $chain.iter() {
+            // SAFETY: the application's functions, with arguments that live until they return, by contract.
+            unsafe { (interceptor.function)($($argument,)* interceptor.opaque) };
+        }
+    };
+}
+
+impl Hooks {
+    pub(crate) fn on_send(&self, handle: &Handle, slot: &Slot) {
+        call_each!(self.on_send, handle.raw(), slot.as_raw().cast_mut());
+    }
+
+    pub(crate) fn on_acknowledgement(&self, handle: &Handle, slot: &Slot) {
+        call_each!(self.on_acknowledgement, handle.raw(), slot.as_raw().cast_mut());
+    }
+
+    #[inline]
+    pub(crate) fn on_consume(&self, handle: &Handle, message: *mut rd_kafka_message_t) {
+        call_each!(self.on_consume, handle.raw(), message);
+    }
+
+    /// Whether commits that nobody else asks about are to be told.
+    pub(crate) fn wants_commits(&self) -> bool {
+        !self.on_commit.is_empty()
+    }
+
+    pub(crate) fn on_commit(
+        &self,
+        handle: &Handle,
+        offsets: &[(TopicPartition, OffsetAndMetadata)],
+        err: rd_kafka_resp_err_t,
+    ) {
+        if self.wants_commits() {
+            let list = OwnedList(lists::with_offsets(offsets, err));
+            call_each!(self.on_commit, handle.raw(), list.0, err);
+        }
+    }
+
+    pub(crate) fn on_destroy(&self, handle: &Handle) {
+        call_each!(self.on_destroy, handle.raw());
+    }
+
+    pub(crate) fn on_thread_start(&self, handle: &Handle, kind: rd_kafka_thread_type_t, name: &CStr) {
+        call_each!(self.on_thread_start, handle.raw(), kind, name.as_ptr());
+    }
+
+    pub(crate) fn on_thread_exit(&self, handle: &Handle, kind: rd_kafka_thread_type_t, name: &CStr) {
+        call_each!(self.on_thread_exit, handle.raw(), kind, name.as_ptr());
+    }
+
+    /// The engine's thread has begun.
+    pub(crate) fn engine_started(self: &Arc<Self>, handle: &Arc<Handle>, client: &Client) {
+        let (hooks, handle) = (self.clone(), Arc::downgrade(handle));
+        client.spawn(async move {
+            if let Some(handle) = handle.upgrade() {
+                hooks.on_thread_start(&handle, RD_KAFKA_THREAD_MAIN, c"main");
+            }
+        });
+    }
+
+    /// The engine's thread is about to end; waits a little until it has said so.
+    pub(crate) fn engine_ends(self: &Arc<Self>, handle: &Handle, client: &Client) {
+        if self.on_thread_exit.is_empty() {
+            return;
+        }
+        let (hooks, rk) = (self.clone(), Opaque(handle.raw().cast()));
+        // Nothing waits in it: who has sent was heard.
+        let (said, saying) = std::sync::mpsc::sync_channel(0);
+        client.spawn(async move {
+            let rk = rk;
+            if said.send(()).is_err() {
+                return;
+            }
+            // SAFETY: whoever heard it waits below, and keeps the client alive.
+            if let Some(handle) = unsafe { Handle::of(rk.0.cast()) } {
+                hooks.on_thread_exit(handle, RD_KAFKA_THREAD_MAIN, c"main");
+            }
+            let _ = said.send(());
+        });
+        if saying.recv_timeout(EXIT_TIMEOUT).is_ok() {
+            let _ = saying.recv();
+        }
+    }
+}
+
+/// Functions that `on_new` calls to add others.
+macro_rules! adders {
+    ($($function:ident $chain:ident: $type:ty,)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                rk: *mut rd_kafka_t,
+                ic_name: *const c_char,
+                function: $type,
+                ic_opaque: *mut c_void,
+            ) -> rd_kafka_resp_err_t {
+                guard(RD_KAFKA_RESP_ERR__FAIL, || {
+                    // SAFETY: by contract.
+                    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+                    let mut open = handle.hooking.open.lock().unwrap_or_else(PoisonError::into_inner);
+                    let Some(hooks) = open.as_mut() else { return RD_KAFKA_RESP_ERR__STATE };
+                    // SAFETY: NULL or a C string, by contract.
+                    let err = unsafe { hooks.$chain.add(ic_name, function, ic_opaque) };
+                    hooks.any |= err == RD_KAFKA_RESP_ERR_NO_ERROR;
+                    err
+                })
+            }
+        )*
+    };
+}
+
+adders! {
+    rd_kafka_interceptor_add_on_destroy on_destroy: rd_kafka_interceptor_f_on_destroy_t,
+    rd_kafka_interceptor_add_on_send on_send: rd_kafka_interceptor_f_on_send_t,
+    rd_kafka_interceptor_add_on_acknowledgement on_acknowledgement: rd_kafka_interceptor_f_on_acknowledgement_t,
+    rd_kafka_interceptor_add_on_consume on_consume: rd_kafka_interceptor_f_on_consume_t,
+    rd_kafka_interceptor_add_on_commit on_commit: rd_kafka_interceptor_f_on_commit_t,
+    rd_kafka_interceptor_add_on_thread_start on_thread_start: rd_kafka_interceptor_f_on_thread_start_t,
+    rd_kafka_interceptor_add_on_thread_exit on_thread_exit: rd_kafka_interceptor_f_on_thread_exit_t,
+}

@@ -1,0 +1,135 @@
+//! The mock cluster's brokers: up and down, slow, in racks, in charge.
+
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use ottla_broker::{ApiKey, Cluster};
+
+use super::with;
+use crate::ffi::*;
+use crate::text::text;
+
+/// Functions that do something with one broker, or with all.
+macro_rules! of_brokers {
+    ($($function:ident => $does:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(
+                mcluster: *mut rd_kafka_mock_cluster_t,
+                broker_id: i32,
+            ) -> rd_kafka_resp_err_t {
+                // SAFETY: by contract.
+                unsafe { with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| it.each_node(broker_id, $does)) }
+            }
+        )*
+    };
+}
+
+of_brokers! {
+    rd_kafka_mock_broker_set_down => |cluster, node| cluster.set_reachable(node, false);
+    rd_kafka_mock_broker_set_up => |cluster, node| cluster.set_reachable(node, true);
+    rd_kafka_mock_broker_decommission => Cluster::take_down;
+    rd_kafka_mock_broker_remove_from_metadata => |cluster, node| cluster.set_hidden(node, true);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+    rtt_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    let lag = Duration::from_millis(u64::try_from(rtt_ms).unwrap_or_default());
+    // SAFETY: by contract.
+    unsafe {
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
+            it.each_node(broker_id, |cluster, node| cluster.set_lag(node, lag))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_broker_set_rack(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+    rack: *const c_char,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        let rack = text(rack);
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
+            it.each_node(broker_id, |cluster, node| cluster.set_rack(node, rack.as_deref()))
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_broker_set_host_port(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+    host: *const c_char,
+    port: c_int,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        let (host, port) = (text(host), u16::try_from(port));
+        with(mcluster, (), |it| {
+            if let (Some(host), Ok(port)) = (host, port) {
+                it.cluster().advertise(broker_id, &host, port);
+            }
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    controller_id: i32,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        with(mcluster, (), |it| {
+            it.cluster().set_controller(controller_id);
+        });
+    }
+}
+
+/// There are no transactions here, so nobody coordinates them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    key_type: *const c_char,
+    key: *const c_char,
+    broker_id: i32,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        let (kind, key) = (text(key_type), text(key));
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| match (kind.as_deref(), key) {
+            (Some("group"), Some(key)) if it.cluster().set_coordinator(&key, broker_id) => {
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            }
+            (Some("transaction"), Some(_)) => RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED,
+            _ => RD_KAFKA_RESP_ERR__INVALID_ARG,
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_set_apiversion(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    api_key: i16,
+    min_version: i16,
+    max_version: i16,
+) -> rd_kafka_resp_err_t {
+    let versions = ((min_version, max_version) != (-1, -1)).then_some((min_version, max_version));
+    // SAFETY: by contract.
+    unsafe {
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
+            if it.cluster().set_versions(ApiKey::from_i16(api_key), versions) {
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            } else {
+                RD_KAFKA_RESP_ERR__INVALID_ARG
+            }
+        })
+    }
+}

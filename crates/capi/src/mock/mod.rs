@@ -1,0 +1,170 @@
+//! `rd_kafka_mock_cluster_t`: the embedded broker, in memory, with as many nodes as are asked for.
+
+pub mod brokers;
+pub mod requests;
+pub mod topics;
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
+
+use ottla_broker::{Broker, BrokerThread, Cluster};
+use ottla_client::{Config, Error};
+
+use crate::conf::rd_kafka_conf_t;
+use crate::ffi::*;
+use crate::handle::Handle;
+use crate::panic::guard;
+use crate::text::c_string;
+
+/// Partitions of a topic that nobody created.
+const PARTITIONS_DEFAULT: i32 = 4;
+
+/// A cluster. `rd_kafka_mock_cluster_t` points to one in a box.
+pub(crate) struct MockCluster {
+    broker: BrokerThread,
+    bootstraps: CString,
+    client: AtomicPtr<rd_kafka_t>,
+    started: Instant,
+    /// It goes with its client, and not before.
+    owned: bool,
+}
+
+impl MockCluster {
+    fn start(brokers: i32, owned: bool) -> Result<Box<Self>, String> {
+        if brokers < 1 {
+            return Err(format!("a mock cluster of {brokers} brokers: there must be one at least"));
+        }
+        let builder = Broker::builder().memory().nodes(brokers);
+        let broker = builder.configure(|config| config.partitions_default = PARTITIONS_DEFAULT).spawn();
+        let broker = broker.map_err(|error| format!("the mock cluster does not start: {error}"))?;
+        let bootstraps = c_string(&broker.bootstrap_servers());
+        Ok(Box::new(Self {
+            broker,
+            bootstraps,
+            client: AtomicPtr::default(),
+            started: Instant::now(),
+            owned,
+        }))
+    }
+
+    /// The cluster that `test.mock.num.brokers` asks for; the client is sent there and nowhere else.
+    pub(crate) fn of_conf(conf: &rd_kafka_conf_t, config: &mut Config) -> Result<Option<Box<Self>>, Error> {
+        let brokers = i32::try_from(conf.mock_brokers()).unwrap_or(i32::MAX);
+        if brokers == 0 {
+            return Ok(None);
+        }
+        let mock = Self::start(brokers, true).map_err(Error::Config)?;
+        config.set("bootstrap.servers", &mock.broker.bootstrap_servers())?;
+        config.set("security.protocol", "plaintext")?;
+        let lag = Duration::from_millis(conf.mock_rtt_ms());
+        if !lag.is_zero() {
+            for node in 1..=brokers {
+                mock.cluster().set_lag(node, lag);
+            }
+        }
+        Ok(Some(mock))
+    }
+
+    pub(crate) fn set_client(&self, rk: *mut rd_kafka_t) {
+        self.client.store(rk, Ordering::Release);
+    }
+
+    fn cluster(&self) -> &Arc<Cluster> {
+        self.broker.cluster()
+    }
+
+    fn as_raw(&self) -> *mut rd_kafka_mock_cluster_t {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// # Safety
+    /// `raw` is NULL or a cluster that lives.
+    unsafe fn of<'a>(raw: *const rd_kafka_mock_cluster_t) -> Option<&'a Self> {
+        // SAFETY: by contract.
+        unsafe { raw.cast::<Self>().as_ref() }
+    }
+
+    /// Does something with each node that C's `broker_id` means: -1 is all.
+    fn each_node(&self, broker_id: i32, each: impl Fn(&Cluster, i32) -> bool) -> rd_kafka_resp_err_t {
+        let count = i32::try_from(self.broker.addresses().len()).unwrap_or(i32::MAX);
+        let nodes = if broker_id == -1 { 1..=count } else { broker_id..=broker_id };
+        let missing = nodes.filter(|node| !each(self.cluster(), *node)).count();
+        if missing == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE }
+    }
+}
+
+/// Runs `body` with the cluster; `default` is the answer without one.
+unsafe fn with<T: Copy>(
+    mcluster: *const rd_kafka_mock_cluster_t,
+    default: T,
+    body: impl FnOnce(&MockCluster) -> T,
+) -> T {
+    // SAFETY: by contract of every function of this interface.
+    guard(default, || unsafe { MockCluster::of(mcluster) }.map_or(default, body))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_cluster_new(
+    rk: *mut rd_kafka_t,
+    broker_cnt: c_int,
+) -> *mut rd_kafka_mock_cluster_t {
+    guard(null_mut(), || {
+        // SAFETY: by contract.
+        if unsafe { Handle::of(rk) }.is_none() {
+            crate::error::set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            return null_mut();
+        }
+        let Ok(cluster) = MockCluster::start(broker_cnt, false) else {
+            crate::error::set_last_error(RD_KAFKA_RESP_ERR__FAIL);
+            return null_mut();
+        };
+        cluster.set_client(rk);
+        Box::into_raw(cluster).cast()
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_cluster_destroy(mcluster: *mut rd_kafka_mock_cluster_t) {
+    // SAFETY: by contract.
+    let owned = unsafe { MockCluster::of(mcluster) }.is_none_or(|cluster| cluster.owned);
+    if !owned {
+        // SAFETY: from `rd_kafka_mock_cluster_new`, given back once, by contract.
+        guard((), || drop(unsafe { Box::from_raw(mcluster.cast::<MockCluster>()) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_cluster_handle(
+    mcluster: *const rd_kafka_mock_cluster_t,
+) -> *mut rd_kafka_t {
+    // SAFETY: by contract.
+    unsafe { with(mcluster, null_mut(), |cluster| cluster.client.load(Ordering::Acquire)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_handle_mock_cluster(rk: *const rd_kafka_t) -> *mut rd_kafka_mock_cluster_t {
+    // SAFETY: by contract.
+    let handle = unsafe { Handle::of(rk) };
+    handle.and_then(|handle| handle.mock.as_deref()).map_or(null_mut(), MockCluster::as_raw)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_cluster_bootstraps(
+    mcluster: *const rd_kafka_mock_cluster_t,
+) -> *const c_char {
+    // SAFETY: by contract.
+    unsafe { with(mcluster, null(), |cluster| cluster.bootstraps.as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_group_initial_rebalance_delay_ms(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    delay_ms: i32,
+) {
+    let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or_default());
+    // SAFETY: by contract.
+    unsafe { with(mcluster, (), |cluster| cluster.cluster().set_group_initial_delay(delay)) };
+}

@@ -1,0 +1,196 @@
+//! The mock cluster's requests: which are to fail, and which came.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use ottla_broker::{ApiKey, ErrorCode, Fault};
+
+use super::with;
+use crate::ffi::*;
+use crate::panic::guard;
+
+/// A request that came. `rd_kafka_mock_request_t` points to one in a box.
+struct Request {
+    node: i32,
+    api_key: i16,
+    at_us: i64,
+}
+
+/// What C's error and delay do to a request. Errors of the client's own mean nothing to a broker.
+fn fault(err: rd_kafka_resp_err_t, rtt_ms: c_int) -> Option<Fault> {
+    let delay = Duration::from_millis(u64::try_from(rtt_ms).unwrap_or_default());
+    Some(match (err, i16::try_from(err)) {
+        (RD_KAFKA_RESP_ERR__TRANSPORT, _) => Fault::Cut,
+        (RD_KAFKA_RESP_ERR_NO_ERROR, _) => Fault::Delay(delay),
+        (-1 | 1.., Ok(code)) if delay.is_zero() => Fault::Fail(ErrorCode::from_i16(code)),
+        (-1 | 1.., Ok(code)) => Fault::FailAfter(ErrorCode::from_i16(code), delay),
+        _ => return None,
+    })
+}
+
+/// # Safety
+/// NULL, or so many.
+unsafe fn array<'a, T>(pointer: *const T, cnt: usize) -> &'a [T] {
+    if pointer.is_null() || cnt == 0 {
+        return &[];
+    }
+    // SAFETY: by contract.
+    unsafe { std::slice::from_raw_parts(pointer, cnt) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_push_request_errors_array(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    api_key: i16,
+    cnt: usize,
+    errors: *const rd_kafka_resp_err_t,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        let errors = array(errors, cnt);
+        with(mcluster, (), |it| {
+            for fault in errors.iter().filter_map(|err| fault(*err, 0)) {
+                it.cluster().intercept(ApiKey::from_i16(api_key), None, 1, fault);
+            }
+        });
+    }
+}
+
+/// `rd_kafka_mock_broker_push_request_error_rtts` with its variable arguments in arrays.
+pub(crate) unsafe fn push_at_broker(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+    api_key: i16,
+    cnt: usize,
+    errors: *const rd_kafka_resp_err_t,
+    rtts_ms: *const c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        let pairs = array(errors, cnt).iter().zip(array(rtts_ms, cnt));
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
+            if broker_id < 1 || it.broker.addresses().len() < broker_id.unsigned_abs() as usize {
+                return RD_KAFKA_RESP_ERR__UNKNOWN_BROKER;
+            }
+            for fault in pairs.filter_map(|(err, rtt_ms)| fault(*err, *rtt_ms)) {
+                it.cluster().intercept(ApiKey::from_i16(api_key), Some(broker_id), 1, fault);
+            }
+            RD_KAFKA_RESP_ERR_NO_ERROR
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_clear_request_errors(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    api_key: i16,
+) {
+    // SAFETY: by contract.
+    unsafe { with(mcluster, (), |it| it.cluster().clear_intercepts_of(ApiKey::from_i16(api_key))) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    broker_id: i32,
+    api_key: i16,
+    cntp: *mut usize,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
+            let Some(count) = cntp.as_mut() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+            *count = it.cluster().intercepts_left(ApiKey::from_i16(api_key), broker_id);
+            RD_KAFKA_RESP_ERR_NO_ERROR
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_start_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
+    // SAFETY: by contract.
+    unsafe { with(mcluster, (), |it| it.cluster().track_requests(true)) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_stop_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
+    // SAFETY: by contract.
+    unsafe { with(mcluster, (), |it| it.cluster().track_requests(false)) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_clear_requests(mcluster: *mut rd_kafka_mock_cluster_t) {
+    // SAFETY: by contract.
+    unsafe { with(mcluster, (), |it| it.cluster().forget_tracked_requests()) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_get_requests(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    cntp: *mut usize,
+) -> *mut *mut rd_kafka_mock_request_t {
+    // SAFETY: by contract.
+    unsafe {
+        with(mcluster, null_mut(), |it| {
+            let Some(count) = cntp.as_mut() else { return null_mut() };
+            let requests = it.cluster().tracked_requests();
+            *count = 0;
+            // The array is C's to free.
+            let size = size_of::<*mut rd_kafka_mock_request_t>();
+            let all: *mut *mut rd_kafka_mock_request_t = libc::calloc(requests.len().max(1), size).cast();
+            if all.is_null() {
+                return null_mut();
+            }
+            for (index, request) in requests.iter().enumerate() {
+                let since = request.at.into_std().saturating_duration_since(it.started);
+                let at_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+                let boxed = Box::new(Request { node: request.node, api_key: request.api.code(), at_us });
+                *all.add(index) = Box::into_raw(boxed).cast();
+            }
+            *count = requests.len();
+            all
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_request_destroy(mreq: *mut rd_kafka_mock_request_t) {
+    if !mreq.is_null() {
+        // SAFETY: from `rd_kafka_mock_get_requests`, given back once, by contract.
+        guard((), || drop(unsafe { Box::from_raw(mreq.cast::<Request>()) }));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_request_destroy_array(
+    mreqs: *mut *mut rd_kafka_mock_request_t,
+    mreq_cnt: usize,
+) {
+    // SAFETY: by contract, and allocated by `rd_kafka_mock_get_requests`.
+    unsafe {
+        for request in array(mreqs, mreq_cnt) {
+            rd_kafka_mock_request_destroy(*request);
+        }
+        libc::free(mreqs.cast());
+    }
+}
+
+/// What the accessors read of a request.
+macro_rules! accessors {
+    ($($function:ident $field:ident: $type:ty;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function(mreq: *mut rd_kafka_mock_request_t) -> $type {
+                // SAFETY: NULL or a request that lives, by contract.
+                unsafe { mreq.cast::<Request>().as_ref() }.map_or(-1, |request| request.$field)
+            }
+        )*
+    };
+}
+
+accessors! {
+    rd_kafka_mock_request_id node: i32;
+    rd_kafka_mock_request_api_key api_key: i16;
+    rd_kafka_mock_request_timestamp at_us: i64;
+}

@@ -1,0 +1,184 @@
+//! The mock cluster's topics and partitions: who leads, who follows, what they answer.
+
+use std::ffi::{c_char, c_int};
+
+use ottla_broker::{Cluster, ErrorCode};
+
+use super::{MockCluster, with};
+use crate::ffi::*;
+use crate::text::text;
+
+type Answer = Result<(), ErrorCode>;
+
+/// Does something with a topic, by its name.
+unsafe fn with_topic(
+    mcluster: *const rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    body: impl FnOnce(&Cluster, &str) -> Answer,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract of every function here.
+    unsafe {
+        let topic = text(topic);
+        with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it: &MockCluster| match &topic {
+            Some(topic) => code_of(body(it.cluster(), topic)),
+            None => RD_KAFKA_RESP_ERR__INVALID_ARG,
+        })
+    }
+}
+
+/// Does something with a partition; its topic is created if there is none.
+unsafe fn with_partition(
+    mcluster: *const rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    body: impl FnOnce(&Cluster, &str) -> Answer,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract of every function here.
+    unsafe {
+        with_topic(mcluster, topic, |cluster, topic| {
+            ensure(cluster, topic)?;
+            let known = cluster.partitions_of(topic).zip(usize::try_from(partition).ok());
+            if known.is_some_and(|(count, index)| index < count) {
+                body(cluster, topic)
+            } else {
+                Err(ErrorCode::UnknownTopicOrPartition)
+            }
+        })
+    }
+}
+
+fn ensure(cluster: &Cluster, topic: &str) -> Answer {
+    match cluster.partitions_of(topic) {
+        Some(_) => Ok(()),
+        None => cluster.add_topic(topic, -1),
+    }
+}
+
+fn code_of(answer: Answer) -> rd_kafka_resp_err_t {
+    answer.map_or_else(|code| code.code().into(), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_topic_create(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition_cnt: c_int,
+    replication_factor: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_topic(mcluster, topic, |cluster, topic| {
+            cluster.add_topic(topic, partition_cnt)?;
+            cluster.set_replicas_shown(topic, usize::try_from(replication_factor).unwrap_or(1));
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_topic_delete(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe { with_topic(mcluster, topic, Cluster::remove_topic) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_topic_set_error(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    err: rd_kafka_resp_err_t,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        with_topic(mcluster, topic, |cluster, topic| {
+            ensure(cluster, topic)?;
+            let code = i16::try_from(err).unwrap_or(ErrorCode::UnknownServerError.code());
+            cluster.set_topic_error(topic, ErrorCode::from_i16(code));
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    broker_id: i32,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_partition(mcluster, topic, partition, |cluster, topic| {
+            let moved = cluster.set_leader(topic, partition, broker_id);
+            if moved { Ok(()) } else { Err(ErrorCode::BrokerNotAvailable) }
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    broker_id: i32,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_partition(mcluster, topic, partition, |cluster, topic| {
+            cluster.set_follower(topic, partition, (broker_id >= 0).then_some(broker_id));
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    lo: i64,
+    hi: i64,
+) -> rd_kafka_resp_err_t {
+    let bound = |offset: i64| (offset >= 0).then_some(offset);
+    // SAFETY: by contract.
+    unsafe {
+        with_partition(mcluster, topic, partition, |cluster, topic| {
+            cluster.set_follower_offsets(topic, partition, bound(lo), bound(hi));
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_partition_push_leader_response(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: c_int,
+    leader_id: i32,
+    leader_epoch: i32,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_partition(mcluster, topic, partition, |cluster, topic| {
+            cluster.tell_leader(topic, partition, leader_id, leader_epoch);
+            Ok(())
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_mock_partition_delete_records(
+    mcluster: *mut rd_kafka_mock_cluster_t,
+    topic: *const c_char,
+    partition: i32,
+    before_offset: i64,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    unsafe {
+        with_partition(mcluster, topic, partition, |cluster, topic| {
+            cluster.delete_records(topic, partition, before_offset).map(drop)
+        })
+    }
+}

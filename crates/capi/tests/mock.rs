@@ -1,0 +1,421 @@
+//! The mock cluster, as programs' own tests use it.
+
+#![cfg(feature = "mock")]
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use common::*;
+use rdkafka::conf::callbacks::*;
+use rdkafka::ffi::*;
+use rdkafka::handle::*;
+use rdkafka::kafka_consumer::*;
+use rdkafka::metadata::*;
+use rdkafka::mock::brokers::*;
+use rdkafka::mock::requests::*;
+use rdkafka::mock::topics::*;
+use rdkafka::mock::*;
+use rdkafka::offsets::*;
+use rdkafka::partitions::*;
+use rdkafka::producer::*;
+
+const PRODUCE: i16 = 0;
+const FETCH: i16 = 1;
+const LIST_OFFSETS: i16 = 2;
+const JOIN_GROUP: i16 = 11;
+const SYNC_GROUP: i16 = 14;
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+#[allow(improper_ctypes, reason = "the inside of a cluster is not looked at")]
+unsafe extern "C" {
+    fn rd_kafka_mock_push_request_errors(
+        mcluster: *mut rd_kafka_mock_cluster_t,
+        api_key: c_int,
+        cnt: usize,
+        ...
+    );
+    fn rd_kafka_mock_broker_push_request_error_rtts(
+        mcluster: *mut rd_kafka_mock_cluster_t,
+        broker_id: i32,
+        api_key: c_int,
+        cnt: usize,
+        ...
+    ) -> rd_kafka_resp_err_t;
+}
+
+/// A cluster made with a client of its own, and a topic `orders`.
+struct Stage {
+    rk: *mut rd_kafka_t,
+    cluster: *mut rd_kafka_mock_cluster_t,
+    servers: String,
+}
+
+impl Stage {
+    fn of(brokers: c_int, partitions: c_int) -> Self {
+        let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
+        unsafe {
+            let cluster = rd_kafka_mock_cluster_new(rk, brokers);
+            assert!(!cluster.is_null());
+            assert_eq!(rd_kafka_mock_cluster_handle(cluster), rk);
+            let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(cluster)).to_str().unwrap();
+            assert_eq!(servers.split(',').count(), brokers as usize, "{servers}");
+            assert_eq!(rd_kafka_mock_topic_create(cluster, c"orders".as_ptr(), partitions, brokers), OK);
+            Self { rk, cluster, servers: servers.to_owned() }
+        }
+    }
+
+    fn client(&self, kind: rd_kafka_type_t, properties: &[(&str, &str)]) -> *mut rd_kafka_t {
+        let mut all = vec![
+            ("bootstrap.servers", self.servers.as_str()),
+            ("group.id", "billing"),
+            ("auto.offset.reset", "earliest"),
+        ];
+        all.extend(properties);
+        new(kind, conf(&all))
+    }
+
+    /// Node, API and time of each request that was kept.
+    fn requests(&self) -> Vec<(i32, i16, i64)> {
+        unsafe {
+            let mut count = 0;
+            let all = rd_kafka_mock_get_requests(self.cluster, &raw mut count);
+            let told = (0..count).map(|index| {
+                let request = *all.add(index);
+                (
+                    rd_kafka_mock_request_id(request),
+                    rd_kafka_mock_request_api_key(request),
+                    rd_kafka_mock_request_timestamp(request),
+                )
+            });
+            let told = told.collect();
+            rd_kafka_mock_request_destroy_array(all, count);
+            told
+        }
+    }
+
+    /// The nodes that got requests of one API.
+    fn nodes_asked(&self, api: i16) -> Vec<i32> {
+        let mut nodes: Vec<_> =
+            self.requests().into_iter().filter(|request| request.1 == api).map(|request| request.0).collect();
+        nodes.dedup();
+        nodes
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        unsafe {
+            rd_kafka_mock_cluster_destroy(self.cluster);
+            rd_kafka_destroy(self.rk);
+        }
+    }
+}
+
+/// The errors of delivery reports, by the opaque of the configuration.
+unsafe extern "C" fn note(_rk: *mut rd_kafka_t, message: *const rd_kafka_message_t, opaque: *mut c_void) {
+    let seen = unsafe { &*opaque.cast::<Mutex<Vec<rd_kafka_resp_err_t>>>() };
+    seen.lock().unwrap().push(unsafe { (*message).err });
+}
+
+/// Produces one record and gives what is reported of it.
+fn outcome(stage: &Stage, properties: &[(&str, &str)]) -> rd_kafka_resp_err_t {
+    let seen: Mutex<Vec<rd_kafka_resp_err_t>> = Mutex::default();
+    let mut all = vec![("bootstrap.servers", stage.servers.as_str())];
+    all.extend(properties);
+    let conf = conf(&all);
+    unsafe {
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(note));
+        rd_kafka_conf_set_opaque(conf, (&raw const seen).cast_mut().cast());
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rd_kafka_destroy(rk);
+    }
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(seen.len(), 1);
+    seen[0]
+}
+
+fn in_flight(stage: &Stage) -> usize {
+    let asked = stage.requests();
+    asked.iter().filter(|request| request.1 == PRODUCE).count()
+}
+
+#[test]
+fn pushed_errors_meet_the_next_requests_one_each() {
+    let stage = Stage::of(1, 1);
+    unsafe {
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        // Two that pass with time, one lost connection, and then it is taken.
+        rd_kafka_mock_push_request_errors(
+            stage.cluster,
+            PRODUCE.into(),
+            3,
+            RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+            RD_KAFKA_RESP_ERR__TRANSPORT,
+            RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        );
+    }
+    assert_eq!(outcome(&stage, &[("enable.idempotence", "true")]), OK);
+    assert_eq!(in_flight(&stage), 4, "three that failed and one that did not");
+    // One that is final reaches the application.
+    let last = [RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED];
+    unsafe { rd_kafka_mock_push_request_errors_array(stage.cluster, PRODUCE, 1, last.as_ptr()) };
+    assert_eq!(outcome(&stage, &[]), RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
+    // What is cleared meets nobody.
+    unsafe {
+        rd_kafka_mock_push_request_errors_array(stage.cluster, PRODUCE, 1, last.as_ptr());
+        rd_kafka_mock_clear_request_errors(stage.cluster, PRODUCE);
+        rd_kafka_mock_stop_request_tracking(stage.cluster);
+        let before = stage.requests().len();
+        assert_eq!(outcome(&stage, &[]), OK);
+        assert_eq!(stage.requests().len(), before, "nothing is kept any more");
+        rd_kafka_mock_clear_requests(stage.cluster);
+        assert!(stage.requests().is_empty());
+    }
+}
+
+#[test]
+fn errors_of_one_broker_come_with_delays_and_are_counted() {
+    let stage = Stage::of(2, 1);
+    let mut left = 0;
+    unsafe {
+        let push = rd_kafka_mock_broker_push_request_error_rtts;
+        let refused = RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS;
+        assert_eq!(push(stage.cluster, 1, PRODUCE.into(), 2, refused, 0 as c_int, OK, 300 as c_int), OK);
+        assert_eq!(
+            push(stage.cluster, 7, PRODUCE.into(), 1, refused, 0 as c_int),
+            RD_KAFKA_RESP_ERR__UNKNOWN_BROKER
+        );
+        assert_eq!(rd_kafka_mock_broker_error_stack_cnt(stage.cluster, 1, PRODUCE, &raw mut left), OK);
+        assert_eq!(left, 2);
+    }
+    let began = Instant::now();
+    assert_eq!(outcome(&stage, &[]), OK);
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    unsafe { rd_kafka_mock_broker_error_stack_cnt(stage.cluster, 1, PRODUCE, &raw mut left) };
+    assert_eq!(left, 0);
+    // A broker that is slow at everything.
+    unsafe { assert_eq!(rd_kafka_mock_broker_set_rtt(stage.cluster, -1, 100), OK) };
+    let began = Instant::now();
+    assert_eq!(outcome(&stage, &[]), OK);
+    assert!(
+        began.elapsed() >= Duration::from_millis(300),
+        "versions, metadata, the record: {:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn a_broker_that_is_down_stays_leader_and_is_found_again_when_it_is_up() {
+    let stage = Stage::of(2, 2);
+    unsafe {
+        assert_eq!(rd_kafka_mock_broker_set_down(stage.cluster, 1), OK);
+        assert_eq!(rd_kafka_mock_broker_set_down(stage.cluster, 9), RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE);
+    }
+    assert_eq!(outcome(&stage, &[("message.timeout.ms", "1000")]), RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
+    // The leader moves to the other one: now it goes.
+    unsafe {
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+    }
+    assert_eq!(outcome(&stage, &[]), OK);
+    assert_eq!(stage.nodes_asked(PRODUCE), [2]);
+    unsafe {
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 1), OK);
+        assert_eq!(rd_kafka_mock_broker_set_up(stage.cluster, -1), OK);
+        rd_kafka_mock_clear_requests(stage.cluster);
+    }
+    assert_eq!(outcome(&stage, &[]), OK);
+    assert_eq!(stage.nodes_asked(PRODUCE), [1]);
+    let unknown = unsafe { rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 5, 1) };
+    assert_eq!(unknown, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+}
+
+/// Leader, replicas and error of the first partition, and the topic's error.
+fn described(rk: *mut rd_kafka_t, topic: &CStr) -> (Option<(i32, usize)>, rd_kafka_resp_err_t, i32, usize) {
+    unsafe {
+        let rkt = rdkafka::topic::rd_kafka_topic_new(rk, topic.as_ptr(), null_mut());
+        let mut metadata = null();
+        assert_eq!(rd_kafka_metadata(rk, 0, rkt, &raw mut metadata, 30_000), OK);
+        let told = &*(*metadata).topics;
+        let first = (told.partition_cnt > 0).then(|| {
+            let partition = &*told.partitions;
+            (partition.leader, partition.replica_cnt as usize)
+        });
+        let told = (first, told.err, told.partition_cnt, (*metadata).broker_cnt as usize);
+        rd_kafka_metadata_destroy(metadata);
+        rdkafka::topic::rd_kafka_topic_destroy(rkt);
+        told
+    }
+}
+
+#[test]
+fn metadata_says_what_the_test_wants_it_to_say() {
+    let stage = Stage::of(3, 2);
+    let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+    assert_eq!(described(rk, c"orders"), (Some((1, 3)), OK, 2, 3));
+    unsafe {
+        let create = rd_kafka_mock_topic_create(stage.cluster, c"orders".as_ptr(), 1, 1);
+        assert_eq!(create, RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS);
+        rd_kafka_mock_topic_set_error(
+            stage.cluster,
+            c"orders".as_ptr(),
+            RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+        );
+        assert_eq!(described(rk, c"orders").1, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
+        rd_kafka_mock_topic_set_error(stage.cluster, c"orders".as_ptr(), OK);
+        assert_eq!(described(rk, c"orders").1, OK);
+        // A leader that is none, and then none at all.
+        assert_eq!(
+            rd_kafka_mock_partition_push_leader_response(stage.cluster, c"orders".as_ptr(), 0, 3, 9),
+            OK
+        );
+        assert_eq!(described(rk, c"orders").0.unwrap().0, 3);
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, -1), OK);
+        assert_eq!(described(rk, c"orders").0.unwrap().0, -1);
+        // Brokers that are not shown, or gone.
+        assert_eq!(rd_kafka_mock_broker_remove_from_metadata(stage.cluster, 3), OK);
+        assert_eq!(described(rk, c"orders").3, 2);
+        rd_kafka_mock_set_controller_id(stage.cluster, 2);
+        assert_eq!(rd_kafka_controllerid(rk, 30_000), 2);
+        assert_eq!(rd_kafka_mock_broker_decommission(stage.cluster, 1), OK);
+        assert_eq!(described(rk, c"orders").3, 1);
+        // Named for the first time, a topic has four partitions; a deleted one is another one.
+        assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"new".as_ptr(), 3, 2), OK);
+        assert_eq!(described(rk, c"new").2, 4);
+        assert_eq!(rd_kafka_mock_topic_delete(stage.cluster, c"new".as_ptr()), OK);
+        let gone = rd_kafka_mock_topic_delete(stage.cluster, c"new".as_ptr());
+        assert_eq!(gone, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_consumer_reads_at_the_follower_what_that_one_has() {
+    let stage = Stage::of(2, 1);
+    for _ in 0..5 {
+        assert_eq!(outcome(&stage, &[]), OK);
+    }
+    unsafe {
+        assert_eq!(rd_kafka_mock_broker_set_rack(stage.cluster, 2, c"eu".as_ptr()), OK);
+        assert_eq!(rd_kafka_mock_partition_set_follower(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        assert_eq!(
+            rd_kafka_mock_partition_set_follower_wmarks(stage.cluster, c"orders".as_ptr(), 0, 0, 3),
+            OK
+        );
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        let rk = stage.client(RD_KAFKA_CONSUMER, &[("client.rack", "eu")]);
+        let assigned = list(&[(c"orders", 0)]);
+        (*assigned).elems_mut()[0].offset = 0;
+        assert_eq!(rd_kafka_assign(rk, assigned), OK);
+        assert_eq!(read(rk, 3).len(), 3);
+        let asked = stage.nodes_asked(FETCH);
+        assert!(asked.starts_with(&[1, 2]), "sent from the leader to the follower: {asked:?}");
+        // It has the rest when it is let.
+        assert_eq!(
+            rd_kafka_mock_partition_set_follower_wmarks(stage.cluster, c"orders".as_ptr(), 0, -1, -1),
+            OK
+        );
+        assert_eq!(read(rk, 2).len(), 2);
+        rd_kafka_topic_partition_list_destroy(assigned);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn a_group_is_where_its_coordinator_is_and_waits_before_it_begins() {
+    let stage = Stage::of(3, 1);
+    assert_eq!(outcome(&stage, &[]), OK);
+    unsafe {
+        for node in 1..=3 {
+            let group = c"group".as_ptr();
+            assert_eq!(rd_kafka_mock_coordinator_set(stage.cluster, group, c"billing".as_ptr(), node), OK);
+        }
+        let kind = c"transaction".as_ptr();
+        let none = rd_kafka_mock_coordinator_set(stage.cluster, kind, c"t".as_ptr(), 1);
+        assert_eq!(none, RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED, "there are no transactions");
+        rd_kafka_mock_group_initial_rebalance_delay_ms(stage.cluster, 400);
+        rd_kafka_mock_start_request_tracking(stage.cluster);
+        let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+        subscribe(rk, c"orders");
+        assert_eq!(read(rk, 1), ["one"]);
+        assert_eq!(stage.nodes_asked(JOIN_GROUP), [3]);
+        let requests = stage.requests();
+        let first = |api| requests.iter().find(|request| request.1 == api).unwrap().2;
+        let waited_us = first(SYNC_GROUP) - first(JOIN_GROUP);
+        assert!(waited_us >= 400_000, "{waited_us} µs between joining and syncing");
+        assert_eq!(rd_kafka_consumer_close(rk), OK);
+        rd_kafka_destroy(rk);
+    }
+}
+
+#[test]
+fn an_api_can_be_missing_and_records_can_be_gone() {
+    let stage = Stage::of(1, 1);
+    for _ in 0..3 {
+        assert_eq!(outcome(&stage, &[]), OK);
+    }
+    let (mut low, mut high) = (-1, -1);
+    unsafe {
+        assert_eq!(rd_kafka_mock_partition_delete_records(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
+        let asked = |low, high| {
+            let rk = stage.client(RD_KAFKA_CONSUMER, &[]);
+            let asked = rd_kafka_query_watermark_offsets(rk, c"orders".as_ptr(), 0, low, high, 5_000);
+            rd_kafka_destroy(rk);
+            asked
+        };
+        assert_eq!((asked(&raw mut low, &raw mut high), low, high), (OK, 2, 3));
+        assert_eq!(rd_kafka_mock_set_apiversion(stage.cluster, LIST_OFFSETS, -1, -1), OK);
+        assert_eq!(asked(&raw mut low, &raw mut high), RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+        assert_eq!(rd_kafka_mock_set_apiversion(stage.cluster, LIST_OFFSETS, 1, 2), OK);
+        assert_eq!(asked(&raw mut low, &raw mut high), OK);
+        let refused = rd_kafka_mock_set_apiversion(stage.cluster, LIST_OFFSETS, 1, 999);
+        assert_eq!(refused, RD_KAFKA_RESP_ERR__INVALID_ARG, "more than the broker has");
+    }
+}
+
+#[test]
+fn a_client_starts_a_cluster_of_its_own_when_its_configuration_says_so() {
+    unsafe {
+        let plain = new(RD_KAFKA_PRODUCER, conf(&[]));
+        assert!(rd_kafka_handle_mock_cluster(plain).is_null());
+        rd_kafka_destroy(plain);
+        // Whatever the program's configuration says: it is for a test of the program.
+        let given = [
+            ("test.mock.num.brokers", "3"),
+            ("bootstrap.servers", "nowhere.invalid:9092"),
+            ("security.protocol", "ssl"),
+        ];
+        let rk = new(RD_KAFKA_PRODUCER, conf(&given));
+        let cluster = rd_kafka_handle_mock_cluster(rk);
+        assert_eq!(rd_kafka_mock_cluster_handle(cluster), rk);
+        produce(rk, c"orders", 2, "mine", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(cluster)).to_str().unwrap();
+        let properties =
+            [("bootstrap.servers", servers), ("group.id", "g"), ("auto.offset.reset", "earliest")];
+        let consumer = new(RD_KAFKA_CONSUMER, conf(&properties));
+        subscribe(consumer, c"orders");
+        assert_eq!(read(consumer, 1), ["mine"]);
+        rd_kafka_destroy(consumer);
+        // It is the client's to destroy.
+        rd_kafka_mock_cluster_destroy(cluster);
+        produce(rk, c"orders", 1, "still there", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rd_kafka_destroy(rk);
+    }
+}
