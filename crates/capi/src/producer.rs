@@ -521,10 +521,12 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
         if own != 0 {
             payload.0 = own as *mut c_void;
         }
-        // SAFETY: the records live until the end of this function, and the slot is not used after `each`.
-        let raw_headers = record.as_ref().map_or_else(HeadersRef::default, |record| unsafe {
-            std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.headers)
+        // What waited for its topic carries the partition that was asked for in a header of its own, before the others.
+        let headers = record.as_ref().map_or_else(HeadersRef::default, |record| {
+            if report.partition() < 0 { record.headers.after_first() } else { record.headers }
         });
+        // SAFETY: the records live until the end of this function, and the slot is not used after `each`.
+        let raw_headers = unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(headers) };
         let slot = Slot::delivered(&Delivered {
             topic: &topic,
             partition: report.partition(),

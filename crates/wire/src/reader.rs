@@ -89,6 +89,13 @@ impl<'a> HeadersRef<'a> {
         self.count == 0
     }
 
+    /// The same without the first one.
+    pub fn after_first(self) -> Self {
+        let mut rest = self.bytes;
+        let first = take_field(&mut rest).and_then(|_| take_field(&mut rest));
+        first.map_or_else(Self::default, |_| Self { count: self.count.saturating_sub(1), bytes: rest })
+    }
+
     /// Walks names and values; their lengths were checked when the record was read.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let mut rest = self.bytes;

@@ -292,7 +292,7 @@ async fn mock() {
     let bootstrap = cluster.bootstrap_servers();
     fill(&bootstrap, "rs-mock", 20).await;
     let refused = [rdkafka::types::RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED];
-    cluster.request_errors(rdkafka::mocking::MockErrorKey::Produce, &refused);
+    cluster.request_errors(rdkafka::types::RDKafkaApiKey::Produce, &refused);
     let producer: FutureProducer = client(&bootstrap, &[]);
     let record: FutureRecord<'_, str, str> = FutureRecord::to("rs-mock").payload("refused");
     let (error, _) = producer.send(record, PATIENCE).await.expect_err("refused by the mock");
