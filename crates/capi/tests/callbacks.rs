@@ -50,7 +50,7 @@ impl Seen {
     }
 
     /// Polls until there is a line that begins so.
-    fn wait(&self, start: &str, mut poll: impl FnMut()) {
+    fn wait(&self, start: &str, mut poll: impl FnMut() -> c_int) {
         let begun = Instant::now();
         while !self.has(start) {
             assert!(begun.elapsed() < PATIENCE, "no {start} among {:?}", self.lines.lock().unwrap());
@@ -148,7 +148,7 @@ fn statistics_come_at_their_interval_and_may_be_kept() {
     let rk = new(RD_KAFKA_PRODUCER, conf);
     unsafe {
         assert_eq!(rd_kafka_opaque(rk), seen.opaque());
-        seen.wait("stats {", || drop(rd_kafka_poll(rk, 100)));
+        seen.wait("stats {", || rd_kafka_poll(rk, 100));
         let name = text(rd_kafka_name(rk)).to_owned();
         assert!(seen.lines.lock().unwrap()[0].contains(&name), "the statistics name {name}");
         let kept: *mut c_char = std::ptr::with_exposed_provenance_mut(*seen.kept.lock().unwrap());
@@ -176,7 +176,7 @@ fn a_cluster_that_is_not_there_is_an_error_of_the_client() {
         let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let value = c"value".as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
-        seen.wait(&all_down, || drop(rd_kafka_poll(rk, 100)));
+        seen.wait(&all_down, || rd_kafka_poll(rk, 100));
         rd_kafka_topic_destroy(rkt);
         rd_kafka_destroy(rk);
     }
@@ -312,7 +312,7 @@ fn records_and_commits_go_to_functions_when_the_queue_is_served_by_them() {
     unsafe {
         rd_kafka_poll_set_consumer(rk);
         let queue = rd_kafka_queue_get_consumer(rk);
-        let poll = || drop(rd_kafka_queue_poll_callback(queue, 100));
+        let poll = || rd_kafka_queue_poll_callback(queue, 100);
         seen.wait("consumed 0 5", poll);
         let offsets = rd_kafka_topic_partition_list_new(1);
         (*rd_kafka_topic_partition_list_add(offsets, c"orders".as_ptr(), 0)).offset = 1;
@@ -351,7 +351,10 @@ fn a_thread_of_the_library_serves_the_background_queue() {
         let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let value = c"value".as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
-        seen.wait("background DeliveryReport 1", || std::thread::sleep(Duration::from_millis(1)));
+        seen.wait("background DeliveryReport 1", || {
+            std::thread::sleep(Duration::from_millis(1));
+            0
+        });
         rd_kafka_topic_destroy(rkt);
         rd_kafka_queue_destroy(main);
         rd_kafka_queue_destroy(background);
