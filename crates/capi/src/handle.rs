@@ -180,6 +180,8 @@ impl Handle {
             tokens.set_queue(if handle.callbacks.sasl_queue { Queue::new() } else { handle.main.clone() });
         }
         handle.listen(&client);
+        // As programs expect: who cannot be reached shows before the first message.
+        client.connect();
         let mut live = Live { client, producer: None, consuming: None, _to_hooks: None };
         if kind == RD_KAFKA_PRODUCER {
             let producer = Producer::of(&live.client);

@@ -226,6 +226,15 @@ impl Client {
         Ok(())
     }
 
+    /// Connects now, instead of when there is something to do: what goes wrong is in [`Client::errors`].
+    pub fn connect(&self) {
+        self.start(|cluster| async move {
+            if let Err(error) = cluster.describe(Some(&[])).await {
+                tracing::debug!(%error, "connecting before there is something to do");
+            }
+        });
+    }
+
     /// Runs a future in the engine's thread. It must not block there.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.start(|_| future);
