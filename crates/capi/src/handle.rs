@@ -216,41 +216,33 @@ impl Handle {
     fn listen(self: &Arc<Self>, client: &Client) {
         let stats = self.callbacks.stats.is_some() || self.callbacks.events & RD_KAFKA_EVENT_STATS != 0;
         if stats {
-            let (statistics, main) = (client.statistics(), Arc::downgrade(&self.main));
-            client.statistics().on_filled(move || {
-                while let Some(snapshot) = statistics.try_next() {
-                    if let Some(main) = main.upgrade() {
-                        main.push(Op::Stats(c_string(&snapshot.to_json())));
-                    }
+            let main = Arc::downgrade(&self.main);
+            client.statistics().on_each(move |snapshot| {
+                if let Some(main) = main.upgrade() {
+                    main.push(Op::Stats(c_string(&snapshot.to_json())));
                 }
             });
         }
         if self.callbacks.throttle.is_some() {
-            let (throttles, main) = (client.throttles(), Arc::downgrade(&self.main));
-            client.throttles().on_filled(move || {
-                while let Some(told) = throttles.try_next() {
-                    if let Some(main) = main.upgrade() {
-                        main.push(Op::Throttled(told));
-                    }
+            let main = Arc::downgrade(&self.main);
+            client.throttles().on_each(move |told| {
+                if let Some(main) = main.upgrade() {
+                    main.push(Op::Throttled(told));
                 }
             });
         }
         if self.tells_commits() || self.hooking.get().is_some_and(|hooks| hooks.wants_commits()) {
-            let (commits, handle) = (client.auto_commits(), Arc::downgrade(self));
-            client.auto_commits().on_filled(move || {
-                while let Some(told) = commits.try_next() {
-                    if let Some(handle) = handle.upgrade() {
-                        crate::offsets::tell_unasked(&handle, told);
-                    }
+            let handle = Arc::downgrade(self);
+            client.auto_commits().on_each(move |told| {
+                if let Some(handle) = handle.upgrade() {
+                    crate::offsets::tell_unasked(&handle, told);
                 }
             });
         }
-        let (errors, handle) = (client.errors(), Arc::downgrade(self));
-        client.errors().on_filled(move || {
-            while let Some(error) = errors.try_next() {
-                if let Some(handle) = handle.upgrade() {
-                    handle.tell_error(&error);
-                }
+        let handle = Arc::downgrade(self);
+        client.errors().on_each(move |error| {
+            if let Some(handle) = handle.upgrade() {
+                handle.tell_error(&error);
             }
         });
     }

@@ -91,6 +91,23 @@ impl<T> Notices<T> {
         self.shared.ear.listen(Some(Arc::new(wake)));
     }
 
+    /// Hands every notice that comes to `take`, in the thread that gives it: it must not block.
+    ///
+    /// The queue is not kept alive by this, as it would be by a clone of it in [`on_filled`](Self::on_filled).
+    pub fn on_each(&self, take: impl Fn(T) + Send + Sync + 'static)
+    where
+        T: Send + 'static,
+    {
+        let shared = Arc::downgrade(&self.shared);
+        self.on_filled(move || {
+            let Some(shared) = shared.upgrade() else { return };
+            let notices = Self { shared };
+            while let Some(notice) = notices.try_next() {
+                take(notice);
+            }
+        });
+    }
+
     fn items(&self) -> MutexGuard<'_, VecDeque<T>> {
         self.shared.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
