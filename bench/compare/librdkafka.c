@@ -10,6 +10,7 @@
  *           simple consumer's, and consume-callback by its callback, both from partition 0
  * e2e       as latency, to when a consumer in the same process has the message
  * subscribe --count times: from before a consumer is made to its first message, in a new group of one
+ * idle      threads and memory of a producer that knows the cluster and does nothing
  *
  * The payload file has one message per line, all of the same length. The only output is one line of JSON; its fields
  * are those of `ottla bench ... --json`. What is not given with -X keeps librdkafka's default.
@@ -67,6 +68,7 @@ rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *name, rd_kafka_to
 int rd_kafka_produce(rd_kafka_topic_t *, int32_t partition, int flags, void *payload, size_t len, const void *key,
                      size_t key_len, void *opaque);
 int rd_kafka_poll(rd_kafka_t *, int timeout_ms);
+int rd_kafka_metadata(rd_kafka_t *, int all_topics, rd_kafka_topic_t *only, const void **metadata, int timeout_ms);
 int rd_kafka_flush(rd_kafka_t *, int timeout_ms);
 rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_new(int size);
 void *rd_kafka_topic_partition_list_add(rd_kafka_topic_partition_list_t *, const char *topic, int32_t partition);
@@ -597,6 +599,30 @@ static void run_subscriber(const struct options *options) {
     report(phase, options->count, 0, 0, "first_us", latency_ns);
 }
 
+static long status_of_process(const char *field) {
+    char line[256];
+    long value = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+    if (!status) fail("/proc/self/status", "cannot be read");
+    while (fgets(line, sizeof line, status))
+        if (!strncmp(line, field, strlen(field))) value = strtol(line + strlen(field) + 1, NULL, 10);
+    fclose(status);
+    return value;
+}
+
+/* A producer that knows the cluster and has nothing to do. */
+static void run_idle(const struct options *options) {
+    rd_kafka_t *producer = client(options, RD_KAFKA_PRODUCER, rd_kafka_conf_new());
+    const void *metadata = NULL;
+    int err = rd_kafka_metadata(producer, 1, NULL, &metadata, SILENCE_MS);
+    if (err) fail("rd_kafka_metadata", rd_kafka_err2str(err));
+    int brokers = *(const int *)metadata;
+    for (int i = 0; i < 20; i++) rd_kafka_poll(producer, 100);
+    printf("{\"version\":\"librdkafka %s\",\"brokers\":%d,\"threads\":%ld,\"rss_kb\":%ld}\n", rd_kafka_version_str(),
+           brokers, status_of_process("Threads:"), status_of_process("VmRSS:"));
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     struct options options = parse(argc, argv);
     const struct {
@@ -612,6 +638,7 @@ int main(int argc, char **argv) {
         {"consume-callback", run_consumer},
         {"e2e", run_end_to_end},
         {"subscribe", run_subscriber},
+        {"idle", run_idle},
     };
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(options.mode, modes[i].mode)) modes[i].run(&options);

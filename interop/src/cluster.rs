@@ -63,3 +63,49 @@ macro_rules! against_ottla_and_kafka {
         }
     };
 }
+
+/// Makes four test modules from a list of story functions `fn(&Librdkafka, &dyn Cluster) -> Result<(), Failure>`: the
+/// original library and ours, each against an Ottla broker of its own and against the shared Apache Kafka. What the
+/// original does not pass is no demand on ours.
+#[macro_export]
+macro_rules! on_both_libraries {
+    ($peer:ident; $($story:ident)+) => {
+        mod ours_on_ottla {
+            $(#[test]
+            fn $story() -> Result<(), $crate::Failure> {
+                $crate::require!($crate::Peer::$peer);
+                $crate::require!($crate::Peer::Librdkafka);
+                super::$story(&$crate::Librdkafka::ours()?, &$crate::OttlaBroker::start(&[])?)
+            })+
+        }
+
+        mod ours_on_kafka {
+            $(#[test]
+            fn $story() -> Result<(), $crate::Failure> {
+                $crate::require!($crate::Peer::$peer);
+                $crate::require!($crate::Peer::Librdkafka);
+                $crate::require!($crate::Peer::Java);
+                super::$story(&$crate::Librdkafka::ours()?, &*$crate::KafkaCluster::shared()?)
+            })+
+        }
+
+        mod reference_on_ottla {
+            $(#[test]
+            fn $story() -> Result<(), $crate::Failure> {
+                $crate::require!($crate::Peer::$peer);
+                $crate::require!($crate::Peer::Librdkafka);
+                super::$story(&$crate::Librdkafka::reference()?, &$crate::OttlaBroker::start(&[])?)
+            })+
+        }
+
+        mod reference_on_kafka {
+            $(#[test]
+            fn $story() -> Result<(), $crate::Failure> {
+                $crate::require!($crate::Peer::$peer);
+                $crate::require!($crate::Peer::Librdkafka);
+                $crate::require!($crate::Peer::Java);
+                super::$story(&$crate::Librdkafka::reference()?, &*$crate::KafkaCluster::shared()?)
+            })+
+        }
+    };
+}

@@ -23,6 +23,7 @@ mod cluster;
 mod failure;
 mod jars;
 mod kafka;
+mod librdkafka;
 mod old_kafka;
 mod ottla;
 mod peer;
@@ -36,11 +37,12 @@ pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
 pub use jars::{KafkaJars, jars, old_jars};
 pub use kafka::{KafkaCluster, KafkaOptions};
+pub use librdkafka::{CONFLUENT_KAFKA, Debian, Librdkafka, compile, our_prefix, python_package, wheel};
 pub use old_kafka::OldKafka;
 pub use ottla::{OttlaBroker, ottla, ottla_binary, ottla_command};
-pub use peer::{Missing, Peer, SKIPPED_FILE, Skipped, in_ci};
+pub use peer::{Missing, Peer, QUICK, SKIPPED_FILE, Skipped, in_ci};
 pub use process::{Output, Process, run};
-pub use tools::{console, java_command, java_tool, kcat};
+pub use tools::{console, java_command, java_tool, kcat, kcat_on};
 pub use workspace::{interop_dir, target_dir, workspace_root};
 
 /// Returns from the calling test when `peer` cannot be had here, after saying so.

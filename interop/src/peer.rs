@@ -7,11 +7,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::librdkafka::Librdkafka;
 use crate::process::run;
 use crate::workspace::interop_dir;
 
 /// The file in [`interop_dir`] that names what was skipped: one line per skipped test.
 pub const SKIPPED_FILE: &str = "skipped";
+
+/// Set for `cargo xtask test --quick`: whatever starts a JVM is left out, and counts as skipped.
+pub const QUICK: &str = "OTTLA_QUICK";
 
 /// Debian packages come over the network: minutes, not seconds.
 const INSTALL_WITHIN: Duration = Duration::from_secs(600);
@@ -25,6 +29,14 @@ pub enum Peer {
     OldJava,
     /// kcat, on librdkafka.
     Kcat,
+    /// librdkafka itself, to compare ours with: a wheel of Python's and packages of Debian's, and compilers for programs.
+    Librdkafka,
+    /// confluent-kafka for Python, built on our library.
+    Python,
+    /// confluent-kafka-go, built on our library.
+    Go,
+    /// valgrind.
+    Valgrind,
     /// The address `::1`, to listen on: containers may be without.
     Ipv6,
 }
@@ -38,7 +50,16 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order in which they are listed.
-    pub const ALL: [Self; 4] = [Self::Java, Self::OldJava, Self::Kcat, Self::Ipv6];
+    pub const ALL: [Self; 8] = [
+        Self::Java,
+        Self::OldJava,
+        Self::Kcat,
+        Self::Librdkafka,
+        Self::Python,
+        Self::Go,
+        Self::Valgrind,
+        Self::Ipv6,
+    ];
 
     /// How people call it.
     pub fn name(self) -> &'static str {
@@ -46,6 +67,10 @@ impl Peer {
             Self::Java => "Apache Kafka 4.1",
             Self::OldJava => "Apache Kafka 0.11",
             Self::Kcat => "kcat",
+            Self::Librdkafka => "librdkafka",
+            Self::Python => "confluent-kafka for Python",
+            Self::Go => "confluent-kafka-go",
+            Self::Valgrind => "valgrind",
             Self::Ipv6 => "IPv6",
         }
     }
@@ -55,6 +80,9 @@ impl Peer {
     /// # Panics
     /// With `CI=true`, when it cannot be installed: CI never skips what it can have.
     pub fn require(self) -> Result<(), Missing> {
+        if matches!(self, Self::Java | Self::OldJava) && std::env::var_os(QUICK).is_some() {
+            return Err(self.missing("left out by --quick".to_owned()));
+        }
         match self.ready() {
             Ok(()) => Ok(()),
             Err(missing) if in_ci() && self != Self::Ipv6 => panic!("{missing}"),
@@ -67,7 +95,11 @@ impl Peer {
         let jars = match self {
             Self::Java => crate::jars(),
             Self::OldJava => crate::old_jars(),
-            Self::Kcat => return Ok(()),
+            Self::Kcat | Self::Python | Self::Go | Self::Valgrind => return Ok(()),
+            Self::Librdkafka => {
+                let fetched = Librdkafka::reference().map(drop);
+                return fetched.map_err(|failure| self.missing(failure.to_string()));
+            }
             Self::Ipv6 => {
                 let listened = std::net::TcpListener::bind("[::1]:0").map(drop);
                 return listened
@@ -102,6 +134,22 @@ impl Peer {
         match self {
             Self::Java | Self::OldJava => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
             Self::Kcat => &[("kcat", "kcat")],
+            Self::Librdkafka => &[
+                ("python3", "python3"),
+                ("pip3", "python3-pip"),
+                ("cc", "gcc"),
+                ("c++", "g++"),
+                ("apt-get", "apt"),
+                ("dpkg-deb", "dpkg"),
+            ],
+            Self::Python => &[
+                ("python3", "python3"),
+                ("pip3", "python3-pip"),
+                ("python3-config", "python3-dev"),
+                ("cc", "gcc"),
+            ],
+            Self::Go => &[("go", "golang-go"), ("cc", "gcc"), ("pkg-config", "pkg-config")],
+            Self::Valgrind => &[("valgrind", "valgrind"), ("cc", "gcc")],
             Self::Ipv6 => &[],
         }
     }

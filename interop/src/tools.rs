@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::jars::jars;
+use crate::librdkafka::Librdkafka;
 use crate::process::{Output, run};
 
 /// A tool starts its JVM, connects, does its work on a few thousand records and ends: seconds on an idle machine.
@@ -46,6 +47,11 @@ pub fn java_command(class: &str, args: &[&str]) -> Result<Command, Failure> {
 pub fn java_tool(class: &str, args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
     let name = class.rsplit('.').next().unwrap_or(class);
     run(name, &mut java_command(class, args)?, stdin, TOOL_WITHIN)
+}
+
+/// Runs kcat to its end, on a library other than the system's.
+pub fn kcat_on(library: &Librdkafka, args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
+    run("kcat", library.load(Command::new("kcat").args(args)), stdin, KCAT_WITHIN)
 }
 
 /// Runs kcat to its end.

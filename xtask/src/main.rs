@@ -4,6 +4,7 @@
 
 mod bench;
 mod compat;
+mod install;
 mod shell;
 mod soak;
 mod test;
@@ -15,10 +16,12 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [--quick] [FILTER]   formatting, lints, tidy, licences, every test, the interop tests
-      --quick               without what only Apache Kafka's own broker can answer; at most 5 minutes
+      --quick               without what starts a JVM: Apache Kafka's broker and tools; at most 5 minutes
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
   compat                    writes docs/CONFIGURATION.md and COMPAT.md anew from the table of properties
+  install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
+      --profile NAME        of cargo (default release)
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
   bench [OPTIONS]           our broker and client against Apache Kafka's and against the floor, as a table
       --count N             messages per pass (default 3000000)
@@ -42,6 +45,10 @@ fn main() -> ExitCode {
         },
         ["tidy"] => tidy::report(),
         ["compat"] => compat::run(),
+        ["install", rest @ ..] => match install::Options::parse(rest) {
+            Ok(options) => install::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
         ["soak"] => soak::list(),
         ["soak", name] => soak::run(name, None),
         ["soak", name, count] => match count.parse() {

@@ -35,6 +35,22 @@ const SOAKS: &[Soak] = &[
         variable: "OTTLA_SOAK_GROUP_MEMBERS",
         count: 20,
     },
+    Soak {
+        name: "processor-kill9",
+        what: "SIGKILLs of processors, a quarter in each mode: every record handled, keys in order",
+        package: "ottla-parallel",
+        test: "kill9",
+        variable: "OTTLA_SOAK_PROCESSOR_KILLS",
+        count: 400,
+    },
+    Soak {
+        name: "exactly-once-kill9",
+        what: "the same in transactions, against Apache Kafka: every record handled exactly once",
+        package: "ottla-interop",
+        test: "processor",
+        variable: "OTTLA_SOAK_PROCESSOR_KILLS",
+        count: 400,
+    },
 ];
 
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);

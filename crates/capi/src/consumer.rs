@@ -46,7 +46,8 @@ struct OwnQueue {
 struct Reading<R> {
     reader: R,
     filler: Filler,
-    topic: Option<Arc<Topic>>,
+    /// The topic of the last record, and the client's name for it.
+    topic: Option<(Arc<str>, Arc<Topic>)>,
     handle: Weak<Handle>,
     hooks: Option<Arc<Hooks>>,
     /// What came behind messages that were drawn together.
@@ -102,9 +103,13 @@ impl<R: Reader> Reading<R> {
         loop {
             let event = match self.reader.next() {
                 Ok(Some(Next::Record(record))) => {
+                    let name = &record.at().topic;
                     let topic = match &self.topic {
-                        Some(topic) if *topic.name == *record.topic() => topic,
-                        _ => self.topic.insert(self.handle.upgrade()?.topic(record.topic())),
+                        Some((known, topic)) if Arc::ptr_eq(known, name) => topic,
+                        _ => {
+                            let topic = self.handle.upgrade()?.topic(name);
+                            &self.topic.insert((name.clone(), topic)).1
+                        }
                     };
                     let message = self.filler.message(topic, &record);
                     if let Some(hooks) = &self.hooks

@@ -206,7 +206,16 @@ pub(crate) struct Owned(NonNull<Slot>);
 unsafe impl Send for Owned {}
 
 impl Owned {
+    /// # Safety
+    /// A message from [`Owned::into_raw`] that nobody else has.
+    #[inline]
+    pub(crate) unsafe fn of(raw: *mut rd_kafka_message_t) -> Self {
+        // SAFETY: by contract.
+        Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
     /// To C, which destroys it.
+    #[inline]
     pub(crate) fn into_raw(self) -> *mut rd_kafka_message_t {
         let raw = self.0.as_ptr().cast();
         std::mem::forget(self);

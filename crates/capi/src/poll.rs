@@ -135,6 +135,9 @@ pub(crate) fn next_message(
     queue: &Arc<Queue>,
     timeout: Option<Duration>,
 ) -> Option<Owned> {
+    if let Some(message) = queue.message() {
+        return Some(message);
+    }
     let mut wait = timeout;
     let mut deadline = None;
     loop {
@@ -178,11 +181,15 @@ pub unsafe extern "C" fn rd_kafka_consumer_poll(
 ) -> *mut rd_kafka_message_t {
     guard(null_mut(), || {
         // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
-        let Some(consuming) = handle.consuming() else {
+        let Some(consuming) = (unsafe { Handle::of(rk) }).and_then(Handle::consuming) else {
             crate::error::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
             return null_mut();
         };
+        if let Some(message) = consuming.queue.message() {
+            return message.into_raw();
+        }
+        // SAFETY: by contract.
+        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
         if consuming.is_closed() {
             return null_mut();
         }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::ffi::{rd_kafka_message_t, rd_kafka_queue_event_cb_t, rd_kafka_t};
+use crate::message::Owned;
 use crate::op::Op;
 
 /// A waiting thread draws from its sources at least so often: that is how a consumer knows that the application is there.
@@ -216,17 +217,30 @@ impl Queue {
         }
     }
 
-    /// Draws messages as long as nothing else comes first; says how many.
-    pub(crate) fn fill(self: &Arc<Self>, out: &mut [*mut rd_kafka_message_t]) -> usize {
-        let end = self.end();
-        let source = {
-            let state = end.lock();
-            match &state.sources[..] {
-                [source] if state.ops.is_empty() => source.clone(),
-                _ => return 0,
+    /// Draws messages as long as nothing else comes first; says how many. Those of queues with several sources come one by
+    /// one, by [`Queue::poll`].
+    #[inline]
+    pub(crate) fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        let state = self.lock();
+        let source = match (&state.forward, &state.sources[..]) {
+            (Some(next), _) => {
+                let next = next.clone();
+                drop(state);
+                return next.fill(out);
             }
+            (None, [source]) if state.ops.is_empty() => source.clone(),
+            _ => return 0,
         };
+        drop(state);
         source.fill(out)
+    }
+
+    /// The next message, if nothing else comes first.
+    #[inline]
+    pub(crate) fn message(&self) -> Option<Owned> {
+        let mut one = [std::ptr::null_mut()];
+        // SAFETY: just drawn, and given to nobody.
+        (self.fill(&mut one) == 1).then(|| unsafe { Owned::of(one[0]) })
     }
 
     /// How much waits here.

@@ -294,9 +294,9 @@ pub(crate) fn each(
     let max = handle.conf().consume_callback_max();
     let mut wait = timeout_of(timeout_ms);
     let mut count = 0;
-    while (max == 0 || count < max)
-        && let Some(op) = queue.poll(wait)
-    {
+    while max == 0 || count < max {
+        let drawn = queue.message().map(Op::Message);
+        let Some(op) = drawn.or_else(|| queue.poll(wait)) else { break };
         match op {
             Op::Message(message) => {
                 // SAFETY: the application's function, with what it was promised; the message lives meanwhile.

@@ -4,6 +4,7 @@ mod consume;
 mod latency;
 pub(crate) mod measure;
 mod minikafka;
+mod patterns;
 mod payload;
 mod pingpong;
 mod produce;
@@ -19,6 +20,7 @@ use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
 
+pub(crate) use self::patterns::parse_order;
 use self::payload::Pool;
 
 /// How long a new topic may take to be usable.
@@ -34,6 +36,7 @@ pub(crate) enum Bench {
     Latency(latency::Args),
     Pingpong(pingpong::Args),
     Subscribe(subscribe::Args),
+    Patterns(patterns::Args),
     Minikafka(minikafka::Args),
 }
 
@@ -157,6 +160,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         Bench::Latency(args) => latency::run(args),
         Bench::Pingpong(args) => pingpong::run(args),
         Bench::Subscribe(args) => subscribe::run(args),
+        Bench::Patterns(args) => patterns::run(args),
         Bench::Minikafka(args) => minikafka::run(args),
     }
 }

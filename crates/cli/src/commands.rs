@@ -9,4 +9,5 @@ pub(crate) mod groups;
 pub(crate) mod log;
 pub(crate) mod produce;
 pub(crate) mod properties;
+pub(crate) mod run;
 pub(crate) mod topics;

@@ -73,6 +73,16 @@ impl From<ottla_client::Error> for Failure {
     }
 }
 
+impl From<ottla_parallel::Error> for Failure {
+    fn from(error: ottla_parallel::Error) -> Self {
+        match error {
+            ottla_parallel::Error::Client(error) => error.into(),
+            ottla_parallel::Error::Config(text) => Self::Usage(text),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 impl From<ottla_client::ProduceError> for Failure {
     fn from(error: ottla_client::ProduceError) -> Self {
         Self::Failed(error.to_string())

@@ -48,6 +48,7 @@ enum Command {
     Broker(commands::broker::Args),
     Produce(commands::produce::Args),
     Consume(commands::consume::Args),
+    Run(commands::run::Args),
     #[command(subcommand)]
     Topics(commands::topics::Topics),
     #[command(subcommand)]
@@ -79,6 +80,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Broker(args) => commands::broker::run(&args),
         Command::Produce(args) => commands::produce::run(&args),
         Command::Consume(args) => commands::consume::run(&args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Topics(topics) => commands::topics::run(&topics),
         Command::Groups(groups) => commands::groups::run(&groups),
         Command::Log(log) => commands::log::run(&log),

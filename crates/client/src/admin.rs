@@ -161,21 +161,35 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The error for `what`, unless the code is none; the broker's own words follow when it says more than the code.
+/// The error for `what`, unless the code is none, with the broker's own words when it says more than the code.
 fn refused(what: &str, code: ErrorCode, message: Option<&str>) -> Result<(), Error> {
     if code == ErrorCode::None {
         return Ok(());
     }
-    let what = match message.map(str::trim).filter(|message| !message.is_empty()) {
-        Some(message) => format!("{what}: {}", message.trim_end_matches('.')),
-        None => what.to_owned(),
-    };
-    Err(Error::Broker { what, code })
+    let what = what.to_owned();
+    match message.filter(|message| !message.trim().is_empty()) {
+        Some(message) => Err(Error::Refused { what, code, message: message.to_owned() }),
+        None => Err(Error::Broker { what, code }),
+    }
+}
+
+/// For the short forms, whose broker's errors are of one kind: its words follow what was asked for.
+fn plain(error: Error) -> Error {
+    match error {
+        // What the broker says of a topic that exists is what the code says.
+        Error::Refused { what, code: code @ ErrorCode::TopicAlreadyExists, .. } => {
+            Error::Broker { what, code }
+        }
+        Error::Refused { what, code, message } => {
+            Error::Broker { what: format!("{what}: {}", message.trim().trim_end_matches('.')), code }
+        }
+        other => other,
+    }
 }
 
 /// The first error among answers, if there is one.
 fn first_error<K, V>(answers: Each<K, V>) -> Result<(), Error> {
-    answers.into_iter().try_for_each(|(_, answer)| answer.map(|_| ()))
+    answers.into_iter().try_for_each(|(_, answer)| answer.map(|_| ()).map_err(plain))
 }
 
 /// Answers in the order of the questions. What was left out of a broker's answer says so.

@@ -59,6 +59,16 @@ pub enum Error {
         /// The code in the answer.
         code: ErrorCode,
     },
+    /// The broker answered with an error, and said why in its own words.
+    #[error("{what}: {}: {code}", message.trim().trim_end_matches('.'))]
+    Refused {
+        /// What was asked for, of which thing.
+        what: String,
+        /// The code in the answer.
+        code: ErrorCode,
+        /// The broker's words.
+        message: String,
+    },
     /// The broker is too old, or too new, for what is asked of it.
     #[error("broker {address}: {reason}")]
     Unsupported {
@@ -267,7 +277,7 @@ impl Error {
     pub fn is_retriable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Transport { .. } | Self::TimedOut { .. } => true,
-            Self::Broker { code, .. } => code.is_retriable(),
+            Self::Broker { code, .. } | Self::Refused { code, .. } => code.is_retriable(),
             Self::Produce(error) => error.is_retriable(),
             Self::Transaction(error) => error.is_retriable(),
             Self::Config(_)
@@ -282,6 +292,14 @@ impl Error {
             | Self::OffsetOutOfRange { .. }
             | Self::PollIntervalExceeded { .. }
             | Self::Closed => false,
+        }
+    }
+
+    /// The code of the broker's answer, if it answered with an error.
+    pub fn broker_code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Broker { code, .. } | Self::Refused { code, .. } => Some(*code),
+            _ => None,
         }
     }
 

@@ -51,8 +51,8 @@ pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
-    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, Event, Next, OffsetAndMetadata,
-    PartitionQueue, Polled, RecordView, StartAt, TopicPartition, Watermarks,
+    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, Cut, Event, Next, OffsetAndMetadata,
+    PartitionQueue, Polled, Position, RecordView, StartAt, TopicPartition, Watermarks,
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
@@ -97,8 +97,6 @@ pub use transaction::error::{TransactionError, TransactionErrorKind};
 /// The examples of the documents are tests.
 #[cfg(doctest)]
 mod documents {
-    #[doc = include_str!("../../../docs/GUIDE.md")]
-    mod guide {}
     #[doc = include_str!("../../../docs/MIGRATE.md")]
     mod migrate {}
 }

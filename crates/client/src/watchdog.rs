@@ -49,6 +49,14 @@ pub enum Stall {
         /// Why.
         cause: Cause,
     },
+    /// The same of more than ten partitions for one cause, and of one broker where it is one's: said once for all, and the
+    /// report has how many and some of their names.
+    ConsumingMany {
+        /// The broker's number.
+        node: Option<i32>,
+        /// Why.
+        cause: Cause,
+    },
     /// A consumer waits for its group: it is a member that has not been given its partitions, or the coordinator does not
     /// serve it.
     Group {
@@ -110,6 +118,10 @@ impl fmt::Display for Stall {
             Self::Consuming { topic, partition, cause } => {
                 write!(f, "consuming topic `{topic}` partition {partition}: {cause}")
             }
+            Self::ConsumingMany { node: Some(node), cause } => {
+                write!(f, "consuming many partitions of node {node}: {cause}")
+            }
+            Self::ConsumingMany { node: None, cause } => write!(f, "consuming many partitions: {cause}"),
             Self::Group { group, cause } => write!(f, "consumer group `{group}`: {cause}"),
         }
     }

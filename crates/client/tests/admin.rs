@@ -31,8 +31,7 @@ fn at(topic: &str, partition: i32) -> TopicPartition {
 fn code<T: std::fmt::Debug>(answer: &Result<T, Error>) -> ErrorCode {
     match answer {
         Ok(_) => ErrorCode::None,
-        Err(Error::Broker { code, .. }) => *code,
-        Err(other) => panic!("not the broker's: {other:?}"),
+        Err(error) => error.broker_code().unwrap_or_else(|| panic!("not the broker's: {error:?}")),
     }
 }
 

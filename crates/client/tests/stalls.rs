@@ -285,6 +285,40 @@ fn a_consumer_without_a_connection_to_the_leader_is_a_stall() {
     assert!(stall.trying.contains("connect") && stall.trying.contains("offset 0, lag unknown"), "{stall}");
 }
 
+/// A thousand partitions of one broker that is down are one stall.
+#[test]
+fn many_partitions_that_are_stuck_by_one_broker_are_said_together() {
+    let broker = Broker::builder().memory().topic("orders", 1000).spawn().expect("a broker in memory");
+    let client = client(&broker.bootstrap_servers(), |_| {});
+    let mut consumer = Consumer::of(&client);
+    let all: Vec<_> =
+        (0..1000).map(|partition| (TopicPartition::new("orders", partition), StartAt::Offset(0))).collect();
+    run(consumer.assign(&all)).expect("assigned");
+    for partition in [0, 999] {
+        let record = Record::to("orders").partition(partition).value("x");
+        wait(&Producer::of(&client).try_send(record).expect("taken"));
+    }
+    for _ in 0..2 {
+        poll_record(&mut consumer);
+    }
+    broker.cluster().take_down(1);
+    run(consumer.assign(&all)).expect("assigned");
+    let many =
+        |stall: &Stall| matches!(stall, Stall::ConsumingMany { node: Some(1), cause: Cause::NoConnection });
+    let stall = next(&client, many);
+    assert!(stall.trying.starts_with("1000 partitions: "), "{stall}");
+    assert!(stall.trying.contains(" and 997 more; the first: offset "), "{stall}");
+    std::thread::sleep(STALL_AFTER * 2);
+    let more: Vec<_> = std::iter::from_fn(|| client.stalls().try_next()).collect();
+    let single = |report: &&StallReport| matches!(report.stall, Stall::Consuming { .. });
+    assert_eq!(more.iter().filter(single).count(), 0, "{more:?}");
+    broker.cluster().take_up(1);
+    for _ in 0..2 {
+        poll_record(&mut consumer);
+    }
+    assert!(next(&client, many).over);
+}
+
 #[test]
 fn fetching_that_is_put_off_again_and_again_is_a_stall() {
     let broker = broker();
@@ -347,8 +381,8 @@ fn what_is_not_allowed_is_a_stall() {
     broker.cluster().intercept(ApiKey::Fetch, None, ALWAYS, Fault::Fail(ErrorCode::TopicAuthorizationFailed));
     let (client, mut consumer) = reader(&broker, 1, StartAt::Offset(0), |_| {});
     said_once(&client, consuming(Cause::Unauthorized), || {
+        // Whoever is allowed again need not do anything; a seek would begin another stall while it lasts.
         broker.cluster().clear_intercepts();
-        run(consumer.seek(&first(), StartAt::Beginning)).expect("assigned");
         poll_all(&mut consumer);
     });
     let fault = Fault::Fail(ErrorCode::GroupAuthorizationFailed);

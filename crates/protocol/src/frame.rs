@@ -86,11 +86,12 @@ fn framed(write: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>) -> Result
     Ok(out.finish())
 }
 
-/// Reads the message of a request frame whose header was read from `input`; bytes that are left are an error.
+/// Reads the message of a request frame whose header was read from `input`.
+///
+/// Bytes that are left are ignored, as Apache Kafka's brokers ignore them: librdkafka 2.16 says "all topics" in
+/// Metadata 13 with a count of four bytes where one is the whole count, and so sends three too many.
 pub fn decode_request<R: Request>(mut input: Decoder, version: i16) -> Result<R, DecodeError> {
-    let request = R::decode(&mut input, version)?;
-    input.finish().map_err(|error| error.within_message(R::NAME, version))?;
-    Ok(request)
+    R::decode(&mut input, version)
 }
 
 /// Reads an answer to `R` from a frame without its size: the correlation id and the message.

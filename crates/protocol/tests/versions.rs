@@ -47,6 +47,17 @@ fn a_request_crosses_the_wire_in_a_frame() {
     assert_eq!(decode_request::<ProduceRequest>(input, 9), Ok(request));
 }
 
+/// What librdkafka 2.16 sends for "all topics", three bytes longer than the schema: Kafka's brokers answer it.
+#[test]
+fn librdkafkas_request_for_all_topics_is_understood() {
+    let frame = b"\x00\x03\x00\x0d\x00\x00\x00\x03\x00\x07rdkafka\x00\x00\x00\x00\x00\x01\x00\x00";
+    let mut input = Decoder::new(Bytes::from_static(frame));
+    let header = RequestHeader::decode(&mut input).unwrap();
+    assert_eq!((header.api_key, header.api_version), (ApiKey::Metadata, 13));
+    let request = decode_request::<MetadataRequest>(input, 13).unwrap();
+    assert_eq!(request.topics, None, "all topics");
+}
+
 #[test]
 fn records_are_linked_into_requests_and_sliced_out_of_them() {
     let records = Bytes::from(vec![7; 5000]);

@@ -166,6 +166,25 @@ impl Records {
         record
     }
 
+    /// Walks from a mark on.
+    #[inline]
+    pub fn iter_from(&self, mark: &Mark) -> RecordIter<'_> {
+        let mut iter = RecordIter::new(&self.header, &self.block[mark.bytes..]);
+        iter.index = mark.index;
+        iter
+    }
+
+    /// Moves `mark` over `count` records, of which only the lengths are read.
+    pub fn skip_at(&self, mark: &mut Mark, count: u32) -> Result<(), RecordError> {
+        let mut iter = self.iter_from(mark);
+        for _ in 0..count.min(self.left(mark)) {
+            iter.body()?;
+            iter.index += 1;
+        }
+        *mark = Mark { bytes: self.block.len() - iter.rest.len(), index: iter.index };
+        Ok(())
+    }
+
     /// How many records the walk with this mark has still to come.
     pub const fn left(&self, mark: &Mark) -> u32 {
         (self.header.record_count as u32).saturating_sub(mark.index)
@@ -188,6 +207,19 @@ impl Records {
 pub struct Mark {
     bytes: usize,
     index: u32,
+}
+
+impl Mark {
+    /// How many of the block's bytes lie before it.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the walk with this mark is further than the one with the other.
+    #[inline]
+    pub const fn is_behind(&self, other: &Self) -> bool {
+        self.index > other.index
+    }
 }
 
 impl<'a> IntoIterator for &'a Records {

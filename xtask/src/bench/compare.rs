@@ -3,10 +3,12 @@
 //! One run, the same payload files, each peer in turn and everything repeated, so that whatever else the machine does
 //! falls upon all of them. What the numbers mean, and what is fair about them, stands in `bench/compare/README.md`.
 
+mod abi;
 mod brokers;
 mod consume;
 mod latency;
 mod measured;
+mod patterns;
 mod payload;
 mod peers;
 mod table;
@@ -120,13 +122,21 @@ fn measure(options: &Options) -> Result<Outcome, Failure> {
         let reading = consume::rows(kind, nodes, options);
         let latencies = latency::names(kind, nodes).into_iter().filter(|name| options.wants(name));
         let latencies: Vec<_> = latencies.collect();
-        if cells.is_empty() && reading.is_empty() && latencies.is_empty() {
+        let patterns = patterns::wanted(kind, nodes, options);
+        let abi = abi::wanted(kind, nodes, options);
+        if cells.is_empty() && reading.is_empty() && latencies.is_empty() && !patterns && !abi {
             continue;
         }
         let data = compare.scratch.join(format!("{kind}-{nodes}"));
         let Some(brokers) = Brokers::start(kind, nodes, &compare.peers, &data)? else { continue };
         compare.throughput(&brokers, &cells);
         compare.consume(&brokers, &reading)?;
+        if patterns {
+            compare.patterns(&brokers)?;
+        }
+        if abi {
+            compare.abi(&brokers, kind)?;
+        }
         for name in latencies {
             compare.latency(&brokers, &name)?;
         }

@@ -30,11 +30,21 @@ pub(super) struct Report {
 impl Ottla {
     /// Starts a broker on `data`; with it, the time from the start of the process to its first Metadata answer.
     pub(super) fn broker(&self, data: &Path, durability: &str) -> Result<Broker, Failure> {
+        self.broker_with(data, durability, &[])
+    }
+
+    /// The same with more options.
+    pub(super) fn broker_with(
+        &self,
+        data: &Path,
+        durability: &str,
+        options: &[&str],
+    ) -> Result<Broker, Failure> {
         let port = probe::free_ports(1).map_err(|error| Failure::new(format!("a port: {error}")))?[0];
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut command = Command::new(&self.binary);
         command.args(["broker", "--durability", durability, "--listen", &address.to_string(), "--data"]);
-        command.arg(data);
+        command.arg(data).args(options);
         let started = Instant::now();
         let mut process = Process::spawn("ottla broker", &mut command)?;
         while probe::brokers(address).is_err() {

@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use ottla_client::{ConfigChange, ConfigResource, ConfigResourceType, Each};
 
 use super::macros::{array_readers, destroyers, readers};
-use super::{Array, DefaultPointer, code, invalid, lossy, optional};
+use super::{Array, DefaultPointer, code, invalid, lossy, optional, words};
 use crate::error::{description, rd_kafka_error_t};
 use crate::ffi::*;
 use crate::panic::guard;
@@ -102,7 +102,7 @@ impl rd_kafka_ConfigResource_t {
         match answer {
             Ok(value) => result.read = Array::new(entries(value)),
             Err(error) => {
-                (result.err, result.text) = (code(&error), Some(c_string(&error.to_string())));
+                (result.err, result.text) = (code(&error), Some(c_string(&words(&error))));
             }
         }
         result

@@ -3,7 +3,9 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null;
 
-use ottla_client::{AclOperation, Each, Error, GroupDescription, MemberDescription, TopicPartition};
+use ottla_client::{
+    AclOperation, Each, Error, ErrorCode, GroupDescription, MemberDescription, TopicPartition,
+};
 
 use super::layout::{operations, rd_kafka_Node_t};
 use super::macros::{array_readers, readers};
@@ -52,19 +54,35 @@ pub(super) fn described(
 ) -> Array<rd_kafka_ConsumerGroupDescription_t> {
     let result = |(group, answer): (String, Result<GroupDescription, Error>)| match answer {
         Ok(found) => of_group(&group, &found),
-        Err(error) => rd_kafka_ConsumerGroupDescription_t {
-            group: c_string(&group),
-            error: Some(error_object(&error)),
-            simple: false,
-            assignor: CString::default(),
-            state: RD_KAFKA_CONSUMER_GROUP_STATE_UNKNOWN,
-            kind: RD_KAFKA_CONSUMER_GROUP_TYPE_UNKNOWN,
-            coordinator: None,
-            operations: None,
-            members: Vec::new(),
-        },
+        // As brokers before 4.0 have it: librdkafka asks them in a version that knows no other way (KIP-1043).
+        Err(error) if error.broker_code() == Some(ErrorCode::GroupIdNotFound) => {
+            rd_kafka_ConsumerGroupDescription_t {
+                simple: true,
+                state: RD_KAFKA_CONSUMER_GROUP_STATE_DEAD,
+                kind: RD_KAFKA_CONSUMER_GROUP_TYPE_CLASSIC,
+                coordinator: Some(rd_kafka_Node_t::nowhere()),
+                ..nothing(&group)
+            }
+        }
+        Err(error) => {
+            rd_kafka_ConsumerGroupDescription_t { error: Some(error_object(&error)), ..nothing(&group) }
+        }
     };
     Array::new(answers.into_iter().map(result).collect())
+}
+
+fn nothing(group: &str) -> rd_kafka_ConsumerGroupDescription_t {
+    rd_kafka_ConsumerGroupDescription_t {
+        group: c_string(group),
+        error: None,
+        simple: false,
+        assignor: CString::default(),
+        state: RD_KAFKA_CONSUMER_GROUP_STATE_UNKNOWN,
+        kind: RD_KAFKA_CONSUMER_GROUP_TYPE_UNKNOWN,
+        coordinator: None,
+        operations: None,
+        members: Vec::new(),
+    }
 }
 
 fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescription_t {
@@ -72,7 +90,7 @@ fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescr
         member: c_string(&member.member),
         instance: member.instance.as_deref().map(c_string),
         client_id: c_string(&member.client_id),
-        host: c_string(&member.host),
+        host: slashed(&member.host),
         assignment: rd_kafka_MemberAssignment_t::of(&member.assignment),
         target: member.target.as_deref().map(rd_kafka_MemberAssignment_t::of),
     };
@@ -87,6 +105,11 @@ fn of_group(name: &str, group: &GroupDescription) -> rd_kafka_ConsumerGroupDescr
         operations: codes(group.authorized_operations.as_deref()),
         members: group.members.iter().map(member).collect(),
     }
+}
+
+/// Brokers write addresses as Java does, and programs know them so.
+fn slashed(host: &str) -> CString {
+    if host.is_empty() { CString::default() } else { c_string(&format!("/{host}")) }
 }
 
 /// Operations as C's numbers.

@@ -30,6 +30,11 @@ impl rd_kafka_Node_t {
         let rack = node.rack.as_deref().map(c_string);
         Self { id: node.id, host: c_string(&node.host), port: node.port, rack }
     }
+
+    /// One that nobody told of.
+    pub(super) fn nowhere() -> Self {
+        Self { id: -1, host: CString::default(), port: 0, rack: None }
+    }
 }
 
 /// The topics that are asked for.
@@ -100,7 +105,7 @@ pub(super) fn topics(described: TopicDescriptions) -> Array<rd_kafka_TopicDescri
 fn of_partition(partition: &PartitionDescription, nodes: &Nodes) -> rd_kafka_TopicPartitionInfo_t {
     // One that is gone has a number and nothing else.
     let node = |id: &i32| {
-        let gone = || rd_kafka_Node_t { id: *id, host: CString::default(), port: 0, rack: None };
+        let gone = || rd_kafka_Node_t { id: *id, ..rd_kafka_Node_t::nowhere() };
         nodes.get(id).cloned().unwrap_or_else(gone)
     };
     rd_kafka_TopicPartitionInfo_t {

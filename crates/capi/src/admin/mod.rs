@@ -25,6 +25,7 @@ pub use self::configs::*;
 pub use self::group_descriptions::*;
 pub use self::groups::*;
 pub use self::layout::*;
+pub use self::names::*;
 pub use self::offsets::*;
 pub use self::options::*;
 pub use self::requests::*;
@@ -151,9 +152,18 @@ pub fn code(error: &Error) -> rd_kafka_resp_err_t {
     }
 }
 
+/// The words of an error: the broker's own, as librdkafka passes them on; without any, those of its code.
+fn words(error: &Error) -> String {
+    match error {
+        Error::Broker { .. } => String::new(),
+        Error::Refused { message, .. } => message.clone(),
+        error => error.to_string(),
+    }
+}
+
 /// The error as an object.
 pub fn error_object(error: &Error) -> Box<rd_kafka_error_t> {
-    rd_kafka_error_t::new(code(error), &error.to_string()).retriable(error.is_retriable())
+    rd_kafka_error_t::new(code(error), &words(error)).retriable(error.is_retriable())
 }
 
 /// C's pointer to an error that lives as long as what it is part of.

@@ -90,7 +90,7 @@ pub struct rd_kafka_topic_partition_result_t {
 pub(super) fn elected(answers: Each<TopicPartition, ()>) -> Array<rd_kafka_topic_partition_result_t> {
     let result = |(at, answer): (TopicPartition, Result<(), ottla_client::Error>)| {
         let mut list = List::default();
-        list.add_with(&at, RD_KAFKA_OFFSET_INVALID, code_of(&answer));
+        list.add_with(&at, 0, code_of(&answer));
         let none = || rd_kafka_error_t::new(RD_KAFKA_RESP_ERR_NO_ERROR, "");
         let error = answer.err().as_ref().map_or_else(none, error_object);
         rd_kafka_topic_partition_result_t { list, error }

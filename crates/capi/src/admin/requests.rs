@@ -11,7 +11,7 @@ use ottla_client::{
 };
 
 use super::layout::texts;
-use super::{List, acls, code, configs, group_descriptions, groups, layout, offsets, scram, topics};
+use super::{List, acls, code, configs, group_descriptions, groups, layout, offsets, scram, topics, words};
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::op::{Op, Opaque, Outcome};
@@ -72,7 +72,7 @@ unsafe fn request<Q, V, R, F>(
         handle.admin.start(async move {
             let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
                 Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
-                Err(error) => (code(&error), c_string(&error.to_string()), Box::new(())),
+                Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
             };
             queue.push(Op::Result(Outcome { kind, err, text, opaque, result }));
         });

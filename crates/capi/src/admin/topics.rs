@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use ottla_client::{Each, NewPartitions, NewTopic};
 
 use super::macros::{destroyers, readers};
-use super::{Array, code};
+use super::{Array, code, words};
 use crate::error::description;
 use crate::ffi::*;
 use crate::panic::guard;
@@ -34,7 +34,7 @@ pub(super) fn topic_results<V>(answers: Each<String, V>) -> Array<rd_kafka_topic
         rd_kafka_topic_result_t {
             name: c_string(&name),
             err: error.as_ref().map_or(RD_KAFKA_RESP_ERR_NO_ERROR, code),
-            text: error.map(|error| c_string(&error.to_string())),
+            text: error.map(|error| c_string(&words(&error))),
         }
     };
     Array::new(answers.into_iter().map(result).collect())
@@ -130,7 +130,9 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_replica_assignment(
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         };
         let limit = topic.partitions.map_or(PARTITIONS_MAX, |count| count as usize);
-        let assigned = if topic.replication.is_some() {
+        let assigned = if topic.partitions.is_none() {
+            Err("brokers by name need a num_partitions of the topic's own, not -1".into())
+        } else if topic.replication.is_some() {
             Err("a replication_factor and brokers by name exclude each other: create the topic with -1"
                 .into())
         } else {

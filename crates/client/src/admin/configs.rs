@@ -15,7 +15,7 @@ use ottla_protocol::messages::incremental_alter_configs::{
 };
 
 use super::operation::{Operation, Repeat, Target, wrong_controller};
-use super::{Admin, Change, ConfigResourceType, ConfigSource, Each, Timeouts, in_order, refused};
+use super::{Admin, Change, ConfigResourceType, ConfigSource, Each, Timeouts, in_order, plain, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
 
@@ -151,7 +151,7 @@ impl Admin {
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "describe_topic_configs");
             let described = describe(&operation, &resources, DescribeConfigs::default()).await?;
-            described.into_iter().next().map_or_else(|| Ok(Vec::new()), |(_, entries)| entries)
+            described.into_iter().next().map_or_else(|| Ok(Vec::new()), |(_, entries)| entries).map_err(plain)
         };
         self.ask("describe_topic_configs", work).await
     }

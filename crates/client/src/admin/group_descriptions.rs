@@ -13,7 +13,7 @@ use ottla_protocol::messages::describe_groups::{
 
 use super::groups::CONSUMER;
 use super::operation::{Operation, Repeat, Target, each, wrong_coordinator};
-use super::{AclOperation, Admin, Describe, Each, Node, owned, refused};
+use super::{AclOperation, Admin, Describe, Each, Node, owned, plain, refused};
 use crate::cluster::Cluster;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
@@ -81,7 +81,8 @@ impl Admin {
         let groups = owned(groups);
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "describe_groups");
-            describe(operation, groups, false).await.into_iter().map(|(_, group)| group).collect()
+            let described = describe(operation, groups, false).await;
+            described.into_iter().map(|(_, group)| group.map_err(plain)).collect()
         };
         self.ask("describe_groups", work).await
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ottla_protocol::Uuid;
 use ottla_protocol::messages::create_partitions::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
 };
@@ -11,7 +12,6 @@ use ottla_protocol::messages::create_topics::{
     CreateTopicsRequest,
 };
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
-use ottla_protocol::{ErrorCode, Uuid};
 
 use super::operation::{Operation, Repeat, Target, wrong_controller};
 use super::{Admin, Change, Each, Timeouts, first_error, in_order, owned, refused};
@@ -220,10 +220,8 @@ async fn create(
 
 fn created(operation: &Operation, topic: CreatableTopicResult) -> Result<CreatedTopic, Error> {
     if !operation.is_done(topic.error_code) {
-        // What the broker says of one that exists is what the code says.
-        let message =
-            topic.error_message.as_deref().filter(|_| topic.error_code != ErrorCode::TopicAlreadyExists);
-        refused(&format!("creating topic `{}`", topic.name), topic.error_code, message)?;
+        let what = format!("creating topic `{}`", topic.name);
+        refused(&what, topic.error_code, topic.error_message.as_deref())?;
     }
     Ok(CreatedTopic {
         id: topic.topic_id,

@@ -101,6 +101,11 @@ impl Layout {
 }
 
 impl TopicLayout {
+    /// Whether it is there, with its partitions.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.error == ErrorCode::None && !self.partitions.is_empty()
+    }
+
     /// What is new since `before`, in words that follow the topic's name.
     pub(crate) fn changes_since(&self, before: Option<&Self>) -> Vec<String> {
         let mut news = Vec::new();

@@ -251,8 +251,7 @@ impl Cluster {
         loop {
             let known = self.topic(topic);
             if let Some(layout) = &known
-                && layout.error == ErrorCode::None
-                && !layout.partitions.is_empty()
+                && layout.is_whole()
             {
                 return Ok(layout.clone());
             }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ottla_wire::{BatchHeader, RecordIter, RecordRef, Records};
+use ottla_wire::{BatchHeader, Mark, RecordError, RecordIter, RecordRef, Records};
 
+use super::TopicPartition;
+use super::view::RecordView;
 use crate::error::Error;
 use crate::record::OwnedRecord;
 
@@ -13,23 +15,53 @@ use crate::record::OwnedRecord;
 /// As long as it or a record that shares its bytes is held, they count against `queued.max.messages.kbytes`.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    pub(super) topic: Arc<str>,
-    pub(super) partition: i32,
+    pub(super) at: TopicPartition,
     pub(super) from: i64,
     pub(super) next: i64,
     pub(super) high_watermark: i64,
     pub(super) sets: Vec<Records>,
+    /// Where the first set's records begin.
+    pub(super) start: Mark,
+}
+
+/// What [`Batch::split_to`] takes off.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// The records.
+    pub batch: Batch,
+    /// How many they are.
+    pub records: usize,
+    /// The memory that they take, decompressed.
+    pub bytes: usize,
+}
+
+/// Where a record lies in its [`Batch`]; at first, before the first one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    set: u32,
+    mark: Mark,
 }
 
 impl Batch {
     /// The topic.
     pub fn topic(&self) -> &Arc<str> {
-        &self.topic
+        &self.at.topic
     }
 
     /// The partition.
     pub fn partition(&self) -> i32 {
-        self.partition
+        self.at.partition
+    }
+
+    /// The topic and the partition.
+    pub fn at(&self) -> &TopicPartition {
+        &self.at
+    }
+
+    /// The offset from which on this is what the partition has: no record below it is in here, and those from it up to
+    /// [`Batch::next_offset`] are, or there are none.
+    pub fn first_offset(&self) -> i64 {
+        self.from
     }
 
     /// The offset after the last record: what to commit when all of them are done.
@@ -40,6 +72,79 @@ impl Batch {
     /// The partition's high watermark when this was fetched; minus [`Batch::next_offset`], the lag.
     pub fn high_watermark(&self) -> i64 {
         self.high_watermark
+    }
+
+    /// The epoch of the leader that wrote the last record, if the broker said it: for
+    /// [`OffsetAndMetadata::leader_epoch`](super::OffsetAndMetadata::leader_epoch).
+    pub fn leader_epoch(&self) -> Option<i32> {
+        self.sets.last().map(|set| set.header().partition_leader_epoch).filter(|epoch| *epoch >= 0)
+    }
+
+    /// Takes up to `max` records off the front, as a batch of their own. Nothing is copied, and what is passed over is
+    /// not decoded.
+    ///
+    /// # Errors
+    /// As of [`Batch::iter`].
+    pub fn split_to(&mut self, max: usize) -> Result<Cut, Error> {
+        let mut front = Self { at: self.at.clone(), sets: Vec::new(), ..*self };
+        let (mut count, mut bytes, mut sets) = (0, 0, 0);
+        let mut mark = self.start;
+        for set in &self.sets {
+            let corrupt = |error: RecordError| self.corrupt(set.header(), &error);
+            // A fetch from the middle of a batch brings the whole batch.
+            let mut before = mark;
+            while set.header().base_offset < self.from
+                && let Some(record) = set.next_at(&mut mark)
+                && record.map_err(corrupt)?.offset < self.from
+            {
+                before = mark;
+            }
+            if sets == 0 {
+                front.start = before;
+            }
+            mark = before;
+            let (room, begin) = ((max - count).min(set.left(&mark) as usize), mark.bytes());
+            if room < set.left(&mark) as usize {
+                set.skip_at(&mut mark, room as u32).map_err(corrupt)?;
+                let next = set.next_at(&mut mark.clone()).transpose().map_err(corrupt)?;
+                front.next = next.map_or(set.header().next_offset(), |record| record.offset);
+                if room > 0 {
+                    front.sets.push(set.clone());
+                }
+                (count, bytes) = (count + room, bytes + mark.bytes() - begin);
+                break;
+            }
+            (count, bytes) = (count + room, bytes + set.block().len() - begin);
+            front.sets.push(set.clone());
+            sets += 1;
+            mark = Mark::default();
+        }
+        self.sets.drain(..sets);
+        self.start = mark;
+        self.from = front.next;
+        Ok(Cut { batch: front, records: count, bytes })
+    }
+
+    /// The record at this position, which moves behind it: for who hands records of one batch to several threads, each
+    /// with its position.
+    ///
+    /// # Errors
+    /// As of [`Batch::iter`].
+    #[inline]
+    pub fn next_at(&self, at: &mut Position) -> Option<Result<RecordView<'_>, Error>> {
+        if at.set == 0 && self.start.is_behind(&at.mark) {
+            at.mark = self.start;
+        }
+        loop {
+            let set = self.sets.get(at.set as usize)?;
+            match set.next_at(&mut at.mark) {
+                Some(Ok(record)) if record.offset < self.from => {}
+                Some(Ok(record)) if record.offset >= self.next => return None,
+                Some(Ok(record)) => return Some(Ok(RecordView::new(&self.at, record, set))),
+                Some(Err(error)) => return Some(Err(self.corrupt(set.header(), &error))),
+                None => *at = Position { set: at.set + 1, mark: Mark::default() },
+            }
+        }
     }
 
     /// The records, borrowed: nothing is copied.
@@ -53,22 +158,17 @@ impl Batch {
 
     /// The records, each owning slices of the response they came in.
     pub fn to_owned_records(&self) -> Result<Vec<OwnedRecord>, Error> {
-        let mut out = Vec::new();
-        for set in &self.sets {
-            for record in set {
-                let record = record.map_err(|error| self.corrupt(set.header(), &error))?;
-                if record.offset >= self.from {
-                    out.push(own(&record, set.block()));
-                }
-            }
+        let (mut out, mut at) = (Vec::new(), Position::default());
+        while let Some(record) = self.next_at(&mut at) {
+            out.push(record?.to_owned());
         }
         Ok(out)
     }
 
     fn corrupt(&self, header: &BatchHeader, error: &impl ToString) -> Error {
         Error::Corrupt {
-            topic: self.topic.to_string(),
-            partition: self.partition,
+            topic: self.at.topic.to_string(),
+            partition: self.at.partition,
             offset: header.base_offset,
             reason: error.to_string(),
         }
@@ -102,13 +202,16 @@ impl<'a> Iterator for BatchIter<'a> {
                 match records.next() {
                     // A fetch from the middle of a batch brings the whole batch.
                     Some(Ok(record)) if record.offset < self.batch.from => continue,
+                    Some(Ok(record)) if record.offset >= self.batch.next => return None,
                     Some(Ok(record)) => return Some(Ok(record)),
                     Some(Err(error)) => return Some(Err(self.batch.corrupt(header, &error))),
                     None => {}
                 }
             }
+            let first = self.sets.len() == self.batch.sets.len();
             let set = self.sets.next()?;
-            self.current = Some((set.iter(), set.header()));
+            let start = if first { self.batch.start } else { Mark::default() };
+            self.current = Some((set.iter_from(&start), set.header()));
         }
     }
 }
@@ -126,5 +229,59 @@ pub(super) fn own(record: &RecordRef<'_>, block: &Bytes) -> OwnedRecord {
             .iter()
             .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.map(slice)))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+
+    /// Sets of so many records each, read from offset `from` on; each record's value is its offset.
+    fn batch(sets: &[usize], from: i64) -> Batch {
+        let mut base_offset = 0;
+        let mut out = Vec::new();
+        for count in sets {
+            let mut builder = BatchBuilder::new();
+            for offset in base_offset..base_offset + *count as i64 {
+                builder.push(0, None, Some(offset.to_string().as_bytes()), &[]);
+            }
+            let mut bytes = builder.seal(&Seal::default()).expect("sealed").to_bytes().to_vec();
+            ottla_wire::batch::set_base_offset(&mut bytes, base_offset);
+            out.push(Records::of_batch(&Bytes::from(bytes), 0).expect("a set"));
+            base_offset += *count as i64;
+        }
+        let (at, start) = (TopicPartition::new("orders", 0), Mark::default());
+        Batch { at, from, next: base_offset, high_watermark: base_offset, sets: out, start }
+    }
+
+    fn offsets(batch: &Batch) -> Vec<i64> {
+        batch.iter().map(|record| record.expect("a sound record").offset).collect()
+    }
+
+    #[test]
+    fn a_batch_comes_apart_anywhere_and_nothing_is_lost() {
+        for from in [0, 1, 4] {
+            for size in 1..=14 {
+                let mut rest = batch(&[5, 1, 7], from);
+                let all = offsets(&rest);
+                let mut seen = Vec::new();
+                while rest.first_offset() < rest.next_offset() {
+                    let cut = rest.split_to(size).expect("sound records");
+                    assert_eq!(offsets(&cut.batch).len(), cut.records);
+                    assert_eq!(cut.batch.next_offset(), rest.first_offset());
+                    assert!(cut.records == size || rest.sets.is_empty(), "{size}: {cut:?}");
+                    let mut at = Position::default();
+                    while let Some(record) = cut.batch.next_at(&mut at) {
+                        let record = record.expect("a sound record");
+                        assert_eq!(record.value(), Some(record.offset().to_string().as_bytes()));
+                        seen.push(record.offset());
+                    }
+                    assert_eq!(seen[seen.len() - cut.records..], offsets(&cut.batch));
+                }
+                assert_eq!(seen, all, "from {from}, {size} at a time");
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub use self::batch::{Batch, BatchIter};
+pub use self::batch::{Batch, BatchIter, Cut, Position};
 pub use self::control::{Asked, Committing, ConsumerControl};
 pub(crate) use self::control::{Change, Control};
 pub use self::offsets::OffsetAndMetadata;

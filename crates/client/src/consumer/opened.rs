@@ -93,9 +93,10 @@ impl Opened {
 
     /// All that is left of the batch at hand and those behind it, or enough of them; none when the chunk is through.
     pub(super) fn batch(&mut self, reading: &Reading) -> Result<Option<Batch>, Error> {
-        let TopicPartition { topic, partition } = self.chunk.place.at.clone();
         let (from, high_watermark) = (self.chunk.from, self.chunk.high_watermark);
-        let mut batch = Batch { topic, partition, from, next: from, high_watermark, sets: Vec::new() };
+        let at = self.chunk.place.at.clone();
+        let (sets, start) = (Vec::new(), Mark::default());
+        let mut batch = Batch { at, from, next: from, high_watermark, sets, start };
         if let Some((set, _)) = self.set.take().filter(|(set, mark)| set.has_more(mark)) {
             batch.from = self.chunk.place.position().unwrap_or(from);
             batch.next = set.header().next_offset();

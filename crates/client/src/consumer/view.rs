@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ottla_wire::{BatchHeader, HeadersRef, RecordRef, TimestampType};
+use ottla_wire::{BatchHeader, HeadersRef, RecordRef, Records, TimestampType};
 use tokio::time::Instant;
 
 use super::batch::own;
@@ -34,6 +34,11 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
+    #[inline]
+    pub(super) fn new(at: &'a TopicPartition, record: RecordRef<'a>, of: &'a Records) -> Self {
+        Self { at, record, block: of.block(), header: of.header() }
+    }
+
     /// The topic.
     pub fn topic(&self) -> &'a str {
         &self.at.topic
@@ -47,6 +52,11 @@ impl<'a> RecordView<'a> {
     /// The topic and the partition.
     pub fn at(&self) -> &'a TopicPartition {
         self.at
+    }
+
+    /// The record as [`Batch::iter`](super::Batch::iter) gives it.
+    pub fn record(&self) -> RecordRef<'a> {
+        self.record
     }
 
     /// The offset.
@@ -278,12 +288,7 @@ impl Reader {
                 } else if self.reading.config.auto_offset_store {
                     place.finish(next);
                 }
-                Ok(Some(Next::Record(RecordView {
-                    at: &place.at,
-                    record,
-                    block: set.block(),
-                    header: set.header(),
-                })))
+                Ok(Some(Next::Record(RecordView::new(&place.at, record, set))))
             }
             Some(Err(error)) => {
                 let error = corrupt(&place.at, set.header().base_offset, &error);

@@ -27,6 +27,9 @@ impl Fetcher {
         match event {
             Event::Fetched { node, result } => self.on_fetched(node, result, now),
             Event::FetchedAside { node, result } => self.on_fetched_aside(node, result, now),
+            Event::Known { asked, start } => {
+                self.change(&asked, |cursor| cursor.position = Position::Unresolved(start));
+            }
             Event::Resolved { asked, start, result } => self.on_resolved(&asked, start, result, now),
             Event::Validated { asked, leader_epoch, offset, result } => {
                 self.on_validated(&asked, leader_epoch, offset, result, now);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchRequest, FetchResponse};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,10 +29,30 @@ use crate::watchdog::cause::Trouble;
 
 /// What the fetcher's tasks have found out.
 pub(super) enum Event {
-    Fetched { node: i32, result: Result<FetchResponse, Error> },
-    FetchedAside { node: i32, result: Result<FetchResponse, Error> },
-    Resolved { asked: Asked, start: StartAt, result: Result<i64, Error> },
-    Validated { asked: Asked, leader_epoch: i32, offset: i64, result: Result<Option<i64>, Error> },
+    Fetched {
+        node: i32,
+        result: Result<FetchResponse, Error>,
+    },
+    FetchedAside {
+        node: i32,
+        result: Result<FetchResponse, Error>,
+    },
+    /// The topic is known by now: it can be asked where to begin.
+    Known {
+        asked: Asked,
+        start: StartAt,
+    },
+    Resolved {
+        asked: Asked,
+        start: StartAt,
+        result: Result<i64, Error>,
+    },
+    Validated {
+        asked: Asked,
+        leader_epoch: i32,
+        offset: i64,
+        result: Result<Option<i64>, Error>,
+    },
 }
 
 /// Which cursor a question is about, as it was then.
@@ -92,6 +113,8 @@ pub(crate) struct Fetcher {
     pub(super) cursors: Rc<Cursors>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) sources: BTreeMap<i32, Source>,
+    /// Cursors that are to be told where to begin.
+    unresolved: Vec<(Asked, StartAt)>,
     /// Cursors that wait for a moment.
     timers: BTreeSet<(Instant, Slot)>,
     events_in: mpsc::UnboundedSender<Event>,
@@ -109,6 +132,7 @@ impl Fetcher {
             cursors: cursors.clone(),
             inbox: inbox.clone(),
             sources: BTreeMap::new(),
+            unresolved: Vec::new(),
             timers: BTreeSet::new(),
             events_in,
             tasks: JoinSet::new(),
@@ -156,6 +180,7 @@ impl Fetcher {
             }
         }
         drop(table);
+        self.resolve();
         let mut wake_at = self.timers.first().map(|(at, _)| *at);
         let (mut ready, mut aside) = (Vec::new(), Vec::new());
         for (node, source) in &self.sources {
@@ -253,7 +278,7 @@ impl Fetcher {
         {
             cursor.position = Position::Resolving(start);
             cursor.asked_at = Some(now);
-            self.resolve(cursor, start);
+            self.unresolved.push((Asked::of(cursor), start));
         }
         let offset = cursor.fetchable(now)?;
         if self.inbox.is_full(cursor.slot) {
@@ -395,22 +420,51 @@ impl Fetcher {
         });
     }
 
-    fn resolve(&mut self, cursor: &Cursor, start: StartAt) {
-        let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
-        let asked = Asked::of(cursor);
-        self.tasks.spawn_local(async move {
-            let to = match start {
-                StartAt::Committed => reset_to(&cluster.config),
-                other => other,
-            };
-            let deadline = Instant::now() + cluster.config.request_timeout;
+    /// Asks where to begin: each leader once for all its partitions. Topics that are not known yet are waited for first.
+    fn resolve(&mut self) {
+        let mut at_leaders: BTreeMap<i32, Vec<(Asked, StartAt)>> = BTreeMap::new();
+        let mut unknown: BTreeMap<Arc<str>, Vec<(Asked, StartAt)>> = BTreeMap::new();
+        for (asked, start) in std::mem::take(&mut self.unresolved) {
             let TopicPartition { topic, partition } = &asked.place.at;
-            let result = match cluster.await_topic(topic, deadline).await {
-                Ok(_) => resolve(&cluster, topic, *partition, to).await,
-                Err(error) => Err(error),
-            };
-            let _ = events.send(Event::Resolved { asked, start, result });
-        });
+            if !self.cluster.topic(topic).is_some_and(|layout| layout.is_whole()) {
+                unknown.entry(topic.clone()).or_default().push((asked, start));
+            } else if let Some(leader) = self.cluster.leader(topic, *partition) {
+                at_leaders.entry(leader).or_default().push((asked, start));
+            } else {
+                self.cluster.refresh();
+                let what = format!("offsets of topic `{topic}` partition {partition}");
+                let result = Err(Error::Broker { what, code: ErrorCode::LeaderNotAvailable });
+                let _ = self.events_in.send(Event::Resolved { asked, start, result });
+            }
+        }
+        for (leader, asked) in at_leaders {
+            let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
+            self.tasks.spawn_local(async move {
+                let to = |start: StartAt| match start {
+                    StartAt::Committed => reset_to(&cluster.config),
+                    other => other,
+                };
+                let questions: Vec<_> =
+                    asked.iter().map(|(asked, start)| (asked.place.at.clone(), to(*start))).collect();
+                let answers = resolve(&cluster, leader, &questions).await;
+                for ((asked, start), result) in asked.into_iter().zip(answers) {
+                    let _ = events.send(Event::Resolved { asked, start, result });
+                }
+            });
+        }
+        for (topic, asked) in unknown {
+            let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
+            let deadline = Instant::now() + cluster.config.request_timeout;
+            self.tasks.spawn_local(async move {
+                let known = cluster.await_topic(&topic, deadline).await;
+                for (asked, start) in asked {
+                    let _ = events.send(match &known {
+                        Ok(_) => Event::Known { asked, start },
+                        Err(error) => Event::Resolved { asked, start, result: Err(error.clone()) },
+                    });
+                }
+            });
+        }
     }
 }
 

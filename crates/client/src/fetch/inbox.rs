@@ -89,10 +89,14 @@ impl Enough {
 struct State {
     lanes: Vec<Option<Lane>>,
     index: BTreeMap<TopicPartition, Slot>,
-    /// The main queue's first; then one for each partition queue there has been.
+    /// The main queue's first; then one for each partition queue.
     rings: Vec<Ring>,
+    /// Those whose queues are gone.
+    free_rings: Vec<RingId>,
     /// Lanes that were full and are not any more.
     drained: Vec<Slot>,
+    /// How many lanes and news wait in all rings.
+    waiting: usize,
     /// How many lanes wait for what they are to be filled with again.
     refilling: usize,
     bytes: usize,
@@ -168,6 +172,7 @@ impl Inbox {
             if lane.listed {
                 let ring = state.target(lane.ring);
                 state.rings[ring.0].ready.retain(|listed| *listed != slot);
+                state.waiting -= 1;
             }
         }
     }
@@ -208,6 +213,7 @@ impl Inbox {
         let bell = target.is_empty().then(|| target.bell.clone());
         target.news.push_back(item);
         target.bell.has_news.store(true, Ordering::Relaxed);
+        state.waiting += 1;
         drop(state);
         ring(bell);
     }
@@ -265,7 +271,7 @@ impl Inbox {
 
     /// Whether a poll would find nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().rings.iter().all(Ring::is_empty)
+        self.lock().waiting == 0
     }
 
     /// Throws away parked chunks, of each lane the newest first, until the budget has this much room. Gives the offset
@@ -300,6 +306,7 @@ impl Inbox {
         ring.looks += 1;
         let news = ring.news.pop_front();
         ring.bell.has_news.store(!ring.news.is_empty(), Ordering::Relaxed);
+        state.waiting -= usize::from(news.is_some());
         if news.is_some() || news_only {
             return news;
         }
@@ -308,6 +315,7 @@ impl Inbox {
                 state.starve();
                 return None;
             };
+            state.waiting -= 1;
             let Some(lane) = state.lane(slot) else { continue };
             lane.listed = false;
             if lane.paused {
@@ -323,7 +331,7 @@ impl Inbox {
                 continue;
             }
             let drained = state.refill(slot);
-            let empty = state.rings.iter().all(Ring::is_empty);
+            let empty = state.waiting == 0;
             drop(state);
             // Room comes back when the last slice of a response is dropped, and the budget says so.
             if drained || empty {
@@ -373,8 +381,10 @@ impl Inbox {
     pub(crate) fn split(&self, at: &TopicPartition) -> Option<RingId> {
         let mut state = self.lock();
         let slot = state.index.get(at).copied()?;
-        let id = RingId(state.rings.len());
-        state.rings.push(Ring::default());
+        let id = state.free_rings.pop().unwrap_or_else(|| {
+            state.rings.push(Ring::default());
+            RingId(state.rings.len() - 1)
+        });
         state.route(slot, id);
         Some(id)
     }
@@ -417,10 +427,12 @@ impl Inbox {
                 bell = state.route(slot, RingId::MAIN).or(bell);
             }
         }
-        state.rings[gone.0] = Ring::default();
+        let left = std::mem::take(&mut state.rings[gone.0]);
+        state.waiting -= left.news.len();
         for ring in &mut state.rings {
             ring.forward.take_if(|to| *to == gone);
         }
+        state.free_rings.push(gone);
         drop(state);
         ring(bell);
     }
@@ -447,7 +459,8 @@ impl State {
     fn route(&mut self, slot: Slot, to: RingId) -> Option<Arc<Bell>> {
         let lane = self.lane(slot)?;
         let from = std::mem::replace(&mut lane.ring, to);
-        lane.listed = false;
+        let was_listed = std::mem::take(&mut lane.listed);
+        self.waiting -= usize::from(was_listed);
         let from = self.target(from);
         self.rings[from.0].ready.retain(|listed| *listed != slot);
         self.list(slot)
@@ -492,6 +505,7 @@ impl State {
         let target = &mut self.rings[target.0];
         let first = target.is_empty();
         target.ready.push_back(slot);
+        self.waiting += 1;
         first.then(|| target.bell.clone())
     }
 }

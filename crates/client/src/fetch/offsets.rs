@@ -1,7 +1,7 @@
 //! Asking brokers for offsets by time, beginning or end.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
@@ -10,6 +10,7 @@ use super::cursor::StartAt;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::Isolation;
+use crate::consumer::TopicPartition;
 use crate::error::Error;
 
 const LATEST: i64 = -1;
@@ -25,64 +26,84 @@ pub(crate) fn timestamp_of(start: StartAt) -> i64 {
     }
 }
 
-/// Asks the partition's leader once; errors that may pass are retriable.
+/// Asks the leader of these partitions once; errors that may pass are retriable. Answers are in the order of the questions.
 ///
 /// A time after the last record gives the end.
 pub(crate) async fn resolve(
     cluster: &Rc<Cluster>,
-    topic: &Arc<str>,
-    partition: i32,
-    start: StartAt,
-) -> Result<i64, Error> {
-    let what = || format!("offsets of topic `{topic}` partition {partition}");
-    let Some(leader) = cluster.leader(topic, partition) else {
-        cluster.refresh();
-        return Err(Error::Broker { what: what(), code: ErrorCode::LeaderNotAvailable });
-    };
-    let offset = ask(cluster, leader, topic, partition, timestamp_of(start)).await?;
-    match offset {
-        -1 if matches!(start, StartAt::Timestamp(_)) => ask(cluster, leader, topic, partition, LATEST).await,
-        offset => Ok(offset),
+    leader: i32,
+    questions: &[(TopicPartition, StartAt)],
+) -> Vec<Result<i64, Error>> {
+    let wanted: Vec<_> = questions.iter().map(|(at, start)| (at, timestamp_of(*start))).collect();
+    let mut answers = ask(cluster, leader, &wanted).await;
+    let is_past_the_end =
+        |index: &usize| matches!((&answers[*index], questions[*index].1), (Ok(-1), StartAt::Timestamp(_)));
+    let late: Vec<usize> = (0..questions.len()).filter(is_past_the_end).collect();
+    if !late.is_empty() {
+        let ends: Vec<_> = late.iter().map(|index| (&questions[*index].0, LATEST)).collect();
+        for (index, end) in late.into_iter().zip(ask(cluster, leader, &ends).await) {
+            answers[index] = end;
+        }
     }
+    answers
 }
 
 async fn ask(
     cluster: &Rc<Cluster>,
     leader: i32,
-    topic: &Arc<str>,
-    partition: i32,
-    timestamp: i64,
-) -> Result<i64, Error> {
-    let what = || format!("offsets of topic `{topic}` partition {partition}");
-    let connection = cluster.brokers.connection(leader, Lane::Control).await?;
+    wanted: &[(&TopicPartition, i64)],
+) -> Vec<Result<i64, Error>> {
+    let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
+    for (at, timestamp) in wanted {
+        let (partition_index, timestamp) = (at.partition, *timestamp);
+        let partition = ListOffsetsPartition { partition_index, current_leader_epoch: -1, timestamp };
+        topics.entry(&at.topic).or_default().push(partition);
+    }
     let request = |_| ListOffsetsRequest {
         replica_id: -1,
         isolation_level: isolation_code(cluster.config.isolation),
-        topics: vec![ListOffsetsTopic {
-            name: topic.to_string(),
-            partitions: vec![ListOffsetsPartition {
-                partition_index: partition,
-                current_leader_epoch: -1,
-                timestamp,
-            }],
-        }],
+        topics: topics
+            .iter()
+            .map(|(name, partitions)| ListOffsetsTopic {
+                name: (*name).to_owned(),
+                partitions: partitions.clone(),
+            })
+            .collect(),
         ..Default::default()
     };
-    let response = connection.call(LIST_OFFSETS_VERSION_MAX, cluster.config.request_timeout, request).await?;
-    let answer = response.topics.iter().flat_map(|topic| &topic.partitions).next();
-    match answer {
-        Some(answer) if answer.error_code == ErrorCode::None => Ok(answer.offset),
-        Some(answer) => {
-            if answer.error_code.needs_metadata_refresh() {
-                cluster.forget_leader(topic, partition);
-            }
-            Err(Error::Broker { what: what(), code: answer.error_code })
+    let asking = async {
+        let connection = cluster.brokers.connection(leader, Lane::Control).await?;
+        let response =
+            connection.call(LIST_OFFSETS_VERSION_MAX, cluster.config.request_timeout, request).await?;
+        Ok((connection.address().to_owned(), response))
+    };
+    let (address, response) = match asking.await {
+        Ok(answered) => answered,
+        Err(error) => return wanted.iter().map(|_| Err(Error::clone(&error))).collect(),
+    };
+    let mut found: BTreeMap<(&str, i32), (ErrorCode, i64)> = BTreeMap::new();
+    for topic in &response.topics {
+        for answer in &topic.partitions {
+            found.insert((&topic.name, answer.partition_index), (answer.error_code, answer.offset));
         }
-        None => Err(Error::Protocol {
-            address: connection.address().to_owned(),
-            reason: format!("answer without the {}", what()),
-        }),
     }
+    let answer_of = |(at, _): &(&TopicPartition, i64)| {
+        let what = format!("offsets of topic `{}` partition {}", at.topic, at.partition);
+        match found.get(&(&*at.topic, at.partition)) {
+            Some((ErrorCode::None, offset)) => Ok(*offset),
+            Some((code, _)) => {
+                if code.needs_metadata_refresh() {
+                    cluster.forget_leader(&at.topic, at.partition);
+                }
+                Err(Error::Broker { what, code: *code })
+            }
+            None => Err(Error::Protocol {
+                address: address.clone(),
+                reason: format!("answer without the {what}"),
+            }),
+        }
+    };
+    wanted.iter().map(answer_of).collect()
 }
 
 /// The number of an isolation level on the wire.

@@ -82,7 +82,7 @@ impl Fetcher {
         };
         let node = cursor.session_at.or(cursor.listed_at).unwrap_or(leader);
         if let Reach::Trying(text) = self.cluster.observer.reach(node) {
-            return Fetching::NotConnected { text };
+            return Fetching::NotConnected { node, text };
         }
         let source = self.sources.get(&node);
         let what = match cursor.position {

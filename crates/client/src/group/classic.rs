@@ -382,19 +382,18 @@ impl Member {
 
     fn refused(&self, code: ErrorCode, what: &str) -> Error {
         let group = self.config().group_id.as_deref().unwrap_or_default();
-        let what = match (code, &self.config().group_instance_id) {
-            (ErrorCode::FencedInstanceId, Some(name)) => {
-                format!("{what} of group `{group}`: another member took the name group.instance.id=`{name}`")
+        let offered = self.config().assignment_strategy.join(",");
+        match &self.shared.coordinator {
+            Some(coordinator) if code != ErrorCode::InconsistentGroupProtocol => {
+                coordinator.refused(what, code)
             }
-            (ErrorCode::InconsistentGroupProtocol, _) => {
-                let offered = self.config().assignment_strategy.join(",");
-                format!(
+            _ => Error::Broker {
+                what: format!(
                     "{what} of group `{group}`: no assignor of `{offered}` is one that all its members have"
-                )
-            }
-            _ => format!("{what} of group `{group}`"),
-        };
-        Error::Broker { what, code }
+                ),
+                code,
+            },
+        }
     }
 }
 

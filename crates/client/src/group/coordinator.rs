@@ -196,6 +196,21 @@ impl Coordinator {
         Ok(node)
     }
 
+    /// What a refusal is about. Of a name that was taken it says what to do: only one member at a time can have it.
+    pub(super) fn refused(&self, what: &str, code: ErrorCode) -> Error {
+        let group = &self.group;
+        let what = match (code, &self.identity.borrow().instance_id) {
+            (ErrorCode::FencedInstanceId, Some(name)) => format!(
+                "{what} of group `{group}`: another member took the name group.instance.id=`{name}`, and this one is out of the group for good: give each member a name of its own, or close this one before the other starts"
+            ),
+            (ErrorCode::UnreleasedInstanceId, Some(name)) => format!(
+                "{what} of group `{group}`: another member still has the name group.instance.id=`{name}`: give each member a name of its own, or wait until the other's session runs out"
+            ),
+            _ => format!("{what} of group `{group}`"),
+        };
+        Error::Broker { what, code }
+    }
+
     /// A line for the debug context `cgrp`.
     pub(super) fn debug(&self, text: impl FnOnce() -> String) {
         self.cluster
@@ -315,7 +330,7 @@ impl Coordinator {
                         if matches!(code, ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable) {
                             self.forget();
                         }
-                        let error = Error::Broker { what: format!("{what} of group `{}`", self.group), code };
+                        let error = self.refused(what, code);
                         self.went_wrong(Trouble::of(&error));
                         error
                     }

@@ -266,21 +266,13 @@ fn refuse(state: &State, error: Error) {
 
 fn refusal(coordinator: &Coordinator, state: &State, code: ErrorCode) -> Error {
     let group = coordinator.group();
-    let what = match (code, &coordinator.identity().instance_id) {
-        (ErrorCode::UnreleasedInstanceId, Some(name)) => {
-            format!("group `{group}`: another member still has the name group.instance.id=`{name}`")
-        }
-        (ErrorCode::FencedInstanceId, Some(name)) => {
-            format!("group `{group}`: another member took the name group.instance.id=`{name}`")
-        }
-        (ErrorCode::UnsupportedAssignor, _) => {
-            format!("group `{group}`: the broker has no such group.remote.assignor")
-        }
-        (ErrorCode::InvalidRegularExpression, _) => {
-            let pattern = state.subscription.borrow().server_pattern().unwrap_or_default();
-            format!("group `{group}`: the broker does not take `{pattern}`")
-        }
-        _ => format!("heartbeat of group `{group}`"),
+    let what = if code == ErrorCode::UnsupportedAssignor {
+        format!("group `{group}`: the broker has no such group.remote.assignor")
+    } else if code == ErrorCode::InvalidRegularExpression {
+        let pattern = state.subscription.borrow().server_pattern().unwrap_or_default();
+        format!("group `{group}`: the broker does not take `{pattern}`")
+    } else {
+        return coordinator.refused("heartbeat", code);
     };
     Error::Broker { what, code }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Trouble {
 impl Trouble {
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error {
-            Error::Broker { code, .. } => cause_of(*code),
+            Error::Broker { code, .. } | Error::Refused { code, .. } => cause_of(*code),
             Error::Unreachable { .. } | Error::Transport { .. } => Cause::NoConnection,
             Error::TimedOut { .. } => Cause::NoAnswer,
             Error::Tls { .. } | Error::Authentication { .. } => Cause::Unauthorized,

@@ -1,6 +1,6 @@
 //! What one consumer waits for: decided from facts that others collect. Sync, without a clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub(crate) enum Fetching {
         reachable: bool,
     },
     NotConnected {
+        node: i32,
         /// What was tried, how often, with what result.
         text: String,
     },
@@ -106,8 +107,18 @@ pub(crate) struct Verdicts {
 pub(crate) struct ConsumerWatch {
     partitions: BTreeMap<TopicPartition, Known>,
     queues: BTreeMap<usize, (u64, Instant)>,
+    /// What is said of many partitions at once, until it is true of none.
+    many: BTreeSet<Blame>,
     group: Option<(Cause, Option<Cause>)>,
 }
+
+/// What many partitions may be stuck by: a cause, and a broker where it is one's.
+type Blame = (Option<i32>, Cause);
+
+/// More partitions than this with one blame are said together.
+const FEW: usize = 10;
+/// So many of them are named.
+const NAMED: usize = 3;
 
 #[derive(Debug)]
 struct Known {
@@ -144,9 +155,11 @@ impl ConsumerWatch {
         if self.partitions.len() > facts.partitions.len() {
             self.partitions.retain(|at, _| still(at));
         }
+        let mut stuck = BTreeMap::new();
         for partition in &facts.partitions {
-            self.look_at(now, after, facts, partition, &mut verdicts);
+            self.look_at(now, after, facts, partition, &mut stuck, &mut verdicts.restart);
         }
+        self.say(now, after, stuck, &mut verdicts.findings);
         self.look_at_group(now, after, facts, &mut verdicts);
         verdicts
     }
@@ -178,7 +191,8 @@ impl ConsumerWatch {
         after: Duration,
         facts: &ConsumerFacts,
         partition: &PartitionFacts,
-        verdicts: &mut Verdicts,
+        stuck: &mut BTreeMap<Blame, Vec<(TopicPartition, Instant, String)>>,
+        restart: &mut Vec<i32>,
     ) {
         let PartitionFacts { at, turn, position, .. } = partition;
         let stopped = matches!(partition.fetching, Fetching::Stopped);
@@ -219,13 +233,15 @@ impl ConsumerWatch {
             Verdict::Stuck(cause, _) => (known.cause, known.rival) = (Some(cause), None),
         }
         let lasted = now - known.since;
-        let Some(cause) = known.cause.filter(|_| lasted >= after) else { return };
+        // Those that are on their way to it count where many are said together.
+        let Some(cause) = known.cause.filter(|_| lasted >= after / 2) else { return };
         if let (Cause::NoAnswer, Fetching::Asked { node, answers, .. }, Some((_, before)), false) =
             (cause, &partition.fetching, known.answers, known.restarted)
             && *answers >= before + ANSWERS_ENOUGH
+            && lasted >= after
         {
             known.restarted = true;
-            verdicts.restart.push(*node);
+            restart.push(*node);
         }
         let trying = match decide(now, after, facts, partition, known, idle) {
             Verdict::Stuck(found, text) if found == cause => text,
@@ -233,8 +249,43 @@ impl ConsumerWatch {
         };
         let lag = position.zip(partition.end).map(|(position, end)| end - position);
         let numbers = format!("offset {}, lag {}; ", or_unknown(*position), or_unknown(lag));
-        let stall = Stall::Consuming { topic: at.topic.clone(), partition: at.partition, cause };
-        verdicts.findings.push(Finding { stall, since: Some(known.since), trying: numbers + &trying });
+        let node = match partition.fetching {
+            Fetching::Asked { node, .. } | Fetching::NotConnected { node, .. } => Some(node),
+            _ => None,
+        };
+        // What the application does or leaves is no broker's.
+        let node = node.filter(|_| !matches!(cause, Cause::NotPolled | Cause::BudgetHeld));
+        stuck.entry((node, cause)).or_default().push((at.clone(), known.since, numbers + &trying));
+    }
+
+    /// Few that are stuck are said one by one, many together.
+    fn say(
+        &mut self,
+        now: Instant,
+        after: Duration,
+        stuck: BTreeMap<Blame, Vec<(TopicPartition, Instant, String)>>,
+        findings: &mut Vec<Finding>,
+    ) {
+        self.many.retain(|blame| stuck.contains_key(blame));
+        self.many.extend(stuck.iter().filter(|(_, all)| all.len() > FEW).map(|(blame, _)| *blame));
+        for ((node, cause), all) in stuck {
+            let mut long = all.iter().filter(|(_, since, _)| now - *since >= after).peekable();
+            let Some((_, _, text)) = long.peek() else { continue };
+            if !self.many.contains(&(node, cause)) {
+                findings.extend(long.map(|(at, since, text)| Finding {
+                    stall: Stall::Consuming { topic: at.topic.clone(), partition: at.partition, cause },
+                    since: Some(*since),
+                    trying: text.clone(),
+                }));
+                continue;
+            }
+            let names: Vec<String> = all.iter().take(NAMED).map(|(at, _, _)| at.to_string()).collect();
+            let (count, more) = (all.len(), all.len() - names.len());
+            let trying =
+                format!("{count} partitions: {} and {more} more; the first: {text}", names.join(", "));
+            let since = all.iter().map(|(_, since, _)| *since).min();
+            findings.push(Finding { stall: Stall::ConsumingMany { node, cause }, since, trying });
+        }
     }
 
     fn look_at_group(
@@ -292,7 +343,7 @@ fn decide(
         Fetching::NoLeader { reachable: false } => {
             Verdict::Stuck(Cause::NoConnection, "connecting to any broker, to find the leader".into())
         }
-        Fetching::NotConnected { text } => match trouble {
+        Fetching::NotConnected { text, .. } => match trouble {
             Some(Trouble { cause: Cause::Unauthorized, .. }) => {
                 Verdict::Stuck(Cause::Unauthorized, format!("connecting again; {}", last()))
             }
@@ -412,13 +463,14 @@ mod tests {
         let text = || "attempt 3".to_owned();
         let flapping = (0..10).map(|i| {
             let fetching =
-                if i % 2 == 0 { Fetching::NotConnected { text: text() } } else { Fetching::Blocked };
+                if i % 2 == 0 { Fetching::NotConnected { node: 1, text: text() } } else { Fetching::Blocked };
             facts(3, 0, 0, fetching)
         });
         let found = causes(flapping);
         assert!(found[5..].iter().all(|(cause, _)| *cause == Some(Cause::NoConnection)), "{found:?}");
         let lasting = (0..10).map(|i| {
-            let fetching = if i < 6 { Fetching::NotConnected { text: text() } } else { Fetching::Blocked };
+            let fetching =
+                if i < 6 { Fetching::NotConnected { node: 1, text: text() } } else { Fetching::Blocked };
             facts(3, 0, 0, fetching)
         });
         let found = causes(lasting);

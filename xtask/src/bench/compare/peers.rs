@@ -12,7 +12,7 @@ use super::super::BUILD_WITHIN;
 use super::super::ottla::{Ottla, Report};
 use crate::shell::{self, cargo};
 
-const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
+pub(super) const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Peer {
@@ -36,6 +36,7 @@ pub(super) struct Peers {
     pub(super) ottla: Ottla,
     librdkafka: Option<PathBuf>,
     franz_go: Option<PathBuf>,
+    sarama: Option<PathBuf>,
 }
 
 /// One measurement of one peer.
@@ -66,8 +67,12 @@ impl Peers {
             }
         };
         let librdkafka = found(Peer::Librdkafka, librdkafka(&dir));
-        let franz_go = found(Peer::FranzGo, franz_go(&dir));
-        Ok(Self { ottla, librdkafka, franz_go })
+        let franz_go = found(Peer::FranzGo, go_program(&dir, "franzgo"));
+        let sarama = go_program(&dir, "sarama");
+        if let Err(failure) = &sarama {
+            println!("Sarama: skipped: {failure}");
+        }
+        Ok(Self { ottla, librdkafka, franz_go, sarama: sarama.ok() })
     }
 
     pub(super) fn has(&self, peer: Peer) -> bool {
@@ -76,6 +81,26 @@ impl Peers {
             Peer::Librdkafka => self.librdkafka.is_some(),
             Peer::FranzGo => self.franz_go.is_some(),
         }
+    }
+
+    pub(super) fn librdkafka_program(&self) -> Option<&Path> {
+        self.librdkafka.as_deref()
+    }
+
+    /// The library that the program was linked with.
+    pub(super) fn librdkafka_library(&self) -> Option<PathBuf> {
+        named(&self.librdkafka.as_ref()?.with_file_name("confluent-kafka/confluent_kafka.libs"), "librdkafka")
+    }
+
+    pub(super) fn has_sarama(&self) -> bool {
+        self.sarama.is_some()
+    }
+
+    /// Runs Sarama's program, which knows the patterns only.
+    pub(super) fn sarama(&self, args: &[&str]) -> Result<Report, Failure> {
+        let program = self.sarama.as_ref().ok_or_else(|| Failure::new("Sarama is not built"))?;
+        let output = run("sarama", Command::new(program).args(args), b"", RUN_WITHIN)?.succeeded()?;
+        Report::parse("sarama", output.stdout_text())
     }
 
     pub(super) fn all(&self) -> Vec<Peer> {
@@ -171,11 +196,12 @@ fn librdkafka(dir: &Path) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-fn franz_go(dir: &Path) -> Result<PathBuf, Failure> {
-    let program = dir.join("franzgo");
+/// A program of ours around a Go library.
+fn go_program(dir: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let program = dir.join(name);
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(".");
-    build.current_dir(workspace_root().join("bench/compare/franzgo"));
+    build.current_dir(workspace_root().join("bench/compare").join(name));
     run("go", &mut build, b"", BUILD_WITHIN)?.succeeded()?;
     Ok(program)
 }

@@ -1,0 +1,244 @@
+// The four consuming patterns with Sarama, each decoding {"id": N}: the other side of `ottla bench patterns`.
+//
+// As in the article that they come from: a handler of a consumer group marks a message when its callback is through,
+// 8 workers, a queue of 1000, batches of 1000. What the article's workers do wrong, marking past unfinished messages, is
+// left as it is: it costs nothing.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	queue     = 1000
+	batchSize = 1000
+	ticker    = time.Second
+	silence   = 30 * time.Second
+)
+
+type message struct {
+	ID uint64 `json:"id"`
+}
+
+// handled is a message, and the session in which it is marked.
+type handled struct {
+	session sarama.ConsumerGroupSession
+	message *sarama.ConsumerMessage
+}
+
+// tally is what is added up, by all workers.
+type tally struct {
+	count, sum atomic.Uint64
+	want       uint64
+	done       chan struct{}
+	once       sync.Once
+}
+
+func fail(what string, why any) {
+	fmt.Fprintf(os.Stderr, "sarama: %s: %v\n", what, why)
+	os.Exit(1)
+}
+
+// take decodes some messages, marks them, and says when all have come.
+func (t *tally) take(messages ...handled) {
+	sum := uint64(0)
+	for _, m := range messages {
+		var decoded message
+		if err := json.Unmarshal(m.message.Value, &decoded); err != nil {
+			fail("decode", err)
+		}
+		sum += decoded.ID
+		m.session.MarkMessage(m.message, "")
+	}
+	t.sum.Add(sum)
+	if t.count.Add(uint64(len(messages))) >= t.want {
+		t.once.Do(func() { close(t.done) })
+	}
+}
+
+type handler struct {
+	claim func(sarama.ConsumerGroupSession, <-chan *sarama.ConsumerMessage)
+}
+
+func (handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+func (h handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	h.claim(session, claim.Messages())
+	return nil
+}
+
+// batches collects the messages of all claims, and gives a batch away when it is full or when the ticker ticks.
+type batches struct {
+	mu     sync.Mutex
+	buffer []handled
+	give   func([]handled)
+	ticks  *time.Ticker
+}
+
+func (b *batches) flush() {
+	if len(b.buffer) > 0 {
+		full := b.buffer
+		b.buffer = make([]handled, 0, batchSize)
+		b.give(full)
+	}
+}
+
+func (b *batches) claim(session sarama.ConsumerGroupSession, messages <-chan *sarama.ConsumerMessage) {
+	for {
+		select {
+		case m, ok := <-messages:
+			if !ok {
+				return
+			}
+			b.mu.Lock()
+			b.buffer = append(b.buffer, handled{session, m})
+			if len(b.buffer) >= batchSize {
+				b.flush()
+			}
+			b.mu.Unlock()
+		case <-b.ticks.C:
+			b.mu.Lock()
+			b.flush()
+			b.mu.Unlock()
+		}
+	}
+}
+
+func pattern(mode string, workers int, t *tally) handler {
+	switch mode {
+	case "sync":
+		return handler{func(session sarama.ConsumerGroupSession, messages <-chan *sarama.ConsumerMessage) {
+			for m := range messages {
+				t.take(handled{session, m})
+			}
+		}}
+	case "batch":
+		b := &batches{give: func(full []handled) { t.take(full...) }, ticks: time.NewTicker(ticker)}
+		return handler{b.claim}
+	case "multi-async":
+		work := make(chan handled, queue)
+		for range workers {
+			go func() {
+				for m := range work {
+					t.take(m)
+				}
+			}()
+		}
+		return handler{func(session sarama.ConsumerGroupSession, messages <-chan *sarama.ConsumerMessage) {
+			for m := range messages {
+				work <- handled{session, m}
+			}
+		}}
+	case "multi-batch":
+		work := make(chan []handled, queue)
+		for range workers {
+			go func() {
+				for full := range work {
+					t.take(full...)
+				}
+			}()
+		}
+		b := &batches{give: func(full []handled) { work <- full }, ticks: time.NewTicker(ticker)}
+		return handler{b.claim}
+	}
+	fail("mode", mode)
+	return handler{}
+}
+
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		fail("getrusage", err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, dependency := range info.Deps {
+		if dependency.Path == "github.com/IBM/sarama" {
+			return dependency.Version
+		}
+	}
+	return "unknown"
+}
+
+func main() {
+	brokers := flag.String("brokers", "", "host:port,...")
+	topic := flag.String("topic", "", "the topic, which must be full")
+	mode := flag.String("mode", "", "sync, batch, multi-async, multi-batch")
+	count := flag.Uint64("count", 1_000_000, "messages, all that the topic has")
+	workers := flag.Int("workers", 8, "workers of the modes that fan out")
+	flag.Parse()
+	if *brokers == "" || *topic == "" || *mode == "" {
+		fail("usage", "--brokers, --topic and --mode are needed")
+	}
+	config := sarama.NewConfig()
+	config.Version = sarama.V2_8_0_0
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	t := &tally{want: *count, done: make(chan struct{})}
+	h := pattern(*mode, *workers, t)
+
+	began, before := time.Now(), cpu()
+	name := fmt.Sprintf("patterns-sarama-%s-%d", *mode, began.UnixNano())
+	group, err := sarama.NewConsumerGroup(strings.Split(*brokers, ","), name, config)
+	if err != nil {
+		fail("group", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := group.Consume(ctx, []string{*topic}, h); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	for last := uint64(0); ; {
+		select {
+		case <-t.done:
+		case err := <-ended:
+			fail("consume", err)
+		case <-time.After(silence):
+			now := t.count.Load()
+			if now == last {
+				fail("silence", fmt.Sprintf("%d of %d messages, and no more", now, *count))
+			}
+			last = now
+			continue
+		}
+		break
+	}
+	wall, used := time.Since(began), cpu()-before
+	cancel()
+	_ = group.Close()
+	if sum := t.sum.Load(); sum != *count*(*count-1)/2 {
+		fail("sum", fmt.Sprintf("the ids' sum is %d, not %d", sum, *count*(*count-1)/2))
+	}
+	out, _ := json.Marshal(map[string]any{
+		"library":        "sarama " + version(),
+		"mode":           *mode,
+		"messages":       *count,
+		"wall_s":         wall.Seconds(),
+		"msgs_per_s":     float64(*count) / wall.Seconds(),
+		"cpu_ns_per_msg": float64(used.Nanoseconds()) / float64(*count),
+		"cores":          used.Seconds() / wall.Seconds(),
+		"began_s":        float64(began.UnixNano()) / 1e9,
+		"ended_s":        float64(began.Add(wall).UnixNano()) / 1e9,
+	})
+	fmt.Println(string(out))
+}

@@ -1,0 +1,411 @@
+/* The classes behind rdkafkacpp.h. None of their names leaves the library. */
+#ifndef OTTLA_RDKAFKACPP_INTERNAL_H_
+#define OTTLA_RDKAFKACPP_INTERNAL_H_
+
+#include "rdkafkacpp.h"
+
+#include "rdkafka.h"
+
+namespace RdKafka {
+
+namespace hidden __attribute__((visibility("hidden"))) {
+
+inline ErrorCode code(rd_kafka_resp_err_t err) {
+  return static_cast<ErrorCode>(err);
+}
+
+inline rd_kafka_resp_err_t code(ErrorCode err) {
+  return static_cast<rd_kafka_resp_err_t>(err);
+}
+
+inline std::string text(const char *string) {
+  return string != NULL ? string : "";
+}
+
+/** A string that the library allocated, as one of ours. */
+std::string taken(rd_kafka_t *rk, char *string);
+
+class ErrorImpl : public Error {
+ public:
+  explicit ErrorImpl(rd_kafka_error_t *error) : error_(error) {
+  }
+  ~ErrorImpl() {
+    rd_kafka_error_destroy(error_);
+  }
+
+  /** NULL stays NULL: success. */
+  static Error *of(rd_kafka_error_t *error) {
+    return error != NULL ? new ErrorImpl(error) : NULL;
+  }
+
+  ErrorCode code() const;
+  std::string name() const;
+  std::string str() const;
+  bool is_fatal() const;
+  bool is_retriable() const;
+  bool txn_requires_abort() const;
+
+ private:
+  ErrorImpl(const ErrorImpl &);
+  ErrorImpl &operator=(const ErrorImpl &);
+
+  rd_kafka_error_t *error_;
+};
+
+/** What a Conf remembers of its callbacks; handles and topics copy it. */
+struct Callbacks {
+  Callbacks();
+
+  ConsumeCb *consume;
+  DeliveryReportCb *delivery_report;
+  EventCb *event;
+  OAuthBearerTokenRefreshCb *token_refresh;
+  OffsetCommitCb *offset_commit;
+  OpenCb *open;
+  PartitionerCb *partitioner;
+  PartitionerKeyPointerCb *partitioner_key_pointer;
+  RebalanceCb *rebalance;
+  SocketCb *socket;
+  SslCertificateVerifyCb *certificate_verify;
+};
+
+class ConfImpl : public Conf {
+ public:
+  explicit ConfImpl(ConfType type);
+  ~ConfImpl();
+
+  ConfResult set(const std::string &name, const std::string &value, std::string &errstr);
+  ConfResult set(const std::string &name, DeliveryReportCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, OAuthBearerTokenRefreshCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, EventCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, const Conf *topic_conf, std::string &errstr);
+  ConfResult set(const std::string &name, PartitionerCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, PartitionerKeyPointerCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, SocketCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, OpenCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, RebalanceCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, OffsetCommitCb *cb, std::string &errstr);
+  ConfResult set(const std::string &name, SslCertificateVerifyCb *cb, std::string &errstr);
+  ConfResult set_ssl_cert(CertificateType type,
+                          CertificateEncoding encoding,
+                          const void *buffer,
+                          size_t size,
+                          std::string &errstr);
+  ConfResult get(const std::string &name, std::string &value) const;
+  ConfResult get(DeliveryReportCb *&cb) const;
+  ConfResult get(OAuthBearerTokenRefreshCb *&cb) const;
+  ConfResult get(EventCb *&cb) const;
+  ConfResult get(PartitionerCb *&cb) const;
+  ConfResult get(PartitionerKeyPointerCb *&cb) const;
+  ConfResult get(SocketCb *&cb) const;
+  ConfResult get(OpenCb *&cb) const;
+  ConfResult get(RebalanceCb *&cb) const;
+  ConfResult get(OffsetCommitCb *&cb) const;
+  ConfResult get(SslCertificateVerifyCb *&cb) const;
+  std::list<std::string> *dump();
+  ConfResult set(const std::string &name, ConsumeCb *cb, std::string &errstr);
+  rd_kafka_conf_t *c_ptr_global();
+  rd_kafka_topic_conf_t *c_ptr_topic();
+  ConfResult set_engine_callback_data(void *value, std::string &errstr);
+  ConfResult enable_sasl_queue(bool enable, std::string &errstr);
+
+  /** Copies for a handle or a topic; each is NULL in a Conf of the other type. */
+  rd_kafka_conf_t *global_copy() const;
+  rd_kafka_topic_conf_t *topic_copy() const;
+  const Callbacks &callbacks() const {
+    return callbacks_;
+  }
+
+ private:
+  ConfImpl(const ConfImpl &);
+  ConfImpl &operator=(const ConfImpl &);
+
+  template <typename Cb>
+  ConfResult remember(const char *expected, ConfType type, const std::string &name, Cb *&slot, Cb *cb,
+                      std::string &errstr);
+  template <typename Cb>
+  ConfResult recall(ConfType type, Cb *slot, Cb *&cb) const;
+  ConfResult requires_global(const char *what, std::string &errstr) const;
+
+  ConfType type_;
+  rd_kafka_conf_t *global_;
+  rd_kafka_topic_conf_t *topic_;
+  Callbacks callbacks_;
+};
+
+/** What producers and consumers share. It ends the C handle when it ends. */
+class HandleImpl : public virtual Handle {
+ public:
+  HandleImpl();
+
+  std::string name() const;
+  std::string memberid() const;
+  int poll(int timeout_ms);
+  int outq_len();
+  ErrorCode metadata(bool all_topics, const Topic *only_rkt, Metadata **metadatap, int timeout_ms);
+  ErrorCode pause(std::vector<TopicPartition *> &partitions);
+  ErrorCode resume(std::vector<TopicPartition *> &partitions);
+  ErrorCode query_watermark_offsets(const std::string &topic, int32_t partition, int64_t *low, int64_t *high,
+                                    int timeout_ms);
+  ErrorCode get_watermark_offsets(const std::string &topic, int32_t partition, int64_t *low, int64_t *high);
+  ErrorCode offsetsForTimes(std::vector<TopicPartition *> &offsets, int timeout_ms);
+  Queue *get_partition_queue(const TopicPartition *partition);
+  ErrorCode set_log_queue(Queue *queue);
+  void yield();
+  std::string clusterid(int timeout_ms);
+  rd_kafka_t *c_ptr();
+  int32_t controllerid(int timeout_ms);
+  ErrorCode fatal_error(std::string &errstr) const;
+  ErrorCode oauthbearer_set_token(const std::string &token_value, int64_t md_lifetime_ms,
+                                  const std::string &md_principal_name, const std::list<std::string> &extensions,
+                                  std::string &errstr);
+  ErrorCode oauthbearer_set_token_failure(const std::string &errstr);
+  Error *sasl_background_callbacks_enable();
+  Queue *get_sasl_queue();
+  Queue *get_background_queue();
+  void *mem_malloc(size_t size);
+  void mem_free(void *ptr);
+  Error *sasl_set_credentials(const std::string &username, const std::string &password);
+
+  /** For the C callbacks, whose opaque is the handle. */
+  const Callbacks &callbacks() const {
+    return callbacks_;
+  }
+
+ protected:
+  ~HandleImpl();
+
+  /** Makes the C handle, with the callbacks of `conf` behind it. */
+  bool open(rd_kafka_type_t type, const Conf *conf, std::string &errstr);
+
+  rd_kafka_t *rk_;
+  int destroy_flags_;
+
+ private:
+  HandleImpl(const HandleImpl &);
+  HandleImpl &operator=(const HandleImpl &);
+
+  void set_callbacks(rd_kafka_type_t type, rd_kafka_conf_t *conf);
+
+  Callbacks callbacks_;
+};
+
+class TopicPartitionImpl : public TopicPartition {
+ public:
+  TopicPartitionImpl(const std::string &topic, int partition, int64_t offset);
+  explicit TopicPartitionImpl(const rd_kafka_topic_partition_t *partition);
+
+  const std::string &topic() const;
+  int partition() const;
+  int64_t offset() const;
+  void set_offset(int64_t offset);
+  ErrorCode err() const;
+  int32_t get_leader_epoch();
+  void set_leader_epoch(int32_t leader_epoch);
+  std::vector<unsigned char> get_metadata();
+  void set_metadata(std::vector<unsigned char> &metadata);
+
+  /** Takes over what a call said of this partition. */
+  void update(const rd_kafka_topic_partition_t *partition);
+  void add_to(rd_kafka_topic_partition_list_t *list) const;
+
+ private:
+  std::string topic_;
+  int partition_;
+  int64_t offset_;
+  ErrorCode err_;
+  int32_t leader_epoch_;
+  std::vector<unsigned char> metadata_;
+};
+
+/** A C list of partitions that ends with its scope. */
+class PartitionList {
+ public:
+  explicit PartitionList(const std::vector<TopicPartition *> &partitions);
+  explicit PartitionList(rd_kafka_topic_partition_list_t *list) : list_(list) {
+  }
+  ~PartitionList();
+
+  rd_kafka_topic_partition_list_t *get() const {
+    return list_;
+  }
+
+  /** Offsets, errors and epochs back into `partitions`, by topic and number. */
+  void update(std::vector<TopicPartition *> &partitions) const;
+
+  static void append(const rd_kafka_topic_partition_list_t *list, std::vector<TopicPartition *> &partitions);
+
+ private:
+  PartitionList(const PartitionList &);
+  PartitionList &operator=(const PartitionList &);
+
+  rd_kafka_topic_partition_list_t *list_;
+};
+
+class TopicImpl : public Topic {
+ public:
+  explicit TopicImpl(const Callbacks &callbacks);
+  ~TopicImpl();
+
+  bool open(rd_kafka_t *rk, const std::string &name, const ConfImpl *conf, std::string &errstr);
+
+  std::string name() const;
+  bool partition_available(int32_t partition) const;
+  ErrorCode offset_store(int32_t partition, int64_t offset);
+  rd_kafka_topic_t *c_ptr();
+
+ private:
+  TopicImpl(const TopicImpl &);
+  TopicImpl &operator=(const TopicImpl &);
+
+  static int32_t partition(const rd_kafka_topic_t *rkt, const void *key, size_t key_len, int32_t partition_cnt,
+                           void *rkt_opaque, void *msg_opaque);
+  static int32_t partition_by_pointer(const rd_kafka_topic_t *rkt, const void *key, size_t key_len,
+                                      int32_t partition_cnt, void *rkt_opaque, void *msg_opaque);
+
+  rd_kafka_topic_t *rkt_;
+  PartitionerCb *partitioner_;
+  PartitionerKeyPointerCb *partitioner_key_pointer_;
+};
+
+class HeadersImpl : public Headers {
+ public:
+  explicit HeadersImpl(rd_kafka_headers_t *headers) : headers_(headers) {
+  }
+  ~HeadersImpl();
+
+  ErrorCode add(const std::string &key, const void *value, size_t value_size);
+  ErrorCode add(const std::string &key, const std::string &value);
+  ErrorCode add(const Header &header);
+  ErrorCode remove(const std::string &key);
+  std::vector<Header> get(const std::string &key) const;
+  Header get_last(const std::string &key) const;
+  std::vector<Header> get_all() const;
+  size_t size() const;
+
+  rd_kafka_headers_t *c_ptr() const {
+    return headers_;
+  }
+  /** A message owns the C headers now. */
+  void given_away() {
+    headers_ = NULL;
+  }
+
+ private:
+  HeadersImpl(const HeadersImpl &);
+  HeadersImpl &operator=(const HeadersImpl &);
+
+  rd_kafka_headers_t *headers_;
+};
+
+class MessageImpl : public Message {
+ public:
+  enum Ownership {
+    BORROWED,
+    OWNED
+  };
+
+  MessageImpl(rd_kafka_type_t type, Topic *topic, rd_kafka_message_t *message, Ownership ownership);
+  /** Instead of a message: why there is none. */
+  MessageImpl(rd_kafka_type_t type, Topic *topic, ErrorCode err);
+  ~MessageImpl();
+
+  /** What a consume call returned, which may be NULL: then the last error says why. */
+  static Message *of_consume(Topic *topic, rd_kafka_message_t *message);
+  /** The Topic behind a C message, when the application made one. */
+  static Topic *topic_of(const rd_kafka_message_t *message);
+
+  std::string errstr() const;
+  ErrorCode err() const;
+  Topic *topic() const;
+  std::string topic_name() const;
+  int32_t partition() const;
+  void *payload() const;
+  size_t len() const;
+  const std::string *key() const;
+  const void *key_pointer() const;
+  size_t key_len() const;
+  int64_t offset() const;
+  MessageTimestamp timestamp() const;
+  void *msg_opaque() const;
+  int64_t latency() const;
+  rd_kafka_message_t *c_ptr();
+  Status status() const;
+  Headers *headers();
+  Headers *headers(ErrorCode *err);
+  int32_t broker_id() const;
+  int32_t leader_epoch() const;
+  Error *offset_store();
+
+ private:
+  MessageImpl(const MessageImpl &);
+  MessageImpl &operator=(const MessageImpl &);
+
+  rd_kafka_type_t type_;
+  Topic *topic_;
+  rd_kafka_message_t *message_;
+  Ownership ownership_;
+  /** What message_ points to when there is no message. */
+  rd_kafka_message_t none_;
+  /** Made when asked for. */
+  mutable std::string *key_;
+  HeadersImpl *headers_;
+};
+
+class QueueImpl : public Queue {
+ public:
+  explicit QueueImpl(rd_kafka_queue_t *queue) : queue_(queue) {
+  }
+  ~QueueImpl();
+
+  /** NULL stays NULL. */
+  static Queue *of(rd_kafka_queue_t *queue) {
+    return queue != NULL ? new QueueImpl(queue) : NULL;
+  }
+  static rd_kafka_queue_t *c_ptr(Queue *queue) {
+    return queue != NULL ? static_cast<QueueImpl *>(queue)->queue_ : NULL;
+  }
+
+  ErrorCode forward(Queue *dst);
+  Message *consume(int timeout_ms);
+  int poll(int timeout_ms);
+  void io_event_enable(int fd, const void *payload, size_t size);
+
+ private:
+  QueueImpl(const QueueImpl &);
+  QueueImpl &operator=(const QueueImpl &);
+
+  rd_kafka_queue_t *queue_;
+};
+
+class ConsumerGroupMetadataImpl : public ConsumerGroupMetadata {
+ public:
+  explicit ConsumerGroupMetadataImpl(rd_kafka_consumer_group_metadata_t *metadata) : metadata_(metadata) {
+  }
+  ~ConsumerGroupMetadataImpl() {
+    rd_kafka_consumer_group_metadata_destroy(metadata_);
+  }
+
+  const rd_kafka_consumer_group_metadata_t *c_ptr() const {
+    return metadata_;
+  }
+
+ private:
+  ConsumerGroupMetadataImpl(const ConsumerGroupMetadataImpl &);
+  ConsumerGroupMetadataImpl &operator=(const ConsumerGroupMetadataImpl &);
+
+  rd_kafka_consumer_group_metadata_t *metadata_;
+};
+
+/** Takes `metadata` over. */
+Metadata *metadata_of(const struct rd_kafka_metadata *metadata);
+
+/** C callback of commits; its opaque is an OffsetCommitCb. */
+void offsets_committed(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *offsets,
+                       void *opaque);
+
+}  // namespace hidden
+
+}  // namespace RdKafka
+
+#endif  // OTTLA_RDKAFKACPP_INTERNAL_H_

@@ -1,0 +1,199 @@
+/* Topics with their partitioners, and partitions alone and in lists. */
+#include "internal.h"
+
+namespace RdKafka {
+
+const int32_t Topic::PARTITION_UA      = RD_KAFKA_PARTITION_UA;
+const int64_t Topic::OFFSET_BEGINNING = RD_KAFKA_OFFSET_BEGINNING;
+const int64_t Topic::OFFSET_END       = RD_KAFKA_OFFSET_END;
+const int64_t Topic::OFFSET_STORED    = RD_KAFKA_OFFSET_STORED;
+const int64_t Topic::OFFSET_INVALID   = RD_KAFKA_OFFSET_INVALID;
+
+Topic::~Topic() {
+}
+
+Topic *Topic::create(Handle *base, const std::string &topic_str, const Conf *conf, std::string &errstr) {
+  const hidden::ConfImpl *given = static_cast<const hidden::ConfImpl *>(conf);
+  hidden::TopicImpl *topic      = new hidden::TopicImpl(given != NULL ? given->callbacks() : hidden::Callbacks());
+  if (topic->open(base->c_ptr(), topic_str, given, errstr))
+    return topic;
+  delete topic;
+  return NULL;
+}
+
+TopicPartition::~TopicPartition() {
+}
+
+TopicPartition *TopicPartition::create(const std::string &topic, int partition) {
+  return new hidden::TopicPartitionImpl(topic, partition, Topic::OFFSET_INVALID);
+}
+
+TopicPartition *TopicPartition::create(const std::string &topic, int partition, int64_t offset) {
+  return new hidden::TopicPartitionImpl(topic, partition, offset);
+}
+
+void TopicPartition::destroy(std::vector<TopicPartition *> &partitions) {
+  for (size_t i = 0; i < partitions.size(); i++)
+    delete partitions[i];
+  partitions.clear();
+}
+
+namespace hidden {
+
+TopicImpl::TopicImpl(const Callbacks &callbacks) :
+    rkt_(NULL),
+    partitioner_(callbacks.partitioner),
+    partitioner_key_pointer_(callbacks.partitioner_key_pointer) {
+}
+
+TopicImpl::~TopicImpl() {
+  if (rkt_ != NULL)
+    rd_kafka_topic_destroy(rkt_);
+}
+
+bool TopicImpl::open(rd_kafka_t *rk, const std::string &name, const ConfImpl *conf, std::string &errstr) {
+  rd_kafka_topic_conf_t *topic_conf = conf != NULL ? conf->topic_copy() : rd_kafka_topic_conf_new();
+  if (topic_conf == NULL) {
+    errstr = "a topic takes a Conf of type CONF_TOPIC";
+    return false;
+  }
+  // By the opaque, messages find their way back to this object.
+  rd_kafka_topic_conf_set_opaque(topic_conf, this);
+  if (partitioner_key_pointer_ != NULL)
+    rd_kafka_topic_conf_set_partitioner_cb(topic_conf, partition_by_pointer);
+  else if (partitioner_ != NULL)
+    rd_kafka_topic_conf_set_partitioner_cb(topic_conf, partition);
+  rkt_ = rd_kafka_topic_new(rk, name.c_str(), topic_conf);
+  if (rkt_ == NULL)
+    errstr = text(rd_kafka_err2str(rd_kafka_last_error()));
+  return rkt_ != NULL;
+}
+
+int32_t TopicImpl::partition(const rd_kafka_topic_t *, const void *key, size_t key_len, int32_t partition_cnt,
+                             void *rkt_opaque, void *msg_opaque) {
+  const TopicImpl *topic = static_cast<const TopicImpl *>(rkt_opaque);
+  if (key == NULL)
+    return topic->partitioner_->partitioner_cb(topic, NULL, partition_cnt, msg_opaque);
+  std::string copy(static_cast<const char *>(key), key_len);
+  return topic->partitioner_->partitioner_cb(topic, &copy, partition_cnt, msg_opaque);
+}
+
+int32_t TopicImpl::partition_by_pointer(const rd_kafka_topic_t *, const void *key, size_t key_len,
+                                        int32_t partition_cnt, void *rkt_opaque, void *msg_opaque) {
+  const TopicImpl *topic = static_cast<const TopicImpl *>(rkt_opaque);
+  return topic->partitioner_key_pointer_->partitioner_cb(topic, key, key_len, partition_cnt, msg_opaque);
+}
+
+std::string TopicImpl::name() const {
+  return text(rd_kafka_topic_name(rkt_));
+}
+
+bool TopicImpl::partition_available(int32_t partition) const {
+  return rd_kafka_topic_partition_available(rkt_, partition) != 0;
+}
+
+ErrorCode TopicImpl::offset_store(int32_t partition, int64_t offset) {
+  return code(rd_kafka_offset_store(rkt_, partition, offset));
+}
+
+rd_kafka_topic_t *TopicImpl::c_ptr() {
+  return rkt_;
+}
+
+TopicPartitionImpl::TopicPartitionImpl(const std::string &topic, int partition, int64_t offset) :
+    topic_(topic), partition_(partition), offset_(offset), err_(ERR_NO_ERROR), leader_epoch_(-1) {
+}
+
+TopicPartitionImpl::TopicPartitionImpl(const rd_kafka_topic_partition_t *partition) :
+    topic_(text(partition->topic)), partition_(partition->partition) {
+  update(partition);
+}
+
+const std::string &TopicPartitionImpl::topic() const {
+  return topic_;
+}
+
+int TopicPartitionImpl::partition() const {
+  return partition_;
+}
+
+int64_t TopicPartitionImpl::offset() const {
+  return offset_;
+}
+
+void TopicPartitionImpl::set_offset(int64_t offset) {
+  offset_ = offset;
+}
+
+ErrorCode TopicPartitionImpl::err() const {
+  return err_;
+}
+
+int32_t TopicPartitionImpl::get_leader_epoch() {
+  return leader_epoch_;
+}
+
+void TopicPartitionImpl::set_leader_epoch(int32_t leader_epoch) {
+  leader_epoch_ = leader_epoch;
+}
+
+std::vector<unsigned char> TopicPartitionImpl::get_metadata() {
+  return metadata_;
+}
+
+void TopicPartitionImpl::set_metadata(std::vector<unsigned char> &metadata) {
+  metadata_ = metadata;
+}
+
+void TopicPartitionImpl::update(const rd_kafka_topic_partition_t *partition) {
+  offset_       = partition->offset;
+  err_          = code(partition->err);
+  leader_epoch_ = rd_kafka_topic_partition_get_leader_epoch(partition);
+  if (partition->metadata != NULL) {
+    const unsigned char *bytes = static_cast<const unsigned char *>(partition->metadata);
+    metadata_.assign(bytes, bytes + partition->metadata_size);
+  }
+}
+
+void TopicPartitionImpl::add_to(rd_kafka_topic_partition_list_t *list) const {
+  rd_kafka_topic_partition_t *added = rd_kafka_topic_partition_list_add(list, topic_.c_str(), partition_);
+  added->offset                     = offset_;
+  if (leader_epoch_ >= 0)
+    rd_kafka_topic_partition_set_leader_epoch(added, leader_epoch_);
+  if (!metadata_.empty()) {
+    // The list frees it with the C library's allocator.
+    added->metadata = rd_kafka_mem_malloc(NULL, metadata_.size());
+    memcpy(added->metadata, &metadata_[0], metadata_.size());
+    added->metadata_size = metadata_.size();
+  }
+}
+
+PartitionList::PartitionList(const std::vector<TopicPartition *> &partitions) :
+    list_(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size()))) {
+  for (size_t i = 0; i < partitions.size(); i++)
+    static_cast<const TopicPartitionImpl *>(partitions[i])->add_to(list_);
+}
+
+PartitionList::~PartitionList() {
+  if (list_ != NULL)
+    rd_kafka_topic_partition_list_destroy(list_);
+}
+
+void PartitionList::update(std::vector<TopicPartition *> &partitions) const {
+  for (size_t i = 0; i < partitions.size(); i++) {
+    TopicPartitionImpl *own = static_cast<TopicPartitionImpl *>(partitions[i]);
+    const rd_kafka_topic_partition_t *found =
+        rd_kafka_topic_partition_list_find(list_, own->topic().c_str(), own->partition());
+    if (found != NULL)
+      own->update(found);
+  }
+}
+
+void PartitionList::append(const rd_kafka_topic_partition_list_t *list, std::vector<TopicPartition *> &partitions) {
+  for (int i = 0; i < list->cnt; i++)
+    partitions.push_back(new TopicPartitionImpl(&list->elems[i]));
+}
+
+}  // namespace hidden
+
+}  // namespace RdKafka

@@ -1,0 +1,380 @@
+//! The admin interface as C calls it, against the embedded broker: each request is answered by one event.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod asking;
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
+
+use asking::{Asking, PATIENCE_MS, array, text};
+use ottla_broker::{Broker, BrokerThread, Fault};
+use ottla_client::{Client, Config, Producer, Record};
+use ottla_protocol::ApiKey;
+use rdkafka::admin::*;
+use rdkafka::error::*;
+use rdkafka::event::*;
+use rdkafka::ffi::*;
+use rdkafka::kafka_consumer::*;
+use rdkafka::partitions::*;
+use rdkafka::poll::*;
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")
+}
+
+fn topic_codes(topics: &[&rd_kafka_topic_result_t]) -> Vec<(String, rd_kafka_resp_err_t)> {
+    let code = |topic: &&rd_kafka_topic_result_t| unsafe {
+        let topic = std::ptr::from_ref(*topic);
+        (text(rd_kafka_topic_result_name(topic)), rd_kafka_topic_result_error(topic))
+    };
+    topics.iter().map(code).collect()
+}
+
+fn list(partitions: &[(&CStr, i32, i64)]) -> *mut rd_kafka_topic_partition_list_t {
+    let list = rd_kafka_topic_partition_list_new(1);
+    for (topic, partition, offset) in partitions {
+        unsafe { (*rd_kafka_topic_partition_list_add(list, topic.as_ptr(), *partition)).offset = *offset };
+    }
+    list
+}
+
+fn offsets(list: *const rd_kafka_topic_partition_list_t) -> Vec<(i32, i64, rd_kafka_resp_err_t)> {
+    unsafe { (*list).elems() }.iter().map(|found| (found.partition, found.offset, found.err)).collect()
+}
+
+fn fill(broker: &BrokerThread, count: usize) {
+    let producer = Producer::of(&Client::new(Config::new(broker.bootstrap_servers())).unwrap());
+    for _ in 0..count {
+        drop(producer.enqueue_blocking(Record::to("orders").partition(0).value("x")).unwrap());
+    }
+    producer.flush_blocking(Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn topics_are_created_grown_described_and_deleted_one_answer_for_each() {
+    let broker = broker();
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    let opaque = 17 as *mut c_void;
+    unsafe {
+        let topics = [c"new", c"orders", c"bad name"]
+            .map(|name| rd_kafka_NewTopic_new(name.as_ptr(), 2, 1, null_mut(), 0));
+        let set = rd_kafka_NewTopic_set_config(topics[0], c"retention.ms".as_ptr(), c"3600000".as_ptr());
+        assert_eq!(set, RD_KAFKA_RESP_ERR_NO_ERROR);
+        let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
+        rd_kafka_AdminOptions_set_opaque(options, opaque);
+        rd_kafka_CreateTopics(admin.rk, topics.as_ptr().cast_mut(), topics.len(), options, admin.queue);
+        rd_kafka_AdminOptions_destroy(options);
+        rd_kafka_NewTopic_destroy_array(topics.as_ptr().cast_mut(), topics.len());
+        let answer = admin.answer(RD_KAFKA_EVENT_CREATETOPICS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_event_opaque(answer.0), opaque);
+        assert!(rd_kafka_event_DeleteTopics_result(answer.0).is_null(), "of another kind");
+        let result = rd_kafka_event_CreateTopics_result(answer.0);
+        let created = array(rd_kafka_CreateTopics_result_topics, result);
+        let expected = [
+            ("new".to_owned(), RD_KAFKA_RESP_ERR_NO_ERROR),
+            ("orders".to_owned(), RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS),
+            ("bad name".to_owned(), RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION),
+        ];
+        assert_eq!(topic_codes(&created), expected);
+        assert!(rd_kafka_topic_result_error_string(created[0]).is_null());
+        assert!(!text(rd_kafka_topic_result_error_string(created[1])).is_empty());
+
+        let grown = rd_kafka_NewPartitions_new(c"new".as_ptr(), 5, null_mut(), 0);
+        rd_kafka_CreatePartitions(admin.rk, [grown].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_NewPartitions_destroy(grown);
+        let answer = admin.answer(RD_KAFKA_EVENT_CREATEPARTITIONS_RESULT);
+        let result = rd_kafka_event_CreatePartitions_result(answer.0);
+        let grown = array(rd_kafka_CreatePartitions_result_topics, result);
+        assert_eq!(topic_codes(&grown), [("new".to_owned(), RD_KAFKA_RESP_ERR_NO_ERROR)]);
+
+        let names = [c"new".as_ptr(), c"none".as_ptr()];
+        let topics = rd_kafka_TopicCollection_of_topic_names(names.as_ptr().cast_mut(), names.len());
+        rd_kafka_DescribeTopics(admin.rk, topics, null(), admin.queue);
+        rd_kafka_TopicCollection_destroy(topics);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT);
+        let result = rd_kafka_event_DescribeTopics_result(answer.0);
+        let described = array(rd_kafka_DescribeTopics_result_topics, result);
+        assert!(rd_kafka_TopicDescription_error(described[0]).is_null());
+        let mut count = 0;
+        let partitions = rd_kafka_TopicDescription_partitions(described[0], &raw mut count);
+        assert_eq!(count, 5);
+        let leader = rd_kafka_TopicPartitionInfo_leader(*partitions);
+        assert!(broker.bootstrap_servers().ends_with(&rd_kafka_Node_port(leader).to_string()));
+        let mut nodes = 0;
+        assert!(!rd_kafka_TopicPartitionInfo_replicas(*partitions, &raw mut nodes).is_null() && nodes == 1);
+        let error = rd_kafka_TopicDescription_error(described[1]);
+        assert_eq!(rd_kafka_error_code(error), RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+        assert_eq!(text(rd_kafka_error_string(error)), "Broker: Unknown topic or partition");
+
+        let topics = [c"new", c"none"].map(|name| rd_kafka_DeleteTopic_new(name.as_ptr()));
+        rd_kafka_DeleteTopics(admin.rk, topics.as_ptr().cast_mut(), topics.len(), null(), admin.queue);
+        rd_kafka_DeleteTopic_destroy_array(topics.as_ptr().cast_mut(), topics.len());
+        let answer = admin.answer(RD_KAFKA_EVENT_DELETETOPICS_RESULT);
+        let result = rd_kafka_event_DeleteTopics_result(answer.0);
+        let deleted = array(rd_kafka_DeleteTopics_result_topics, result);
+        let expected = [
+            ("new".to_owned(), RD_KAFKA_RESP_ERR_NO_ERROR),
+            ("none".to_owned(), RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART),
+        ];
+        assert_eq!(topic_codes(&deleted), expected);
+    }
+}
+
+#[test]
+fn settings_and_the_cluster_are_told() {
+    let broker = broker();
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, c"orders".as_ptr());
+        let set = RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET;
+        let name = c"retention.ms".as_ptr();
+        let error = rd_kafka_ConfigResource_add_incremental_config(resource, name, set, null());
+        assert_eq!(rd_kafka_error_code(error), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_error_destroy(error);
+        let error = rd_kafka_ConfigResource_add_incremental_config(resource, name, set, c"7000".as_ptr());
+        assert!(error.is_null());
+        rd_kafka_IncrementalAlterConfigs(admin.rk, [resource].as_mut_ptr(), 1, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_INCREMENTALALTERCONFIGS_RESULT);
+        let result = rd_kafka_event_IncrementalAlterConfigs_result(answer.0);
+        let altered = array(rd_kafka_IncrementalAlterConfigs_result_resources, result);
+        assert_eq!(rd_kafka_ConfigResource_error(altered[0]), RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(text(rd_kafka_ConfigResource_name(altered[0])), "orders");
+
+        rd_kafka_DescribeConfigs(admin.rk, [resource].as_mut_ptr(), 1, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT);
+        let result = rd_kafka_event_DescribeConfigs_result(answer.0);
+        let described = array(rd_kafka_DescribeConfigs_result_resources, result);
+        assert_eq!(rd_kafka_ConfigResource_type(described[0]), RD_KAFKA_RESOURCE_TOPIC);
+        let mut count = 0;
+        let entries = rd_kafka_ConfigResource_configs(described[0], &raw mut count);
+        let entries: Vec<_> = (0..count).map(|index| *entries.add(index)).collect();
+        let named = |name: &str| {
+            let found = entries.iter().find(|entry| text(rd_kafka_ConfigEntry_name(**entry)) == name);
+            *found.expect("listed")
+        };
+        let retention = named("retention.ms");
+        assert_eq!(text(rd_kafka_ConfigEntry_value(retention)), "7000");
+        let source = rd_kafka_ConfigEntry_source(retention);
+        assert_eq!(source, RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG);
+        assert_eq!(text(rd_kafka_ConfigSource_name(source)), "DYNAMIC_TOPIC_CONFIG");
+        assert_eq!(rd_kafka_ConfigEntry_is_default(retention), 0);
+        assert_eq!(rd_kafka_ConfigEntry_is_default(named("cleanup.policy")), 1);
+        let synonyms = rd_kafka_ConfigEntry_synonyms(retention, &raw mut count);
+        assert!(count > 0 && rd_kafka_ConfigEntry_is_synonym(*synonyms) == 1);
+
+        // What is named twice is the caller's mistake, and nobody is asked.
+        rd_kafka_DescribeConfigs(admin.rk, [resource; 2].as_mut_ptr(), 2, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT);
+        let (code, reason) = answer.error();
+        assert!(code == RD_KAFKA_RESP_ERR__INVALID_ARG && reason.contains("orders"), "{code} {reason}");
+        assert!(array(rd_kafka_DescribeConfigs_result_resources, answer.0).is_empty());
+        rd_kafka_ConfigResource_destroy(resource);
+
+        rd_kafka_DescribeCluster(admin.rk, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT);
+        let result = rd_kafka_event_DescribeCluster_result(answer.0);
+        assert_eq!(array(rd_kafka_DescribeCluster_result_nodes, result).len(), 1);
+        assert!(!text(rd_kafka_DescribeCluster_result_cluster_id(result)).is_empty());
+        let controller = rd_kafka_DescribeCluster_result_controller(result);
+        assert_eq!(text(rd_kafka_Node_host(controller)), "127.0.0.1");
+        assert!(rd_kafka_Node_rack(controller).is_null());
+    }
+}
+
+#[test]
+fn records_and_offsets_have_a_result_per_partition() {
+    let broker = broker();
+    fill(&broker, 5);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let wanted = list(&[
+            (c"orders", 0, RD_KAFKA_OFFSET_SPEC_LATEST.into()),
+            (c"orders", 9, RD_KAFKA_OFFSET_SPEC_EARLIEST.into()),
+        ]);
+        rd_kafka_ListOffsets(admin.rk, wanted, null(), admin.queue);
+        rd_kafka_topic_partition_list_destroy(wanted);
+        let answer = admin.answer(RD_KAFKA_EVENT_LISTOFFSETS_RESULT);
+        let infos = array(rd_kafka_ListOffsets_result_infos, rd_kafka_event_ListOffsets_result(answer.0));
+        let of = |index: usize| &*rd_kafka_ListOffsetsResultInfo_topic_partition(infos[index]);
+        assert_eq!((of(0).partition, of(0).offset, of(0).err), (0, 5, RD_KAFKA_RESP_ERR_NO_ERROR));
+        assert_eq!((of(1).partition, of(1).err), (9, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART));
+        assert_eq!(rd_kafka_ListOffsetsResultInfo_timestamp(infos[0]), -1);
+
+        let before = list(&[(c"orders", 0, 2), (c"orders", 9, 0)]);
+        let request = rd_kafka_DeleteRecords_new(before);
+        rd_kafka_topic_partition_list_destroy(before);
+        rd_kafka_DeleteRecords(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_DeleteRecords_destroy(request);
+        let answer = admin.answer(RD_KAFKA_EVENT_DELETERECORDS_RESULT);
+        let result = rd_kafka_event_DeleteRecords_result(answer.0);
+        let deleted = offsets(rd_kafka_DeleteRecords_result_offsets(result));
+        assert_eq!(deleted[0], (0, 2, RD_KAFKA_RESP_ERR_NO_ERROR));
+        assert_eq!((deleted[1].0, deleted[1].2), (9, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART));
+    }
+}
+
+#[test]
+fn groups_are_listed_described_reset_and_deleted() {
+    let broker = broker();
+    fill(&broker, 1);
+    let properties = [(c"group.id", c"billing"), (c"auto.offset.reset", c"earliest")];
+    let consumer = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_CONSUMER, &properties);
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let topics = list(&[(c"orders", -1, 0)]);
+        assert_eq!(rd_kafka_subscribe(consumer.rk, topics), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_partition_list_destroy(topics);
+        let message = rd_kafka_consumer_poll(consumer.rk, PATIENCE_MS);
+        assert!(!message.is_null() && (*message).err == RD_KAFKA_RESP_ERR_NO_ERROR);
+        rdkafka::message::rd_kafka_message_destroy(message);
+
+        let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS);
+        let states = [RD_KAFKA_CONSUMER_GROUP_STATE_STABLE];
+        let set = rd_kafka_AdminOptions_set_match_consumer_group_states(options, states.as_ptr(), 1);
+        assert!(set.is_null());
+        rd_kafka_ListConsumerGroups(admin.rk, options, admin.queue);
+        rd_kafka_AdminOptions_destroy(options);
+        let answer = admin.answer(RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT);
+        let result = rd_kafka_event_ListConsumerGroups_result(answer.0);
+        let listed = array(rd_kafka_ListConsumerGroups_result_valid, result);
+        assert_eq!(text(rd_kafka_ConsumerGroupListing_group_id(listed[0])), "billing");
+        let state = rd_kafka_ConsumerGroupListing_state(listed[0]);
+        assert_eq!(state, RD_KAFKA_CONSUMER_GROUP_STATE_STABLE);
+        assert!(array(rd_kafka_ListConsumerGroups_result_errors, result).is_empty());
+
+        let groups = [c"billing".as_ptr(), c"none".as_ptr()];
+        rd_kafka_DescribeConsumerGroups(admin.rk, groups.as_ptr().cast_mut(), 2, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT);
+        let result = rd_kafka_event_DescribeConsumerGroups_result(answer.0);
+        let described = array(rd_kafka_DescribeConsumerGroups_result_groups, result);
+        assert_eq!(rd_kafka_ConsumerGroupDescription_member_count(described[0]), 1);
+        let member = rd_kafka_ConsumerGroupDescription_member(described[0], 0);
+        assert!(rd_kafka_ConsumerGroupDescription_member(described[0], 1).is_null());
+        let assignment = rd_kafka_MemberDescription_assignment(member);
+        assert_eq!(offsets(rd_kafka_MemberAssignment_partitions(assignment)).len(), 2);
+        assert!(rd_kafka_MemberDescription_target_assignment(member).is_null());
+        assert_eq!(text(rd_kafka_MemberDescription_host(member)), "/127.0.0.1");
+        let absent = rd_kafka_ConsumerGroupDescription_state(described[1]);
+        assert_eq!(absent, RD_KAFKA_CONSUMER_GROUP_STATE_DEAD);
+
+        assert_eq!(rd_kafka_consumer_close(consumer.rk), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let wanted = list(&[(c"orders", 0, 1), (c"orders", 1, 0)]);
+        let request = rd_kafka_AlterConsumerGroupOffsets_new(c"billing".as_ptr(), wanted);
+        rd_kafka_AlterConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_AlterConsumerGroupOffsets_destroy(request);
+        rd_kafka_topic_partition_list_destroy(wanted);
+        let answer = admin.answer(RD_KAFKA_EVENT_ALTERCONSUMERGROUPOFFSETS_RESULT);
+        let result = rd_kafka_event_AlterConsumerGroupOffsets_result(answer.0);
+        let altered = array(rd_kafka_AlterConsumerGroupOffsets_result_groups, result);
+        assert_eq!(text(rd_kafka_group_result_name(altered[0])), "billing");
+        let set = offsets(rd_kafka_group_result_partitions(altered[0]));
+        assert_eq!(set, [(0, 1, RD_KAFKA_RESP_ERR_NO_ERROR), (1, 0, RD_KAFKA_RESP_ERR_NO_ERROR)]);
+
+        let one = list(&[(c"orders", 1, 0)]);
+        let request = rd_kafka_DeleteConsumerGroupOffsets_new(c"billing".as_ptr(), one);
+        rd_kafka_DeleteConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_DeleteConsumerGroupOffsets_destroy(request);
+        rd_kafka_topic_partition_list_destroy(one);
+        let answer = admin.answer(RD_KAFKA_EVENT_DELETECONSUMERGROUPOFFSETS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR_NO_ERROR);
+
+        let request = rd_kafka_ListConsumerGroupOffsets_new(c"billing".as_ptr(), null());
+        rd_kafka_ListConsumerGroupOffsets(admin.rk, [request].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_ListConsumerGroupOffsets_destroy(request);
+        let answer = admin.answer(RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT);
+        let result = rd_kafka_event_ListConsumerGroupOffsets_result(answer.0);
+        let found = array(rd_kafka_ListConsumerGroupOffsets_result_groups, result);
+        let left = offsets(rd_kafka_group_result_partitions(found[0]));
+        assert_eq!(left, [(0, 1, RD_KAFKA_RESP_ERR_NO_ERROR)]);
+
+        let groups = [c"billing", c"none"].map(|group| rd_kafka_DeleteGroup_new(group.as_ptr()));
+        rd_kafka_DeleteGroups(admin.rk, groups.as_ptr().cast_mut(), 2, null(), admin.queue);
+        rd_kafka_DeleteGroup_destroy_array(groups.as_ptr().cast_mut(), 2);
+        let answer = admin.answer(RD_KAFKA_EVENT_DELETEGROUPS_RESULT);
+        let result = rd_kafka_event_DeleteGroups_result(answer.0);
+        let deleted = array(rd_kafka_DeleteGroups_result_groups, result);
+        assert!(rd_kafka_group_result_error(deleted[0]).is_null());
+        let error = rd_kafka_group_result_error(deleted[1]);
+        assert_eq!(rd_kafka_error_code(error), RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND);
+    }
+}
+
+#[test]
+fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event() {
+    let broker = broker();
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        rd_kafka_DescribeUserScramCredentials(admin.rk, null_mut(), 0, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+        let result = rd_kafka_event_DescribeUserScramCredentials_result(answer.0);
+        assert!(array(rd_kafka_DescribeUserScramCredentials_result_descriptions, result).is_empty());
+
+        let any = RD_KAFKA_RESOURCE_ANY;
+        let filter = rd_kafka_AclBindingFilter_new(any, null(), any, null(), null(), any, any, null_mut(), 0);
+        rd_kafka_DescribeAcls(admin.rk, filter, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBEACLS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+        // A filter is no rule: nothing of the kind is created.
+        rd_kafka_CreateAcls(admin.rk, [filter].as_mut_ptr(), 1, null(), admin.queue);
+        let answer = admin.answer(RD_KAFKA_EVENT_CREATEACLS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__INVALID_ARG);
+        rd_kafka_AclBinding_destroy(filter);
+
+        let election = rd_kafka_ElectLeaders_new(RD_KAFKA_ELECTION_TYPE_PREFERRED, null_mut());
+        rd_kafka_ElectLeaders(admin.rk, election, null(), admin.queue);
+        rd_kafka_ElectLeaders_destroy(election);
+        let answer = admin.answer(RD_KAFKA_EVENT_ELECTLEADERS_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
+
+        let user = c"alice".as_ptr();
+        let weak = rd_kafka_UserScramCredentialUpsertion_new(user, 1, 0, c"pw".as_ptr().cast(), 2, null(), 0);
+        rd_kafka_AlterUserScramCredentials(admin.rk, [weak].as_mut_ptr(), 1, null(), admin.queue);
+        rd_kafka_UserScramCredentialAlteration_destroy(weak);
+        let answer = admin.answer(RD_KAFKA_EVENT_ALTERUSERSCRAMCREDENTIALS_RESULT);
+        let (code, reason) = answer.error();
+        assert!(code == RD_KAFKA_RESP_ERR__INVALID_ARG && reason.contains("alice"), "{code} {reason}");
+
+        for (array, count) in [(null_mut(), 0), (null_mut(), 3)] {
+            rd_kafka_CreateTopics(admin.rk, array, count, null(), admin.queue);
+            let answer = admin.answer(RD_KAFKA_EVENT_CREATETOPICS_RESULT);
+            assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__INVALID_ARG);
+        }
+        // Nobody to answer: nothing happens.
+        rd_kafka_DescribeCluster(null_mut(), null(), admin.queue);
+        rd_kafka_DescribeCluster(admin.rk, null(), null_mut());
+    }
+}
+
+#[test]
+fn a_request_has_its_time_and_ends_with_its_client() {
+    let nobody = Asking::new("127.0.0.1:1", RD_KAFKA_PRODUCER, &[]);
+    unsafe {
+        let options = rd_kafka_AdminOptions_new(nobody.rk, RD_KAFKA_ADMIN_OP_ANY);
+        rd_kafka_AdminOptions_set_request_timeout(options, 300, null_mut(), 0);
+        rd_kafka_DescribeCluster(nobody.rk, options, nobody.queue);
+        rd_kafka_AdminOptions_destroy(options);
+        let answer = nobody.answer(RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT);
+        assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__TIMED_OUT);
+
+        // A client that goes does not wait for what is under way.
+        let broker = broker();
+        let long = Duration::from_secs(120);
+        broker.cluster().intercept(ApiKey::DescribeCluster, None, 1, Fault::Delay(long));
+        let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+        rd_kafka_DescribeCluster(admin.rk, null(), admin.queue);
+        let began = Instant::now();
+        drop(admin);
+        assert!(began.elapsed() < long / 4, "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,366 @@
+//! The core against a model of it: random completions, failures, revocations and crashes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+/// What CI walks; `OTTLA_SOAK_STEPS` names another number.
+const STEPS: u64 = 1_000_000;
+
+const PARTITIONS: usize = 3;
+const KEYS: u8 = 5;
+/// Records of a partition in one round, at the end of which everything must have been handled.
+const RECORDS: usize = 400;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Order {
+    None,
+    Partition,
+    Key,
+}
+
+type Records = Vec<(i64, u8)>;
+
+/// A worker with a piece of work, and the record in its hands.
+struct Running {
+    work: Work<Records>,
+    partition: usize,
+    stopped: Arc<AtomicBool>,
+    index: usize,
+    in_hand: bool,
+    open: Vec<i64>,
+    failed: Vec<Work<Records>>,
+    done: usize,
+}
+
+struct Partition {
+    log: Records,
+    owned: Option<(Origin, Arc<AtomicBool>)>,
+    /// It is being taken back.
+    stopping: bool,
+    /// The next record to be admitted.
+    next: usize,
+    committed: i64,
+    done: BTreeSet<i64>,
+    begun: BTreeMap<u8, i64>,
+}
+
+struct Model {
+    rng: fastrand::Rng,
+    order: Order,
+    retry: Retry,
+    now: Instant,
+    core: Core<Records>,
+    partitions: Vec<Partition>,
+    running: Vec<Running>,
+    dead: Vec<(usize, Work<Records>)>,
+    late: u64,
+}
+
+impl Model {
+    fn new(mut rng: fastrand::Rng, now: Instant) -> Self {
+        let order = [Order::None, Order::Partition, Order::Key][rng.usize(..3)];
+        let mut retry = Retry::times(rng.u32(..3)).delay(Duration::from_millis(5));
+        retry.holds = rng.bool();
+        let log = |rng: &mut fastrand::Rng| {
+            let mut offset = 0;
+            let mut gap = move |rng: &mut fastrand::Rng| {
+                offset += if rng.u8(..10) == 0 { rng.i64(1..200) } else { 1 };
+                offset
+            };
+            (0..RECORDS).map(|_| (gap(rng), rng.u8(..KEYS))).collect()
+        };
+        let partition = |rng: &mut fastrand::Rng| Partition {
+            log: log(rng),
+            owned: None,
+            stopping: false,
+            next: 0,
+            committed: 0,
+            done: BTreeSet::new(),
+            begun: BTreeMap::new(),
+        };
+        let partitions = (0..PARTITIONS).map(|_| partition(&mut rng)).collect();
+        let core = Self::core(&mut rng, &retry);
+        Self { rng, order, retry, now, core, partitions, running: Vec::new(), dead: Vec::new(), late: 0 }
+    }
+
+    fn core(rng: &mut fastrand::Rng, retry: &Retry) -> Core<Records> {
+        let breaker = BreakerSettings { failures: 6, pause: Duration::from_millis(20) };
+        Core::new(retry.clone(), rng.bool().then_some(breaker), rng.fork())
+    }
+
+    fn step(&mut self, failures: bool) {
+        let partition = self.rng.usize(..PARTITIONS);
+        match self.rng.u8(..100) {
+            0..4 => self.assign(partition),
+            4..20 => self.admit(partition),
+            20..40 => self.take(),
+            40..80 => self.work(failures),
+            80..86 => self.commit(partition),
+            86..94 => self.pass_time(),
+            94..97 => self.settle_dead(),
+            97 if failures => self.stop(partition),
+            98 if failures => self.give_back(partition),
+            99 if failures && self.rng.u8(..20) == 0 => self.crash(),
+            _ => {}
+        }
+    }
+
+    fn assign(&mut self, index: usize) {
+        let partition = &mut self.partitions[index];
+        if partition.owned.is_none() {
+            partition.owned = Some(self.core.assign(partition.committed, self.now));
+            partition.next = partition.log.partition_point(|(offset, _)| *offset < partition.committed);
+            partition.begun.clear();
+        }
+    }
+
+    fn admit(&mut self, index: usize) {
+        let partition = &mut self.partitions[index];
+        let Some((of, _)) = partition.owned.clone().filter(|_| !partition.stopping) else { return };
+        let count = self.rng.usize(1..8).min(partition.log.len() - partition.next);
+        let records = partition.log[partition.next..partition.next + count].to_vec();
+        partition.next += count;
+        if records.is_empty() {
+            return;
+        }
+        let work = |lane, offsets, payload: Records| {
+            let size = Size { records: payload.len(), bytes: payload.len() };
+            Work { of, age: 0, lane, offsets, size, failures: 0, payload }
+        };
+        if self.order != Order::Key {
+            let lane = (self.order == Order::Partition).then_some(of.slot);
+            let offsets = Offsets::Range(records[0].0, records[records.len() - 1].0 + 1);
+            let work = work(lane, offsets, records);
+            self.core.take_offsets(of, &work.offsets, work.size, self.now);
+            self.core.admit(work);
+            return;
+        }
+        let offsets = Offsets::Each(records.iter().map(|(offset, _)| *offset).collect());
+        let size = Size { records: count, bytes: count };
+        self.core.take_offsets(of, &offsets, size, self.now);
+        for key in 0..KEYS {
+            let of_key: Records = records.iter().copied().filter(|(_, its)| *its == key).collect();
+            if !of_key.is_empty() {
+                let offsets = Offsets::Each(of_key.iter().map(|(offset, _)| *offset).collect());
+                // Two keys share a lane, as they do when there are more keys than lanes.
+                self.core.admit(work(Some(u32::from(key / 2)), offsets, of_key));
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        let Some(work) = self.core.take(self.now) else { return };
+        let owner = |partition: &Partition| {
+            partition.owned.as_ref().is_some_and(|(of, _)| *of == work.of) && !partition.stopping
+        };
+        let partition = self.partitions.iter().position(owner).expect("work only of what is owned");
+        let stopped = self.partitions[partition].owned.as_ref().expect("owned").1.clone();
+        let (open, failed) = (Vec::new(), Vec::new());
+        self.running.push(Running {
+            work,
+            partition,
+            stopped,
+            index: 0,
+            in_hand: false,
+            open,
+            failed,
+            done: 0,
+        });
+    }
+
+    /// One of the workers begins or ends a record.
+    fn work(&mut self, failures: bool) {
+        if self.running.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(..self.running.len());
+        let running = &mut self.running[at];
+        if !running.in_hand {
+            if running.stopped.load(Ordering::Acquire) {
+                return self.end(at, false);
+            }
+            self.begin(at);
+            return;
+        }
+        running.in_hand = false;
+        let (offset, key) = running.work.payload[running.index];
+        if failures && self.rng.u8(..10) == 0 {
+            if self.retry.holds && self.order != Order::None && running.work.lane.is_some() {
+                return self.end(at, true);
+            }
+            let first = running.index == 0;
+            running.open.push(offset);
+            running.failed.push(Work {
+                of: running.work.of,
+                age: running.work.age,
+                lane: None,
+                offsets: Offsets::Each(vec![offset]),
+                size: Size { records: 1, bytes: 1 },
+                failures: if first { running.work.failures } else { 0 } + 1,
+                payload: vec![(offset, key)],
+            });
+        } else {
+            // What ends after the partition was taken away does not count for who had it.
+            if self.partitions[running.partition].owned.as_ref().is_some_and(|(of, _)| *of == running.work.of)
+            {
+                self.partitions[running.partition].done.insert(offset);
+            }
+            running.done += 1;
+        }
+        running.index += 1;
+        if running.index == running.work.payload.len() {
+            self.end(at, false);
+        }
+    }
+
+    fn begin(&mut self, at: usize) {
+        let running = &self.running[at];
+        let (offset, key) = running.work.payload[running.index];
+        let partition = &mut self.partitions[running.partition];
+        let owned = partition.owned.as_ref().is_some_and(|(of, _)| *of == running.work.of);
+        assert!(owned && !partition.stopping, "nothing is handled after its lane was taken back");
+        if self.order != Order::None && running.work.lane.is_some() {
+            let same = |other: &&Running| {
+                let record = other.work.payload.get(other.index);
+                other.in_hand
+                    && other.work.of == running.work.of
+                    && other.work.lane.is_some()
+                    && record.is_some_and(|(_, its)| self.order == Order::Partition || *its == key)
+            };
+            assert_eq!(self.running.iter().filter(same).count(), 0, "one at a time");
+            let lane = if self.order == Order::Key { key } else { 0 };
+            let last = partition.begun.insert(lane, offset);
+            assert!(last.is_none_or(|last| last <= offset), "{offset} after {last:?}");
+        }
+        self.running[at].in_hand = true;
+    }
+
+    fn end(&mut self, at: usize, hold: bool) {
+        let running = self.running.swap_remove(at);
+        let Running { mut work, index, open, failed, done, .. } = running;
+        let (of, lane, offsets) = (work.of, work.lane, work.offsets.clone());
+        let rest: Records = work.payload.split_off(index);
+        let until = rest.first().map_or(i64::MAX, |(offset, _)| *offset);
+        let part = |records: &[(i64, u8)], failures| Work {
+            of,
+            age: work.age,
+            lane,
+            offsets: Offsets::Each(records.iter().map(|(offset, _)| *offset).collect()),
+            size: Size { records: records.len(), bytes: records.len() },
+            failures,
+            payload: records.to_vec(),
+        };
+        let before = if index == 0 { work.failures } else { 0 };
+        let held = hold.then(|| part(&rest[..1], before + 1));
+        let rest = &rest[usize::from(hold)..];
+        let rest = (!rest.is_empty()).then(|| part(rest, if hold { 0 } else { before }));
+        let done = Size { records: done, bytes: done };
+        let took = Duration::from_micros(done.records as u64);
+        let outcome =
+            Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
+        for given_up in self.core.finish(outcome, self.now) {
+            assert_eq!(given_up.payload.len(), 1, "only one record has failed");
+            self.dead.push((running.partition, given_up));
+        }
+    }
+
+    fn settle_dead(&mut self) {
+        let Some((partition, work)) = self.dead.pop() else { return };
+        let owned = self.partitions[partition].owned.as_ref().is_some_and(|(of, _)| *of == work.of);
+        let (offset, _) = work.payload[0];
+        if owned {
+            self.partitions[partition].done.insert(offset);
+        }
+        let Work { of, offsets, size, .. } = work;
+        self.core.settle(&Unsettled { of, offsets, until: i64::MAX, except: Vec::new(), size }, self.now);
+    }
+
+    fn commit(&mut self, index: usize) {
+        let partition = &mut self.partitions[index];
+        let Some((of, _)) = partition.owned else { return };
+        let offset = self.core.standing(of).expect("owned").committable.offset;
+        let from = partition.log.partition_point(|(its, _)| *its < partition.committed);
+        for (before, _) in partition.log[from..].iter().take_while(|(its, _)| *its < offset) {
+            assert!(partition.done.contains(before), "{offset} committed, {before} is not done");
+        }
+        assert!(offset >= partition.committed, "commits never go back");
+        partition.committed = offset;
+    }
+
+    fn pass_time(&mut self) {
+        self.now += Duration::from_millis(self.rng.u64(..10));
+        self.core.wake(self.now);
+    }
+
+    fn stop(&mut self, index: usize) {
+        let partition = &mut self.partitions[index];
+        if let Some((of, _)) = partition.owned {
+            partition.stopping = true;
+            self.core.stop(of);
+        }
+    }
+
+    /// In time if its workers are through by then, and otherwise when the deadline is over.
+    fn give_back(&mut self, index: usize) {
+        let partition = &self.partitions[index];
+        let Some((of, _)) = partition.owned.clone().filter(|_| partition.stopping) else { return };
+        if self.core.is_quiet(of) || self.rng.bool() {
+            self.commit(index);
+            self.core.remove(of);
+            self.partitions[index].owned = None;
+            self.partitions[index].stopping = false;
+            self.late += 1;
+        }
+    }
+
+    fn crash(&mut self) {
+        self.core = Self::core(&mut self.rng, &self.retry);
+        self.running.clear();
+        self.dead.clear();
+        for partition in &mut self.partitions {
+            partition.owned = None;
+            partition.stopping = false;
+        }
+    }
+
+    /// Without failures everything comes to its end.
+    fn finish(&mut self) -> u64 {
+        let mut steps = 0;
+        let through = |model: &Self| model.partitions.iter().all(|partition| partition.done.len() == RECORDS);
+        while !through(self) {
+            for index in 0..PARTITIONS {
+                if self.partitions[index].stopping {
+                    self.give_back(index);
+                }
+            }
+            self.step(false);
+            steps += 1;
+            assert!(steps < 500_000, "stuck: {:?}", self.core);
+        }
+        while !self.running.is_empty() || !self.dead.is_empty() {
+            self.step(false);
+        }
+        for index in 0..PARTITIONS {
+            self.commit(index);
+        }
+        steps
+    }
+}
+
+#[test]
+fn commits_never_pass_unfinished_work_whatever_happens() {
+    let wanted = std::env::var("OTTLA_SOAK_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(STEPS);
+    let (mut steps, mut seed, mut late) = (0, 0, 0);
+    let begin = Instant::now();
+    while steps < wanted {
+        seed += 1;
+        let mut model = Model::new(fastrand::Rng::with_seed(seed), begin);
+        for _ in 0..10_000 {
+            model.step(true);
+        }
+        steps += 10_000 + model.finish();
+        late += model.late;
+    }
+    assert!(late > 100, "partitions were taken back: {late}");
+}

@@ -1,0 +1,101 @@
+//! Records that handlers produce, kept until their handler has succeeded.
+
+use std::ops::Range;
+
+use ottla_client::Record;
+
+/// Records in one piece of memory: one allocation for many.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    bytes: Vec<u8>,
+    headers: Vec<(Range<usize>, Option<Range<usize>>)>,
+    records: Vec<Output>,
+}
+
+#[derive(Debug)]
+struct Output {
+    topic: Range<usize>,
+    partition: Option<i32>,
+    key: Option<Range<usize>>,
+    value: Option<Range<usize>>,
+    headers: Range<usize>,
+    timestamp_ms: Option<i64>,
+}
+
+/// What was there at some moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(usize, usize, usize);
+
+impl Outputs {
+    pub(crate) fn push(&mut self, record: &Record<'_>) {
+        let topic = self.keep(record.topic.as_bytes());
+        let key = record.key.map(|key| self.keep(key));
+        let value = record.value.map(|value| self.keep(value));
+        let first = self.headers.len();
+        for (name, value) in &record.headers {
+            let header = (self.keep(name.as_bytes()), value.map(|value| self.keep(value)));
+            self.headers.push(header);
+        }
+        let headers = first..self.headers.len();
+        let (partition, timestamp_ms) = (record.partition, record.timestamp_ms);
+        self.records.push(Output { topic, partition, key, value, headers, timestamp_ms });
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.bytes.len(), self.headers.len(), self.records.len())
+    }
+
+    /// Forgets what came after `mark`: its handler has failed.
+    pub(crate) fn truncate(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.0);
+        self.headers.truncate(mark.1);
+        self.records.truncate(mark.2);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Record<'_>> {
+        self.records.iter().map(|output| {
+            let text =
+                |range: &Range<usize>| std::str::from_utf8(&self.bytes[range.clone()]).unwrap_or_default();
+            let part = |range: &Option<Range<usize>>| range.clone().map(|range| &self.bytes[range]);
+            let headers = &self.headers[output.headers.clone()];
+            Record {
+                topic: text(&output.topic),
+                partition: output.partition,
+                key: part(&output.key),
+                value: part(&output.value),
+                headers: headers.iter().map(|(name, value)| (text(name), part(value))).collect(),
+                timestamp_ms: output.timestamp_ms,
+                ..Record::default()
+            }
+        })
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        from..self.bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_failed_handler_sent_is_forgotten() {
+        let mut outputs = Outputs::default();
+        outputs.push(&Record::to("a").key("1").value("x").header("h", "v").partition(3));
+        let mark = outputs.mark();
+        outputs.push(&Record::to("b").value("y").header("h", "w"));
+        outputs.truncate(mark);
+        outputs.push(&Record::to("c").timestamp_ms(5));
+        let seen: Vec<_> = outputs.iter().map(|record| (record.topic, record.key, record.value)).collect();
+        assert_eq!(seen, [("a", Some(&b"1"[..]), Some(&b"x"[..])), ("c", None, None)]);
+        let first = outputs.iter().next().expect("the first");
+        assert_eq!((first.partition, first.headers), (Some(3), vec![("h", Some(&b"v"[..]))]));
+    }
+}

@@ -1,0 +1,131 @@
+//! Members of a group that are killed, in every mode: every record is handled, each key's in order.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and processes")]
+
+mod support;
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ottla_parallel::{Mode, Order, Processor};
+use support::*;
+
+/// Kills in all modes together; `OTTLA_SOAK_PROCESSOR_KILLS` names another number.
+const KILLS: usize = 10;
+
+const PARTITIONS: i32 = 6;
+const KEYS: usize = 30;
+
+/// What a child process is told.
+const SERVERS: &str = "OTTLA_TEST_SERVERS";
+const MODE: &str = "OTTLA_TEST_MODE";
+const LOG: &str = "OTTLA_TEST_LOG";
+
+/// A member, when the test below starts this program as one; otherwise nothing.
+#[test]
+fn member_process() {
+    let (Ok(servers), Ok(mode), Ok(log)) = (std::env::var(SERVERS), std::env::var(MODE), std::env::var(LOG))
+    else {
+        return;
+    };
+    let mode = *Mode::ALL.iter().find(|known| known.name() == mode).expect("a mode");
+    let log = OpenOptions::new().append(true).open(log).expect("the log");
+    let log = std::sync::Arc::new(log);
+    let builder = Processor::builder(member(servers, "workers"), mode)
+        .topics(["orders"])
+        .order(Order::Key)
+        .batch(50)
+        .batch_wait(Duration::from_millis(5));
+    let processor = start(builder, mode, move |record| {
+        std::thread::park_timeout(Duration::from_micros(200));
+        let text = |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or_default()).into_owned();
+        let (key, value) = (text(record.key()), text(record.value()));
+        let line = format!("{key} {} {} {value}\n", record.partition(), record.offset());
+        // One write at the file's end: lines of several processes stand in the order in which they were written.
+        (&*log).write_all(line.as_bytes())?;
+        Ok(())
+    });
+    // Until the parent lets go.
+    let _ = std::io::stdin().read(&mut [0]);
+    processor.stop();
+    processor.join().expect("stopped");
+}
+
+struct Member(Child);
+
+impl Member {
+    fn start(servers: &str, mode: Mode, log: &Path) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        command
+            .args(["--exact", "member_process", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        command.env(SERVERS, servers).env(MODE, mode.name()).env(LOG, log);
+        Self(command.spawn().expect("a member"))
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("dead");
+    }
+
+    fn stop(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("ended").success());
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+fn lines(log: &Path) -> Seen {
+    let mut text = String::new();
+    File::open(log).expect("the log").read_to_string(&mut text).expect("text");
+    let seen = Seen::default();
+    for line in text.lines() {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let (partition, offset) = (parts[1].parse().expect("a number"), parts[2].parse().expect("a number"));
+        seen.note(Some(parts[0].as_bytes()), partition, offset, Some(parts[3].as_bytes()));
+    }
+    seen
+}
+
+#[test]
+fn every_record_is_handled_in_its_keys_order_whoever_is_killed() {
+    let kills = std::env::var("OTTLA_SOAK_PROCESSOR_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let kills: usize = kills.unwrap_or(KILLS);
+    let mut rng = fastrand::Rng::with_seed(9);
+    for (index, mode) in Mode::ALL.into_iter().enumerate() {
+        let kills = (kills + index) / Mode::ALL.len();
+        let broker = broker("orders", PARTITIONS);
+        let servers = broker.bootstrap_servers();
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("handled");
+        File::create(&log).expect("the log");
+        let mut members: Vec<_> = (0..3).map(|_| Member::start(&servers, mode, &log)).collect();
+        let mut written = 0;
+        for _ in 0..kills {
+            produce_from(servers.clone(), "orders", KEYS, written, 600);
+            written += 600;
+            let until = lines(&log).distinct() + 200;
+            await_that("some of it is handled", || lines(&log).distinct() >= until.min(written));
+            members.swap_remove(rng.usize(..members.len())).kill();
+            members.push(Member::start(&servers, mode, &log));
+        }
+        await_that("all is handled", || lines(&log).distinct() == written);
+        // What a killed member had done and not committed is done again when its session is over.
+        let config = || member(servers.clone(), "workers");
+        await_that("all is committed", || committed(config(), "orders", PARTITIONS) == written as i64);
+        members.into_iter().for_each(Member::stop);
+        let seen = lines(&log);
+        seen.assert_key_order();
+        println!("{mode:?}: {kills} kills, {written} records, {} handled again", seen.len() - written);
+    }
+}

@@ -1,0 +1,454 @@
+//! Stories of processors in each mode, against the embedded broker.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ottla_client::Record;
+use ottla_parallel::{BatchFailure, Error, Failure, GiveUp, Mode, Order, Processor, Retry};
+use support::*;
+
+const ORDERS: [Order; 3] = [Order::None, Order::Partition, Order::Key];
+
+#[test]
+fn every_record_is_handled_once_and_committed_in_every_mode_and_order() {
+    for mode in Mode::ALL {
+        for order in ORDERS {
+            let broker = broker("orders", 3);
+            produce(broker.bootstrap_servers(), "orders", 50, 10_000);
+            let seen = Seen::default();
+            let noted = seen.clone();
+            let processor = start(builder(&broker, mode, order), mode, move |record| {
+                noted.note(record.key(), record.partition(), record.offset(), record.value());
+                Ok(())
+            });
+            await_that("all handled", || seen.len() >= 10_000);
+            processor.stop();
+            processor.join().expect("stopped");
+            assert_eq!((seen.len(), seen.distinct()), (10_000, 10_000), "{mode:?} {order:?}");
+            if order != Order::None || mode == Mode::Sync {
+                seen.assert_key_order();
+            }
+            let config = member(broker.bootstrap_servers(), "workers");
+            assert_eq!(committed(config, "orders", 3), 10_000, "{mode:?} {order:?}");
+        }
+    }
+}
+
+#[test]
+fn async_handlers_run_side_by_side() {
+    for order in ORDERS {
+        let broker = broker("orders", 4);
+        produce(broker.bootstrap_servers(), "orders", 40, 2_000);
+        let (seen, most) = (Seen::default(), Arc::new(AtomicUsize::new(0)));
+        let (noted, at_once, highest) = (seen.clone(), Arc::new(AtomicUsize::new(0)), most.clone());
+        let processor = builder(&broker, Mode::MultiAsync, order)
+            .workers(100)
+            .start_each_async(async move |message| {
+                highest.fetch_max(at_once.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                at_once.fetch_sub(1, Ordering::Relaxed);
+                noted.note(message.key(), message.partition(), message.offset(), message.value());
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("all handled", || seen.len() >= 2_000);
+        processor.stop();
+        processor.join().expect("stopped");
+        assert_eq!(seen.distinct(), 2_000);
+        let at_least = match order {
+            Order::None => 50,
+            Order::Partition => 3,
+            Order::Key => 15,
+        };
+        let most = most.load(Ordering::Relaxed);
+        assert!(most >= at_least && most <= 100, "{order:?}: {most} at once");
+        if order != Order::None {
+            seen.assert_key_order();
+        }
+    }
+}
+
+#[test]
+fn a_poison_record_goes_to_the_dead_letters_and_nothing_waits_for_it() {
+    for mode in Mode::ALL {
+        for retry in
+            [Retry::never(), Retry::times(2).delay(Duration::from_millis(5)), Retry::times(1).holding()]
+        {
+            let broker = broker("orders", 2);
+            produce(broker.bootstrap_servers(), "orders", 10, 1_000);
+            let (seen, tries) = (Seen::default(), Arc::new(AtomicUsize::new(0)));
+            let (noted, tried) = (seen.clone(), tries.clone());
+            let holding = retry == Retry::times(1).holding();
+            let times = if holding {
+                2
+            } else if retry == Retry::never() {
+                1
+            } else {
+                3
+            };
+            let builder =
+                builder(&broker, mode, Order::Key).retry(retry).give_up(GiveUp::DeadLetter("dead".into()));
+            let is_poison = |record: &ottla_client::RecordView<'_>| {
+                record.key() == Some(b"k3") && record.value() == Some(b"50")
+            };
+            let processor = match mode {
+                Mode::Sync | Mode::MultiAsync => builder.start_each(move |message| {
+                    if is_poison(message) {
+                        tried.fetch_add(1, Ordering::Relaxed);
+                        return Err(Failure::new("no such order"));
+                    }
+                    noted.note(message.key(), message.partition(), message.offset(), message.value());
+                    Ok(())
+                }),
+                Mode::Batch | Mode::MultiBatch => builder.start_batches(move |messages| {
+                    let mut failed = Vec::new();
+                    for (index, record) in messages.iter().enumerate() {
+                        if is_poison(&record) {
+                            tried.fetch_add(1, Ordering::Relaxed);
+                            failed.push((index, Failure::new("no such order")));
+                        } else {
+                            noted.note(record.key(), record.partition(), record.offset(), record.value());
+                        }
+                    }
+                    if failed.is_empty() { Ok(()) } else { Err(BatchFailure::records(failed)) }
+                }),
+            }
+            .expect("a processor");
+            await_that("all handled but one", || seen.len() >= 999 && processor.metrics().dead_letters == 1);
+            processor.stop();
+            processor.join().expect("stopped");
+            assert_eq!((seen.distinct(), tries.load(Ordering::Relaxed)), (999, times), "{mode:?}");
+            let config = member(broker.bootstrap_servers(), "workers");
+            assert_eq!(committed(config.clone(), "orders", 2), 1_000);
+            let dead = read_all(config, "dead", 1);
+            assert_eq!(dead.len(), 1);
+            let record = &dead[0].1;
+            assert_eq!(
+                (record.key.as_deref(), record.value.as_deref()),
+                (Some(&b"k3"[..]), Some(&b"50"[..]))
+            );
+            let header = |name: &str| {
+                let value =
+                    record.headers.iter().find(|(its, _)| its == name).and_then(|(_, value)| value.clone());
+                String::from_utf8(value.expect("a header").to_vec()).expect("text")
+            };
+            assert_eq!(header("ottla.error.topic"), "orders");
+            assert_eq!(header("ottla.error.reason"), "no such order");
+            assert_eq!(header("ottla.error.attempts"), times.to_string());
+            assert_eq!(header("ottla.error.kind"), "failed");
+            let (_, offset) = (header("ottla.error.partition"), header("ottla.error.offset"));
+            assert!(offset.parse::<i64>().is_ok());
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_decoded_takes_the_same_road_at_once() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 10);
+    let processor = builder(&broker, Mode::MultiAsync, Order::None)
+        .retry(Retry::forever())
+        .give_up(GiveUp::DeadLetter("dead".into()))
+        .start_each(|message| match message.value() {
+            Some(b"7") => Err(Failure::undecodable("not a letter")),
+            Some(b"8") => panic!("eight"),
+            _ => Ok(()),
+        })
+        .expect("a processor");
+    await_that("one dead letter, one panic again and again", || {
+        let metrics = processor.metrics();
+        metrics.handled == 8 && metrics.dead_letters == 1 && metrics.retries >= 2
+    });
+    let metrics = processor.metrics();
+    assert_eq!(
+        metrics.partitions[0].blocking.map(|(offset, _)| offset),
+        Some(8),
+        "the panic is not passed over"
+    );
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), 8);
+}
+
+#[test]
+fn a_record_that_is_given_up_stops_the_processor_and_is_not_committed() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 100);
+    for mode in [Mode::Sync, Mode::MultiAsync] {
+        let processor = builder(&broker, mode, Order::Partition)
+            .retry(Retry::never())
+            .start_each(|message| if message.offset() == 41 { Err(Failure::new("no")) } else { Ok(()) })
+            .expect("a processor");
+        let Err(Error::Record { offset, attempts, reason, .. }) = processor.join() else {
+            panic!("it stops with the record's error");
+        };
+        assert_eq!((offset, attempts, &*reason), (41, 1, "no"));
+        assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), 41);
+    }
+}
+
+#[test]
+fn a_stuck_worker_shows_in_the_metrics_and_holds_nothing_but_the_commit() {
+    let broker = broker("orders", 2);
+    produce(broker.bootstrap_servers(), "orders", 100, 2_000);
+    let (seen, release) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+    let (noted, released) = (seen.clone(), release.clone());
+    let processor = builder(&broker, Mode::MultiAsync, Order::Key)
+        .start_each(move |message| {
+            if message.partition() == 0 && message.offset() == 5 {
+                await_that("released", || released.load(Ordering::Relaxed));
+            }
+            noted.note(message.key(), message.partition(), message.offset(), message.value());
+            Ok(())
+        })
+        .expect("a processor");
+    // What is in the stuck record's lane waits with it, everything else goes on.
+    await_that("the others are handled", || seen.len() > 1_500);
+    await_that("the age is seen", || {
+        let metrics = processor.metrics();
+        let stuck = metrics.partitions.iter().find(|partition| partition.at.partition == 0);
+        let blocking = stuck.and_then(|partition| partition.blocking);
+        let done = metrics.partitions.iter().find(|partition| partition.at.partition == 1);
+        assert!(stuck.is_some_and(|partition| partition.committed.is_none_or(|committed| committed <= 5)));
+        blocking.is_some_and(|(offset, age)| offset == 5 && age >= Duration::from_millis(100))
+            && done.is_some_and(|partition| partition.blocking.is_none())
+    });
+    let text = processor.metrics().prometheus_text();
+    assert!(text.contains("ottla_processor_blocking_offset{topic=\"orders\",partition=\"0\"} 5\n"), "{text}");
+    release.store(true, Ordering::Relaxed);
+    await_that("all handled", || seen.len() == 2_000);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 2), 2_000);
+}
+
+#[test]
+fn members_come_and_go_in_the_middle_and_every_record_is_handled_in_its_keys_order() {
+    for mode in Mode::ALL {
+        let broker = broker("orders", 6);
+        produce(broker.bootstrap_servers(), "orders", 60, 6_000);
+        let seen = Seen::default();
+        let member = || {
+            let noted = seen.clone();
+            let order = if mode == Mode::Sync || mode == Mode::Batch { Order::Partition } else { Order::Key };
+            let builder = builder(&broker, mode, order).batch(20);
+            start(builder, mode, move |record| {
+                std::thread::park_timeout(Duration::from_micros(300));
+                noted.note(record.key(), record.partition(), record.offset(), record.value());
+                Ok(())
+            })
+        };
+        let first = member();
+        await_that("the first is at work", || seen.len() > 300);
+        let second = member();
+        await_that("the second has partitions", || !second.metrics().partitions.is_empty());
+        await_that("both are at work", || second.metrics().handled > 100);
+        first.stop();
+        first.join().expect("the first has left");
+        await_that("all handled", || seen.distinct() == 6_000);
+        second.stop();
+        second.join().expect("the second has left");
+        seen.assert_key_order();
+        // What was done behind a record that was not is done again by the next owner.
+        let twice = seen.len() - 6_000;
+        let most = if mode == Mode::Sync || mode == Mode::Batch { 0 } else { 16 * 20 * 2 };
+        assert!(twice <= most, "{mode:?}: {twice} records done twice");
+        let config = support::member(broker.bootstrap_servers(), "workers");
+        assert_eq!(committed(config, "orders", 6), 6_000);
+    }
+}
+
+#[test]
+fn what_comes_after_the_drain_deadline_is_dropped() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 10);
+    let (begun, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (begins, released) = (begun.clone(), release.clone());
+    let processor = builder(&broker, Mode::MultiAsync, Order::Partition)
+        .drain(Duration::from_millis(50))
+        .start_each(move |message| {
+            if message.offset() == 3 {
+                begins.store(true, Ordering::Relaxed);
+                await_that("released", || released.load(Ordering::Relaxed));
+            }
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("it is stuck", || begun.load(Ordering::Relaxed));
+    let exchange = processor.client().clone();
+    processor.stop();
+    processor.join().expect("stopped without the stuck worker");
+    release.store(true, Ordering::Relaxed);
+    drop(exchange);
+    assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), 3);
+}
+
+#[test]
+fn what_is_in_flight_is_bounded_and_a_full_partition_stops_no_other() {
+    let broker = broker("orders", 2);
+    produce(broker.bootstrap_servers(), "orders", 50, 20_000);
+    let release = Arc::new(AtomicBool::new(false));
+    let released = release.clone();
+    let processor = builder(&broker, Mode::MultiAsync, Order::Partition)
+        .records_in_flight(1_000)
+        .start_each(move |message| {
+            if message.partition() == 0 && message.offset() == 0 {
+                await_that("released", || released.load(Ordering::Relaxed));
+            }
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("the full one is paused, and the other one through", || {
+        let metrics = processor.metrics();
+        let in_flight: usize = metrics.partitions.iter().map(|partition| partition.in_flight).sum();
+        assert!(in_flight <= 1_000, "{in_flight}");
+        let paused = metrics.partitions.iter().any(|it| it.at.partition == 0 && it.paused);
+        let through = metrics
+            .partitions
+            .iter()
+            .any(|it| it.at.partition == 1 && it.blocking.is_none() && it.finished > Some(1_000));
+        paused && through
+    });
+    release.store(true, Ordering::Relaxed);
+    await_that("all handled", || processor.metrics().handled == 20_000);
+    processor.stop();
+    processor.join().expect("stopped");
+}
+
+#[test]
+fn an_open_circuit_breaker_spares_the_records() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 1_000);
+    let (outage, tries) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (is_out, tried) = (outage.clone(), tries.clone());
+    let processor = builder(&broker, Mode::MultiAsync, Order::None)
+        .retry(Retry::times(1000).delay(Duration::from_millis(1)).delay_max(Duration::from_millis(5)))
+        .circuit_breaker(10, Duration::from_millis(50))
+        .start_each(move |_| {
+            tried.fetch_add(1, Ordering::Relaxed);
+            if is_out.load(Ordering::Relaxed) { Err(Failure::new("database away")) } else { Ok(()) }
+        })
+        .expect("a processor");
+    await_that("it has opened a few times", || processor.metrics().breaker_opened >= 3);
+    assert!(tries.load(Ordering::Relaxed) < 500, "{} tries in an outage", tries.load(Ordering::Relaxed));
+    outage.store(false, Ordering::Relaxed);
+    await_that("all handled", || processor.metrics().handled == 1_000);
+    assert!(processor.metrics().breaker_closed);
+    processor.stop();
+    processor.join().expect("stopped");
+}
+
+#[test]
+fn outputs_are_written_before_their_record_is_done() {
+    let broker = broker("orders", 2);
+    produce(broker.bootstrap_servers(), "orders", 20, 3_000);
+    let processor = builder(&broker, Mode::MultiAsync, Order::Key)
+        .retry(Retry::times(5).delay(Duration::from_millis(1)).holding())
+        .start_each({
+            let failed = Arc::new(AtomicUsize::new(0));
+            move |message| {
+                message.send(
+                    &Record::to("invoices")
+                        .key(message.key().unwrap_or_default())
+                        .value(message.value().unwrap_or_default()),
+                );
+                if message.offset() % 100 == 7 && message.attempt() == 1 {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    return Err(Failure::new("what was sent before is not written"));
+                }
+                Ok(())
+            }
+        })
+        .expect("a processor");
+    let config = member(broker.bootstrap_servers(), "workers");
+    await_that("all handled", || processor.metrics().handled == 3_000);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed(config.clone(), "orders", 2), 3_000);
+    let written = read_all(config, "invoices", 1);
+    assert_eq!(written.len(), 3_000, "none twice, though some were tried twice");
+    let seen = Seen::default();
+    for (_, record) in &written {
+        seen.note(record.key.as_deref(), 0, record.offset, record.value.as_deref());
+    }
+    seen.assert_key_order();
+}
+
+#[test]
+fn a_batch_that_cannot_become_full_does_not_wait_for_more() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 10, 20_000);
+    for order in ORDERS {
+        let seen = Seen::default();
+        let noted = seen.clone();
+        // A batch of 1000 is more than these bytes hold, and nobody waits for a minute.
+        let builder =
+            Processor::builder(member(broker.bootstrap_servers(), &format!("{order:?}")), Mode::MultiBatch)
+                .topics(["orders"])
+                .order(order)
+                .bytes_in_flight(4_000)
+                .batch_wait(Duration::from_secs(60));
+        let processor = start(builder, Mode::MultiBatch, move |record| {
+            noted.note(record.key(), record.partition(), record.offset(), record.value());
+            Ok(())
+        });
+        await_that("nearly all handled", || seen.len() > 19_000);
+        processor.stop();
+        processor.join().expect("stopped");
+    }
+}
+
+#[test]
+fn a_worker_that_is_late_keeps_no_lane_from_the_next_assignment() {
+    let broker = broker("orders", 2);
+    produce(broker.bootstrap_servers(), "orders", 20, 400);
+    for order in [Order::Partition, Order::Key] {
+        let group = format!("late-{order:?}");
+        let config = || member(broker.bootstrap_servers(), &group);
+        let (seen, release) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+        let (noted, released) = (seen.clone(), release.clone());
+        let first = Processor::builder(config(), Mode::MultiAsync)
+            .topics(["orders"])
+            .order(order)
+            .drain(Duration::from_millis(50))
+            .start_each(move |message| {
+                if message.offset() == 7 && !released.load(Ordering::Relaxed) {
+                    await_that("released", || released.load(Ordering::Relaxed));
+                }
+                noted.note(message.key(), message.partition(), message.offset(), message.value());
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("it is stuck in both partitions", || {
+            let metrics = first.metrics();
+            let stuck = |offset: Option<(i64, Duration)>| offset.is_some_and(|(offset, _)| offset == 7);
+            metrics.partitions.len() == 2 && metrics.partitions.iter().all(|it| stuck(it.blocking))
+        });
+        // A second member takes a partition and gives it back, while the first one's worker still has its record.
+        let other = seen.clone();
+        let second = Processor::builder(config(), Mode::Sync)
+            .topics(["orders"])
+            .start_each(move |message| {
+                other.note(message.key(), message.partition(), message.offset(), message.value());
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("the second handles what the first was late with", || second.metrics().handled > 100);
+        let partition = second.metrics().partitions[0].at.partition;
+        second.stop();
+        second.join().expect("stopped");
+        produce(broker.bootstrap_servers(), "orders", 20, 400);
+        let count = || seen.all().iter().filter(|(_, its, _, _)| *its == partition).count();
+        let before = count();
+        await_that("the first goes on with that partition", || count() > before + 50);
+        release.store(true, Ordering::Relaxed);
+        await_that("all is committed", || committed(config(), "orders", 2) >= seen.distinct() as i64);
+        first.stop();
+        first.join().expect("stopped");
+    }
+}

@@ -1,0 +1,241 @@
+//! The two libraries that programs written for librdkafka run on in turn: the original, and ours.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::peer::locked;
+use crate::process::run;
+use crate::workspace::{interop_dir, target_dir};
+
+/// The release of confluent-kafka whose wheel carries the original, and whose sources are built on ours.
+pub const CONFLUENT_KAFKA: &str = "2.16.0";
+
+/// Downloads of a few megabytes, and compilations of a few files.
+const FETCHED_WITHIN: Duration = Duration::from_secs(300);
+const COMPILED_WITHIN: Duration = Duration::from_secs(300);
+
+/// A `librdkafka.so.1`, and the headers that belong to it.
+#[derive(Clone, Debug)]
+pub struct Librdkafka {
+    lib: PathBuf,
+    include: PathBuf,
+}
+
+/// Where `cargo xtask test` installs ours before the tests: `OTTLA_LIBRDKAFKA`, or a directory below the target.
+pub fn our_prefix() -> PathBuf {
+    std::env::var_os("OTTLA_LIBRDKAFKA").map_or_else(|| target_dir().join("librdkafka"), PathBuf::from)
+}
+
+impl Librdkafka {
+    /// Ours, as `cargo xtask install` laid it out.
+    pub fn ours() -> Result<Self, Failure> {
+        let prefix = our_prefix();
+        let library = Self { lib: prefix.join("lib"), include: prefix.join("include") };
+        if library.file().is_file() {
+            return Ok(library);
+        }
+        let what = library.file();
+        Err(Failure::new(format!(
+            "{} does not exist: run cargo xtask install --profile dev --prefix {}",
+            what.display(),
+            prefix.display()
+        )))
+    }
+
+    /// The original, out of confluent-kafka's wheel, with Debian's headers of an older release of the same ABI.
+    pub fn reference() -> Result<Self, Failure> {
+        let wheel = wheel()?;
+        let lib = interop_dir().join("reference-lib");
+        let original = named(&wheel.join("confluent_kafka.libs"), "librdkafka")?;
+        locked("reference-lib", || {
+            point(&lib, "librdkafka.so.1", &original)?;
+            point(&lib, "librdkafka.so", Path::new("librdkafka.so.1"))?;
+            // The wheel's own name for it, which programs linked with this directory remember.
+            point(&lib, &original.file_name().unwrap_or_default().to_string_lossy(), &original)
+        })?;
+        Ok(Self { lib, include: Debian::unpacked()?.include() })
+    }
+
+    /// The directory for `LD_LIBRARY_PATH` and `-L`.
+    pub fn lib(&self) -> &Path {
+        &self.lib
+    }
+
+    /// The library itself.
+    pub fn file(&self) -> PathBuf {
+        self.lib.join("librdkafka.so.1")
+    }
+
+    /// The directory for `-I`: headers lie in its `librdkafka`.
+    pub fn include(&self) -> &Path {
+        &self.include
+    }
+
+    /// Lets `command` find this library before any other.
+    pub fn load<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("LD_LIBRARY_PATH", &self.lib)
+    }
+
+    /// The same, with the C++ classes of `classes`.
+    pub fn load_with<'a>(&self, classes: &Path, command: &'a mut Command) -> &'a mut Command {
+        let mut path = OsString::from(&self.lib);
+        path.push(":");
+        path.push(classes);
+        command.env("LD_LIBRARY_PATH", path)
+    }
+
+    /// A `rdkafka.pc` that leads builds to this library: the variable for `PKG_CONFIG_PATH`.
+    pub fn pkg_config(&self, include: &Path) -> Result<PathBuf, Failure> {
+        let dir = self.lib.join("pkgconfig");
+        if dir.join("rdkafka.pc").is_file() {
+            return Ok(dir);
+        }
+        let text = format!(
+            "Name: librdkafka\nDescription: the original\nVersion: {CONFLUENT_KAFKA}\nCflags: -I{}\nLibs: -L{} -lrdkafka\n",
+            include.display(),
+            self.lib.display()
+        );
+        let write = fs::create_dir_all(&dir).and_then(|()| fs::write(dir.join("rdkafka.pc"), text));
+        write.map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+        Ok(dir)
+    }
+}
+
+/// Debian's packages of librdkafka, unpacked below the target: nothing is installed.
+#[derive(Clone, Debug)]
+pub struct Debian {
+    root: PathBuf,
+}
+
+impl Debian {
+    /// Fetches and unpacks them once.
+    pub fn unpacked() -> Result<Self, Failure> {
+        let root = interop_dir().join("debian-librdkafka");
+        locked("debian-librdkafka", || {
+            if root.join("usr/include/librdkafka/rdkafkacpp.h").is_file() {
+                return Ok(Self { root: root.clone() });
+            }
+            fs::create_dir_all(&root)
+                .map_err(|error| Failure::new(format!("{}: {error}", root.display())))?;
+            let mut download = Command::new("apt-get");
+            download.args(["download", "librdkafka-dev", "librdkafka1", "librdkafka++1"]).current_dir(&root);
+            run("apt-get", &mut download, b"", FETCHED_WITHIN)?.succeeded()?;
+            for package in ["librdkafka1_", "librdkafka++1_", "librdkafka-dev_"] {
+                let mut unpack = Command::new("dpkg-deb");
+                unpack.arg("-x").arg(named(&root, package)?).arg(&root);
+                run("dpkg-deb", &mut unpack, b"", FETCHED_WITHIN)?.succeeded()?;
+            }
+            Ok(Self { root: root.clone() })
+        })
+    }
+
+    /// The directory for `-I`.
+    pub fn include(&self) -> PathBuf {
+        self.root.join("usr/include")
+    }
+
+    /// Where its libraries lie, `librdkafka.so` and `librdkafka++.so` among them.
+    pub fn lib(&self) -> Result<PathBuf, Failure> {
+        let lib = self.root.join("usr/lib");
+        let entries =
+            fs::read_dir(&lib).map_err(|error| Failure::new(format!("{}: {error}", lib.display())))?;
+        let mut dirs = entries.flatten().map(|entry| entry.path());
+        dirs.find(|dir| dir.join("librdkafka++.so.1").is_file())
+            .ok_or_else(|| Failure::new(format!("{} has no librdkafka++.so.1", lib.display())))
+    }
+}
+
+/// confluent-kafka's wheel, unpacked: `confluent_kafka`, and the library in `confluent_kafka.libs`.
+pub fn wheel() -> Result<PathBuf, Failure> {
+    let unpacked = interop_dir().join(format!("confluent-kafka-{CONFLUENT_KAFKA}"));
+    locked("confluent-kafka-wheel", || {
+        if unpacked.join("confluent_kafka").is_dir() {
+            return Ok(unpacked.clone());
+        }
+        let wheels = interop_dir().join("wheel");
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"]);
+        pip.arg(&wheels).arg(format!("confluent-kafka=={CONFLUENT_KAFKA}"));
+        run("pip", &mut pip, b"", FETCHED_WITHIN)?.succeeded()?;
+        let wheel = named(&wheels, &format!("confluent_kafka-{CONFLUENT_KAFKA}"))?;
+        let mut unpack = Command::new("python3");
+        unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked);
+        run("unpack", &mut unpack, b"", FETCHED_WITHIN)?.succeeded()?;
+        Ok(unpacked.clone())
+    })
+}
+
+/// A directory for `PYTHONPATH` with a `confluent_kafka` that runs on `library`: the wheel on the original, which it
+/// carries; for ours, the same release built from its sources against our headers, and anew when they change.
+pub fn python_package(library: &Librdkafka) -> Result<PathBuf, Failure> {
+    let prefix = our_prefix();
+    if library.lib != prefix.join("lib") {
+        return wheel();
+    }
+    let package = prefix.join("python");
+    let header = prefix.join("include/librdkafka/rdkafka.h");
+    locked("confluent-kafka-sources", || {
+        let age = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+        if age(&package.join("confluent_kafka")).is_some_and(|built| Some(built) > age(&header)) {
+            return Ok(package.clone());
+        }
+        let _ = fs::remove_dir_all(&package);
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir", "--no-binary", ":all:"]);
+        pip.arg("--target").arg(&package).arg(format!("confluent-kafka=={CONFLUENT_KAFKA}"));
+        pip.env("C_INCLUDE_PATH", library.include()).env("LIBRARY_PATH", library.lib());
+        run("pip", &mut pip, b"", FETCHED_WITHIN)?.succeeded()?;
+        Ok(package.clone())
+    })
+}
+
+/// Compiles one C or C++ file against `include`, linked with the library in `lib`, to `program`.
+///
+/// Nothing of the directories stays in the program: what it runs on is said when it starts.
+pub fn compile(
+    source: &Path,
+    include: &Path,
+    libraries: &[&Path],
+    program: &Path,
+    flags: &[&str],
+) -> Result<(), Failure> {
+    let is_cxx = source.extension().is_some_and(|extension| extension == "cpp");
+    let (variable, usual, linked): (_, _, &[&str]) =
+        if is_cxx { ("CXX", "c++", &["-lrdkafka++", "-lrdkafka"]) } else { ("CC", "cc", &["-lrdkafka"]) };
+    let mut compile = Command::new(std::env::var_os(variable).unwrap_or_else(|| usual.into()));
+    compile.args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).args(flags);
+    compile.arg("-I").arg(include).arg(source).arg("-o").arg(program);
+    for directory in libraries {
+        compile.arg("-L").arg(directory).arg(format!("-Wl,-rpath-link,{}", directory.display()));
+    }
+    compile.args(linked).args(["-ldl", "-Wl,--allow-shlib-undefined"]);
+    run(usual, &mut compile, b"", COMPILED_WITHIN)?.succeeded().map(|_| ())
+}
+
+/// The first file in `dir` whose name begins with `prefix`.
+fn named(dir: &Path, prefix: &str) -> Result<PathBuf, Failure> {
+    let found = fs::read_dir(dir).ok().and_then(|entries| {
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.into_iter().find(|path| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix))
+        })
+    });
+    found.ok_or_else(|| Failure::new(format!("{} has no {prefix}*", dir.display())))
+}
+
+/// Makes `dir/name` a link to `target`.
+fn point(dir: &Path, name: &str, target: &Path) -> Result<(), Failure> {
+    let path = dir.join(name);
+    if fs::read_link(&path).is_ok_and(|existing| existing == target) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(&path);
+    let made = fs::create_dir_all(dir).and_then(|()| symlink(target, &path));
+    made.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,91 @@
+//! `rdkafka_performance`: the commands that librdkafka's introduction prints run as they stand there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use ottla_interop::{
+    Cluster, Debian, Failure, Librdkafka, Output, compile, on_both_libraries, run, workspace_root,
+};
+use tempfile::TempDir;
+
+on_both_libraries! { Librdkafka;
+    the_introductions_commands_run_and_summarise
+    what_was_produced_is_consumed_alone_and_in_a_group
+}
+
+/// Half a million messages, compressed by an unoptimised build on a loaded machine.
+const RUN_WITHIN: Duration = Duration::from_secs(180);
+
+fn the_introductions_commands_run_and_summarise(
+    library: &Librdkafka,
+    cluster: &dyn Cluster,
+) -> Result<(), Failure> {
+    let program = Program::built()?;
+    cluster.create_topic("test2", 2)?;
+    let commands = [
+        ("-m _____________Test1:TwoBrokers:500kmsgs:100bytes -S 1 -a 2", "no"),
+        ("-m _____________Test2:OneBrokers:500kmsgs:100bytes -S 1 -a 0 -p 1", "no"),
+        ("-m _____________Test3:TwoBrokers:500kmsgs:100bytes:snappy -S 1 -a 2 -z snappy", "snappy"),
+        ("-m _____________Test3:TwoBrokers:500kmsgs:100bytes:gzip -S 1 -a 2 -z gzip", "gzip"),
+    ];
+    for (command, codec) in commands {
+        let all = format!("-P -t test2 -s 100 -c 500000 {command}");
+        if command.contains("-a 2") {
+            let refused = program.run(library, cluster, &all)?.failed()?;
+            let why = refused.stderr_text();
+            assert!(why.contains("-a 2") && why.contains("Use -a -1"), "{why}");
+        }
+        let output = program.run(library, cluster, &all.replace("-a 2", "-a -1"))?.succeeded()?;
+        let summary = output.stdout_text();
+        assert!(
+            summary.starts_with("% 500000 messages and 50000000 bytes sent in ")
+                && summary.contains("ms: ")
+                && summary.contains(" msgs/s and ")
+                && summary.ends_with(&format!(" Mb/s, 0 messages failed, {codec} compression\n")),
+            "{summary}"
+        );
+    }
+    Ok(())
+}
+
+fn what_was_produced_is_consumed_alone_and_in_a_group(
+    library: &Librdkafka,
+    cluster: &dyn Cluster,
+) -> Result<(), Failure> {
+    let program = Program::built()?;
+    cluster.create_topic("performance", 3)?;
+    let run =
+        |args: &str| program.run(library, cluster, args)?.succeeded().map(|output| output.stdout_text());
+    run("-P -t performance -s 50 -c 30000 -z lz4 -X linger.ms=5")?;
+    let all = "% 30000 messages and 1500000 bytes received in ";
+    for consumer in ["-C -t performance -e", "-C -t performance -c 30000", "-G readers -t performance -e"] {
+        let summary = run(consumer)?;
+        assert!(summary.starts_with(all), "{consumer}: {summary}");
+    }
+    let tail = run("-C -t performance -p 1 -o -10 -c 10")?;
+    assert!(tail.starts_with("% 10 messages and 500 bytes received in "), "{tail}");
+    Ok(())
+}
+
+struct Program {
+    path: PathBuf,
+    _scratch: TempDir,
+}
+
+impl Program {
+    fn built() -> Result<Self, Failure> {
+        let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
+        let path = scratch.path().join("rdkafka_performance");
+        let source = workspace_root().join("crates/capi/examples/rdkafka_performance.c");
+        let debian = Debian::unpacked()?;
+        compile(&source, &debian.include(), &[&debian.lib()? as &Path], &path, &["-Werror"])?;
+        Ok(Self { path, _scratch: scratch })
+    }
+
+    fn run(&self, library: &Librdkafka, cluster: &dyn Cluster, args: &str) -> Result<Output, Failure> {
+        let mut command = Command::new(&self.path);
+        command.args(args.split(' ')).args(["-b", &cluster.bootstrap()]);
+        run("rdkafka_performance", library.load(&mut command), b"", RUN_WITHIN)
+    }
+}
