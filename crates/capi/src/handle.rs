@@ -135,7 +135,7 @@ impl Handle {
         let application = callbacks.rebalance.is_some() || events & RD_KAFKA_EVENT_REBALANCE != 0;
         config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
         config.log_callback = Some(Early::callback(&later));
-        let logs = Logs::new(&config, &callbacks);
+        let logs = Logs::new(&config, &callbacks, conf.get("log.thread.name").as_deref() != Some("false"));
         let tokens = crate::oauth::install(&mut config, &callbacks);
         #[cfg(feature = "mock")]
         let mock = match MockCluster::of_conf(&conf, &mut config) {

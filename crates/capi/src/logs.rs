@@ -16,6 +16,8 @@ use crate::text::c_string;
 
 /// Lines that are kept until there is a queue for them; older ones are lost.
 const KEPT_MAX: usize = 1000;
+/// What lines begin with that name their thread.
+const THREAD: &str = "[thrd:main]: ";
 /// `rd_kafka_set_log_level` was not called.
 const UNSET: c_int = -1;
 
@@ -24,6 +26,8 @@ pub(crate) struct Logs {
     function: Mutex<rd_kafka_log_cb_t>,
     /// `log.queue`.
     queued: bool,
+    /// `log.thread.name`: lines begin with the name of a thread; it is always the engine's.
+    names_thread: bool,
     /// `log_level`, which lines of debug contexts pass.
     level: u8,
     /// Nothing passes this one.
@@ -50,10 +54,11 @@ enum Known {
 }
 
 impl Logs {
-    pub(crate) fn new(config: &Config, callbacks: &Callbacks) -> Self {
+    pub(crate) fn new(config: &Config, callbacks: &Callbacks, names_thread: bool) -> Self {
         Self {
             function: Mutex::new(callbacks.log),
             queued: config.log_queue,
+            names_thread,
             level: config.log_level,
             level_set: AtomicI32::new(UNSET),
             queue: Mutex::default(),
@@ -71,20 +76,24 @@ impl Logs {
         if !passes {
             return;
         }
+        let mut line = line.clone();
+        if self.names_thread {
+            line.text.insert_str(0, THREAD);
+        }
         if !self.queued {
-            self.call(handle, line);
+            self.call(handle, &line);
             return;
         }
         let mut kept = lock(&self.queue);
         if let Some(queue) = kept.queue.clone() {
             drop(kept);
-            queue.push(Op::Log(line.clone()));
+            queue.push(Op::Log(line));
             return;
         }
         if kept.lines.len() == KEPT_MAX {
             kept.lines.pop_front();
         }
-        kept.lines.push_back(line.clone());
+        kept.lines.push_back(line);
     }
 
     /// Calls the application with a line; `false` if it has no function for that.

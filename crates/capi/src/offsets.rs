@@ -220,13 +220,16 @@ pub unsafe extern "C" fn rd_kafka_committed(
         // SAFETY: by contract.
         let wanted = unsafe { lists::partitions(partitions) };
         let timeout = timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
-        match consuming.control.committed(&wanted).wait(timeout) {
+        match consuming.control.committed_offsets(&wanted).wait(timeout) {
             Ok(found) => {
                 // SAFETY: by contract.
                 for entry in unsafe { lists::entries(partitions) } {
                     entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
                     let known = found.get(&lists::at(entry));
-                    entry.offset = known.copied().unwrap_or(RD_KAFKA_OFFSET_INVALID);
+                    entry.offset = known.map_or(RD_KAFKA_OFFSET_INVALID, |known| known.offset);
+                    entry.set_metadata(known.map_or(&[], |known| known.metadata.as_bytes()));
+                    entry.private_mut().leader_epoch =
+                        known.and_then(|known| known.leader_epoch).unwrap_or(-1);
                 }
                 RD_KAFKA_RESP_ERR_NO_ERROR
             }

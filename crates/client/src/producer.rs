@@ -251,7 +251,10 @@ impl Producer {
         match queues.unsettled() {
             0 => reported,
             // Records are booked by the dozen.
-            batches if queues.memory.records_max() > 0 => queues.memory.records().max(batches),
+            batches if queues.memory.records_max() > 0 => {
+                let booked_ahead: usize = produce.topics.all().iter().map(|topic| topic.booked_ahead()).sum();
+                queues.memory.records().saturating_sub(booked_ahead).max(batches)
+            }
             batches => batches + reported,
         }
     }

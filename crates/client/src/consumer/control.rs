@@ -45,6 +45,10 @@ pub(crate) enum Control {
     CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
     GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
     Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
+    CommittedOffsets(
+        Vec<TopicPartition>,
+        oneshot::Sender<Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error>>,
+    ),
     /// The application came back after a revocation: what it had in hand is done.
     RevokeSeen,
     Close(Duration, oneshot::Sender<Result<(), Error>>),
@@ -194,6 +198,14 @@ impl ConsumerControl {
     /// The group's committed offsets of these partitions; those without one are missing in the answer.
     pub fn committed(&self, partitions: &[TopicPartition]) -> Asked<BTreeMap<TopicPartition, i64>> {
         self.ask(|answer| Control::Committed(partitions.to_vec(), answer))
+    }
+
+    /// The same, with what is kept beside each offset.
+    pub fn committed_offsets(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Asked<BTreeMap<TopicPartition, OffsetAndMetadata>> {
+        self.ask(|answer| Control::CommittedOffsets(partitions.to_vec(), answer))
     }
 
     /// What this consumer is in its group at this moment, for [`Producer::send_offsets_to_transaction`].

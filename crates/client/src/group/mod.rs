@@ -380,6 +380,12 @@ async fn on_control(
                 let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
             });
         }
+        Control::CommittedOffsets(partitions, done) => {
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let _ = done.send(shared.committed_offsets(&partitions).await);
+            });
+        }
         Control::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
         Control::RevokeSeen => {
             if let Some(membership) = membership {

@@ -407,6 +407,11 @@ impl Queue {
         Some(Waiting { full: !state.full.is_empty(), since: oldest.created, bytes: oldest.builder.len() })
     }
 
+    /// Records that are booked for this partition and not there yet.
+    pub(crate) fn booked_ahead(&self) -> usize {
+        lock(&self.state).credit as usize
+    }
+
     /// Records and bytes that wait here.
     pub(crate) fn held(&self) -> (u64, u64) {
         let state = lock(&self.state);

@@ -88,6 +88,11 @@ impl Topic {
 
     /// The partitions known by now; empty until the layout is.
     #[inline]
+    /// Records that are booked and not there yet.
+    pub(crate) fn booked_ahead(&self) -> usize {
+        self.partitions().iter().chain([&self.unassigned]).map(|queue| queue.booked_ahead()).sum()
+    }
+
     pub(crate) fn is_available(&self, partition: u32) -> bool {
         self.partitions().get(partition as usize).is_some_and(|queue| queue.is_available())
     }
