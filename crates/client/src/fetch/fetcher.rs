@@ -396,7 +396,8 @@ impl Fetcher {
         let config = &self.cluster.config;
         let asking = session.request_without_session(config.partition_fetch_bytes_max as i32);
         let left = source.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
-        let wait = left.min(ASIDE_WAIT);
+        // An answer that is overdue may take long yet: not to wait would be to ask again and again.
+        let wait = if left.is_zero() { ASIDE_WAIT } else { left.min(ASIDE_WAIT) };
         let overhead = RESPONSE_BYTES + (session.len() * PARTITION_BYTES).min(bytes / 2);
         let records_bytes = bytes.saturating_sub(overhead).max(1);
         let patience = config.patience(source.unanswered);
