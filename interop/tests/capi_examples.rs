@@ -125,5 +125,5 @@ fn our_classes_export_what_debians_do() -> Result<(), Failure> {
 }
 
 fn is_c(file: &str) -> bool {
-    std::path::Path::new(file).extension().is_some_and(|extension| extension == "c")
+    Path::new(file).extension().is_some_and(|extension| extension == "c")
 }

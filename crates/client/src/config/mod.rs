@@ -241,7 +241,7 @@ pub struct Config {
     /// `auto.commit.interval.ms`.
     pub auto_commit_interval: Duration,
     /// `auto.commit.enable` of topics: whether partitions that are started one by one
-    /// ([`Consumer::start`](crate::Consumer::start)) commit in the background. `None` is as `enable.auto.commit` says.
+    /// ([`Consumer::start`](crate::ConsumerControl::start)) commit in the background. `None` is as `enable.auto.commit` says.
     pub started_auto_commit: Option<bool>,
     /// `auto.commit.interval.ms` of topics, for the same partitions. `None` is as the client's says.
     pub started_commit_interval: Option<Duration>,

@@ -171,7 +171,7 @@ impl Consumer {
     /// Consumes a partition no more; what was fetched of it and not polled is thrown away.
     ///
     /// # Errors
-    /// As of [`Consumer::start`], and [`Error::NotAssigned`].
+    /// As of [`ConsumerControl::start`], and [`Error::NotAssigned`].
     pub async fn stop(&mut self, partition: &TopicPartition) -> Result<(), Error> {
         self.reader.forget_handed_out(Some(partition));
         self.control.stop(partition).await

@@ -78,7 +78,7 @@ impl Producer {
     /// Makes a group's offsets part of the transaction: they are committed when the transaction is.
     ///
     /// `offsets` are the offsets after the last record that was processed, by partition; `group` comes from
-    /// [`Consumer::group_metadata`](crate::Consumer::group_metadata). The consumer must not commit by itself.
+    /// [`Consumer::group_metadata`](crate::ConsumerControl::group_metadata). The consumer must not commit by itself.
     ///
     /// # Errors
     /// Retriable when `timeout` passes first: the offsets are not part of the transaction until a repetition succeeds.

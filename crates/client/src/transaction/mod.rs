@@ -68,7 +68,7 @@ pub(crate) struct Told {
     pub(crate) producer_ids: u64,
 }
 
-/// Who commits offsets: what a consumer is in its group, from [`Consumer::group_metadata`](crate::Consumer::group_metadata).
+/// Who commits offsets: what a consumer is in its group, from [`Consumer::group_metadata`](crate::ConsumerControl::group_metadata).
 ///
 /// The coordinator refuses the offsets of a member that is out of its group.
 #[derive(Clone, Debug, Eq, PartialEq)]
