@@ -1,7 +1,7 @@
 //! `rd_kafka_message_t`: fetched records, and what is reported of produced ones.
 //!
-//! A message that C gets is the first field of a [`Slot`], which knows where it lives. Fetched ones come from slabs of
-//! [`SLOTS`]: one allocation and two counts for all of them, destroyed in any order and from any thread. Keys, values
+//! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs of
+//! `SLOTS`: one allocation and two counts for all of them, destroyed in any order and from any thread. Keys, values
 //! and headers stay where the response has them.
 
 use std::cell::UnsafeCell;
