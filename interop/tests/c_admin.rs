@@ -60,9 +60,15 @@ unsafe fn topics_with_rights(admin: &Asking) {
     unsafe {
         let topic = rd_kafka_NewTopic_new(c"orders".as_ptr(), 2, -1, null_mut(), 0);
         for partition in [0, 1] {
-            let brokers = [1].as_mut_ptr();
-            let assigned =
-                rd_kafka_NewTopic_set_replica_assignment(topic, partition, brokers, 1, null_mut(), 0);
+            let mut brokers = [1];
+            let assigned = rd_kafka_NewTopic_set_replica_assignment(
+                topic,
+                partition,
+                brokers.as_mut_ptr(),
+                1,
+                null_mut(),
+                0,
+            );
             assert_eq!(assigned, RD_KAFKA_RESP_ERR_NO_ERROR);
         }
         let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_CREATETOPICS);
