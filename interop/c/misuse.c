@@ -12,11 +12,12 @@
 #include <librdkafka/rdkafka.h>
 
 static const char *topic_name, *bootstrap;
-static int failures;
+static int cases, failures;
 
 static void expect(const char *what, int holds) {
   printf("%s: %s\n", what, holds ? "ok" : "WRONG");
   fflush(stdout);
+  cases++;
   failures += !holds;
 }
 
@@ -101,6 +102,195 @@ static void wrong_arguments(void) {
   rd_kafka_destroy(rk);
 }
 
+static void too_much_and_too_little(void) {
+  char errstr[64], value[4], *long_name = calloc(1, 1001);
+  memset(long_name, 't', 1000);
+  rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
+  expect("a topic with a name of 1000 letters", rd_kafka_topic_new(rk, long_name, NULL) == NULL);
+  rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, topic_name, NULL);
+  expect("a partition below none", rd_kafka_produce(topic, -7, RD_KAFKA_MSG_F_COPY, "v", 1, NULL, 0, NULL) == -1 || rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE) == RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("a batch of nothing", rd_kafka_produce_batch(topic, 0, 0, NULL, 10) == 0);
+  expect("a batch of less than nothing", rd_kafka_produce_batch(topic, 0, 0, NULL, -10) == 0);
+  static char large[2000000];
+  expect("a key that is too large", rd_kafka_produce(topic, 0, RD_KAFKA_MSG_F_COPY, NULL, 0, large, sizeof(large), NULL) == -1 && rd_kafka_last_error() == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+  expect("a purge of something else", rd_kafka_purge(rk, 0x4000) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  expect("a consumer's call on a producer's topic", rd_kafka_consume_start(topic, 0, 0) == -1);
+  rd_kafka_topic_destroy(topic);
+  rd_kafka_destroy(rk);
+
+  expect("a client of no type", rd_kafka_new((rd_kafka_type_t)7, NULL, errstr, sizeof(errstr)) == NULL);
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  expect("no room for an error text", rd_kafka_conf_set(conf, "linger.ms", "x", NULL, 0) == RD_KAFKA_CONF_INVALID);
+  expect("a property of 1000 letters", rd_kafka_conf_set(conf, long_name, long_name, errstr, sizeof(errstr)) == RD_KAFKA_CONF_UNKNOWN);
+  expect("a number that is too large", rd_kafka_conf_set(conf, "linger.ms", "99999999999999999999", errstr, sizeof(errstr)) == RD_KAFKA_CONF_INVALID);
+  size_t size = sizeof(value);
+  expect("a value without room", rd_kafka_conf_get(conf, "client.id", value, &size) == RD_KAFKA_CONF_OK && size == strlen("rdkafka") + 1);
+  expect("a value without a size", rd_kafka_conf_get(conf, "client.id", NULL, NULL) != RD_KAFKA_CONF_UNKNOWN);
+  rd_kafka_conf_destroy(conf);
+  free(long_name);
+}
+
+static void lists_and_headers(void) {
+  rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(-1);
+  expect("a list of less than nothing", list != NULL && list->cnt == 0);
+  expect("an entry that is not there", rd_kafka_topic_partition_list_del_by_idx(list, 3) == 0);
+  expect("an entry before the first", rd_kafka_topic_partition_list_del_by_idx(list, -1) == 0);
+  expect("an entry that nobody added", rd_kafka_topic_partition_list_del(list, "t", 0) == 0);
+  expect("an offset of no entry", rd_kafka_topic_partition_list_set_offset(list, "t", 0, 1) == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+  expect("a search for no name", rd_kafka_topic_partition_list_find(list, NULL, 0) == NULL);
+  rd_kafka_topic_partition_list_destroy(list);
+  expect("a search in nothing", rd_kafka_topic_partition_list_find(NULL, "t", 0) == NULL);
+  expect("a copy of nothing", rd_kafka_topic_partition_list_copy(NULL) == NULL);
+
+  const void *value;
+  size_t size;
+  rd_kafka_headers_t *headers = rd_kafka_headers_new(0);
+  expect("a header that is not there", rd_kafka_header_get_last(headers, "h", &value, &size) == RD_KAFKA_RESP_ERR__NOENT);
+  expect("headers to take away", rd_kafka_header_remove(headers, "h") == RD_KAFKA_RESP_ERR__NOENT);
+  expect("a header of no headers", rd_kafka_header_add(NULL, "h", 1, "v", 1) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("a header without a name", rd_kafka_header_add(headers, NULL, 0, "v", 1) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_headers_destroy(headers);
+
+  expect("the error of no message", rd_kafka_message_errstr(NULL) == NULL);
+  expect("the headers of no message", rd_kafka_message_headers(NULL, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("the time of no message", rd_kafka_message_timestamp(NULL, NULL) == -1);
+  expect("the type of no event", rd_kafka_event_type(NULL) == RD_KAFKA_EVENT_NONE);
+  expect("the message of no event", rd_kafka_event_message_next(NULL) == NULL);
+}
+
+static void wrong_parts(void) {
+  rd_kafka_t *rk              = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
+  rd_kafka_headers_t *headers = rd_kafka_headers_new(1);
+  expect("a name that is NULL", rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(NULL), RD_KAFKA_V_END) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  expect("a topic that is NULL", rd_kafka_producev(rk, RD_KAFKA_V_RKT(NULL), RD_KAFKA_V_END) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  expect("headers in two ways", rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_HEADER("h", "v", 1), RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_END) == RD_KAFKA_RESP_ERR__CONFLICT);
+  expect("nothing but an end", rd_kafka_producev(rk, RD_KAFKA_V_END) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  rd_kafka_error_t *error = rd_kafka_produceva(rk, NULL, 0);
+  expect("an array of no parts", rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  rd_kafka_error_destroy(error);
+  rd_kafka_headers_destroy(headers);
+  rd_kafka_destroy(rk);
+}
+
+static void at_the_wrong_time(void) {
+  rd_kafka_t *rk = client(RD_KAFKA_CONSUMER, rd_kafka_conf_new());
+  rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1), *none = NULL;
+  rd_kafka_topic_partition_list_add(list, topic_name, 0)->offset = 0;
+  rd_kafka_error_t *error = rd_kafka_incremental_unassign(rk, list);
+  expect("to give up what one does not have", rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_error_destroy(error);
+  error = rd_kafka_seek_partitions(rk, list, 0);
+  rd_kafka_error_destroy(error);
+  expect("to seek in what one does not have", list->elems[0].err != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("to pause nothing", rd_kafka_pause_partitions(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("the committed offsets of nothing", rd_kafka_committed(rk, NULL, 100) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("the positions of nothing", rd_kafka_position(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("an assignment for nobody", rd_kafka_assignment(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("offsets for nobody", rd_kafka_query_watermark_offsets(rk, topic_name, 0, NULL, NULL, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("metadata for nobody", rd_kafka_metadata(rk, 1, NULL, NULL, 10000) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_topic_partition_list_add(list, topic_name, 0);
+  expect("a topic twice", rd_kafka_subscribe(rk, list) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  list->elems[0].offset = -7;
+  expect("an offset that is none", rd_kafka_assign(rk, list) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_message_t *messages[1];
+  rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(rk);
+  expect("an array without room", rd_kafka_consume_batch_queue(queue, 0, messages, 0) == 0);
+  expect("no array", rd_kafka_consume_batch_queue(queue, 0, NULL, 10) == 0);
+  rd_kafka_queue_forward(queue, queue);
+  expect("a queue that goes in a circle", rd_kafka_queue_length(queue) == 0);
+  rd_kafka_queue_destroy(queue);
+  rd_kafka_topic_partition_list_destroy(list);
+  rd_kafka_subscription(rk, &none);
+  rd_kafka_topic_partition_list_destroy(none);
+  rd_kafka_destroy(rk);
+
+  char errstr[512];
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  rd_kafka_conf_set(conf, "transactional.id", topic_name, errstr, sizeof(errstr));
+  rk    = client(RD_KAFKA_PRODUCER, conf);
+  error = rd_kafka_commit_transaction(rk, 1000);
+  expect("a commit of no transaction", rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_error_destroy(error);
+  error = rd_kafka_send_offsets_to_transaction(rk, NULL, NULL, 1000);
+  expect("offsets of nobody", rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  rd_kafka_error_destroy(error);
+  expect("a message outside of a transaction", rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_END) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_destroy(rk);
+}
+
+static void a_configuration_again(void) {
+  char errstr[512];
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  rd_kafka_t *rk        = client(RD_KAFKA_PRODUCER, conf);
+  expect("a property of a client's configuration", rd_kafka_conf_set(conf, "linger.ms", "1", errstr, sizeof(errstr)) == RD_KAFKA_CONF_INVALID);
+  rd_kafka_conf_set_opaque(conf, errstr);
+  expect("a pointer in a client's configuration", rd_kafka_opaque(rk) == NULL);
+  expect("a second client of one configuration", rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, sizeof(errstr)) == NULL && strstr(errstr, "configuration") != NULL);
+  rd_kafka_conf_destroy(conf);
+  expect("destroying a client's configuration", rd_kafka_conf(rk) == conf);
+  rd_kafka_conf_t *copy = rd_kafka_conf_dup(conf);
+  expect("a copy of a client's configuration", copy != NULL && rd_kafka_conf_set(copy, "linger.ms", "1", errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK);
+  rd_kafka_destroy(rk);
+  expect("a property after the client", rd_kafka_conf_set(conf, "linger.ms", "1", errstr, sizeof(errstr)) == RD_KAFKA_CONF_INVALID);
+  rd_kafka_conf_destroy(conf);
+  rd_kafka_conf_destroy(copy);
+  rd_kafka_conf_destroy(copy);
+  expect("a configuration destroyed twice", rd_kafka_conf_set(copy, "linger.ms", "1", errstr, sizeof(errstr)) == RD_KAFKA_CONF_INVALID);
+  expect("a copy of a destroyed configuration", rd_kafka_conf_dup(copy) == NULL);
+
+  conf = rd_kafka_conf_new();
+  rd_kafka_conf_set(conf, "enable.idempotence", "true", errstr, sizeof(errstr));
+  rd_kafka_conf_set(conf, "acks", "0", errstr, sizeof(errstr));
+  expect("a configuration that contradicts itself", rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, sizeof(errstr)) == NULL);
+  expect("stays the application's", rd_kafka_conf_set(conf, "acks", "all", errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK);
+  rd_kafka_conf_destroy(conf);
+}
+
+static void after_the_end(void) {
+  rd_kafka_t *rk          = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
+  rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, topic_name, NULL);
+  rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+  rd_kafka_queue_destroy(queue);
+  expect("a poll of a destroyed queue", rd_kafka_queue_poll(queue, 1000) == NULL);
+  expect("the length of a destroyed queue", rd_kafka_queue_length(queue) == 0);
+  rd_kafka_queue_destroy(queue);
+  expect("a queue destroyed twice", 1);
+  rd_kafka_destroy(rk);
+  rd_kafka_destroy(rk);
+  expect("a client destroyed twice", 1);
+  expect("its name", rd_kafka_name(rk) == NULL);
+  expect("a poll", rd_kafka_poll(rk, 1000) == 0);
+  expect("a flush", rd_kafka_flush(rk, 1000) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("a purge", rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("a message", rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_END) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("a message by its topic", rd_kafka_produce(topic, 0, RD_KAFKA_MSG_F_COPY, "v", 1, NULL, 0, NULL) == -1);
+  expect("a topic", rd_kafka_topic_new(rk, topic_name, NULL) == NULL);
+  expect("a queue", rd_kafka_queue_new(rk) == NULL);
+  rd_kafka_error_t *error = rd_kafka_init_transactions(rk, 1000);
+  expect("a transaction", rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_error_destroy(error);
+  const struct rd_kafka_metadata *metadata;
+  expect("metadata", rd_kafka_metadata(rk, 1, NULL, &metadata, 1000) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("a fatal error", rd_kafka_fatal_error(rk, NULL, 0) == RD_KAFKA_RESP_ERR_NO_ERROR);
+  rd_kafka_topic_destroy(topic);
+  rd_kafka_topic_destroy(topic);
+  expect("a topic destroyed twice", rd_kafka_topic_name(topic) == NULL);
+  expect("a message to a destroyed topic", rd_kafka_produce(topic, 0, RD_KAFKA_MSG_F_COPY, "v", 1, NULL, 0, NULL) == -1);
+
+  rk = client(RD_KAFKA_CONSUMER, rd_kafka_conf_new());
+  rd_kafka_consumer_close(rk);
+  rd_kafka_destroy(rk);
+  rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+  rd_kafka_topic_partition_list_add(list, topic_name, 0);
+  expect("a message of a destroyed consumer", rd_kafka_consumer_poll(rk, 1000) == NULL);
+  expect("its subscription", rd_kafka_subscribe(rk, list) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("its assignment", rd_kafka_assign(rk, list) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("its commit", rd_kafka_commit(rk, list, 0) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("its end", rd_kafka_consumer_close(rk) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("its queue", rd_kafka_queue_get_consumer(rk) == NULL);
+  rd_kafka_topic_partition_list_destroy(list);
+}
+
 static void nested(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
   (void)message;
   *(int *)opaque += 1;
@@ -135,6 +325,74 @@ static void inside_callbacks(void) {
   for (int n = 0; n < 300 && reports == 0; n++)
     rd_kafka_poll(rk, 100);
   expect("destroy inside a report", reports == 1);
+}
+
+static int ends_at_statistics(rd_kafka_t *rk, char *json, size_t json_len, void *opaque) {
+  (void)json, (void)json_len;
+  if ((*(int *)opaque)++ == 0)
+    rd_kafka_destroy(rk);
+  return 0;
+}
+
+static void ends_at_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *list, void *opaque) {
+  (void)err, (void)list;
+  if ((*(int *)opaque)++ == 0)
+    rd_kafka_destroy(rk);
+}
+
+static void closes_at_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *list, void *opaque) {
+  rd_kafka_assign(rk, err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS ? list : NULL);
+  if ((*(int *)opaque)++ == 0)
+    rd_kafka_consumer_close(rk);
+}
+
+static void produces_again(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque) {
+  if ((*(int *)opaque)++ < 3)
+    rd_kafka_produce(message->rkt, 0, RD_KAFKA_MSG_F_COPY, "v", 1, NULL, 0, NULL);
+  (void)rk;
+}
+
+/* A consumer whose rebalance function does something unusual; how often it was called. */
+static int rebalanced(void (*function)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *, void *), int destroys) {
+  int calls             = 0;
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  rd_kafka_conf_set_rebalance_cb(conf, function);
+  rd_kafka_conf_set_opaque(conf, &calls);
+  rd_kafka_t *rk                        = client(RD_KAFKA_CONSUMER, conf);
+  rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+  rd_kafka_topic_partition_list_add(list, topic_name, RD_KAFKA_PARTITION_UA);
+  rd_kafka_subscribe(rk, list);
+  rd_kafka_topic_partition_list_destroy(list);
+  for (int n = 0; n < 300 && calls == 0; n++)
+    rd_kafka_message_destroy(rd_kafka_consumer_poll(rk, 100));
+  if (!destroys)
+    rd_kafka_destroy(rk);
+  return calls;
+}
+
+static void inside_other_callbacks(void) {
+  char errstr[512];
+  int calls             = 0;
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  rd_kafka_conf_set(conf, "statistics.interval.ms", "10", errstr, sizeof(errstr));
+  rd_kafka_conf_set_stats_cb(conf, ends_at_statistics);
+  rd_kafka_conf_set_opaque(conf, &calls);
+  rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, conf);
+  for (int n = 0; n < 300 && calls == 0; n++)
+    rd_kafka_poll(rk, 100);
+  expect("destroy inside statistics", calls > 0);
+  calls = 0;
+  conf  = rd_kafka_conf_new();
+  rd_kafka_conf_set_dr_msg_cb(conf, produces_again);
+  rd_kafka_conf_set_opaque(conf, &calls);
+  rk = client(RD_KAFKA_PRODUCER, conf);
+  rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_PARTITION(0), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_VALUE("v", 1), RD_KAFKA_V_END);
+  for (int n = 0; n < 300 && calls < 4; n++)
+    rd_kafka_poll(rk, 100);
+  expect("produce inside a report", calls == 4);
+  rd_kafka_destroy(rk);
+  expect("close inside a rebalance", rebalanced(closes_at_rebalance, 0) > 0);
+  expect("destroy inside a rebalance", rebalanced(ends_at_rebalance, 1) > 0);
 }
 
 static void outliving(void) {
@@ -185,6 +443,47 @@ static void at_the_same_time(void) {
   expect("four threads poll", 1);
 }
 
+static void *waits(void *rk) {
+  rd_kafka_type_t type = rd_kafka_type(rk);
+  if (type == RD_KAFKA_CONSUMER)
+    rd_kafka_message_destroy(rd_kafka_consumer_poll(rk, -1));
+  else
+    rd_kafka_poll(rk, -1);
+  return NULL;
+}
+
+static void *closes(void *rk) {
+  rd_kafka_consumer_close(rk);
+  return NULL;
+}
+
+/* Who waits for ever returns when somebody else ends the client. */
+static void *destroys(void *rk) {
+  usleep(200000);
+  rd_kafka_destroy(rk);
+  return NULL;
+}
+
+static void ended_by_others(void) {
+  for (int type = RD_KAFKA_PRODUCER; type <= RD_KAFKA_CONSUMER; type++) {
+    rd_kafka_t *rk = client((rd_kafka_type_t)type, rd_kafka_conf_new());
+    pthread_t waiting, ending;
+    pthread_create(&ending, NULL, destroys, rk);
+    pthread_create(&waiting, NULL, waits, rk);
+    pthread_join(ending, NULL);
+    pthread_join(waiting, NULL);
+    expect(type == RD_KAFKA_PRODUCER ? "a producer ended while a thread polls" : "a consumer ended while a thread polls", 1);
+  }
+  rd_kafka_t *rk = client(RD_KAFKA_CONSUMER, rd_kafka_conf_new());
+  pthread_t threads[2];
+  for (int n = 0; n < 2; n++)
+    pthread_create(&threads[n], NULL, closes, rk);
+  for (int n = 0; n < 2; n++)
+    pthread_join(threads[n], NULL);
+  expect("closed by two threads at once", rd_kafka_consumer_closed(rk) == 1);
+  rd_kafka_destroy(rk);
+}
+
 static void after_a_fork(void) {
   rd_kafka_t *rk = client(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
   int refused[2];
@@ -197,6 +496,7 @@ static void after_a_fork(void) {
     rd_kafka_poll(rk, 0);
     rd_kafka_resp_err_t err = rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_VALUE("v", 1), RD_KAFKA_V_END);
     err = err == RD_KAFKA_RESP_ERR_NO_ERROR ? rd_kafka_flush(rk, 500) : err;
+    rd_kafka_destroy(rk);
     /* Not by the exit code, which is valgrind's: what the parent's threads held is lost in a child. */
     char answer = err != RD_KAFKA_RESP_ERR_NO_ERROR;
     _exit(write(refused[1], &answer, 1) != 1);
@@ -218,10 +518,19 @@ int main(int argc, char **argv) {
   nothing_at_all();
   the_wrong_client();
   wrong_arguments();
+  too_much_and_too_little();
+  lists_and_headers();
+  wrong_parts();
+  at_the_wrong_time();
+  a_configuration_again();
+  after_the_end();
   inside_callbacks();
+  inside_other_callbacks();
   outliving();
   at_the_same_time();
+  ended_by_others();
   after_a_fork();
   expect("all clients are gone", rd_kafka_wait_destroyed(10000) == 0);
+  printf("%d cases\n", cases);
   return failures > 0;
 }

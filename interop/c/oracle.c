@@ -175,7 +175,7 @@ static void set(const char *name, const char *value) {
 }
 
 static void values(void) {
-  static const char *tried[] = {"", "nonsense", "-99999999999999", "99999999999999", "-1", "0", "1", "1.5", "true", "FALSE", "12x"};
+  static const char *tried[] = {"", "nonsense", "-99999999999999", "99999999999999", "-1", "0", "1", "1.5", "true", "FALSE", "12x", "010", "0x10", " 7", "+5", "10000.0"};
   for (size_t i = 0; i < name_count; i++)
     for (size_t v = 0; v < sizeof(tried) / sizeof(*tried); v++)
       set(names[i], tried[v]);
@@ -186,6 +186,8 @@ static void values(void) {
   set("compression.type", "zstd");
   set("debug", "broker,topic,msg");
   set("debug", "broker, topic");
+  set("debug", "topic,Broker");
+  set("debug", "all");
   set("debug", "broker,nonsense");
   set("acks", "all");
   set("acks", "-2");
@@ -196,6 +198,7 @@ static void values(void) {
   set("broker.version.fallback", "0.9");
   set("topic.blacklist", "^private");
   set("topic.blacklist", "(");
+  set("topic.blacklist", "a, ^b");
   set("isolation.level", "read_uncommitted");
   set("partitioner", "murmur2_random");
   set("bootstrap.servers", "a:1,b:2");
@@ -209,7 +212,8 @@ static void values(void) {
   note("set into a short errstr", "%d %zu", RK(rd_kafka_conf_set)(conf, "linger.ms", "x", errstr, sizeof(errstr)), strlen(errstr));
   note("set without errstr", "%d", RK(rd_kafka_conf_set)(conf, "linger.ms", "x", NULL, 0));
   size_t size = 0;
-  note("get the size alone", "%d %zu", RK(rd_kafka_conf_get)(conf, "compression.codec", NULL, &size), size);
+  rd_kafka_conf_res_t res = RK(rd_kafka_conf_get)(conf, "compression.codec", NULL, &size);
+  note("get the size alone", "%d %zu", res, size);
   RK(rd_kafka_conf_set)(conf, "request.required.acks", "1", NULL, 0);
   rd_kafka_conf_t *copy = RK(rd_kafka_conf_dup)(conf);
   char value[64];
@@ -299,7 +303,8 @@ static void headers(void) {
   note("header add empty", "%d", RK(rd_kafka_header_add)(headers, "e", -1, "", 0));
   const void *value;
   size_t size;
-  note("header get_last", "%d %.*s", RK(rd_kafka_header_get_last)(headers, "a", &value, &size), (int)size, (const char *)value);
+  int res = RK(rd_kafka_header_get_last)(headers, "a", &value, &size);
+  note("header get_last", "%d %.*s", res, (int)size, (const char *)value);
   note("header get_last none", "%d", RK(rd_kafka_header_get_last)(headers, "zz", &value, &size));
   for (size_t i = 0; i < 3; i++)
     note(called("header get %zu", i), "%d", RK(rd_kafka_header_get)(headers, i, "a", &value, &size));

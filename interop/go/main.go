@@ -1,4 +1,5 @@
-// What programs do with confluent-kafka-go: `stories STORY BOOTSTRAP`. A story that fails panics.
+// What programs do with confluent-kafka-go: `stories STORY BOOTSTRAP NAME`. A story that fails panics.
+// What it makes in the cluster begins with NAME.
 package main
 
 import (
@@ -62,10 +63,18 @@ func adminClient(bootstrap string) *kafka.AdminClient {
 	return must(kafka.NewAdminClient(&kafka.ConfigMap{"bootstrap.servers": bootstrap}))
 }
 
-// Waits until the brokers know a topic that the test made.
+// A name that no other run has in the same cluster.
+func own(name string) string {
+	return os.Args[3] + "-go-" + name
+}
+
+// Makes a topic, and waits until the brokers know it.
 func topic(bootstrap, name string, partitions int) string {
-	client := must(kafka.NewProducer(&kafka.ConfigMap{"bootstrap.servers": bootstrap}))
+	client := adminClient(bootstrap)
 	defer client.Close()
+	specification := kafka.TopicSpecification{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}
+	made := must(client.CreateTopics(soon(), []kafka.TopicSpecification{specification}))
+	demand(made[0].Error.Code() == kafka.ErrNoError, "%v", made)
 	eventually(name, func() bool {
 		metadata := must(client.GetMetadata(&name, false, 10000))
 		return len(metadata.Topics[name].Partitions) == partitions
@@ -118,7 +127,7 @@ func take(consumer *kafka.Consumer, count int) []*kafka.Message {
 }
 
 func produceAndConsume(bootstrap string) {
-	name := topic(bootstrap, "go-parts", 2)
+	name := topic(bootstrap, own("parts"), 2)
 	producer := must(kafka.NewProducer(&kafka.ConfigMap{"bootstrap.servers": bootstrap, "compression.type": "zstd"}))
 	defer producer.Close()
 	when := time.UnixMilli(1234567890123)
@@ -131,7 +140,7 @@ func produceAndConsume(bootstrap string) {
 		demand(report.TopicPartition.Partition == 1 && int(report.TopicPartition.Offset) == offset, "%v", report)
 	}
 
-	consumer := reader(bootstrap, "go-parts", kafka.ConfigMap{"enable.partition.eof": true})
+	consumer := reader(bootstrap, own("parts"), kafka.ConfigMap{"enable.partition.eof": true})
 	try(consumer.Assign([]kafka.TopicPartition{at(name, 1, kafka.OffsetBeginning)}))
 	messages := take(consumer, 2)
 	first := messages[0]
@@ -154,27 +163,21 @@ func produceAndConsume(bootstrap string) {
 }
 
 func groups(bootstrap string) {
-	name := topic(bootstrap, "go-group", 4)
-	producer := must(kafka.NewProducer(&kafka.ConfigMap{"bootstrap.servers": bootstrap, "linger.ms": 5}))
-	defer producer.Close()
-	fill(producer, name, 100)
 	for _, strategy := range []string{"range", "cooperative-sticky"} {
-		share(bootstrap, name, kafka.ConfigMap{"partition.assignment.strategy": strategy}, strategy)
+		// With its next heartbeat a member hears of a rebalance.
+		share(bootstrap, strategy, kafka.ConfigMap{"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200})
 	}
 }
 
 func nextGeneration(bootstrap string) {
-	name := topic(bootstrap, "go-next", 4)
-	producer := must(kafka.NewProducer(&kafka.ConfigMap{"bootstrap.servers": bootstrap}))
-	defer producer.Close()
-	fill(producer, name, 100)
-	share(bootstrap, name, kafka.ConfigMap{"group.protocol": "consumer"}, "next")
+	share(bootstrap, "next", kafka.ConfigMap{"group.protocol": "consumer"})
 }
 
 // Two members share the partitions; what one commits, nobody reads again.
-func share(bootstrap, name string, properties kafka.ConfigMap, group string) {
+func share(bootstrap, group string, properties kafka.ConfigMap) {
+	name := topic(bootstrap, own(group), 4)
 	properties["enable.auto.commit"] = false
-	a, b := reader(bootstrap, "go-"+group, properties), reader(bootstrap, "go-"+group, properties)
+	a, b := reader(bootstrap, own(group), properties), reader(bootstrap, own(group), properties)
 	var given int
 	callback := func(_ *kafka.Consumer, event kafka.Event) error {
 		if _, ok := event.(kafka.AssignedPartitions); ok {
@@ -193,6 +196,9 @@ func share(bootstrap, name string, properties kafka.ConfigMap, group string) {
 	eventually("a has all", func() bool { return held(a) == 4 })
 	try(b.SubscribeTopics([]string{name}, callback))
 	eventually("both have two", func() bool { return held(a) == 2 && held(b) == 2 })
+	producer := must(kafka.NewProducer(&kafka.ConfigMap{"bootstrap.servers": bootstrap, "linger.ms": 5}))
+	defer producer.Close()
+	fill(producer, name, 100)
 	eventually("all messages", func() bool { held(a); held(b); return len(seen) == 100 })
 	demand(given >= 2, "the callback was called %d times", given)
 	for _, consumer := range []*kafka.Consumer{a, b} {
@@ -202,7 +208,7 @@ func share(bootstrap, name string, properties kafka.ConfigMap, group string) {
 		}
 		try(consumer.Close())
 	}
-	c := reader(bootstrap, "go-"+group, properties)
+	c := reader(bootstrap, own(group), properties)
 	try(c.SubscribeTopics([]string{name}, nil))
 	eventually("c has all", func() bool { return held(c) == 4 })
 	var partitions []kafka.TopicPartition
@@ -228,7 +234,7 @@ func max(a, b kafka.Offset) kafka.Offset {
 func admin(bootstrap string) {
 	client := adminClient(bootstrap)
 	defer client.Close()
-	name := "go-admin"
+	name := own("admin")
 	specification := kafka.TopicSpecification{Topic: name, NumPartitions: 1, ReplicationFactor: 1}
 	for _, result := range must(client.CreateTopics(soon(), []kafka.TopicSpecification{specification})) {
 		demand(result.Error.Code() == kafka.ErrNoError, "%v", result)
@@ -254,19 +260,19 @@ func admin(bootstrap string) {
 		demand(found.Offset == 0 && found.Error.Code() == kafka.ErrNoError, "%v", found)
 	}
 
-	consumer := reader(bootstrap, "go-admin-readers", nil)
+	consumer := reader(bootstrap, own("admin-readers"), nil)
 	try(consumer.SubscribeTopics([]string{name}, nil))
 	eventually("an assignment", func() bool { consumer.Poll(50); return len(must(consumer.Assignment())) == 3 })
-	groups := must(client.DescribeConsumerGroups(soon(), []string{"go-admin-readers"}))
+	groups := must(client.DescribeConsumerGroups(soon(), []string{own("admin-readers")}))
 	demand(groups.ConsumerGroupDescriptions[0].State == kafka.ConsumerGroupStateStable, "%v", groups)
 	must(consumer.CommitOffsets([]kafka.TopicPartition{at(name, 0, 0)}))
 	try(consumer.Close())
 	listed := must(client.ListConsumerGroups(soon()))
 	demand(len(listed.Valid) > 0, "%v", listed)
-	committed := must(client.ListConsumerGroupOffsets(soon(), []kafka.ConsumerGroupTopicPartitions{{Group: "go-admin-readers"}}))
+	committed := must(client.ListConsumerGroupOffsets(soon(), []kafka.ConsumerGroupTopicPartitions{{Group: own("admin-readers")}}))
 	demand(len(committed.ConsumerGroupsTopicPartitions[0].Partitions) > 0, "%v", committed)
 	eventually("the group is gone", func() bool {
-		deleted := must(client.DeleteConsumerGroups(soon(), []string{"go-admin-readers"}))
+		deleted := must(client.DeleteConsumerGroups(soon(), []string{own("admin-readers")}))
 		return deleted.ConsumerGroupResults[0].Error.Code() != kafka.ErrNonEmptyGroup
 	})
 	gone := must(client.DeleteTopics(soon(), []string{name}))
@@ -274,13 +280,16 @@ func admin(bootstrap string) {
 }
 
 func transactions(bootstrap string) {
-	name := topic(bootstrap, "go-transactions", 1)
-	properties := kafka.ConfigMap{"bootstrap.servers": bootstrap, "transactional.id": "go-transactions"}
+	name := topic(bootstrap, own("transactions"), 1)
+	properties := kafka.ConfigMap{"bootstrap.servers": bootstrap, "transactional.id": own("transactions")}
 	producer := must(kafka.NewProducer(&properties))
 	defer producer.Close()
 	try(producer.InitTransactions(soon()))
-	for _, outcome := range []string{"abort", "commit"} {
+	reading := reader(bootstrap, own("transactions-in"), nil)
+	for n, outcome := range []string{"abort", "commit"} {
 		try(producer.BeginTransaction())
+		offsets := []kafka.TopicPartition{at(name, 0, kafka.Offset(n+1))}
+		try(producer.SendOffsetsToTransaction(soon(), offsets, must(reading.GetConsumerGroupMetadata())))
 		try(producer.Produce(&kafka.Message{TopicPartition: at(name, 0, 0), Value: []byte(outcome)}, nil))
 		if outcome == "abort" {
 			try(producer.AbortTransaction(soon()))
@@ -288,7 +297,10 @@ func transactions(bootstrap string) {
 			try(producer.CommitTransaction(soon()))
 		}
 	}
-	consumer := reader(bootstrap, "go-transactions", kafka.ConfigMap{"isolation.level": "read_committed"})
+	committed := must(reading.Committed([]kafka.TopicPartition{at(name, 0, 0)}, 10000))
+	demand(committed[0].Offset == 2, "%v", committed)
+	try(reading.Close())
+	consumer := reader(bootstrap, own("transactions"), kafka.ConfigMap{"isolation.level": "read_committed"})
 	try(consumer.SubscribeTopics([]string{name}, nil))
 	demand(string(take(consumer, 1)[0].Value) == "commit", "an aborted message is read")
 	try(consumer.Close())

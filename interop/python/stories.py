@@ -1,10 +1,14 @@
-"""What programs do with confluent-kafka: `stories.py STORY BOOTSTRAP`. A story that fails raises."""
+"""What programs do with confluent-kafka: `stories.py STORY BOOTSTRAP NAME`. A story that fails raises.
+
+What it makes in the cluster begins with NAME.
+"""
 
 import json
 import logging
 import sys
 import threading
 import time
+import warnings
 
 import confluent_kafka
 from confluent_kafka import (
@@ -22,6 +26,8 @@ from confluent_kafka.admin import (
 
 # Generous: nothing here takes long unless it is broken.
 PATIENCE = 30
+# Members of a classic group hear of a rebalance with their next heartbeat.
+SOON_TOLD = {"heartbeat.interval.ms": 200}
 
 
 def eventually(what, look):
@@ -35,10 +41,16 @@ def eventually(what, look):
     raise AssertionError(f"not within {PATIENCE} s: {what}")
 
 
+def own(name):
+    """A name that no other run has in the same cluster."""
+    return f"{sys.argv[3]}-py-{name}"
+
+
 def topic(bootstrap, name, partitions=1):
-    """Waits until the brokers know a topic that the test made."""
-    client = Producer({"bootstrap.servers": bootstrap})
-    eventually(name, lambda: len(client.list_topics(name, timeout=PATIENCE).topics[name].partitions) == partitions)
+    """Makes a topic, and waits until the brokers know it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
+    eventually(name, lambda: len(admin.list_topics(name, timeout=PATIENCE).topics[name].partitions) == partitions)
     return name
 
 
@@ -83,7 +95,7 @@ def reader(bootstrap, group, **properties):
 def produce_and_consume(bootstrap):
     version, number = confluent_kafka.libversion()
     assert number >= 0x020f00ff and version[0].isdigit(), (version, number)
-    name = topic(bootstrap, "py-parts", 2)
+    name = topic(bootstrap, own("parts"), 2)
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4"})
     reports = []
     headers = [("origin", b"py"), ("empty", b""), ("none", None), ("origin", b"again")]
@@ -97,7 +109,7 @@ def produce_and_consume(bootstrap):
     assert error is None and message.topic() == name and message.partition() == 1 and message.offset() == 0
     assert message.latency() is not None and message.latency() >= 0
 
-    consumer = reader(bootstrap, "py-parts", **{"enable.partition.eof": True})
+    consumer = reader(bootstrap, own("parts"), **{"enable.partition.eof": True})
     consumer.assign([TopicPartition(name, 1, OFFSET_BEGINNING)])
     first, tombstone, empty = take(consumer, 3)
     assert (first.key(), first.value(), first.headers()) == (b"k", b"v", headers), first.headers()
@@ -125,9 +137,9 @@ def produce_and_consume(bootstrap):
 
 
 def batches(bootstrap):
-    name = topic(bootstrap, "py-batches", 3)
+    name = topic(bootstrap, own("batches"), 3)
     fill(bootstrap, name, 3000, **{"linger.ms": 20, "enable.idempotence": True})
-    consumer = reader(bootstrap, "py-batches")
+    consumer = reader(bootstrap, own("batches"))
     consumer.subscribe([name])
     seen = []
 
@@ -144,11 +156,11 @@ def batches(bootstrap):
 
 
 def commits(bootstrap):
-    name = topic(bootstrap, "py-commits")
+    name = topic(bootstrap, own("commits"))
     fill(bootstrap, name, 10)
     committed = []
     properties = {"enable.auto.commit": False, "on_commit": lambda error, offsets: committed.append((error, offsets))}
-    consumer = reader(bootstrap, "py-commits", **properties)
+    consumer = reader(bootstrap, own("commits"), **properties)
     consumer.subscribe([name])
     messages = take(consumer, 5)
     done = consumer.commit(message=messages[2], asynchronous=False)
@@ -162,13 +174,13 @@ def commits(bootstrap):
     assert metadata is not None and consumer.memberid()
     consumer.close()
 
-    again = reader(bootstrap, "py-commits", **{"enable.auto.offset.store": False, "enable.auto.commit": True})
+    again = reader(bootstrap, own("commits"), **{"enable.auto.offset.store": False, "enable.auto.commit": True})
     again.subscribe([name])
     message = take(again, 1)[0]
     assert message.offset() == 4
     again.store_offsets(message=message)
     again.close()
-    third = reader(bootstrap, "py-commits")
+    third = reader(bootstrap, own("commits"))
     third.subscribe([name])
     assert take(third, 1)[0].offset() == 5, "close commits what was stored"
     third.close()
@@ -228,17 +240,18 @@ def two_members(bootstrap, name, properties):
 
 
 def eager_group(bootstrap):
-    two_members(bootstrap, "py-eager", {"partition.assignment.strategy": "roundrobin"})
+    two_members(bootstrap, own("eager"), {"partition.assignment.strategy": "roundrobin", **SOON_TOLD})
 
 
 def cooperative_group(bootstrap):
-    events = two_members(bootstrap, "py-cooperative", {"partition.assignment.strategy": "cooperative-sticky"})
+    properties = {"partition.assignment.strategy": "cooperative-sticky", **SOON_TOLD}
+    events = two_members(bootstrap, own("cooperative"), properties)
     revoked = next(partitions for what, partitions in events["a"] if what == "revoke")
     assert len(revoked) == 2, f"only what the other gets is given up: {events}"
 
 
 def next_generation_group(bootstrap):
-    two_members(bootstrap, "py-next", {"group.protocol": "consumer"})
+    two_members(bootstrap, own("next"), {"group.protocol": "consumer"})
     try:
         reader(bootstrap, "g", **{"group.protocol": "consumer", "session.timeout.ms": 10000})
         raise AssertionError("session.timeout.ms is the broker's in this protocol")
@@ -247,11 +260,11 @@ def next_generation_group(bootstrap):
 
 
 def transactions(bootstrap):
-    source, sink = topic(bootstrap, "py-source"), topic(bootstrap, "py-sink")
+    source, sink = topic(bootstrap, own("source")), topic(bootstrap, own("sink"))
     fill(bootstrap, source, 10)
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "py-transactions"})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": own("transactions")})
     producer.init_transactions(PATIENCE)
-    consumer = reader(bootstrap, "py-transactions", **{"enable.auto.commit": False})
+    consumer = reader(bootstrap, own("transactions"), **{"enable.auto.commit": False})
     consumer.subscribe([source])
     for outcome in ("abort", "commit"):
         messages = take(consumer, 5)
@@ -267,13 +280,13 @@ def transactions(bootstrap):
     assert consumer.committed([TopicPartition(source, 0)], timeout=PATIENCE)[0].offset == 10
     consumer.close()
 
-    committed = reader(bootstrap, "py-sink", **{"isolation.level": "read_committed"})
+    committed = reader(bootstrap, own("sink"), **{"isolation.level": "read_committed"})
     committed.subscribe([sink])
     values = [message.value() for message in take(committed, 5)]
     assert all(value.endswith(b" commit") for value in values), values
     committed.close()
 
-    newer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "py-transactions"})
+    newer = Producer({"bootstrap.servers": bootstrap, "transactional.id": own("transactions")})
     newer.init_transactions(PATIENCE)
     try:
         producer.begin_transaction()
@@ -290,7 +303,7 @@ def transactions(bootstrap):
 
 
 def statistics_and_logs(bootstrap):
-    name = topic(bootstrap, "py-statistics")
+    name = topic(bootstrap, own("statistics"))
     statistics, records, errors = [], [], []
 
     class Keep(logging.Handler):
@@ -354,7 +367,7 @@ def misuse(bootstrap):
         raise AssertionError("a topic without a name")
     except (KafkaException, ValueError):
         pass
-    consumer = reader(bootstrap, "py-misuse")
+    consumer = reader(bootstrap, own("misuse"))
     try:
         consumer.commit(asynchronous=False)
         raise AssertionError("nothing to commit, and no error")
@@ -370,50 +383,76 @@ def misuse(bootstrap):
 
 def admin_topics(bootstrap):
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics([NewTopic("py-admin", 2, 1, config={"retention.ms": "60000"}), NewTopic("py-gone", 1, 1)])
+    name, gone, dry = own("admin"), own("gone"), own("not-made")
+    made = admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "60000"}), NewTopic(gone, 1, 1)])
     for future in made.values():
         assert future.result(PATIENCE) is None
-    try:
-        admin.create_topics([NewTopic("py-admin", 1, 1)])["py-admin"].result(PATIENCE)
-        raise AssertionError("made twice")
-    except KafkaException as error:
-        assert error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS, error
-    admin.create_topics([NewTopic("py-not-made", 1, 1)], validate_only=True)["py-not-made"].result(PATIENCE)
+    refused(KafkaError.TOPIC_ALREADY_EXISTS, lambda: admin.create_topics([NewTopic(name, 1, 1)])[name])
+    admin.create_topics([NewTopic(dry, 1, 1)], validate_only=True)[dry].result(PATIENCE)
 
-    listed = admin.list_topics(timeout=PATIENCE)
-    assert {"py-admin", "py-gone"} <= set(listed.topics) and "py-not-made" not in listed.topics
-    assert len(listed.topics["py-admin"].partitions) == 2 and listed.brokers and listed.cluster_id
-    described = admin.describe_topics(TopicCollection(["py-admin"]))["py-admin"].result(PATIENCE)
-    assert described.name == "py-admin" and len(described.partitions) == 2 and not described.is_internal
+    listed = eventually("both topics", lambda: knows(admin, {name, gone}))
+    assert dry not in listed.topics and len(listed.topics[name].partitions) == 2
+    assert listed.brokers and listed.cluster_id == admin.cluster_id(timeout=PATIENCE)
+    described = admin.describe_topics(TopicCollection([name]), include_authorized_operations=True)[name].result(PATIENCE)
+    assert described.name == name and len(described.partitions) == 2 and not described.is_internal
     assert described.partitions[0].leader.id >= 0 and str(described.topic_id)
     cluster = admin.describe_cluster().result(PATIENCE)
-    assert cluster.cluster_id and cluster.nodes and cluster.controller.id >= 0
+    assert cluster.cluster_id == listed.cluster_id and cluster.nodes and cluster.controller.id >= 0
 
-    admin.create_partitions([NewPartitions("py-admin", 4)])["py-admin"].result(PATIENCE)
-    eventually("4 partitions", lambda: len(admin.list_topics("py-admin", PATIENCE).topics["py-admin"].partitions) == 4)
+    admin.create_partitions([NewPartitions(name, 4)])[name].result(PATIENCE)
+    eventually("4 partitions", lambda: len(admin.list_topics(name, PATIENCE).topics[name].partitions) == 4)
 
-    resource = ConfigResource(ConfigResource.Type.TOPIC, "py-admin")
-    entries = admin.describe_configs([resource])[resource].result(PATIENCE)
-    assert entries["retention.ms"].value == "60000" and not entries["retention.ms"].is_default
-    change = ConfigResource(ConfigResource.Type.TOPIC, "py-admin", incremental_configs=[
+    admin.delete_topics([gone])[gone].result(PATIENCE)
+    eventually("gone", lambda: gone not in admin.list_topics(timeout=PATIENCE).topics)
+    refused(KafkaError.UNKNOWN_TOPIC_OR_PART, lambda: admin.delete_topics([gone])[gone])
+
+
+def admin_settings(bootstrap):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    name = own("settings")
+    admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "60000"})])[name].result(PATIENCE)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+
+    def told(key):
+        return admin.describe_configs([resource])[resource].result(PATIENCE)[key]
+
+    kept = eventually("the settings", lambda: told("retention.ms"))
+    assert kept.value == "60000" and not kept.is_default and not kept.is_read_only and not kept.is_sensitive
+    assert told("cleanup.policy").is_default and told("cleanup.policy").value == "delete"
+    change = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[
         ConfigEntry("retention.ms", "120000", incremental_operation=AlterConfigOpType.SET)])
     admin.incremental_alter_configs([change])[change].result(PATIENCE)
-    eventually("the new value", lambda: admin.describe_configs([resource])[resource].result(PATIENCE)[
-        "retention.ms"].value == "120000")
+    eventually("the new value", lambda: told("retention.ms").value == "120000")
+    replaced = ConfigResource(ConfigResource.Type.TOPIC, name, set_config={"segment.bytes": "2000000"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        admin.alter_configs([replaced])[replaced].result(PATIENCE)
+        eventually("all settings replaced", lambda: told("segment.bytes").value == "2000000")
+        assert told("retention.ms").is_default
+        wrong = ConfigResource(ConfigResource.Type.TOPIC, name, set_config={"segment.bytes": "large"})
+        refused(KafkaError.INVALID_CONFIG, lambda: admin.alter_configs([wrong])[wrong])
 
-    admin.delete_topics(["py-gone"])["py-gone"].result(PATIENCE)
-    eventually("gone", lambda: "py-gone" not in admin.list_topics(timeout=PATIENCE).topics)
+
+def knows(admin, names):
+    """The metadata of all topics, as soon as these are among them."""
+    listed = admin.list_topics(timeout=PATIENCE)
+    return listed if names <= set(listed.topics) else None
+
+
+def refused(code, ask):
+    """What is asked is refused for this reason."""
     try:
-        admin.delete_topics(["py-gone"])["py-gone"].result(PATIENCE)
-        raise AssertionError("deleted twice")
+        answer = ask().result(PATIENCE)
     except KafkaException as error:
-        assert error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART, error
+        assert error.args[0].code() == code, error
+    else:
+        raise AssertionError(f"not refused: {answer}")
 
 
 def admin_groups_and_offsets(bootstrap):
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    group = "py-offsets-readers"
-    name = topic(bootstrap, "py-offsets")
+    group = own("offsets-readers")
+    name = topic(bootstrap, own("offsets"))
     fill(bootstrap, name, 10, partition=0)
     partition = TopicPartition(name, 0)
     for spec, offset in [(OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 10)]:
@@ -426,6 +465,10 @@ def admin_groups_and_offsets(bootstrap):
     consumer.commit(asynchronous=False)
     groups = admin.list_consumer_groups().result(PATIENCE)
     assert group in {listing.group_id for listing in groups.valid} and not groups.errors
+    assert group in {listing.id for listing in admin.list_groups(timeout=PATIENCE)}
+    watched = admin.list_groups(group, timeout=PATIENCE)[0]
+    assert (watched.id, watched.state, watched.protocol_type) == (group, "Stable", "consumer"), watched
+    assert [member.client_id for member in watched.members] == ["watched"]
     described = admin.describe_consumer_groups([group])[group].result(PATIENCE)
     assert described.state == confluent_kafka.ConsumerGroupState.STABLE and len(described.members) == 1
     member = described.members[0]
@@ -449,44 +492,60 @@ def admin_groups_and_offsets(bootstrap):
     assert earliest[partition].result(PATIENCE).offset == 4
 
 
-def admin_security(bootstrap):
+def admin_credentials_and_elections(bootstrap):
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    binding = AclBinding(ResourceType.TOPIC, "py-acl", ResourcePatternType.LITERAL, "User:alice", "*",
-                         AclOperation.READ, AclPermissionType.ALLOW)
-    every = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None,
-                             AclOperation.ANY, AclPermissionType.ANY)
+    shy = AdminClient({"bootstrap.servers": bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+                       "sasl.username": "alice", "sasl.password": "before", "log_level": 0})
+    shy.set_sasl_credentials("alice", "wonderland")
     # This cluster authorizes nobody, and says so.
-    refusals = {}
-    for what, future in [("create", admin.create_acls([binding])[binding]), ("describe", admin.describe_acls(every)),
-                         ("delete", admin.delete_acls([every])[every])]:
+    refused(KafkaError.SECURITY_DISABLED, lambda: admin.create_acls([reading(own("acl"))])[reading(own("acl"))])
+
+    user, mechanism = own("user"), ScramMechanism.SCRAM_SHA_256
+    upsertion = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 8192), b"password", b"salt")
+    admin.alter_user_scram_credentials([upsertion])[user].result(PATIENCE)
+
+    def credentials():
         try:
-            refusals[what] = future.result(PATIENCE)
+            return admin.describe_user_scram_credentials([user])[user].result(PATIENCE)
         except KafkaException as error:
-            refusals[what] = error.args[0].code()
-    disabled = KafkaError.SECURITY_DISABLED
-    assert (refusals["create"], refusals["describe"]) == (disabled, disabled), refusals
-    # The refusal is inside the result of each filter, which the binding shows as nothing deleted.
-    assert refusals["delete"] in ([], disabled), refusals
+            assert error.args[0].code() == KafkaError.RESOURCE_NOT_FOUND, error
+            return None
 
-    mechanism = ScramMechanism.SCRAM_SHA_256
-    upsertion = UserScramCredentialUpsertion("py-user", ScramCredentialInfo(mechanism, 8192), b"password", b"salt")
-    admin.alter_user_scram_credentials([upsertion])["py-user"].result(PATIENCE)
-    found = eventually("the credentials", lambda: credentials(admin))
+    found = eventually("the credentials", credentials)
+    assert (found.user, found.scram_credential_infos[0].mechanism) == (user, mechanism)
     assert found.scram_credential_infos[0].iterations == 8192
-    deletion = UserScramCredentialDeletion("py-user", mechanism)
-    admin.alter_user_scram_credentials([deletion])["py-user"].result(PATIENCE)
+    assert user in admin.describe_user_scram_credentials().result(PATIENCE)
+    admin.alter_user_scram_credentials([UserScramCredentialDeletion(user, mechanism)])[user].result(PATIENCE)
+    eventually("no credentials", lambda: credentials() is None)
 
-    name = topic(bootstrap, "py-elections", 1)
-    partition = TopicPartition(name, 0)
-    elected = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(PATIENCE)
+    name = topic(bootstrap, own("elections"), 1)
+    partition, absent = TopicPartition(name, 0), TopicPartition(name, 7)
+    elected = admin.elect_leaders(ElectionType.PREFERRED, [partition, absent]).result(PATIENCE)
     assert elected[partition].code() == KafkaError.ELECTION_NOT_NEEDED, elected
+    assert elected[absent].code() == KafkaError.UNKNOWN_TOPIC_OR_PART, elected
 
 
-def credentials(admin):
-    try:
-        return admin.describe_user_scram_credentials(["py-user"])["py-user"].result(PATIENCE)
-    except KafkaException:
-        return None
+def reading(name):
+    return AclBinding(ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:alice", "*",
+                      AclOperation.READ, AclPermissionType.ALLOW)
+
+
+def admin_rights(bootstrap):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    name = own("rights")
+    filters = AclBindingFilter(ResourceType.TOPIC, name, ResourcePatternType.ANY, None, None,
+                               AclOperation.ANY, AclPermissionType.ANY)
+    assert admin.create_acls([reading(name)])[reading(name)].result(PATIENCE) is None
+    found = eventually("the binding", lambda: admin.describe_acls(filters).result(PATIENCE))
+    assert found == [reading(name)], found
+    deleted = admin.delete_acls([filters])[filters].result(PATIENCE)
+    assert deleted == [reading(name)], deleted
+    eventually("no binding", lambda: admin.describe_acls(filters).result(PATIENCE) == [])
+    topic(bootstrap, name)
+    described = admin.describe_topics(TopicCollection([name]), include_authorized_operations=True)[name].result(PATIENCE)
+    assert AclOperation.WRITE in described.authorized_operations, described.authorized_operations
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE)
+    assert AclOperation.ALTER in cluster.authorized_operations, cluster.authorized_operations
 
 
 if __name__ == "__main__":

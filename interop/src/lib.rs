@@ -19,6 +19,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a shell around real processes: it polls real time")]
 
+mod bindings;
 mod cluster;
 mod failure;
 mod jars;
@@ -33,6 +34,7 @@ mod workspace;
 
 pub mod probe;
 
+pub use bindings::{build_stories, tell_story};
 pub use cluster::Cluster;
 pub use failure::{Failure, wait_until};
 pub use jars::{KafkaJars, jars, old_jars};

@@ -61,6 +61,15 @@ impl Librdkafka {
         Ok(Self { lib, include: Debian::unpacked()?.include() })
     }
 
+    /// Which of the two it is.
+    pub fn name(&self) -> &'static str {
+        if self.is_ours() { "ours" } else { "reference" }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.lib == our_prefix().join("lib")
+    }
+
     /// The directory for `LD_LIBRARY_PATH` and `-L`.
     pub fn lib(&self) -> &Path {
         &self.lib
@@ -173,23 +182,29 @@ pub fn wheel() -> Result<PathBuf, Failure> {
 /// A directory for `PYTHONPATH` with a `confluent_kafka` that runs on `library`: the wheel on the original, which it
 /// carries; for ours, the same release built from its sources against our headers, and anew when they change.
 pub fn python_package(library: &Librdkafka) -> Result<PathBuf, Failure> {
-    let prefix = our_prefix();
-    if library.lib != prefix.join("lib") {
+    if !library.is_ours() {
         return wheel();
     }
+    let prefix = our_prefix();
     let package = prefix.join("python");
     let header = prefix.join("include/librdkafka/rdkafka.h");
     locked("confluent-kafka-sources", || {
-        let age = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-        if age(&package.join("confluent_kafka")).is_some_and(|built| Some(built) > age(&header)) {
+        let unreadable = |error| Failure::new(format!("{}: {error}", header.display()));
+        let wanted = fs::read(&header).map_err(unreadable)?;
+        // Written last, with the header it was built against.
+        let built_against = package.join("rdkafka.h");
+        if fs::read(&built_against).is_ok_and(|header| header == wanted) {
             return Ok(package.clone());
         }
         let _ = fs::remove_dir_all(&package);
         let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir", "--no-binary", ":all:"]);
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"]);
+        pip.args(["--no-binary", "confluent-kafka"]);
         pip.arg("--target").arg(&package).arg(format!("confluent-kafka=={CONFLUENT_KAFKA}"));
         pip.env("C_INCLUDE_PATH", library.include()).env("LIBRARY_PATH", library.lib());
         run("pip", &mut pip, b"", FETCHED_WITHIN)?.succeeded()?;
+        fs::write(&built_against, &wanted)
+            .map_err(|error| Failure::new(format!("{}: {error}", built_against.display())))?;
         Ok(package.clone())
     })
 }

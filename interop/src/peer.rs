@@ -35,6 +35,8 @@ pub enum Peer {
     Python,
     /// confluent-kafka-go, built on our library.
     Go,
+    /// rust-rdkafka, built on our library.
+    Rust,
     /// valgrind.
     Valgrind,
     /// The address `::1`, to listen on: containers may be without.
@@ -50,13 +52,14 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order in which they are listed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Java,
         Self::OldJava,
         Self::Kcat,
         Self::Librdkafka,
         Self::Python,
         Self::Go,
+        Self::Rust,
         Self::Valgrind,
         Self::Ipv6,
     ];
@@ -70,6 +73,7 @@ impl Peer {
             Self::Librdkafka => "librdkafka",
             Self::Python => "confluent-kafka for Python",
             Self::Go => "confluent-kafka-go",
+            Self::Rust => "rust-rdkafka",
             Self::Valgrind => "valgrind",
             Self::Ipv6 => "IPv6",
         }
@@ -95,7 +99,7 @@ impl Peer {
         let jars = match self {
             Self::Java => crate::jars(),
             Self::OldJava => crate::old_jars(),
-            Self::Kcat | Self::Python | Self::Go | Self::Valgrind => return Ok(()),
+            Self::Kcat | Self::Python | Self::Go | Self::Rust | Self::Valgrind => return Ok(()),
             Self::Librdkafka => {
                 let fetched = Librdkafka::reference().map(drop);
                 return fetched.map_err(|failure| self.missing(failure.to_string()));
@@ -149,6 +153,7 @@ impl Peer {
                 ("cc", "gcc"),
             ],
             Self::Go => &[("go", "golang-go"), ("cc", "gcc"), ("pkg-config", "pkg-config")],
+            Self::Rust => &[("cc", "gcc"), ("pkg-config", "pkg-config")],
             Self::Valgrind => &[("valgrind", "valgrind"), ("cc", "gcc")],
             Self::Ipv6 => &[],
         }

@@ -37,7 +37,7 @@ fn it_runs_on_the_library_that_it_is_given(library: &Librdkafka, _: &dyn Cluster
 
 fn lists_as_text_and_as_json(library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
     let bootstrap = cluster.bootstrap();
-    cluster.create_topic("capi-list", 3)?;
+    cluster.create_topic_quickly("capi-list", 3)?;
     let listing = kcat_on(library, &["-b", &bootstrap, "-L"], b"")?.succeeded()?.stdout_text();
     assert!(listing.contains(&format!(" at {bootstrap}")), "{listing}");
     assert!(listing.contains("topic \"capi-list\" with 3 partitions:"), "{listing}");
@@ -56,7 +56,7 @@ fn keys_headers_partitions_and_tombstones_come_back(
     cluster: &dyn Cluster,
 ) -> Result<(), Failure> {
     let topic = "capi-parts";
-    cluster.create_topic(topic, 2)?;
+    cluster.create_topic_quickly(topic, 2)?;
     let headers = ["-K", ":", "-Z", "-H", "origin=kcat", "-H", "empty=", "-H", "origin=again", "-p", "1"];
     produce(library, cluster, topic, &headers, b"k1:v1\nk2:\n:v3\n")?;
     let records = consume(library, cluster, topic, &["-f", "%p %o %K %k %S %s %h\n"])?;
@@ -113,7 +113,7 @@ fn offsets_are_queried_by_time_and_from_the_end(
 
 fn a_group_goes_on_where_it_stopped(library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
     let topic = "capi-group";
-    cluster.create_topic(topic, 4)?;
+    cluster.create_topic_quickly(topic, 4)?;
     let group = || members(library, cluster, &["-G", "capi-readers"], topic);
     produce(library, cluster, topic, &["-K", ":"], b"a:1\nb:2\nc:3\nd:4\ne:5\nf:6\n")?;
     assert_eq!(group()?, ["1", "2", "3", "4", "5", "6"]);
@@ -124,7 +124,7 @@ fn a_group_goes_on_where_it_stopped(library: &Librdkafka, cluster: &dyn Cluster)
 
 fn a_pattern_is_subscribed_to(library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
     for topic in ["capi-pattern-a", "capi-pattern-b"] {
-        cluster.create_topic(topic, 1)?;
+        cluster.create_topic_quickly(topic, 1)?;
         produce(library, cluster, topic, &[], format!("{topic}\n").as_bytes())?;
     }
     let found = members(library, cluster, &["-G", "capi-pattern-readers"], "^capi-pattern-[ab]$")?;
@@ -174,23 +174,13 @@ mod transactions {
     }
 }
 
-/// TLS and SASL, against Apache Kafka with a listener for each.
+/// TLS and SASL, against Apache Kafka with a listener for each: the original first, then ours.
 #[test]
-fn tls_and_sasl_of_ours_on_kafka() -> Result<(), Failure> {
-    require!(Peer::Kcat);
-    require!(Peer::Java);
-    secured(&[Librdkafka::ours()?])
-}
-
-#[test]
-fn tls_and_sasl_of_reference_on_kafka() -> Result<(), Failure> {
+fn tls_and_sasl_of_both_on_kafka() -> Result<(), Failure> {
     require!(Peer::Kcat);
     require!(Peer::Librdkafka);
     require!(Peer::Java);
-    secured(&[Librdkafka::reference()?])
-}
-
-fn secured(libraries: &[Librdkafka]) -> Result<(), Failure> {
+    let libraries = [Librdkafka::reference()?, Librdkafka::ours()?];
     let files = tempfile::tempdir().map_err(|error| Failure::new(error.to_string()))?;
     let authority = Authority::new("authority");
     let kafka = peers::start(&authority, files.path())?;
@@ -201,7 +191,7 @@ fn secured(libraries: &[Librdkafka]) -> Result<(), Failure> {
     let ca = format!("ssl.ca.location={}", trusted.display());
     let certificate = format!("ssl.certificate.location={}", client.display());
     let key = format!("ssl.key.location={}", client.display());
-    for library in libraries {
+    for library in &libraries {
         let list = |listener: &str, properties: &[&str]| {
             let bootstrap = kafka.listener(listener).to_string();
             let mut args = vec!["-b", &bootstrap, "-L", "-m", "10", "-X", &ca];

@@ -40,9 +40,14 @@ fn address_sanitizer_finds_nothing() -> Result<(), Failure> {
     all_right(&misuse(&["-fsanitize=address", "-fno-omit-frame-pointer"], None)?)
 }
 
+/// The program counts its cases: none is left out because it ended early.
+const CASES_MIN: usize = 120;
+
 fn all_right(output: &Output) -> Result<(), Failure> {
     let said = output.stdout_text();
-    if output.status.success() && !said.contains("WRONG") && said.contains("all clients are gone: ok") {
+    let counted = said.lines().last().and_then(|line| line.strip_suffix(" cases")?.parse().ok());
+    let cases: usize = counted.unwrap_or(0);
+    if output.status.success() && !said.contains("WRONG") && cases >= CASES_MIN {
         return Ok(());
     }
     Err(output.failure(&format!("misuse was not without consequences\n{said}")))

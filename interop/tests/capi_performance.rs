@@ -22,7 +22,7 @@ fn the_introductions_commands_run_and_summarise(
     cluster: &dyn Cluster,
 ) -> Result<(), Failure> {
     let program = Program::built()?;
-    cluster.create_topic("test2", 2)?;
+    cluster.create_topic_quickly("test2", 2)?;
     let commands = [
         ("-m _____________Test1:TwoBrokers:500kmsgs:100bytes -S 1 -a 2", "no"),
         ("-m _____________Test2:OneBrokers:500kmsgs:100bytes -S 1 -a 0 -p 1", "no"),
@@ -54,7 +54,7 @@ fn what_was_produced_is_consumed_alone_and_in_a_group(
     cluster: &dyn Cluster,
 ) -> Result<(), Failure> {
     let program = Program::built()?;
-    cluster.create_topic("performance", 3)?;
+    cluster.create_topic_quickly("performance", 3)?;
     let run =
         |args: &str| program.run(library, cluster, args)?.succeeded().map(|output| output.stdout_text());
     run("-P -t performance -s 50 -c 30000 -z lz4 -X linger.ms=5")?;

@@ -3,99 +3,43 @@
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 use std::process::Command;
-use std::time::Duration;
 
 use ottla_interop::{
-    Cluster, Failure, KafkaCluster, Librdkafka, Peer, on_both_libraries, python_package, require, run,
-    workspace_root,
+    Failure, KafkaCluster, KafkaOptions, Librdkafka, Peer, python_package, require, stories_of_a_binding,
+    tell_story, workspace_root,
 };
 
-on_both_libraries! { Python;
-    produce_and_consume
-    batches
-    commits
-    eager_group
-    cooperative_group
-    statistics_and_logs
-    misuse
-    admin_topics
-    admin_groups_and_offsets
+stories_of_a_binding! { Python;
+    everywhere: produce_and_consume batches commits eager_group cooperative_group statistics_and_logs misuse
+        admin_topics admin_settings admin_groups_and_offsets;
+    on_kafka: next_generation_group transactions admin_credentials_and_elections
 }
 
-/// What Ottla's broker does not do.
-macro_rules! on_kafka_alone {
-    ($($story:ident)+) => {
-        mod ours_on_kafka_alone {
-            $(#[test]
-            fn $story() -> Result<(), super::Failure> {
-                super::require!(super::Peer::Python);
-                super::require!(super::Peer::Java);
-                super::tell(stringify!($story), &super::Librdkafka::ours()?, &*super::KafkaCluster::shared()?)
-            })+
-        }
-
-        mod reference_on_kafka_alone {
-            $(#[test]
-            fn $story() -> Result<(), super::Failure> {
-                super::require!(super::Peer::Python);
-                super::require!(super::Peer::Librdkafka);
-                super::require!(super::Peer::Java);
-                super::tell(stringify!($story), &super::Librdkafka::reference()?, &*super::KafkaCluster::shared()?)
-            })+
-        }
-    };
-}
-
-on_kafka_alone! {
-    next_generation_group
-    transactions
-    admin_security
-}
-
-macro_rules! told_in_python {
-    ($($story:ident)+) => {
-        $(fn $story(library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
-            tell(stringify!($story), library, cluster)
-        })+
-    };
-}
-
-told_in_python! {
-    produce_and_consume
-    batches
-    commits
-    eager_group
-    cooperative_group
-    statistics_and_logs
-    misuse
-    admin_topics
-    admin_groups_and_offsets
-}
-
-/// The topics of each story, with their partitions; the others are made by the stories themselves.
-const TOPICS: &[(&str, &str, u32)] = &[
-    ("produce_and_consume", "py-parts", 2),
-    ("batches", "py-batches", 3),
-    ("commits", "py-commits", 1),
-    ("eager_group", "py-eager", 4),
-    ("cooperative_group", "py-cooperative", 4),
-    ("next_generation_group", "py-next", 4),
-    ("transactions", "py-source", 1),
-    ("transactions", "py-sink", 1),
-    ("statistics_and_logs", "py-statistics", 1),
-    ("admin_groups_and_offsets", "py-offsets", 1),
-    ("admin_security", "py-elections", 1),
-];
-
-/// Each wait inside a story has a deadline of 30 seconds; this one is for what hangs without one.
-const STORY_WITHIN: Duration = Duration::from_secs(120);
-
-fn tell(story: &str, library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
-    for &(_, topic, partitions) in TOPICS.iter().filter(|&&(owner, ..)| owner == story) {
-        cluster.create_topic(topic, partitions)?;
+/// A cluster that authorizes: what the others say to these calls is only that they do not.
+#[test]
+fn rights_on_a_cluster_that_asks_for_them() -> Result<(), Failure> {
+    require!(Peer::Python);
+    require!(Peer::Librdkafka);
+    require!(Peer::Java);
+    let kafka = KafkaCluster::start_with(
+        1,
+        &KafkaOptions {
+            properties: &[
+                ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+                ("super.users", "User:ANONYMOUS"),
+            ],
+            ..KafkaOptions::default()
+        },
+    )?;
+    for library in [Librdkafka::ours()?, Librdkafka::reference()?] {
+        tell_story(stories(&library)?, "admin_rights", &library, &kafka)?;
     }
+    Ok(())
+}
+
+fn stories(library: &Librdkafka) -> Result<Command, Failure> {
     let mut python = Command::new("python3");
-    python.arg(workspace_root().join("interop/python/stories.py")).arg(story).arg(cluster.bootstrap());
+    python.arg(workspace_root().join("interop/python/stories.py"));
     python.env("PYTHONPATH", python_package(library)?).env("PYTHONDONTWRITEBYTECODE", "1");
-    run("python3", library.load(&mut python), b"", STORY_WITHIN)?.succeeded().map(|_| ())
+    Ok(python)
 }

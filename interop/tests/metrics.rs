@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ottla_interop::{Failure, OttlaBroker, Process, ottla_command, wait_until};
+use ottla_interop::{Failure, OttlaBroker, Process, ottla, ottla_command, wait_until};
 
 /// Generous: nothing here takes long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,6 +39,29 @@ fn a_producer_and_a_consumer_are_scraped_while_they_run() -> Result<(), Failure>
     assert!(get(&address, "/metrics").starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(get(&address, "/metrics").contains("content-type: text/plain; version=0.0.4"));
     assert!(get(&address, "/").starts_with("HTTP/1.1 404 "));
+    Ok(())
+}
+
+#[test]
+fn a_worker_that_does_not_answer_shows_as_the_offset_that_blocks_the_commit() -> Result<(), Failure> {
+    let broker = OttlaBroker::start(&["--topic", "orders:1"])?;
+    let bootstrap = broker.bootstrap();
+    ottla(&["produce", "orders", "--brokers", &bootstrap], b"good\ngood\nstuck\ngood\n")?.succeeded()?;
+    let args = ["run", "--topic", "orders", "--group", "workers", "--workers", "2", "--brokers", &bootstrap];
+    let script = "while read line; do case $line in stuck) cat > /dev/null;; *) echo done;; esac; done";
+    let tail = ["--metrics-listen", "127.0.0.1:0", "--", "sh", "-c", script];
+    let mut workers = Process::spawn("ottla run", &mut ottla_command(&[&args[..], &tail].concat())?)?;
+    let address = listening(&mut workers)?;
+    let stuck = wait_until("the offset that blocks, and its age", PATIENCE, || {
+        let text = get(&address, "/metrics");
+        let says = |line: &str| text.lines().any(|said| said == line);
+        let blocks = says("ottla_processor_blocking_offset{topic=\"orders\",partition=\"0\"} 2");
+        let age = metric(&address, "ottla_processor_blocking_seconds")?;
+        // The client's own numbers come beside the processor's.
+        let received = metric(&address, "ottla_partition_received_records_total")?;
+        (says("ottla_processor_handled_total 3") && blocks && age > 0.1 && received > 3.5).then_some(())
+    });
+    stuck.map_err(|failure| workers.quoted(&failure))?;
     Ok(())
 }
 

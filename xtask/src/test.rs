@@ -192,8 +192,7 @@ fn tests(options: &Options) -> Outcome {
 fn interop(options: &Options) -> Outcome {
     let mut args = vec!["test", "--package", "ottla-interop", "--no-fail-fast"];
     match options.filter.as_deref() {
-        // The rigs of the drop-in library are asked for by name.
-        Some(filter) if interop_test_file(filter) => args.extend(["--features", "rigs", "--test", filter]),
+        Some(filter) if interop_test_file(filter) => args.extend(["--test", filter]),
         Some(filter) => args.push(filter),
         None => {}
     }

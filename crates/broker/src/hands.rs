@@ -58,7 +58,7 @@ impl Cluster {
         self.set_node_up(node, true)
     }
 
-    /// Cuts a node's connections and closes new ones at once, or takes them again. Unlike [`take_down`](Self::take_down)
+    /// Cuts a node's connections and refuses new ones, or takes them again. Unlike [`take_down`](Self::take_down)
     /// it stays leader and coordinator, and clients are told of it; `false` if there is no such node.
     pub fn set_reachable(&self, node: i32, reachable: bool) -> bool {
         self.node(node).map(|node| node.reachable.turn(reachable)).is_some()

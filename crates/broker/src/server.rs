@@ -50,16 +50,27 @@ impl Server {
 
     /// Accepts and serves until it is dropped, and its connections with it.
     pub async fn run(self) {
+        let Self { mut listener, cluster, node } = self;
         let mut connections = JoinSet::new();
         loop {
+            let (flips, reachable) =
+                cluster.node(node).map_or((0, true), |node| (node.reachable.flips(), node.reachable.is_on()));
+            if !reachable {
+                listener = match closed_until(listener, &cluster, node, flips).await {
+                    Ok(listener) => listener,
+                    Err(error) => return tracing::error!(%error, node, "its address is lost"),
+                };
+                continue;
+            }
             tokio::select! {
                 biased;
-                accepted = self.listener.accept() => match accepted {
+                () = turned(&cluster, node, flips) => {}
+                accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(%error, "TCP_NODELAY");
                         }
-                        connections.spawn(serve(stream, self.cluster.clone(), self.node));
+                        connections.spawn(serve(stream, cluster.clone(), node));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "accept");
@@ -69,5 +80,27 @@ impl Server {
                 Some(_) = connections.join_next() => {}
             }
         }
+    }
+}
+
+/// Refuses connections as long as the node is not to be reached: nobody listens, as if its process were gone.
+async fn closed_until(
+    listener: TcpListener,
+    cluster: &Cluster,
+    node: i32,
+    flips: u64,
+) -> io::Result<TcpListener> {
+    let address = listener.local_addr()?;
+    drop(listener);
+    turned(cluster, node, flips).await;
+    // tokio's has SO_REUSEADDR set: what is left of old connections does not keep the address.
+    TcpListener::bind(address).await
+}
+
+/// Waits until the node is not as reachable as it was at `flips`.
+async fn turned(cluster: &Cluster, node: i32, flips: u64) {
+    match cluster.node(node) {
+        Some(node) => node.reachable.turned_since(flips).await,
+        None => std::future::pending().await,
     }
 }

@@ -42,6 +42,7 @@ fn every_listed_version_of_every_request_is_answered() {
         };
     }
     ask!(
+        alter_configs::AlterConfigsRequest,
         api_versions::ApiVersionsRequest,
         create_partitions::CreatePartitionsRequest,
         create_topics::CreateTopicsRequest,

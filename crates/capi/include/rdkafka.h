@@ -672,8 +672,8 @@ RD_EXPORT int64_t rd_kafka_message_timestamp(
     const rd_kafka_message_t *rkmessage, rd_kafka_timestamp_type_t *tstype);
 
 /**
- * Microseconds between rd_kafka_produce() and the acknowledgement; for delivery reports. -1 if
- * it is not known.
+ * Microseconds between rd_kafka_produce() and the acknowledgement; for delivery reports. Those that
+ * went in one batch tell how long the first of them took. -1 if it is not known.
  */
 RD_EXPORT int64_t rd_kafka_message_latency(const rd_kafka_message_t *rkmessage);
 

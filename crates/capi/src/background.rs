@@ -12,6 +12,8 @@ use crate::queue::Queue;
 use crate::threads::Counted;
 
 const NAME: &CStr = c"background";
+/// Of what lies there when the client goes, so much is still told: sources may go on filling the queue.
+const LAST_EVENTS_MAX: usize = 10_000;
 
 pub(crate) struct Background {
     queue: Arc<Queue>,
@@ -28,8 +30,18 @@ impl Background {
             move || {
                 let _counted = Counted::new();
                 let _told = Told::start(&weak);
-                while !stop.load(Ordering::Acquire) {
-                    let Some(op) = queue.poll(Some(Duration::from_secs(1))) else { continue };
+                let mut last = 0;
+                while last < LAST_EVENTS_MAX {
+                    // That requests ended with their client, for one.
+                    let ends = stop.load(Ordering::Acquire);
+                    last += usize::from(ends);
+                    let wait = if ends { Duration::ZERO } else { Duration::from_secs(1) };
+                    let Some(op) = queue.poll(Some(wait)) else {
+                        if ends {
+                            return;
+                        }
+                        continue;
+                    };
                     let Some(handle) = weak.upgrade() else { return };
                     let Some(function) = handle.callbacks.background_event else { return };
                     if let Some(event) = rd_kafka_event_t::of(&handle, op) {
@@ -75,11 +87,12 @@ impl Drop for Told {
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.queue.close();
+        self.queue.yield_once();
         if let Some(thread) =
             self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id())
         {
             let _ = thread.join();
         }
+        self.queue.close();
     }
 }

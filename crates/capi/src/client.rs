@@ -64,6 +64,9 @@ pub unsafe extern "C" fn rd_kafka_set_log_level(rk: *mut rd_kafka_t, level: c_in
     // SAFETY: by contract.
     if let Some(handle) = unsafe { Handle::of(rk) } {
         handle.logs.set_level(level);
+        if let Some(client) = handle.client() {
+            client.set_log_level(u8::try_from(level.max(0)).unwrap_or(u8::MAX));
+        }
     }
 }
 

@@ -24,6 +24,7 @@ pub fn of(error: &Error) -> rd_kafka_resp_err_t {
         Error::OffsetOutOfRange { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
         Error::LogTruncated { .. } => RD_KAFKA_RESP_ERR__LOG_TRUNCATION,
         Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR__STATE,
+        Error::UnknownPartition { .. } => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
         Error::OffsetFile { .. } => RD_KAFKA_RESP_ERR__FS,
         Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
         Error::PollIntervalExceeded { .. } => RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED,
@@ -87,6 +88,24 @@ pub fn object(error: &Error) -> Box<rd_kafka_error_t> {
         .requires_abort(requires_abort)
 }
 
+/// Why a processor has stopped.
+pub fn of_processor(error: &ottla_parallel::Error) -> rd_kafka_resp_err_t {
+    use ottla_parallel::Error as Stopped;
+    match error {
+        Stopped::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
+        Stopped::Client(error) => of(error),
+        Stopped::Record { .. } => RD_KAFKA_RESP_ERR__APPLICATION,
+        Stopped::Transaction(error) => of_transaction(error),
+        // An output was not written, or a thread died; the enum may grow.
+        _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+/// The same as an object.
+pub fn object_of_processor(error: &ottla_parallel::Error) -> Box<rd_kafka_error_t> {
+    rd_kafka_error_t::new(of_processor(error), &error.to_string())
+}
+
 /// Whether the producer is of no more use after this.
 pub fn is_fatal(error: &ProduceError) -> bool {
     match &error.kind {
@@ -127,6 +146,7 @@ mod tests {
             Error::OffsetOutOfRange { topic: text(), partition: 0, offset: 0 },
             Error::LogTruncated { topic: text(), partition: 0, offset: 0, end: 0 },
             Error::NotAssigned { topic: text(), partition: 0 },
+            Error::UnknownPartition { topic: text(), partition: 9, partitions: 1 },
             Error::OffsetFile { path: text(), reason: text() },
             Error::TimedOut { what: text(), waited_ms: 1 },
             Error::PollIntervalExceeded { max_ms: 1 },

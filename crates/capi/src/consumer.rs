@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    Client, Consumer, ConsumerControl, Error, Event, GroupMetadata, Next, PartitionQueue, TopicPartition,
+    Client, Consumer, ConsumerControl, Error, Event, GroupMetadata, Next, PartitionQueue, RecordView, Taken,
+    TopicPartition,
 };
 
 use crate::codes::of as code_of;
@@ -65,6 +66,7 @@ struct One(Mutex<Reading<PartitionQueue>>);
 /// What has a next record.
 trait Reader {
     fn next(&mut self) -> Result<Option<Next<'_>>, Error>;
+    fn next_ones(&mut self, max: usize, take: impl FnMut(RecordView<'_>)) -> Result<Option<Taken>, Error>;
 }
 
 impl Reader for Consumer {
@@ -72,12 +74,22 @@ impl Reader for Consumer {
     fn next(&mut self) -> Result<Option<Next<'_>>, Error> {
         self.try_next_record()
     }
+
+    #[inline]
+    fn next_ones(&mut self, max: usize, take: impl FnMut(RecordView<'_>)) -> Result<Option<Taken>, Error> {
+        self.try_next_records(max, take)
+    }
 }
 
 impl Reader for PartitionQueue {
     #[inline]
     fn next(&mut self) -> Result<Option<Next<'_>>, Error> {
         self.try_next_record()
+    }
+
+    #[inline]
+    fn next_ones(&mut self, max: usize, take: impl FnMut(RecordView<'_>)) -> Result<Option<Taken>, Error> {
+        self.try_next_records(max, take)
     }
 }
 
@@ -103,14 +115,7 @@ impl<R: Reader> Reading<R> {
         loop {
             let event = match self.reader.next() {
                 Ok(Some(Next::Record(record))) => {
-                    let name = &record.at().topic;
-                    let topic = match &self.topic {
-                        Some((known, topic)) if Arc::ptr_eq(known, name) => topic,
-                        _ => {
-                            let topic = self.handle.upgrade()?.topic(name);
-                            &self.topic.insert((name.clone(), topic)).1
-                        }
-                    };
+                    let topic = topic_of(&mut self.topic, &self.handle, &record)?;
                     let message = self.filler.message(topic, &record);
                     if let Some(hooks) = &self.hooks
                         && let Some(handle) = self.handle.upgrade()
@@ -134,16 +139,48 @@ impl<R: Reader> Reading<R> {
     }
 
     fn fill(&mut self, out: &mut [*mut rd_kafka_message_t]) -> usize {
-        for (count, place) in out.iter_mut().enumerate() {
+        let mut count = 0;
+        // Interceptors want to see one after the other.
+        while count < out.len() && self.hooks.is_none() && self.pending.is_none() {
+            match self.fill_from_batch(&mut out[count..]) {
+                Ok(Some(Taken::Records(more))) => count += more,
+                Ok(Some(Taken::Event(event))) => self.pending = self.tell(event),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.filler.release();
+                    return count;
+                }
+                Err(error) => self.pending = Some(Op::Message(error_message(&self.handle, &error))),
+            }
+        }
+        for place in &mut out[count..] {
             match self.draw() {
                 Some(Op::Message(message)) => *place = message.into_raw(),
                 other => {
                     self.pending = other;
-                    return count;
+                    break;
                 }
             }
+            count += 1;
         }
-        out.len()
+        count
+    }
+
+    /// Messages of as many records as one of the broker's batches has left.
+    fn fill_from_batch(&mut self, out: &mut [*mut rd_kafka_message_t]) -> Result<Option<Taken>, Error> {
+        let Self { reader, filler, topic, handle, .. } = self;
+        let mut written = 0;
+        let taken = reader.next_ones(out.len(), |record| {
+            // All of them are of one partition. Without a handle there is nobody to give them to.
+            if let Some(topic) = topic_of(topic, handle, &record) {
+                out[written] = filler.message(topic, &record).into_raw();
+                written += 1;
+            }
+        })?;
+        Ok(match taken {
+            Some(Taken::Records(_)) => (written > 0).then_some(Taken::Records(written)),
+            other => other,
+        })
     }
 
     fn tell(&self, event: Event) -> Option<Op> {
@@ -172,6 +209,20 @@ impl<R: Reader> Reading<R> {
             _ => None,
         }
     }
+}
+
+/// The topic of a record, kept for the next one.
+#[inline]
+fn topic_of<'a>(
+    kept: &'a mut Option<(Arc<str>, Arc<Topic>)>,
+    handle: &Weak<Handle>,
+    record: &RecordView<'_>,
+) -> Option<&'a Arc<Topic>> {
+    let name = &record.at().topic;
+    if !kept.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, name)) {
+        *kept = Some((name.clone(), handle.upgrade()?.topic(name)));
+    }
+    kept.as_ref().map(|(_, topic)| topic)
 }
 
 /// An error of the consumer as the message that carries it.

@@ -25,6 +25,8 @@ pub struct rd_kafka_event_t {
 }
 
 enum Content {
+    /// What is wrong with a partition, or that it is at its end.
+    ConsumerError(Owned),
     /// One fetched message, until it is taken.
     Message(Option<Owned>, *mut rd_kafka_message_t),
     Reports {
@@ -53,25 +55,16 @@ enum Content {
 impl rd_kafka_event_t {
     /// The event of an operation. What is no event is served on the spot.
     pub(crate) fn of(handle: &Arc<Handle>, op: Op) -> Option<Box<Self>> {
-        let kind = op.event_type();
+        let kind = match &op {
+            // The end of a partition among them.
+            Op::Message(message) if message_error(message).is_some() => RD_KAFKA_EVENT_ERROR,
+            other => other.event_type(),
+        };
         let mut list = None;
         let content = match op {
-            Op::Message(message) if message_error(&message) == Some(RD_KAFKA_RESP_ERR__PARTITION_EOF) => {
-                let raw = message.as_raw();
-                Content::Message(Some(message), raw)
-            }
+            Op::Message(message) if message_error(&message).is_some() => Content::ConsumerError(message),
             Op::Message(message) => {
                 let raw = message.as_raw();
-                if let Some(code) = message_error(&message) {
-                    // Errors of the consumer are events of their own, with the partition they are about.
-                    // SAFETY: the message lives.
-                    let text =
-                        unsafe { std::ffi::CStr::from_ptr(crate::message::rd_kafka_message_errstr(raw)) };
-                    let error = Content::Error { code, text: text.to_owned(), fatal: false };
-                    let event =
-                        Self { kind: RD_KAFKA_EVENT_ERROR, _handle: handle.clone(), content: error, list };
-                    return Some(Box::new(event));
-                }
                 Content::Message(Some(message), raw)
             }
             Op::Delivered(report) => {
@@ -131,9 +124,7 @@ impl rd_kafka_event_t {
             Content::Rebalance(err) | Content::Committed(err, _) => *err,
             Content::Error { code, .. } => *code,
             Content::Result(outcome) => outcome.err,
-            Content::Message(Some(message), _) => {
-                message_error(message).unwrap_or(RD_KAFKA_RESP_ERR_NO_ERROR)
-            }
+            Content::ConsumerError(message) => message_error(message).unwrap_or(RD_KAFKA_RESP_ERR_NO_ERROR),
             _ => RD_KAFKA_RESP_ERR_NO_ERROR,
         }
     }
@@ -280,6 +271,10 @@ pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t
     let Some(event) = (unsafe { event(rkev) }) else { return null() };
     guard(null(), || match &event.content {
         Content::Error { text, .. } if !text.is_empty() => text.as_ptr(),
+        // SAFETY: the message lives as long as the event.
+        Content::ConsumerError(message) => unsafe {
+            crate::message::rd_kafka_message_errstr(message.as_raw())
+        },
         Content::Result(outcome) if !outcome.text.is_empty() => outcome.text.as_ptr(),
         _ => crate::error::rd_kafka_err2str(event.error()),
     })
@@ -370,6 +365,7 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition(
     // SAFETY: by contract.
     let message = unsafe { event(rkev) }.and_then(|event| match &event.content {
         Content::Message(message, _) => message.as_ref().map(Owned::as_raw),
+        Content::ConsumerError(message) => Some(message.as_raw()),
         _ => None,
     });
     guard(null_mut(), || {

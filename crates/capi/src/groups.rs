@@ -101,13 +101,11 @@ fn ask(client: &Client, group: Option<String>, timeout: Duration) -> Result<(Vec
     let admin = Admin::of(client);
     wait_on(client, timeout, async move {
         let timeouts = Timeouts::within(timeout);
-        let (names, partial) = if let Some(group) = group {
-            (vec![group], false)
-        } else {
-            let listed = admin.list_groups_with(GroupFilter::default(), timeouts).await?;
-            let names = listed.groups.into_iter().map(|group| group.group).collect();
-            (names, !listed.errors.is_empty())
-        };
+        let listed = admin.list_groups_with(GroupFilter::default(), timeouts).await?;
+        let partial = !listed.errors.is_empty();
+        let mut names: Vec<_> = listed.groups.into_iter().map(|group| group.group).collect();
+        // One that no broker has is not among them, and no error.
+        names.retain(|name| group.as_ref().is_none_or(|wanted| wanted == name));
         let asked: Vec<&str> = names.iter().map(String::as_str).collect();
         let what = Describe { timeouts, ..Describe::default() };
         Ok((admin.describe_groups_with(&asked, what).await?, partial))

@@ -3,15 +3,15 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use ottla_client::{Client, Config, Error, Producer, Rebalance};
+use ottla_client::{Client, Config, Error, Metadata, Producer, Rebalance};
 
 use crate::admin::Tasks;
 use crate::background::Background;
 use crate::codes::of as code_of;
-use crate::conf::{Callbacks, rd_kafka_conf_t};
+use crate::conf::{Callbacks, ClientConf, rd_kafka_conf_t};
 use crate::consumer::Consuming;
 use crate::error::set_last_error_and_errno;
 use crate::ffi::*;
@@ -24,6 +24,8 @@ use crate::op::Op;
 use crate::panic::guard;
 use crate::producer::Reporting;
 use crate::queue::Queue;
+use crate::remains::Remains;
+use crate::sockets::Sockets;
 use crate::text::{c_string, malloced, write_errstr};
 use crate::threads::Living;
 use crate::topic::{Topic, Topics};
@@ -53,9 +55,10 @@ pub(crate) struct Handle {
     ending: AtomicBool,
     /// What the admin interface has under way.
     pub(crate) admin: Tasks,
-    forks: u32,
+    /// How often this process had been forked when the client was made, or [`DESTROYED`].
+    forks: AtomicU32,
     tokens: Option<Arc<Tokens>>,
-    conf: Box<rd_kafka_conf_t>,
+    conf: ClientConf,
     /// `test.mock.num.brokers`; stops after everything else.
     #[cfg(feature = "mock")]
     pub(crate) mock: Option<Box<MockCluster>>,
@@ -73,19 +76,36 @@ struct Live {
 
 /// Counts what this process forked: a child has none of the parent's threads.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// In place of that count: the application gave the client back.
+const DESTROYED: u32 = u32::MAX;
+/// The memory of those, for whoever uses one after its end.
+static REMAINS: Remains<Weak<Handle>> = Remains::new();
 
 extern "C" fn on_fork_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Handle {
+    /// The client, unless it is destroyed or was made by a parent of this process.
+    ///
     /// # Safety
-    /// `rk` is NULL or one of ours that lives.
+    /// `rk` is NULL or one of ours that lives, or one of the last that were destroyed.
     #[inline]
     pub(crate) unsafe fn of<'a>(rk: *const rd_kafka_t) -> Option<&'a Self> {
-        // SAFETY: by contract.
-        let handle = unsafe { rk.cast::<Self>().as_ref() }?;
-        (handle.forks == FORKS.load(Ordering::Relaxed)).then_some(handle)
+        let handle: *const Self = rk.cast();
+        if handle.is_null() {
+            return None;
+        }
+        // SAFETY: the memory is there, by contract; what is destroyed has still its mark, and nothing else is looked at.
+        let forks = unsafe { (*handle).forks.load(Ordering::Relaxed) };
+        // SAFETY: it lives.
+        (forks == FORKS.load(Ordering::Relaxed)).then(|| unsafe { &*handle })
+    }
+
+    /// Whether the application may still use it: not after it was destroyed, and not in the child of a fork.
+    #[inline]
+    pub(crate) fn is_usable(&self) -> bool {
+        self.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed)
     }
 
     /// The same, counted.
@@ -137,13 +157,18 @@ impl Handle {
         config.log_callback = Some(Early::callback(&later));
         let logs = Logs::new(&config, &callbacks, conf.get("log.thread.name").as_deref() != Some("false"));
         let tokens = crate::oauth::install(&mut config, &callbacks);
+        let judging = crate::judging::install(&mut config, &callbacks);
         #[cfg(feature = "mock")]
         let mock = match MockCluster::of_conf(&conf, &mut config) {
             Ok(mock) => mock,
             Err(error) => return Err((conf, error)),
         };
         let main = Queue::new();
-        let client = match Client::new(config) {
+        let client = match Sockets::wanted(&callbacks, &config) {
+            Some(sockets) => Client::with_connector(config, sockets),
+            None => Client::new(config),
+        };
+        let client = match client {
             Ok(client) => client,
             Err(error) => return Err((conf, error)),
         };
@@ -163,9 +188,9 @@ impl Handle {
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
             admin: Tasks::default(),
-            forks: FORKS.load(Ordering::Relaxed),
+            forks: AtomicU32::new(FORKS.load(Ordering::Relaxed)),
             tokens,
-            conf,
+            conf: ClientConf::new(conf),
             #[cfg(feature = "mock")]
             mock,
             _living: Living::new(),
@@ -175,6 +200,7 @@ impl Handle {
             mock.set_client(handle.as_raw());
         }
         later.set(&handle);
+        let _ = judging.set(Arc::downgrade(&handle));
         handle.hooking.run(&handle);
         if let Some(tokens) = &handle.tokens {
             tokens.set_queue(if handle.callbacks.sasl_queue { Queue::new() } else { handle.main.clone() });
@@ -230,6 +256,9 @@ impl Handle {
                     main.push(Op::Throttled(told));
                 }
             });
+        }
+        if let Some(hooks) = self.hooking.get() {
+            hooks.listen(self, client);
         }
         if self.tells_commits() || self.hooking.get().is_some_and(|hooks| hooks.wants_commits()) {
             let handle = Arc::downgrade(self);
@@ -340,9 +369,6 @@ impl Handle {
 
     /// Makes ready to go: queues are closed, a consumer leaves its group unless it is to be left to its session.
     fn end(self: &Arc<Self>, flags: c_int) {
-        if self.ending.swap(true, Ordering::AcqRel) {
-            return;
-        }
         self.admin.cancel();
         if let Some(consuming) = self.consuming()
             && flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0
@@ -372,30 +398,35 @@ pub unsafe extern "C" fn rd_kafka_new(
     errstr_size: usize,
 ) -> *mut rd_kafka_t {
     guard(null_mut(), || {
-        // SAFETY: by contract NULL or ours, and taken over if this succeeds.
-        let conf = if conf.is_null() { rd_kafka_conf_t::new() } else { unsafe { Box::from_raw(conf) } };
-        if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
+        let refused = |text: &str| {
             // SAFETY: by contract.
-            unsafe {
-                write_errstr(errstr, errstr_size, "no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
-            };
-            let _ = Box::into_raw(conf);
+            unsafe { write_errstr(errstr, errstr_size, text) };
             set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return null_mut();
+            null_mut()
+        };
+        if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
+            return refused("no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
         }
+        let taken = if conf.is_null() {
+            Some(rd_kafka_conf_t::new())
+        } else {
+            // SAFETY: ours by contract, and taken over if this succeeds.
+            unsafe { rd_kafka_conf_t::taken(conf) }
+        };
+        let Some(conf) = taken else {
+            return refused(
+                "the configuration belongs to another client or is destroyed: give each client its own",
+            );
+        };
         match Handle::new(type_, conf) {
             Ok(handle) => Arc::into_raw(handle).cast_mut().cast(),
             Err((conf, error)) => {
                 // It stays the application's.
-                let _ = Box::into_raw(conf);
-                let text = match &error {
-                    Error::Config(text) => text.clone(),
-                    other => other.to_string(),
-                };
-                // SAFETY: by contract.
-                unsafe { write_errstr(errstr, errstr_size, &text) };
-                set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-                null_mut()
+                let _ = conf.given_back();
+                match &error {
+                    Error::Config(text) => refused(text),
+                    other => refused(&other.to_string()),
+                }
             }
         }
     })
@@ -409,15 +440,18 @@ pub unsafe extern "C" fn rd_kafka_destroy(rk: *mut rd_kafka_t) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_int) {
-    // SAFETY: by contract; a child of a fork leaves the parent's alone.
-    if unsafe { Handle::of(rk) }.is_none() {
+    // SAFETY: by contract; a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return };
+    if handle.ending.swap(true, Ordering::AcqRel) {
         return;
     }
     guard((), || {
         let raw: *const Handle = rk.cast_const().cast();
-        // SAFETY: from `Arc::into_raw`, given back once, by contract.
+        // SAFETY: from `Arc::into_raw`, and given back once: nobody gets here twice.
         let handle = unsafe { Arc::from_raw(raw) };
         handle.end(flags);
+        handle.forks.store(DESTROYED, Ordering::Relaxed);
+        REMAINS.keep(Arc::downgrade(&handle));
         // A client that goes waits for its engine, which may be waiting for this thread's callback.
         drop(handle);
     });
@@ -462,7 +496,10 @@ pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char
 pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut c_char {
     guard(null_mut(), || {
         // SAFETY: by contract.
-        let cluster = unsafe { Handle::of(rk) }.and_then(|handle| handle.cluster(timeout_ms));
+        let handle = unsafe { Handle::of(rk) };
+        // It never changes.
+        let cluster =
+            handle.and_then(|handle| handle.known_cluster().or_else(|| handle.ask_cluster(timeout_ms)));
         cluster.map_or(null_mut(), |(id, _)| malloced(&c_string(&id)))
     })
 }
@@ -471,22 +508,31 @@ pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_i
 pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
     guard(-1, || {
         // SAFETY: by contract.
-        let cluster = unsafe { Handle::of(rk) }.and_then(|handle| handle.cluster(timeout_ms));
+        let handle = unsafe { Handle::of(rk) };
+        let cluster =
+            handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
         cluster.map_or(-1, |(_, controller)| controller)
     })
 }
 
 impl Handle {
-    /// The cluster's id and controller, remembered once they are known.
-    fn cluster(&self, timeout_ms: c_int) -> Option<(String, i32)> {
-        if let Some(known) = lock(&self.cluster).clone() {
-            return Some(known);
-        }
+    /// The cluster's id and controller, as far as brokers have told them.
+    fn known_cluster(&self) -> Option<(String, i32)> {
+        lock(&self.cluster).clone()
+    }
+
+    fn ask_cluster(&self, timeout_ms: c_int) -> Option<(String, i32)> {
         let timeout = crate::queue::timeout_of(timeout_ms).unwrap_or(self.config.request_timeout);
         let told = self.client()?.metadata_blocking(Some(&[]), timeout).ok()?;
-        let known = (told.cluster_id?, told.controller);
-        *lock(&self.cluster) = Some(known.clone());
-        Some(known)
+        self.note_cluster(&told);
+        self.known_cluster()
+    }
+
+    /// Remembers what the brokers said of their cluster: it may be asked for without time to ask them.
+    pub(crate) fn note_cluster(&self, told: &Metadata) {
+        if let Some(id) = &told.cluster_id {
+            *lock(&self.cluster) = Some((id.clone(), told.controller));
+        }
     }
 }
 

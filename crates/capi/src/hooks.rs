@@ -3,11 +3,11 @@
 //! They are added while the client is made, by its `on_new` functions, and never change after that. A client without any
 //! has none of this: one look per record.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ottla_client::{Client, OffsetAndMetadata, TopicPartition};
+use ottla_client::{BrokerState, Client, Exchanged, OffsetAndMetadata, TopicPartition};
 
 use crate::ffi::*;
 use crate::handle::Handle;
@@ -16,6 +16,7 @@ use crate::lists::{self, OwnedList};
 use crate::message::Slot;
 use crate::op::Opaque;
 use crate::panic::guard;
+use crate::text::c_string;
 
 /// How long a client that goes waits for its thread to say so.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,6 +31,9 @@ pub(crate) struct Hooks {
     on_commit: Chain<Of<rd_kafka_interceptor_f_on_commit_t>>,
     on_thread_start: Chain<Of<rd_kafka_interceptor_f_on_thread_start_t>>,
     on_thread_exit: Chain<Of<rd_kafka_interceptor_f_on_thread_exit_t>>,
+    on_request_sent: Chain<Of<rd_kafka_interceptor_f_on_request_sent_t>>,
+    on_response_received: Chain<Of<rd_kafka_interceptor_f_on_response_received_t>>,
+    on_broker_state_change: Chain<Of<rd_kafka_interceptor_f_on_broker_state_change_t>>,
     any: bool,
 }
 
@@ -81,6 +85,8 @@ impl Hooking {
 }
 
 const LOG_WARNING: u8 = 4;
+/// Which socket it is stays with the engine.
+const NO_SOCKET: c_int = -1;
 
 /// Calls each function of a chain; what they answer changes nothing.
 macro_rules! call_each {
@@ -133,6 +139,76 @@ impl Hooks {
 
     pub(crate) fn on_thread_exit(&self, handle: &Handle, kind: rd_kafka_thread_type_t, name: &CStr) {
         call_each!(self.on_thread_exit, handle.raw(), kind, name.as_ptr());
+    }
+
+    /// Has the client tell what goes to brokers, what comes back, and how they are; in its thread.
+    pub(crate) fn listen(self: &Arc<Self>, handle: &Arc<Handle>, client: &Client) {
+        if !self.on_request_sent.is_empty() || !self.on_response_received.is_empty() {
+            let (hooks, handle) = (self.clone(), Arc::downgrade(handle));
+            client.exchanges().on_each(move |told| {
+                if let Some(handle) = handle.upgrade() {
+                    hooks.on_exchange(&handle, &told);
+                }
+            });
+        }
+        if !self.on_broker_state_change.is_empty() {
+            let (hooks, handle) = (self.clone(), Arc::downgrade(handle));
+            client.broker_states().on_each(move |told| {
+                if let Some(handle) = handle.upgrade() {
+                    hooks.on_broker_state(&handle, &told);
+                }
+            });
+        }
+    }
+
+    fn on_exchange(&self, handle: &Handle, told: &Exchanged) {
+        let broker = match told.node {
+            -1 => format!("{}/bootstrap", told.broker),
+            node => format!("{}/{node}", told.broker),
+        };
+        let broker = c_string(&broker);
+        let &Exchanged { node, api_key, version, correlation_id, bytes, .. } = told;
+        match told.round_trip {
+            None => call_each!(
+                self.on_request_sent,
+                handle.raw(),
+                NO_SOCKET,
+                broker.as_ptr(),
+                node,
+                api_key,
+                version,
+                correlation_id,
+                bytes
+            ),
+            Some(rtt) => call_each!(
+                self.on_response_received,
+                handle.raw(),
+                NO_SOCKET,
+                broker.as_ptr(),
+                node,
+                api_key,
+                version,
+                correlation_id,
+                bytes,
+                rtt.as_micros() as i64,
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            ),
+        }
+    }
+
+    fn on_broker_state(&self, handle: &Handle, told: &BrokerState) {
+        let (host, port) = told.broker.rsplit_once(':').unwrap_or((&told.broker, "0"));
+        let protocol = handle.conf().get("security.protocol").unwrap_or_default();
+        let (host, protocol, state) = (c_string(host), c_string(&protocol), c_string(told.state));
+        call_each!(
+            self.on_broker_state_change,
+            handle.raw(),
+            told.node,
+            protocol.as_ptr(),
+            host.as_ptr(),
+            port.parse().unwrap_or(0),
+            state.as_ptr()
+        );
     }
 
     /// The engine's thread has begun.
@@ -204,4 +280,7 @@ adders! {
     rd_kafka_interceptor_add_on_commit on_commit: rd_kafka_interceptor_f_on_commit_t,
     rd_kafka_interceptor_add_on_thread_start on_thread_start: rd_kafka_interceptor_f_on_thread_start_t,
     rd_kafka_interceptor_add_on_thread_exit on_thread_exit: rd_kafka_interceptor_f_on_thread_exit_t,
+    rd_kafka_interceptor_add_on_request_sent on_request_sent: rd_kafka_interceptor_f_on_request_sent_t,
+    rd_kafka_interceptor_add_on_response_received on_response_received: rd_kafka_interceptor_f_on_response_received_t,
+    rd_kafka_interceptor_add_on_broker_state_change on_broker_state_change: rd_kafka_interceptor_f_on_broker_state_change_t,
 }

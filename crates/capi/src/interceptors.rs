@@ -162,7 +162,7 @@ macro_rules! adders {
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
                 // SAFETY: NULL or a configuration, by contract.
-                let conf = unsafe { conf.as_mut() };
+                let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
                 guard(RD_KAFKA_RESP_ERR__FAIL, || match conf {
                     // SAFETY: NULL or a C string, by contract.
                     Some(conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },

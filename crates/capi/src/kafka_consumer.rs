@@ -327,7 +327,9 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     guard(null_mut(), || {
         let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
         // SAFETY: by contract.
-        let (Some(handle), Some(queue)) = (unsafe { Handle::shared(rk) }, unsafe { rkqu.as_ref() }) else {
+        let (Some(handle), Some(queue)) =
+            (unsafe { Handle::shared(rk) }, unsafe { rd_kafka_queue_t::of(rkqu) })
+        else {
             return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
         };
         let Some(consuming) = handle.consuming().cloned() else {

@@ -29,7 +29,7 @@ impl Consumed {
     unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) }?;
-        let handle = topic.handle.clone();
+        let handle = topic.handle.clone().filter(|handle| handle.is_usable())?;
         let consuming = handle.consuming()?.clone();
         let at = TopicPartition { topic: topic.name.clone(), partition };
         (partition >= 0).then_some(Self { handle, consuming, at })
@@ -59,7 +59,9 @@ unsafe fn start(rkt: *mut rd_kafka_topic_t, partition: i32, offset: i64, to: Opt
     let Consumed { handle, consuming, at } = &consumed;
     let start = crate::lists::start(offset).or_else(|| crate::kafka_consumer::from_tail(handle, at, offset));
     let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
-    if let Err(error) = consuming.control.start(at, start).wait(ENGINE_TIMEOUT) {
+    // SAFETY: by contract.
+    let settings = unsafe { Topic::of(rkt) }.and_then(Topic::settings).cloned().unwrap_or_default();
+    if let Err(error) = consuming.control.start_with(at, start, &settings).wait(ENGINE_TIMEOUT) {
         return refuse(match error {
             Error::Config(_) => RD_KAFKA_RESP_ERR__CONFLICT,
             other => code_of(&other),
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
 ) -> c_int {
     guard(-1, || {
         // SAFETY: by contract.
-        match unsafe { rkqu.as_ref() } {
+        match unsafe { rd_kafka_queue_t::of(rkqu) } {
             // SAFETY: by contract.
             Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
             None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
@@ -102,17 +104,9 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
 pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
     guard(-1, || {
         // SAFETY: by contract.
-        let Some(Consumed { handle, consuming, at }) = (unsafe { Consumed::of(rkt, partition) }) else {
+        let Some(Consumed { consuming, at, .. }) = (unsafe { Consumed::of(rkt, partition) }) else {
             return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         };
-        if handle.config.auto_commit && (handle.config.group_id.is_some() || handle.config.offset_files) {
-            let mut done = consuming.control.uncommitted();
-            done.retain(|other, _| *other == at);
-            let done: Vec<_> = done.into_iter().collect();
-            if !done.is_empty() {
-                let _ = consuming.control.commit_offsets(&done).wait(ENGINE_TIMEOUT);
-            }
-        }
         match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
             Ok(()) => {
                 consuming.forget_queue(&at);

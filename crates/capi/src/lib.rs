@@ -1,4 +1,4 @@
-//! librdkafka's C interface on the Ottla client.
+//! librdkafka's C interface on the Ottla client, and `ottla.h`, the processor's.
 //!
 //! A function here converts, makes one call of the client, and converts back; nothing is decided here that the client
 //! could decide. One file per C noun. Every function runs inside [`panic::guard`]: a panic never crosses the boundary.
@@ -9,7 +9,7 @@
 #![allow(
     missing_docs,
     clippy::missing_safety_doc,
-    reason = "functions, types and contracts are documented in include/rdkafka.h, where C programmers read"
+    reason = "functions, types and contracts are documented in include/rdkafka.h and include/ottla.h, where C programmers read"
 )]
 #![allow(clippy::disallowed_methods, reason = "a shell: C's threads wait here, by the system's clock")]
 #![allow(unreachable_pub, reason = "C reaches functions by name, whatever module they live in")]
@@ -31,6 +31,7 @@ pub mod handle;
 pub mod headers;
 pub mod hooks;
 pub mod interceptors;
+mod judging;
 pub mod kafka_consumer;
 pub mod legacy;
 mod lists;
@@ -47,10 +48,14 @@ mod op;
 pub mod panic;
 pub mod partitioners;
 pub mod partitions;
+mod plugins;
 pub mod poll;
+pub mod processor;
 pub mod producer;
 mod queue;
 pub mod queues;
+mod remains;
+mod sockets;
 pub mod text;
 pub mod threads;
 pub mod topic;

@@ -60,7 +60,7 @@ enum Home {
 
 /// Messages that are allocated together.
 struct Slab {
-    /// Messages that live, and one for whoever fills it.
+    /// Messages that live or may still be made, and one for whoever fills it.
     left: AtomicU32,
     /// Touched by the filling thread alone until the last one is gone.
     keep: UnsafeCell<SlabKeep>,
@@ -76,20 +76,20 @@ struct SlabKeep {
 impl Slab {
     fn new() -> NonNull<Self> {
         let slab = Self {
-            left: AtomicU32::new(1),
+            left: AtomicU32::new(SLOTS as u32 + 1),
             keep: UnsafeCell::default(),
             slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; SLOTS],
         };
         NonNull::from(Box::leak(Box::new(slab)))
     }
 
-    /// One less that needs it.
+    /// `count` less that need it.
     ///
     /// # Safety
-    /// The caller had one of those that are counted.
-    unsafe fn release(slab: NonNull<Self>) {
+    /// The caller had them of those that are counted.
+    unsafe fn release(slab: NonNull<Self>, count: u32) {
         // SAFETY: it lives as long as somebody is counted.
-        if unsafe { slab.as_ref() }.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if unsafe { slab.as_ref() }.left.fetch_sub(count, Ordering::AcqRel) == count {
             // SAFETY: leaked by `new`, and nobody is left.
             drop(unsafe { Box::from_raw(slab.as_ptr()) });
         }
@@ -138,41 +138,7 @@ impl Filler {
                 filling.topic = Arc::as_ptr(topic);
             }
         }
-        slab.left.fetch_add(1, Ordering::Relaxed);
-        let (key, key_len) = part(record.key());
-        let (payload, len) = part(record.value());
-        let message = rd_kafka_message_t {
-            err: RD_KAFKA_RESP_ERR_NO_ERROR,
-            rkt: topic.as_raw(),
-            partition: record.partition(),
-            payload,
-            len,
-            key,
-            key_len,
-            offset: record.offset(),
-            _private: null_mut(),
-        };
-        // SAFETY: the bytes stay where they are as long as the slab keeps their block.
-        let raw_headers =
-            unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.raw_headers()) };
-        let timestamp_type = match (record.timestamp_ms(), record.is_timestamp_of_append()) {
-            (..0, _) => RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
-            (_, true) => RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME,
-            (_, false) => RD_KAFKA_TIMESTAMP_CREATE_TIME,
-        };
-        let slot = Slot {
-            message,
-            home: Home::Slab(filling.slab),
-            timestamp: record.timestamp_ms(),
-            timestamp_type,
-            status: RD_KAFKA_MSG_STATUS_PERSISTED,
-            leader_epoch: record.leader_epoch(),
-            broker: -1,
-            latency_us: -1,
-            raw_headers,
-            headers: AtomicPtr::default(),
-            rare: None,
-        };
+        let slot = Slot::fetched(topic, record, Home::Slab(filling.slab));
         let place = slab.slots[filling.used].get();
         filling.used += 1;
         // SAFETY: the slot is this filler's alone until it is given away.
@@ -182,8 +148,9 @@ impl Filler {
     /// Lets go of what is filled: what it shares goes when its messages do.
     pub(crate) fn release(&mut self) {
         if let Some(filling) = self.slab.take() {
-            // SAFETY: the filler is counted.
-            unsafe { Slab::release(filling.slab) };
+            let unused = SLOTS - filling.used;
+            // SAFETY: the filler is counted, and so is what it might have made.
+            unsafe { Slab::release(filling.slab, unused as u32 + 1) };
         }
     }
 }
@@ -298,6 +265,49 @@ impl Slot {
         }
     }
 
+    /// The message of a record for somebody who sees to it that the record's memory and the topic live longer.
+    pub(crate) fn lent(topic: &Arc<Topic>, record: &RecordView<'_>) -> Self {
+        Self::fetched(topic, record, Home::Lent)
+    }
+
+    #[inline]
+    fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: Home) -> Self {
+        let (key, key_len) = part(record.key());
+        let (payload, len) = part(record.value());
+        let message = rd_kafka_message_t {
+            err: RD_KAFKA_RESP_ERR_NO_ERROR,
+            rkt: topic.as_raw(),
+            partition: record.partition(),
+            payload,
+            len,
+            key,
+            key_len,
+            offset: record.offset(),
+            _private: null_mut(),
+        };
+        // SAFETY: the bytes stay where they are as long as their block is kept, by contract of who calls.
+        let raw_headers =
+            unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.raw_headers()) };
+        let timestamp_type = match (record.timestamp_ms(), record.is_timestamp_of_append()) {
+            (..0, _) => RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
+            (_, true) => RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME,
+            (_, false) => RD_KAFKA_TIMESTAMP_CREATE_TIME,
+        };
+        Self {
+            message,
+            home,
+            timestamp: record.timestamp_ms(),
+            timestamp_type,
+            status: RD_KAFKA_MSG_STATUS_PERSISTED,
+            leader_epoch: record.leader_epoch(),
+            broker: -1,
+            latency_us: -1,
+            raw_headers,
+            headers: AtomicPtr::default(),
+            rare: None,
+        }
+    }
+
     /// A report for a callback or an event, which sees to it that everything it points to lives long enough.
     #[inline]
     pub(crate) fn delivered(of: &Delivered<'_>) -> Self {
@@ -407,7 +417,7 @@ unsafe fn destroy(message: *mut rd_kafka_message_t) {
             // SAFETY: it was written when it was given away, and is not used any more; the message is counted.
             unsafe {
                 ptr::drop_in_place(slot);
-                Slab::release(slab);
+                Slab::release(slab, 1);
             }
         }
         // SAFETY: leaked from a box.

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_client::{Error, Metadata};
 
@@ -13,6 +13,9 @@ use crate::panic::guard;
 use crate::queue::timeout_of;
 use crate::text::c_string;
 use crate::topic::Topic;
+
+/// Between two looks for a broker that can be reached.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What `rd_kafka_metadata_destroy` takes back: the struct that C reads, and all that it points to.
 #[repr(C)]
@@ -117,6 +120,7 @@ pub unsafe extern "C" fn rd_kafka_metadata(
         let only = unsafe { Topic::of(only_rkt) };
         match ask(&handle, all_topics != 0, only, timeout_ms) {
             Ok(told) => {
+                handle.note_cluster(&told);
                 *place = Box::into_raw(Told::new(&told, &handle.config.bootstrap_servers)).cast();
                 RD_KAFKA_RESP_ERR_NO_ERROR
             }
@@ -128,16 +132,23 @@ pub unsafe extern "C" fn rd_kafka_metadata(
 
 fn ask(handle: &Arc<Handle>, all: bool, only: Option<&Topic>, timeout_ms: c_int) -> Result<Metadata, Error> {
     let client = handle.client().ok_or(Error::Closed)?;
-    let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
-    if let Some(topic) = only {
-        return client.metadata_blocking(Some(&[&topic.name]), timeout);
-    }
-    if all {
-        return client.metadata_blocking(None, timeout);
-    }
     let known = handle.topics().names();
-    let names: Vec<&str> = known.iter().map(|name| &**name).collect();
-    client.metadata_blocking(Some(&names), timeout)
+    let names: Vec<&str> = match only {
+        Some(topic) => vec![&topic.name],
+        None => known.iter().map(|name| &**name).collect(),
+    };
+    let names = (only.is_some() || !all).then_some(&names[..]);
+    let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match client.metadata_blocking(names, left) {
+            // Programs that start together with their broker wait for it here.
+            Err(Error::Unreachable { .. }) if left > ASKED_AGAIN_AFTER => {
+                std::thread::sleep(ASKED_AGAIN_AFTER);
+            }
+            asked => return asked,
+        }
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -177,7 +177,7 @@ pub unsafe extern "C" fn rd_kafka_commit_queue(
         // SAFETY: by contract.
         let wanted = unsafe { to_commit(&consuming, offsets) };
         // SAFETY: by contract.
-        let given = unsafe { rkqu.as_ref() }.map(|queue| queue.queue.clone());
+        let given = unsafe { rd_kafka_queue_t::of(rkqu) }.map(|queue| queue.queue.clone());
         let waits = given.is_none();
         let queue = given.unwrap_or_else(Queue::new);
         let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
@@ -249,6 +249,9 @@ pub unsafe extern "C" fn rd_kafka_position(
         let Ok((_handle, consuming)) = (unsafe { consumer(rk) }) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         };
+        if partitions.is_null() {
+            return RD_KAFKA_RESP_ERR__INVALID_ARG;
+        }
         let assigned = consuming.control.assignment();
         let done = consuming.control.positions();
         // SAFETY: by contract.
@@ -321,7 +324,7 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
     guard(RD_KAFKA_RESP_ERR__FAIL, || {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) };
-        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
+        let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         };
         let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
@@ -347,7 +350,7 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
         }
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(message.rkt) };
-        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
+        let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
             return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message has no topic");
         };
         let Some(consuming) = handle.consuming() else {

@@ -227,7 +227,8 @@ pub unsafe extern "C" fn rd_kafka_produce(
     guard(-1, || {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) };
-        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
+        let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+        let Some((topic, handle)) = usable else {
             set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
             return -1;
         };
@@ -259,7 +260,8 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     guard(0, || {
         // SAFETY: by contract.
         let topic = unsafe { Topic::of(rkt) };
-        let Some((topic, handle)) = topic.map(|topic| (topic, &topic.handle)) else {
+        let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+        let Some((topic, handle)) = usable else {
             return 0;
         };
         let count = usize::try_from(message_cnt).unwrap_or(0);
@@ -509,6 +511,7 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
             (code_of_produce(error), status, Some(crate::text::c_string(&error.kind.to_string())))
         }
     };
+    let latency_us = report.latency().map_or(-1, |latency| latency.as_micros() as i64);
     for reported in report.iter() {
         let record = lying.as_mut().and_then(Iterator::next).and_then(Result::ok);
         let part = |part: Option<&[u8]>| {
@@ -539,7 +542,7 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
             opaque: reported.tag as u64 as usize as *mut c_void,
             timestamp: record.as_ref().map_or(-1, |record| record.timestamp),
             raw_headers,
-            latency_us: -1,
+            latency_us,
         });
         if let Some(hooks) = handle.hooking.get() {
             hooks.on_acknowledgement(handle, &slot);

@@ -115,7 +115,7 @@ impl Queue {
             state.rings += 1;
             let next = state.forward.clone();
             if next.is_none() || state.waiting > 0 {
-                let waits = state.waiting > 0;
+                let waits = std::mem::take(&mut state.waiting) > 0;
                 let call = state.wake.call;
                 if let Some((fd, payload)) = &state.wake.io {
                     write_to(*fd, payload);
@@ -184,13 +184,17 @@ impl Queue {
                 wait = Some(left.map_or(DRAW_EVERY, |left| left.min(DRAW_EVERY)));
             }
             state.waiting += 1;
+            let rings = state.rings;
             let mut state = match wait {
                 Some(wait) => {
                     queue.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => queue.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
-            state.waiting -= 1;
+            // Whoever rings takes everybody off the count: one system call wakes them, however often it rings until they run.
+            if state.rings == rings {
+                state.waiting -= 1;
+            }
         }
     }
 

@@ -14,17 +14,30 @@ use crate::op::Op;
 use crate::panic::guard;
 use crate::poll::{next_message, serve_all};
 use crate::queue::{Queue, timeout_of};
+use crate::remains::Remains;
 use crate::text::text;
 
-/// A handle on a queue. It keeps the client's memory, not the client.
-pub struct rd_kafka_queue_t {
+/// A handle on a queue, or what is left of a destroyed one.
+pub struct rd_kafka_queue_t(Option<OpenQueue>);
+
+/// What a handle on a queue stands for. It keeps the client's memory, not the client.
+pub(crate) struct OpenQueue {
     pub(crate) queue: Arc<Queue>,
     pub(crate) handle: Arc<Handle>,
 }
 
+static REMAINS: Remains<Box<rd_kafka_queue_t>> = Remains::new();
+
 impl rd_kafka_queue_t {
     fn give(handle: &Arc<Handle>, queue: Arc<Queue>) -> *mut Self {
-        Box::into_raw(Box::new(Self { queue, handle: handle.clone() }))
+        Box::into_raw(Box::new(Self(Some(OpenQueue { queue, handle: handle.clone() }))))
+    }
+
+    /// # Safety
+    /// `queue` is NULL or one of ours that lives, or one of the last that were destroyed.
+    pub(crate) unsafe fn of<'a>(queue: *const Self) -> Option<&'a OpenQueue> {
+        // SAFETY: by contract.
+        unsafe { queue.as_ref() }?.0.as_ref()
     }
 }
 
@@ -48,10 +61,13 @@ pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafk
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
-    if !rkqu.is_null() {
-        // SAFETY: from `give`, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(rkqu) }));
-    }
+    guard((), || {
+        // SAFETY: by contract.
+        let Some(open) = (unsafe { rkqu.as_mut() }).and_then(|queue| queue.0.take()) else { return };
+        drop(open);
+        // SAFETY: from `give`, and open until now: it is given back once.
+        REMAINS.keep(unsafe { Box::from_raw(rkqu) });
+    });
 }
 
 #[unsafe(no_mangle)]
@@ -94,9 +110,9 @@ pub unsafe extern "C" fn rd_kafka_queue_get_partition(
 pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst: *mut rd_kafka_queue_t) {
     guard((), || {
         // SAFETY: by contract.
-        let Some(src) = (unsafe { src.as_ref() }) else { return };
+        let Some(src) = (unsafe { rd_kafka_queue_t::of(src) }) else { return };
         // SAFETY: by contract.
-        let dst = unsafe { dst.as_ref() }.map(|dst| &dst.queue);
+        let dst = unsafe { rd_kafka_queue_t::of(dst) }.map(|dst| &dst.queue);
         src.queue.forward_to(dst);
         if let Some(consuming) = src.handle.consuming() {
             consuming.forwarded(&src.handle, &src.queue, dst);
@@ -107,13 +123,13 @@ pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_length(rkqu: *mut rd_kafka_queue_t) -> usize {
     // SAFETY: by contract.
-    guard(0, || unsafe { rkqu.as_ref() }.map_or(0, |queue| queue.queue.len()))
+    guard(0, || unsafe { rd_kafka_queue_t::of(rkqu) }.map_or(0, |queue| queue.queue.len()))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_yield(rkqu: *mut rd_kafka_queue_t) {
     // SAFETY: by contract.
-    if let Some(queue) = unsafe { rkqu.as_ref() } {
+    if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
         guard((), || queue.queue.yield_once());
     }
 }
@@ -126,7 +142,7 @@ pub unsafe extern "C" fn rd_kafka_queue_io_event_enable(
     size: usize,
 ) {
     // SAFETY: by contract.
-    let Some(queue) = (unsafe { rkqu.as_ref() }) else { return };
+    let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return };
     guard((), || {
         let io = (fd >= 0).then(|| {
             let bytes = if payload.is_null() {
@@ -148,7 +164,7 @@ pub unsafe extern "C" fn rd_kafka_queue_cb_event_enable(
     qev_opaque: *mut c_void,
 ) {
     // SAFETY: by contract.
-    if let Some(queue) = unsafe { rkqu.as_ref() } {
+    if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
         guard((), || queue.queue.enable_call(event_cb, queue.handle.as_raw(), qev_opaque));
     }
 }
@@ -160,7 +176,7 @@ pub unsafe extern "C" fn rd_kafka_queue_poll(
 ) -> *mut rd_kafka_event_t {
     guard(null_mut(), || {
         // SAFETY: by contract.
-        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return null_mut() };
+        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
         let timeout = timeout_of(timeout_ms);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -180,7 +196,7 @@ pub unsafe extern "C" fn rd_kafka_queue_poll_callback(
 ) -> c_int {
     guard(0, || {
         // SAFETY: by contract.
-        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return 0 };
+        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return 0 };
         let served = serve_all(&queue.handle, &queue.queue, timeout_of(timeout_ms));
         c_int::try_from(served).unwrap_or(c_int::MAX)
     })
@@ -198,7 +214,8 @@ pub unsafe extern "C" fn rd_kafka_set_log_queue(
             return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
         }
         // SAFETY: by contract; without a queue lines go to the main one.
-        let queue = unsafe { rkqu.as_ref() }.map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
+        let queue = unsafe { rd_kafka_queue_t::of(rkqu) }
+            .map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
         handle.logs.set_queue(Some(queue));
         RD_KAFKA_RESP_ERR_NO_ERROR
     })
@@ -211,7 +228,7 @@ pub unsafe extern "C" fn rd_kafka_consume_queue(
 ) -> *mut rd_kafka_message_t {
     guard(null_mut(), || {
         // SAFETY: by contract.
-        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return null_mut() };
+        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
         next_message(&queue.handle, &queue.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
     })
 }
@@ -225,7 +242,7 @@ pub unsafe extern "C" fn rd_kafka_consume_batch_queue(
 ) -> isize {
     guard(-1, || {
         // SAFETY: by contract.
-        let Some(queue) = (unsafe { rkqu.as_ref() }) else { return -1 };
+        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return -1 };
         // SAFETY: by contract.
         unsafe { fill(&queue.handle, &queue.queue, timeout_ms, rkmessages, rkmessages_size) }
     })
@@ -278,7 +295,9 @@ pub unsafe extern "C" fn rd_kafka_consume_callback_queue(
 ) -> c_int {
     guard(-1, || {
         // SAFETY: by contract.
-        let (Some(queue), Some(function)) = (unsafe { rkqu.as_ref() }, consume_cb) else { return -1 };
+        let (Some(queue), Some(function)) = (unsafe { rd_kafka_queue_t::of(rkqu) }, consume_cb) else {
+            return -1;
+        };
         each(&queue.handle, &queue.queue, timeout_ms, function, commit_opaque)
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use ottla_client::{Partitioner, TopicConfig, TopicProducer};
@@ -12,30 +13,52 @@ use crate::ffi::*;
 use crate::handle::Handle;
 use crate::op::Opaque;
 use crate::panic::guard;
+use crate::remains::Remains;
 
 /// A topic; the application's handles and messages share it, and keep the client's memory.
 pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     c_name: CString,
     pub(crate) opaque: Opaque,
-    pub(crate) handle: Arc<Handle>,
+    /// Whose it is; a processor's topics are no client's of C.
+    pub(crate) handle: Option<Arc<Handle>>,
     pub(crate) producer: OnceLock<TopicProducer>,
     settings: Option<TopicConfig>,
+    /// So many times the application has it to destroy.
+    handed_out: AtomicU32,
+    gone: AtomicBool,
+}
+
+/// The memory of topics that the application destroyed, for whoever uses one after its end.
+static REMAINS: Remains<Weak<Topic>> = Remains::new();
+
+impl Drop for Topic {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Topic {
-    pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> Arc<Self> {
-        Self::with(handle, name, None, Opaque::default())
+    /// A topic that has a name and nothing else: what messages of a processor point to.
+    pub(crate) fn named(name: &str) -> Arc<Self> {
+        Self::with(None, name, None, Opaque::default())
     }
 
-    fn with(handle: &Arc<Handle>, name: &str, settings: Option<TopicConfig>, opaque: Opaque) -> Arc<Self> {
+    fn with(
+        handle: Option<Arc<Handle>>,
+        name: &str,
+        settings: Option<TopicConfig>,
+        opaque: Opaque,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             c_name: crate::text::c_string(name),
             opaque,
-            handle: handle.clone(),
+            handle,
             producer: OnceLock::new(),
             settings,
+            handed_out: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
         })
     }
 
@@ -44,11 +67,24 @@ impl Topic {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
+    /// To the application, which destroys it.
+    fn handed_out(self: Arc<Self>) -> *mut rd_kafka_topic_t {
+        self.handed_out.fetch_add(1, Ordering::Relaxed);
+        Arc::into_raw(self).cast_mut().cast()
+    }
+
     /// # Safety
-    /// `topic` is NULL or one of ours that lives.
+    /// `topic` is NULL or one of ours that lives, or one of the last that were destroyed.
+    #[inline]
     pub(crate) unsafe fn of<'a>(topic: *const rd_kafka_topic_t) -> Option<&'a Self> {
-        // SAFETY: by contract.
-        unsafe { topic.cast::<Self>().as_ref() }
+        let topic: *const Self = topic.cast();
+        if topic.is_null() {
+            return None;
+        }
+        // SAFETY: the memory is there, by contract; what is destroyed has still its mark, and nothing else is looked at.
+        let gone = unsafe { (*topic).gone.load(Ordering::Relaxed) };
+        // SAFETY: it lives.
+        (!gone).then(|| unsafe { &*topic })
     }
 
     /// The same, counted.
@@ -56,15 +92,22 @@ impl Topic {
     /// # Safety
     /// As of [`Topic::of`].
     pub(crate) unsafe fn shared(topic: *const rd_kafka_topic_t) -> Option<Arc<Self>> {
-        if topic.is_null() {
-            return None;
-        }
-        let topic: *const Self = topic.cast();
         // SAFETY: it came from an Arc that lives.
         unsafe {
+            let topic: *const Self = Self::of(topic)?;
             Arc::increment_strong_count(topic);
             Some(Arc::from_raw(topic))
         }
+    }
+
+    /// The topic with its client, which a processor's has not.
+    pub(crate) fn with_handle(&self) -> Option<(&Self, &Arc<Handle>)> {
+        Some((self, self.handle.as_ref()?))
+    }
+
+    /// What it has otherwise than its client.
+    pub(crate) fn settings(&self) -> Option<&TopicConfig> {
+        self.settings.as_ref()
     }
 
     /// What sends records to it.
@@ -73,7 +116,7 @@ impl Topic {
         if let Some(producer) = self.producer.get() {
             return Some(producer);
         }
-        let producer = self.handle.producer()?;
+        let producer = self.handle.as_ref()?.producer()?;
         let made = match &self.settings {
             // Somebody may have sent to it by name before: then the client's settings hold.
             Some(settings) => {
@@ -94,7 +137,10 @@ impl Topics {
         if let Some(topic) = self.0.get(name) {
             return topic.clone();
         }
-        let topic = Topic::new(handle, name);
+        let topic = match handle.default_topic() {
+            Some(settings) => make(handle, name, settings),
+            None => Topic::with(Some(handle.clone()), name, None, Opaque::default()),
+        };
         self.0.insert(topic.name.clone(), topic.clone());
         topic
     }
@@ -153,18 +199,13 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
         }
         let mut topics = handle.topics();
         if conf.is_null() {
-            if let Some(settings) = handle.default_topic() {
-                let made = make(&handle, &name, settings);
-                return Arc::into_raw(made).cast_mut().cast();
-            }
-            let topic = topics.get(&handle, &name);
-            return Arc::into_raw(topic).cast_mut().cast();
+            return topics.get(&handle, &name).handed_out();
         }
         // SAFETY: the function takes it over.
         let conf = unsafe { Box::from_raw(conf) };
         let made = make(&handle, &name, &conf);
         topics.0.insert(made.name.clone(), made.clone());
-        Arc::into_raw(made).cast_mut().cast()
+        made.handed_out()
     })
 }
 
@@ -175,18 +216,24 @@ fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<T
     if let Some(function) = conf.partitioner {
         settings.partitioner = Some(partitioner(slot.clone(), function, Opaque(conf.opaque)));
     }
-    let topic = Topic::with(handle, name, Some(settings), Opaque(conf.opaque));
+    let topic = Topic::with(Some(handle.clone()), name, Some(settings), Opaque(conf.opaque));
     let _ = slot.set(Arc::downgrade(&topic));
     topic
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_destroy(rkt: *mut rd_kafka_topic_t) {
-    if !rkt.is_null() {
-        let topic: *const Topic = rkt.cast_const().cast();
-        // SAFETY: from `Arc::into_raw`, given back once, by contract.
-        guard((), || drop(unsafe { Arc::from_raw(topic) }));
-    }
+    guard((), || {
+        // SAFETY: by contract.
+        let Some(topic) = (unsafe { Topic::of(rkt) }) else { return };
+        let left = |count: u32| count.checked_sub(1);
+        if topic.handed_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
+            return;
+        }
+        // SAFETY: from `Arc::into_raw`, and counted until now: it is given back as often as it was handed out.
+        let topic = unsafe { Arc::from_raw(std::ptr::from_ref(topic)) };
+        REMAINS.keep(Arc::downgrade(&topic));
+    });
 }
 
 #[unsafe(no_mangle)]

@@ -76,10 +76,10 @@ impl rd_kafka_topic_conf_t {
                 _ => 0,
             });
         }
-        if let (State::Kept, Some(given)) = (state(property), self.given.get(property.name)) {
-            return Some(given.to_string());
-        }
-        shown(property, &self.given, || self.settings.get(property.name, &Config::librdkafka()))
+        shown(property, &self.given, || match (state(property), self.given.get(property.name)) {
+            (State::Kept, Some(given)) => Ok(given.to_string()),
+            _ => self.settings.get(property.name, &Config::librdkafka()),
+        })
     }
 
     pub(crate) fn dump(&self) -> Vec<(&'static str, String)> {

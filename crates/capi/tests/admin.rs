@@ -218,7 +218,7 @@ fn records_and_offsets_have_a_result_per_partition() {
         let infos = array(rd_kafka_ListOffsets_result_infos, rd_kafka_event_ListOffsets_result(answer.0));
         let of = |index: usize| &*rd_kafka_ListOffsetsResultInfo_topic_partition(infos[index]);
         assert_eq!((of(0).partition, of(0).offset, of(0).err), (0, 5, RD_KAFKA_RESP_ERR_NO_ERROR));
-        assert_eq!((of(1).partition, of(1).err), (9, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART));
+        assert_eq!((of(1).partition, of(1).err), (9, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION));
         assert_eq!(rd_kafka_ListOffsetsResultInfo_timestamp(infos[0]), -1);
 
         let before = list(&[(c"orders", 0, 2), (c"orders", 9, 0)]);
@@ -230,7 +230,7 @@ fn records_and_offsets_have_a_result_per_partition() {
         let result = rd_kafka_event_DeleteRecords_result(answer.0);
         let deleted = offsets(rd_kafka_DeleteRecords_result_offsets(result));
         assert_eq!(deleted[0], (0, 2, RD_KAFKA_RESP_ERR_NO_ERROR));
-        assert_eq!((deleted[1].0, deleted[1].2), (9, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART));
+        assert_eq!((deleted[1].0, deleted[1].2), (9, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION));
     }
 }
 

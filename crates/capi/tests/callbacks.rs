@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
+use rdkafka::admin::*;
 use rdkafka::conf::*;
 use rdkafka::event::*;
 use rdkafka::ffi::*;
 use rdkafka::handle::*;
 use rdkafka::kafka_consumer::*;
 use rdkafka::memory::*;
+use rdkafka::message::*;
 use rdkafka::offsets::*;
 use rdkafka::partitions::*;
 use rdkafka::poll::*;
@@ -274,6 +276,30 @@ fn a_default_topic_configuration_is_that_of_topics_without_one() {
     assert_eq!(broker.cluster().offsets_of("orders", 1), Some((0, 1)));
 }
 
+#[test]
+fn a_default_topic_configurations_opaque_comes_with_what_is_read() {
+    let (broker, seen) = (broker(), Seen::default());
+    let servers = broker.bootstrap_servers();
+    let producer = new(RD_KAFKA_PRODUCER, conf(&seen, &[("bootstrap.servers", &servers)]));
+    produce(producer, 0, None, null_mut());
+    unsafe { rd_kafka_destroy(producer) };
+    let conf = conf(&seen, &[("bootstrap.servers", &servers), ("group.id", "billing")]);
+    unsafe {
+        let topic = rd_kafka_topic_conf_new();
+        rd_kafka_topic_conf_set_opaque(topic, seen.opaque());
+        let (name, value) = (c"auto.offset.reset", c"earliest");
+        let set = rd_kafka_topic_conf_set(topic, name.as_ptr(), value.as_ptr(), null_mut(), 0);
+        assert_eq!(set, RD_KAFKA_CONF_OK);
+        rd_kafka_conf_set_default_topic_conf(conf, topic);
+        let rk = subscribed(conf);
+        let message = rd_kafka_consumer_poll(rk, 60_000);
+        assert_eq!((*message).err, RD_KAFKA_RESP_ERR_NO_ERROR);
+        assert_eq!(rd_kafka_topic_opaque((*message).rkt), seen.opaque());
+        rd_kafka_message_destroy(message);
+        rd_kafka_destroy(rk);
+    }
+}
+
 unsafe extern "C" fn on_consume(message: *mut rd_kafka_message_t, opaque: *mut c_void) {
     let message = unsafe { &*message };
     unsafe { seen(opaque).note(format!("consumed {} {}", message.err, message.len)) };
@@ -328,13 +354,32 @@ fn records_and_commits_go_to_functions_when_the_queue_is_served_by_them() {
 unsafe extern "C" fn in_background(_: *mut rd_kafka_t, event: *mut rd_kafka_event_t, opaque: *mut c_void) {
     unsafe {
         let line = format!(
-            "background {} {}",
+            "background {} {}{}",
             text(rd_kafka_event_name(event)),
-            rd_kafka_event_message_count(event)
+            rd_kafka_event_message_count(event),
+            if rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__DESTROY { " _DESTROY" } else { "" }
         );
         seen(opaque).note(line);
         rd_kafka_event_destroy(event);
     }
+}
+
+#[test]
+fn requests_that_end_with_their_client_are_answered_in_the_background() {
+    let seen = Seen::default();
+    // Nobody listens there: the answer would take its time.
+    let conf = conf(&seen, &[("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0")]);
+    unsafe {
+        rd_kafka_conf_set_background_event_cb(conf, Some(in_background));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        let background = rd_kafka_queue_get_background(rk);
+        rd_kafka_ListConsumerGroups(rk, null(), background);
+        rd_kafka_queue_destroy(background);
+        rd_kafka_destroy(rk);
+    }
+    seen.wait("background ListConsumerGroupsResult 0 _DESTROY", || {
+        panic!("all is told when the client is gone")
+    });
 }
 
 #[test]

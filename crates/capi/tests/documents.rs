@@ -45,12 +45,8 @@ enum State {
 
 /// Functions that remember a function or pointer which nothing calls or follows; their test shows that they remember.
 const KEPT: &[&str] = &[
-    "rd_kafka_conf_set_closesocket_cb",
-    "rd_kafka_conf_set_connect_cb",
     "rd_kafka_conf_set_engine_callback_data",
     "rd_kafka_conf_set_open_cb",
-    "rd_kafka_conf_set_resolve_cb",
-    "rd_kafka_conf_set_socket_cb",
     "rd_kafka_topic_conf_set_msg_order_cmp",
 ];
 
@@ -112,6 +108,16 @@ fn section() -> String {
         let accessor = accessor(name);
         row(name, &if missing.contains(&accessor) { State::Exported } else { state(name) })
     }));
+    lines.extend([
+        String::new(),
+        "## Functions of ottla.h".into(),
+        String::new(),
+        "What the same library has beyond librdkafka: the [processor](docs/GUIDE.md#from-c).".into(),
+        String::new(),
+        "| Function | State | Test |".into(),
+        "|---|---|---|".into(),
+    ]);
+    lines.extend(include_str!("../abi/ottla.txt").lines().map(|name| row(name, &state(name))));
     lines.push(String::new());
     lines.join("\n")
 }
@@ -164,11 +170,10 @@ fn shown() -> BTreeMap<String, String> {
         for (test, body) in functions.iter().filter(|(name, body)| body.is_test && **name != REMEMBERS) {
             let (mut reached, mut open) = (BTreeSet::from([*test]), vec![body]);
             while let Some(body) = open.pop() {
-                for word in body
-                    .words
-                    .iter()
-                    .filter(|word| word.starts_with("rd_kafka_") || word.starts_with("RD_KAFKA_EVENT_"))
-                {
+                let is_c = |word: &&&str| {
+                    ["rd_kafka_", "RD_KAFKA_EVENT_", "ottla_"].iter().any(|prefix| word.starts_with(prefix))
+                };
+                for word in body.words.iter().filter(is_c) {
                     shown.entry((*word).to_owned()).or_insert_with(|| (*test).to_owned());
                 }
                 for word in &body.words {

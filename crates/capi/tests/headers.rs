@@ -6,18 +6,27 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-const HEADERS: [&str; 2] = [include_str!("../include/rdkafka.h"), include_str!("../include/rdkafka_mock.h")];
-const CONSTANTS: [&str; 2] = [include_str!("../src/ffi/codes.rs"), include_str!("../src/ffi/values.rs")];
-const STRUCTS: &str = include_str!("../src/ffi/structs.rs");
+const HEADERS: [&str; 3] = [
+    include_str!("../include/rdkafka.h"),
+    include_str!("../include/rdkafka_mock.h"),
+    include_str!("../include/ottla.h"),
+];
+const CONSTANTS: [&str; 3] = [
+    include_str!("../src/ffi/codes.rs"),
+    include_str!("../src/ffi/values.rs"),
+    include_str!("../src/processor/call.rs"),
+];
+const STRUCTS: [&str; 2] = [include_str!("../src/ffi/structs.rs"), include_str!("../src/processor/stats.rs")];
 
 #[test]
 fn every_function_is_declared_once_and_no_other() {
-    let wanted: BTreeSet<&str> = include_str!("../abi/symbols.txt").lines().collect();
+    let lists = [include_str!("../abi/symbols.txt"), include_str!("../abi/ottla.txt")];
+    let wanted: BTreeSet<&str> = lists.iter().flat_map(|list| list.lines()).collect();
     let mut declared = BTreeSet::new();
     for declaration in HEADERS.iter().flat_map(|header| header.split("RD_EXPORT ").skip(1)) {
         let Some((before, _)) = declaration.split_once('(') else { continue };
-        let Some(name) = before.rsplit([' ', '*', '\n']).next().filter(|name| name.starts_with("rd_kafka_"))
-        else {
+        let is_ours = |name: &&str| name.starts_with("rd_kafka_") || name.starts_with("ottla_");
+        let Some(name) = before.rsplit([' ', '*', '\n']).next().filter(is_ours) else {
             continue;
         };
         assert!(declared.insert(name), "{name} is declared twice");
@@ -29,8 +38,9 @@ fn every_function_is_declared_once_and_no_other() {
 
 #[test]
 fn constants_and_layouts_are_those_in_rust() {
-    let mut source =
-        String::from("#include <stddef.h>\n#include \"rdkafka.h\"\n#include \"rdkafka_mock.h\"\n");
+    let mut source = String::from(
+        "#include <stddef.h>\n#include \"rdkafka.h\"\n#include \"rdkafka_mock.h\"\n#include \"ottla.h\"\n",
+    );
     let mut checks = 0;
     for constant in CONSTANTS.iter().flat_map(|file| file.split("pub const ").skip(1)) {
         let (declaration, _) = constant.split_once(';').expect("a constant ends");
@@ -41,7 +51,8 @@ fn constants_and_layouts_are_those_in_rust() {
         writeln!(source, "_Static_assert({name} == {value}, \"{name}\");").expect("a string takes all");
         checks += 1;
     }
-    for layout in STRUCTS.split("layout!(").skip(1).filter(|layout| layout.starts_with("rd_kafka_")) {
+    let layouts = STRUCTS.iter().flat_map(|file| file.split("layout!(").skip(1));
+    for layout in layouts.filter(|layout| layout.starts_with("rd_kafka_") || layout.starts_with("ottla_")) {
         let (name, fields) = layout.split_once(',').expect("a size follows");
         let (size, fields) = fields.split_once(':').expect("fields follow");
         let in_c = if name.starts_with("rd_kafka_group_") || name == "rd_kafka_err_desc" {
@@ -64,7 +75,7 @@ fn constants_and_layouts_are_those_in_rust() {
 
 #[test]
 fn c_and_cpp_compilers_take_them_without_a_warning() {
-    let source = "#include \"rdkafka.h\"\n#include \"rdkafka_mock.h\"\n
+    let source = "#include \"rdkafka.h\"\n#include \"rdkafka_mock.h\"\n#include \"ottla.h\"\n
         rd_kafka_resp_err_t f(rd_kafka_t *rk, rd_kafka_topic_t *rkt, rd_kafka_headers_t *hdrs);
         rd_kafka_resp_err_t f(rd_kafka_t *rk, rd_kafka_topic_t *rkt, rd_kafka_headers_t *hdrs) {
             const char *key = \"k\";

@@ -12,7 +12,7 @@
 
 mod common;
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
@@ -104,6 +104,102 @@ unsafe extern "C" fn on_thread_exit(
 ) -> rd_kafka_resp_err_t {
     let name = unsafe { CStr::from_ptr(name) };
     note(opaque, format!("exit {kind} {name:?}"))
+}
+
+unsafe extern "C" fn on_request_sent(
+    _rk: *mut rd_kafka_t,
+    _sockfd: c_int,
+    broker: *const c_char,
+    node: i32,
+    api_key: i16,
+    version: i16,
+    correlation_id: i32,
+    size: usize,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let broker = unsafe { CStr::from_ptr(broker) }.to_str().unwrap();
+    assert!(broker.starts_with("127.0.0.1:") && size > 0 && version >= 0, "{broker} {size} {version}");
+    assert!(node != -1 || broker.ends_with("/bootstrap"), "{broker} {node}");
+    note(opaque, format!("sent {api_key} {correlation_id} {broker}"))
+}
+
+unsafe extern "C" fn on_response_received(
+    _rk: *mut rd_kafka_t,
+    _sockfd: c_int,
+    broker: *const c_char,
+    _node: i32,
+    api_key: i16,
+    _version: i16,
+    correlation_id: i32,
+    size: usize,
+    rtt: i64,
+    err: rd_kafka_resp_err_t,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let broker = unsafe { CStr::from_ptr(broker) }.to_str().unwrap();
+    assert!(size > 0 && rtt >= 0 && err == OK, "{size} bytes after {rtt} us: {err}");
+    note(opaque, format!("received {api_key} {correlation_id} {broker}"))
+}
+
+unsafe extern "C" fn on_broker_state_change(
+    _rk: *mut rd_kafka_t,
+    _node: i32,
+    protocol: *const c_char,
+    name: *const c_char,
+    port: c_int,
+    state: *const c_char,
+    opaque: *mut c_void,
+) -> rd_kafka_resp_err_t {
+    let [protocol, name, state] =
+        [protocol, name, state].map(|it| unsafe { CStr::from_ptr(it) }.to_str().unwrap());
+    assert!(port > 0);
+    note(opaque, format!("broker {protocol} {name} {state}"))
+}
+
+unsafe extern "C" fn on_new_of_requests(
+    rk: *mut rd_kafka_t,
+    _conf: *const rd_kafka_conf_t,
+    opaque: *mut c_void,
+    _errstr: *mut c_char,
+    _size: usize,
+) -> rd_kafka_resp_err_t {
+    let name = c"tracer".as_ptr();
+    unsafe {
+        assert_eq!(rd_kafka_interceptor_add_on_request_sent(rk, name, Some(on_request_sent), opaque), OK);
+        let add = rd_kafka_interceptor_add_on_response_received;
+        assert_eq!(add(rk, name, Some(on_response_received), opaque), OK);
+        let add = rd_kafka_interceptor_add_on_broker_state_change;
+        assert_eq!(add(rk, name, Some(on_broker_state_change), opaque), OK);
+    }
+    OK
+}
+
+#[test]
+fn interceptors_hear_of_every_request_and_of_the_brokers_behind_them() {
+    let seen = Seen::default();
+    let opaque = (&raw const seen).cast_mut().cast();
+    unsafe {
+        let conf = conf(&[("test.mock.num.brokers", "1")]);
+        let added =
+            rd_kafka_conf_interceptor_add_on_new(conf, c"tracer".as_ptr(), Some(on_new_of_requests), opaque);
+        assert_eq!(added, OK);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "one", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), OK);
+        rd_kafka_destroy(rk);
+    }
+    for what in ["broker plaintext 127.0.0.1 CONNECT", "broker plaintext 127.0.0.1 UP"] {
+        assert!(count(&seen, what) > 0, "no {what}: {seen:?}");
+    }
+    // ApiVersions (18), Metadata (3) and Produce (0) went, and the answer to each came from where it had gone.
+    let told = seen.lock().unwrap();
+    for api in ["18 ", "3 ", "0 "] {
+        let sent =
+            told.iter().filter_map(|line| line.strip_prefix("sent ")).find(|line| line.starts_with(api));
+        let sent = sent.unwrap_or_else(|| panic!("no request {api}: {told:?}"));
+        let answer = format!("received {}", sent.split('/').next().unwrap());
+        assert!(told.iter().any(|line| line.starts_with(&answer)), "no {answer}: {told:?}");
+    }
 }
 
 unsafe extern "C" fn on_destroy(rk: *mut rd_kafka_t, opaque: *mut c_void) -> rd_kafka_resp_err_t {

@@ -13,6 +13,8 @@
 mod common;
 
 use std::ffi::{CStr, c_int, c_void};
+use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -226,6 +228,12 @@ fn a_broker_that_is_down_stays_leader_and_is_found_again_when_it_is_up() {
         assert_eq!(rd_kafka_mock_broker_set_down(stage.cluster, 1), OK);
         assert_eq!(rd_kafka_mock_broker_set_down(stage.cluster, 9), RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE);
     }
+    let servers =
+        unsafe { CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(stage.cluster)) }.to_str().unwrap();
+    let first = servers.split(',').next().unwrap();
+    until("nobody to listen", || {
+        TcpStream::connect(first).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
     assert_eq!(outcome(&stage, &[("message.timeout.ms", "1000")]), RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
     // The leader moves to the other one: now it goes.
     unsafe {

@@ -23,6 +23,7 @@ use rdkafka::handle::*;
 use rdkafka::headers::*;
 use rdkafka::kafka_consumer::*;
 use rdkafka::legacy::*;
+use rdkafka::memory::*;
 use rdkafka::message::*;
 use rdkafka::metadata::*;
 use rdkafka::offsets::*;
@@ -104,7 +105,7 @@ unsafe fn text_of(message: *const rd_kafka_message_t) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-type Reported = (rd_kafka_resp_err_t, i64, usize, String, usize, i32);
+type Reported = (rd_kafka_resp_err_t, i64, usize, String, usize, i32, i64);
 
 /// What delivery reports said, by the opaque of the configuration.
 unsafe extern "C" fn note_report(
@@ -115,7 +116,9 @@ unsafe extern "C" fn note_report(
     let (seen, message) = unsafe { (&*opaque.cast::<Mutex<Vec<Reported>>>(), &*message) };
     let text = unsafe { text_of(message) };
     let status = unsafe { rd_kafka_message_status(message) };
-    let at = (message.err, message.offset, message._private.addr(), text, message.payload.addr(), status);
+    let latency_us = unsafe { rd_kafka_message_latency(message) };
+    let (payload, opaque) = (message.payload.addr(), message._private.addr());
+    let at = (message.err, message.offset, opaque, text, payload, status, latency_us);
     seen.lock().unwrap().push(at);
 }
 
@@ -160,6 +163,7 @@ fn a_report_tells_of_each_record_what_the_application_gave_with_it() {
         [(0, 0, 17, "copied", persisted), (0, 1, 18, "mine", persisted), (0, 2, 0, "handed", persisted)]
     );
     assert_eq!(seen[1].4, own.as_ptr().addr(), "the application's own pointer");
+    assert!(seen.iter().all(|one| (1..60_000_000).contains(&one.6)), "microseconds until then: {seen:?}");
 }
 
 #[test]
@@ -306,9 +310,8 @@ fn partitions_with_queues_of_their_own_and_the_simple_consumer() {
 #[test]
 fn events_carry_reports_records_and_headers() {
     let broker = broker(1);
-    let conf_events = conf(&broker, &[]);
-    unsafe { rd_kafka_conf_set_events(conf_events, RD_KAFKA_EVENT_DR) };
-    let rk = new(RD_KAFKA_PRODUCER, conf_events);
+    // As `rd_kafka_conf_set_events` would have it.
+    let rk = new(RD_KAFKA_PRODUCER, conf(&broker, &[("enabled_events", "0x1")]));
     unsafe {
         let headers = rd_kafka_headers_new(2);
         rd_kafka_header_add(headers, c"trace".as_ptr(), -1, c"abc".as_ptr().cast(), -1);
@@ -338,7 +341,7 @@ fn events_carry_reports_records_and_headers() {
         rd_kafka_queue_destroy(queue);
         rd_kafka_destroy(rk);
     }
-    let rk = new(RD_KAFKA_CONSUMER, conf(&broker, &[]));
+    let rk = new(RD_KAFKA_CONSUMER, conf(&broker, &[("enable.partition.eof", "true")]));
     unsafe {
         let list = rd_kafka_topic_partition_list_new(1);
         rd_kafka_topic_partition_list_add(list, c"orders".as_ptr(), 0);
@@ -357,12 +360,26 @@ fn events_carry_reports_records_and_headers() {
         let found = rd_kafka_header_get_last(headers, c"trace".as_ptr(), &raw mut value, &raw mut size);
         assert_eq!((found, size), (RD_KAFKA_RESP_ERR_NO_ERROR, 3));
         rd_kafka_event_destroy(event);
+        // The end is no message: an error, of a partition.
+        let event = rd_kafka_queue_poll(queue, 10_000);
+        assert_eq!(rd_kafka_event_type(event), RD_KAFKA_EVENT_ERROR);
+        assert_eq!(rd_kafka_event_error(event), RD_KAFKA_RESP_ERR__PARTITION_EOF);
+        assert!(rd_kafka_event_message_next(event).is_null() && rd_kafka_event_message_count(event) == 0);
+        assert_eq!(CStr::from_ptr(rd_kafka_event_error_string(event)), c"Broker: No more messages");
+        let at = rd_kafka_event_topic_partition(event);
+        assert_eq!((CStr::from_ptr((*at).topic), (*at).partition, (*at).offset), (c"orders", 0, 1));
+        rd_kafka_topic_partition_destroy(at);
+        rd_kafka_event_destroy(event);
         let mut metadata = null();
         assert_eq!(
             rd_kafka_metadata(rk, 1, null_mut(), &raw mut metadata, 10_000),
             RD_KAFKA_RESP_ERR_NO_ERROR
         );
         assert_eq!(((*metadata).broker_cnt, (*metadata).topic_cnt), (1, 1));
+        // Known by now, and no broker need be asked.
+        let cluster_id = rd_kafka_clusterid(rk, 0);
+        assert!(!cluster_id.is_null());
+        rd_kafka_mem_free(rk, cluster_id.cast());
         assert_eq!(CStr::from_ptr((*(*metadata).topics).topic), c"orders");
         rd_kafka_metadata_destroy(metadata);
         rd_kafka_queue_destroy(queue);

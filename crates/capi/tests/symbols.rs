@@ -1,17 +1,18 @@
-//! What programs link with is there: every function that librdkafka 2.16 exports, by name.
+//! What programs link with is there: every function that librdkafka 2.16 exports, by name, and those of ottla.h.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
 #[test]
-fn the_library_exports_every_function_of_librdkafka_and_nothing_else() {
-    let wanted: BTreeSet<String> = include_str!("../abi/symbols.txt").lines().map(str::to_owned).collect();
+fn the_library_exports_every_function_of_librdkafka_and_of_ottla_h_and_nothing_else() {
+    let lists = [include_str!("../abi/symbols.txt"), include_str!("../abi/ottla.txt")];
+    let wanted: BTreeSet<String> = lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect();
     let exported = exported();
     let missing: Vec<_> = wanted.difference(&exported).collect();
     let surplus: Vec<_> = exported.difference(&wanted).collect();
     assert!(missing.is_empty(), "not exported: {missing:?}");
-    assert!(surplus.is_empty(), "exported, and no function of librdkafka: {surplus:?}");
+    assert!(surplus.is_empty(), "exported, and neither a function of librdkafka nor of ottla.h: {surplus:?}");
 }
 
 fn exported() -> BTreeSet<String> {

@@ -29,10 +29,19 @@ impl MetricsArgs {
 
     /// Serves this client's statistics until the endpoint is dropped, and says where.
     pub(crate) fn serve(&self, client: &Client) -> Result<Option<PrometheusEndpoint>, Failure> {
+        self.serve_and(client, String::new)
+    }
+
+    /// The same, and behind it what `more` says.
+    pub(crate) fn serve_and(
+        &self,
+        client: &Client,
+        more: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Result<Option<PrometheusEndpoint>, Failure> {
         let Some(address) = &self.metrics_listen else { return Ok(None) };
         let listener = TcpListener::bind(address)
             .map_err(|error| Failure::failed(format!("--metrics-listen {address}: {}", sentence(&error))))?;
-        let endpoint = client.serve_prometheus(listener)?;
+        let endpoint = client.serve_prometheus_and(listener, more)?;
         eprintln!("metrics at http://{}/metrics", endpoint.address());
         Ok(Some(endpoint))
     }

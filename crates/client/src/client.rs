@@ -19,7 +19,7 @@ use crate::notices::Notices;
 use crate::produce::Produce;
 use crate::security::{Mechanism, Secret};
 use crate::stats::snapshot::Snapshot;
-use crate::stats::wanted::{AutoCommitted, Throttled};
+use crate::stats::wanted::{AutoCommitted, BrokerState, Exchanged, Throttled};
 use crate::stats::{Observer, prometheus};
 use crate::watchdog::StallReport;
 
@@ -145,7 +145,22 @@ impl Client {
         &self,
         listener: std::net::TcpListener,
     ) -> Result<crate::stats::endpoint::PrometheusEndpoint, Error> {
-        crate::stats::endpoint::PrometheusEndpoint::start(self.clone(), listener)
+        self.serve_prometheus_and(listener, String::new)
+    }
+
+    /// The same, and behind it in the same answer what `more` says, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// As of [`serve_prometheus`](Self::serve_prometheus).
+    #[cfg(feature = "prometheus")]
+    pub fn serve_prometheus_and(
+        &self,
+        listener: std::net::TcpListener,
+        more: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Result<crate::stats::endpoint::PrometheusEndpoint, Error> {
+        let client = self.clone();
+        let text = Arc::new(move || client.prometheus_text() + &more());
+        crate::stats::endpoint::PrometheusEndpoint::start(self, listener, text)
     }
 
     /// What is stuck, and what is no longer: see [`Config::stall_after`](crate::Config::stall_after).
@@ -173,6 +188,23 @@ impl Client {
     /// What became of commits that `enable.auto.commit` made, from the first call of this on: the last hundred of them.
     pub fn auto_commits(&self) -> Notices<AutoCommitted> {
         self.shared.produce.observer.auto_commits.want()
+    }
+
+    /// Gives log lines up to this severity from now on, as if it were `log_level`: 0 is the gravest, 7 lets through what
+    /// `debug` names.
+    pub fn set_log_level(&self, level: u8) {
+        self.shared.produce.observer.log.set_level(level);
+    }
+
+    /// Every request that is written and every answer that comes, from the first call of this on: the last hundred of them.
+    pub fn exchanges(&self) -> Notices<Exchanged> {
+        self.shared.produce.observer.exchanges.want()
+    }
+
+    /// Brokers that connections are made to, that are connected, and that are not any more, from the first call of this on:
+    /// the last hundred of such changes.
+    pub fn broker_states(&self) -> Notices<BrokerState> {
+        self.shared.produce.observer.broker_states.want()
     }
 
     /// The numbers of the brokers that metadata named so far, in order.

@@ -125,6 +125,16 @@ pub enum Error {
         /// The first offset at which the leader's log is another.
         end: i64,
     },
+    /// The topic has fewer partitions.
+    #[error("topic `{topic}` has {partitions} partitions, and no partition {partition}")]
+    UnknownPartition {
+        /// The topic.
+        topic: String,
+        /// The partition that was named.
+        partition: i32,
+        /// How many there are.
+        partitions: usize,
+    },
     /// The partition is not this consumer's, or no longer: nothing was done.
     #[error("topic `{topic}` partition {partition} is not assigned to this consumer")]
     NotAssigned {
@@ -288,6 +298,7 @@ impl Error {
             | Self::Corrupt { .. }
             | Self::LogTruncated { .. }
             | Self::NotAssigned { .. }
+            | Self::UnknownPartition { .. }
             | Self::OffsetFile { .. }
             | Self::OffsetOutOfRange { .. }
             | Self::PollIntervalExceeded { .. }
@@ -299,6 +310,8 @@ impl Error {
     pub fn broker_code(&self) -> Option<ErrorCode> {
         match self {
             Self::Broker { code, .. } | Self::Refused { code, .. } => Some(*code),
+            // As the broker would have said, had it been asked.
+            Self::UnknownPartition { .. } => Some(ErrorCode::UnknownTopicOrPartition),
             _ => None,
         }
     }

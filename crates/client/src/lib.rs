@@ -14,6 +14,7 @@
 //! on any executor that polls futures, and for plain threads.
 
 mod admin;
+mod alarm;
 mod blocking;
 mod client;
 mod clock;
@@ -51,8 +52,9 @@ pub use clock::Clock;
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
-    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, Cut, Event, Next, OffsetAndMetadata,
-    PartitionQueue, Polled, Position, RecordView, StartAt, TopicPartition, Watermarks,
+    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, CorruptBatch, Cut, Event, Next,
+    OffsetAndMetadata, PartitionQueue, Polled, Position, RecordView, StartAt, Taken, TopicPartition,
+    Watermarks,
 };
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
@@ -72,7 +74,7 @@ pub use producer::{Flushing, NotSent, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
-pub use stats::wanted::{AutoCommitted, Throttled};
+pub use stats::wanted::{AutoCommitted, BrokerState, Exchanged, Throttled};
 pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
 
@@ -88,8 +90,9 @@ pub mod statistics {
     pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Snapshot, Topic, Toppar, Window};
 }
 pub use security::{
-    Mechanism, OauthBearer, OauthMethod, Protocol, SaslSettings, Secret, Security, TlsSettings, Token,
-    TokenCallback, TokenFuture, TokenProvider,
+    CertificateJudge, CertificateProblem, Keystore, Mechanism, OauthBearer, OauthMethod, Presented, Protocol,
+    SaslSettings, Secret, Security, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider,
+    open_keystore,
 };
 pub use transaction::GroupMetadata;
 pub use transaction::error::{TransactionError, TransactionErrorKind};

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::config::Config;
 use crate::notices::Notices;
@@ -117,9 +118,11 @@ impl fmt::Debug for LogCallback {
 /// Where one client's lines go, and which.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// A bit for each context that is on.
-    on: u32,
-    level: u8,
+    /// A bit for each context that `debug` names.
+    contexts: u32,
+    /// The same, while the level lets such lines through.
+    on: AtomicU32,
+    level: AtomicU8,
     client: Arc<str>,
     sink: Sink,
     pub(crate) queue: Notices<LogLine>,
@@ -134,21 +137,29 @@ enum Sink {
 
 impl Log {
     pub(crate) fn new(config: &Config, client: Arc<str>) -> Self {
-        let on = contexts_of(&config.debug);
+        let contexts = contexts_of(&config.debug);
         // As librdkafka does: asking for debugging lines asks for their level.
-        let level = if on != 0 && !config.is_set("log_level") { DEBUG } else { config.log_level };
+        let level = if contexts != 0 && !config.is_set("log_level") { DEBUG } else { config.log_level };
         let sink = match &config.log_callback {
             Some(callback) => Sink::Callback(callback.clone()),
             None if config.log_queue => Sink::Queue,
             None => Sink::Tracing,
         };
-        let on = if level < DEBUG { 0 } else { on };
-        Self { on, level, client, sink, queue: Notices::keeping(QUEUED_LINES_MAX) }
+        let (on, queue) = (AtomicU32::new(0), Notices::keeping(QUEUED_LINES_MAX));
+        let log = Self { contexts, on, level: AtomicU8::new(level), client, sink, queue };
+        log.set_level(level);
+        log
+    }
+
+    /// Lines less serious than this are not given from now on; of those for debugging, what `debug` names.
+    pub(crate) fn set_level(&self, level: u8) {
+        self.level.store(level, Ordering::Relaxed);
+        self.on.store(if level < DEBUG { 0 } else { self.contexts }, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn is_on(&self, context: Context) -> bool {
-        self.on & bit(context) != 0
+        self.on.load(Ordering::Relaxed) & bit(context) != 0
     }
 
     /// Gives a line for debugging; its text is made only if the context is on.
@@ -161,7 +172,7 @@ impl Log {
 
     /// Gives a line of this severity, if `log_level` lets it through.
     pub(crate) fn say(&self, level: u8, facility: &'static str, text: String) {
-        if level <= self.level {
+        if level <= self.level.load(Ordering::Relaxed) {
             self.give(level, facility, None, text);
         }
     }
@@ -212,6 +223,9 @@ mod tests {
         config.set("log_level", "6").expect("a level");
         let log = Log::new(&config, "c#1".into());
         assert!(!log.is_on(Context::Msg), "an explicit level holds");
+        log.set_level(DEBUG);
+        assert!(log.is_on(Context::Msg) && !log.is_on(Context::Fetch), "what was asked for");
+        log.set_level(WARNING);
         log.say(WARNING, "STALL", "stuck".into());
         log.say(DEBUG, "NO", "not let through".into());
         assert_eq!(log.queue.len(), 1);

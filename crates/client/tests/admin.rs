@@ -122,6 +122,42 @@ async fn settings_say_where_they_come_from_and_change_one_by_one() {
     }
 }
 
+#[tokio::test]
+async fn settings_that_are_replaced_leave_nothing_of_the_old() {
+    let broker = broker(1);
+    let admin = admin(&broker);
+    let topic = NewTopic::new("orders").config("retention.ms", "5000").config("segment.bytes", "2000000");
+    admin.create_topics(&[topic]).await.expect("created");
+    let set = |topic: &str, name: &str, value: &str| {
+        (ConfigResource::topic(topic), vec![(name.to_owned(), value.to_owned())])
+    };
+    let values = [
+        set("orders", "retention.ms", "6000"),
+        set("none", "retention.ms", "6000"),
+        set("orders", "retention.ms", "soon"),
+        set("orders", "no.such.setting", "1"),
+    ];
+    let told = async || {
+        let entries = admin.describe_topic_configs("orders").await.expect("described");
+        let of = |name: &str| entries.iter().find(|entry| entry.name == name).expect("listed").clone();
+        (of("retention.ms").value.expect("a value"), of("segment.bytes").default)
+    };
+    let dry = Change { validate_only: true, ..Change::default() };
+    for (change, expected) in [(dry, ("5000", false)), (Change::default(), ("6000", true))] {
+        // One after the other: a request names each resource once.
+        let mut answered = Vec::new();
+        for one in &values {
+            answered.extend(codes(
+                &admin.alter_configs(std::slice::from_ref(one), change).await.expect("answered"),
+            ));
+        }
+        let wrong = ErrorCode::InvalidConfig;
+        assert_eq!(answered, [ErrorCode::None, ErrorCode::UnknownTopicOrPartition, wrong, wrong]);
+        let (retention, default) = told().await;
+        assert_eq!((&*retention, default), expected);
+    }
+}
+
 async fn broker_id(admin: &Admin) -> i32 {
     admin.describe_cluster_with(Describe::default()).await.expect("described").brokers[0].id
 }
@@ -179,7 +215,8 @@ async fn groups_and_their_offsets_answer_one_by_one() {
     config.set("auto.offset.reset", "earliest").expect("known");
     let client = Client::new(config).expect("a client");
     let admin = Admin::of(&client);
-    admin.create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
+    let topics = [NewTopic::new("orders").partitions(2), NewTopic::new("returns")];
+    admin.create_topics(&topics).await.expect("created");
     fill(&client, "orders", 0, 1).await;
     let mut consumer = Consumer::of(&client);
     consumer.subscribe(&["orders"]).await.expect("subscribed");
@@ -207,8 +244,9 @@ async fn groups_and_their_offsets_answer_one_by_one() {
     assert_eq!(codes(&refused), [ErrorCode::UnknownMemberId; 2]);
     let refused = admin.delete_groups_with(&["billing", "none"], none).await.expect("answered");
     assert_eq!(codes(&refused), [ErrorCode::NonEmptyGroup, ErrorCode::GroupIdNotFound]);
-    let refused = admin.delete_group_offsets("billing", &[at("orders", 0)], none).await;
-    assert_eq!(code(&refused), ErrorCode::NonEmptyGroup);
+    let both = [at("orders", 0), at("returns", 0)];
+    let refused = admin.delete_group_offsets("billing", &both, none).await.expect("answered");
+    assert_eq!(codes(&refused), [ErrorCode::GroupSubscribedToTopic, ErrorCode::None]);
 
     consumer.unsubscribe(PATIENCE).await.expect("left");
     let altered = admin.alter_group_offsets_with("billing", &offsets, none).await.expect("answered");

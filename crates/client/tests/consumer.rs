@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Client, Config, Consumer, Event, Next, Polled, Producer, Record, StartAt, TopicPartition,
+    Client, Config, Consumer, Event, Next, Polled, Producer, Record, StartAt, Taken, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 use recorder::{PATIENCE, Recorder, wait_until};
@@ -96,6 +96,44 @@ fn records_come_one_at_a_time_and_in_batches_in_one_order() {
         }
         assert!(consumer.next_record_blocking(Duration::from_millis(10)).expect("no error").is_none());
         assert_eq!(consumer.positions()[&first()], 1000);
+    }
+}
+
+#[test]
+fn several_at_a_time_are_those_that_come_one_by_one_and_are_done_together() {
+    for codec in ["none", "gzip"] {
+        let broker = broker(1);
+        let client = client(&broker, &[("compression.codec", codec)]);
+        let producer = Producer::of(&client);
+        for i in 0..1000 {
+            let value = format!("value {i}");
+            drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
+        }
+        producer.flush_blocking(PATIENCE).expect("written");
+        let mut consumer = reader(&client);
+        let mut expected = 0;
+        while expected < 1000 {
+            assert_eq!(next(&mut consumer), (expected, format!("value {expected}")), "{codec}");
+            expected += 1;
+            let first_of_call = expected;
+            let taken = consumer.try_next_records(13, |record| {
+                let value = format!("value {expected}");
+                assert_eq!((record.offset(), record.value()), (expected, Some(value.as_bytes())), "{codec}");
+                expected += 1;
+            });
+            match taken.expect("no error") {
+                None => assert_eq!(expected, first_of_call),
+                Some(Taken::Records(count)) => {
+                    assert!((1..=13).contains(&count));
+                    assert_eq!(expected, first_of_call + count as i64);
+                    assert_eq!(consumer.control().uncommitted()[&first()].offset, first_of_call, "{codec}");
+                }
+                other => panic!("{other:?} where records were due"),
+            }
+            assert_eq!(consumer.position(&first()), Some(expected));
+        }
+        assert!(consumer.try_next_records(13, |_| {}).expect("no error").is_none());
+        assert_eq!(consumer.control().uncommitted()[&first()].offset, 1000);
     }
 }
 

@@ -126,6 +126,29 @@ fn no_error_of_a_fetch_loses_or_repeats_a_record() {
 }
 
 #[test]
+fn a_failed_fetch_is_repeated_after_its_own_backoff() {
+    let broker = broker(1);
+    let mut config = Config::new(broker.bootstrap_servers());
+    for (name, value) in
+        [("fetch.error.backoff.ms", "300"), ("retry.backoff.ms", "1"), ("fetch.wait.max.ms", "10")]
+    {
+        config.set(name, value).expect("a known property");
+    }
+    let recorder = Recorder::default();
+    let client = Client::with_connector(config, Arc::new(recorder.clone())).expect("a client");
+    let mut consumer = reader(&client, 1);
+    wait_until("a fetch", || recorder.count(ApiKey::Fetch) > 0);
+    broker.cluster().intercept(ApiKey::Fetch, Some(1), 3, Fault::Fail(ErrorCode::NotLeaderOrFollower));
+    wait_until("three failures", || broker.cluster().intercepts_left(ApiKey::Fetch, 1) == 0);
+    produce(&client, 0, 1);
+    assert_eq!(offsets(&mut consumer, 1), [0]);
+    let times: Vec<_> = recorder.requests::<FetchRequest>().iter().map(|(at, ..)| *at).collect();
+    let own = Duration::from_millis(300);
+    let waited = times.windows(2).filter(|pair| pair[1] - pair[0] >= own).count();
+    assert!(waited >= 3, "{waited} waits of {own:?} for 3 failures");
+}
+
+#[test]
 fn a_new_leader_is_asked_whether_its_log_is_the_one_that_was_read() {
     let broker = broker(1);
     let (client, recorder) = recorded(&broker);

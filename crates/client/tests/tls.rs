@@ -9,14 +9,15 @@ mod counted;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use certificates::{Authority, Certificate};
 use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Admin, Client, Config, Connecting, Connector, Error, Io, Producer, Protocol, Record, Secret,
+    Admin, CertificateJudge, CertificateProblem, Client, Config, Connecting, Connector, Error, Io, Producer,
+    Protocol, Record, Secret,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -235,6 +236,32 @@ async fn checks_that_are_switched_off_are_off() {
     let mut anyone = config("broker.test", &stranger);
     anyone.security.tls.verify_certificates = false;
     first_call(anyone, front(far_end)).await.expect("anyone will do");
+}
+
+#[tokio::test]
+async fn a_judge_has_the_last_word_on_certificates() {
+    let (_broker, address) = broker();
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    let far_end = FarEnd::Tls(server(&authority.sign(&NAMES), None), address);
+    let seen = Arc::<Mutex<Vec<Option<CertificateProblem>>>>::default();
+    let judged = |trusted: &Authority, verdict: Result<(), String>| {
+        let (mut config, seen) = (config("broker.test", trusted), seen.clone());
+        config.security.tls.judge = Some(CertificateJudge::new(move |presented| {
+            assert_eq!((presented.host, presented.depth), ("broker.test", 0));
+            seen.lock().expect("not poisoned").push(presented.problem);
+            verdict.clone()
+        }));
+        config
+    };
+    first_call(judged(&authority, Ok(())), front(far_end.clone())).await.expect("trusted twice");
+    first_call(judged(&stranger, Ok(())), front(far_end.clone())).await.expect("the judge takes it");
+    let refused = judged(&authority, Err("not of ours".into()));
+    assert_tls(first_call(refused, front(far_end.clone())).await, "not of ours");
+    let mut unasked = judged(&stranger, Err("never asked".into()));
+    unasked.security.tls.verify_certificates = false;
+    first_call(unasked, front(far_end)).await.expect("nothing is verified");
+    let seen = seen.lock().expect("not poisoned");
+    assert!(seen.contains(&Some(CertificateProblem::UnknownIssuer)) && seen.contains(&None), "{seen:?}");
 }
 
 #[tokio::test]

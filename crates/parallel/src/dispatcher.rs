@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{
-    Batch, Client, Committing, Consumer, Event, OffsetAndMetadata, Polled, Producer, TopicPartition,
+    Client, Committing, Consumer, Event, OffsetAndMetadata, Polled, Producer, TopicPartition,
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::{Cutting, Part, Share};
+use crate::admission::{Cutting, Fetched, Part, Share};
 use crate::core::tracker::Committable;
 use crate::error::Error;
 use crate::exchange::{Exchange, Inner, Watch};
@@ -95,7 +95,7 @@ impl Dispatcher {
             if self.transaction.is_some() {
                 self.advance_transaction().await?;
             }
-            let wait = self.hand_out()?;
+            let wait = self.hand_out();
             self.begin_commit();
             let polled = tokio::select! {
                 biased;
@@ -111,7 +111,8 @@ impl Dispatcher {
                 polled = self.consumer.poll(wait) => polled,
             };
             match polled {
-                Ok(Some(Polled::Records(batch))) => self.receive(batch),
+                Ok(Some(Polled::Records(batch))) => self.receive(Fetched::Records(batch)),
+                Ok(Some(Polled::Corrupt(corrupt))) => self.receive(Fetched::Corrupt(corrupt)),
                 Ok(Some(Polled::Event(event))) => self.on_event(event).await?,
                 Ok(Some(_) | None) => self.nudge(),
                 Err(error) => pass(error)?,
@@ -119,10 +120,10 @@ impl Dispatcher {
         }
     }
 
-    fn receive(&mut self, batch: Batch) {
-        let at = batch.at().clone();
+    fn receive(&mut self, fetched: Fetched) {
+        let at = fetched.at().clone();
         let part = self.parts.entry(at.clone()).or_insert_with(|| Part::new(at));
-        part.waiting.push_back(batch);
+        part.waiting.push_back(fetched);
     }
 
     async fn on_event(&mut self, event: Event) -> Result<(), Error> {
@@ -149,7 +150,7 @@ impl Dispatcher {
     }
 
     /// Puts under way what there is room for, pauses what is full, and says how long nothing else is to be done.
-    fn hand_out(&mut self) -> Result<Duration, Error> {
+    fn hand_out(&mut self) -> Duration {
         let now = Instant::now();
         let mut next = now + POLL_MAX;
         if let Some(due) = {
@@ -170,7 +171,7 @@ impl Dispatcher {
                 part.flush(&self.exchange, since);
             }
             let admitted = if takes {
-                part.admit(&self.exchange, &self.cutting, share, now)?
+                part.admit(&self.exchange, &self.cutting, share, now)
             } else {
                 part.waiting.is_empty()
             };
@@ -200,10 +201,9 @@ impl Dispatcher {
         // What ended before the watch was set is seen now.
         let missed = !inner.produced.is_empty()
             || !inner.given_up.is_empty()
-            || inner.failed.is_some()
             || (full && takes && inner.core.lanes().queued() == 0 && self.parts_idle(&inner));
         if missed {
-            return Ok(Duration::ZERO);
+            return Duration::ZERO;
         }
         if Exchange::has_idle(&inner) {
             next = next.min(now + NUDGE);
@@ -216,7 +216,7 @@ impl Dispatcher {
         if let Some(transaction) = &self.transaction {
             next = next.min(transaction.next(now, self.settings.transaction));
         }
-        Ok(next.saturating_duration_since(now))
+        next.saturating_duration_since(now)
     }
 
     fn parts_idle(&self, inner: &Inner) -> bool {

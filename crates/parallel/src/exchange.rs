@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::core::work::{Origin, Outcome, Unsettled, Work};
-use crate::error::Error;
 use crate::message::Pieces;
 use crate::outputs::Outputs;
 
@@ -47,8 +46,6 @@ pub(crate) struct Inner {
     pub(crate) produced: Vec<Produced>,
     /// What has failed too often.
     pub(crate) given_up: Vec<Work<Pieces>>,
-    /// What stops the processor.
-    pub(crate) failed: Option<Error>,
     pub(crate) dead_letters: u64,
     pub(crate) skipped: u64,
 }
@@ -90,7 +87,6 @@ impl Exchange {
             watch: Watch::Nothing,
             produced: Vec::new(),
             given_up: Vec::new(),
-            failed: None,
             dead_letters: 0,
             skipped: 0,
         };
@@ -133,7 +129,7 @@ impl Exchange {
     }
 
     fn finish(&self, inner: &mut Inner, ended: Ended, now: Instant) {
-        let Ended { mut outcome, outputs, corrupt, begun } = ended;
+        let Ended { mut outcome, outputs, begun } = ended;
         outcome.took = now - begun;
         let (of, deferred) = (outcome.of, !outputs.is_empty());
         outcome.deferred = deferred;
@@ -143,11 +139,8 @@ impl Exchange {
             inner.produced.push(Produced { done, outputs });
         }
         let given_up = inner.core.finish(outcome, now);
-        let wakes = deferred || !given_up.is_empty() || corrupt.is_some();
+        let wakes = deferred || !given_up.is_empty();
         inner.given_up.extend(given_up);
-        if let Some(error) = corrupt {
-            inner.failed.get_or_insert(error.into());
-        }
         let wakes = wakes
             || match inner.watch {
                 Watch::Nothing => false,
@@ -208,6 +201,5 @@ impl Exchange {
 pub(crate) struct Ended {
     pub(crate) outcome: Outcome<Pieces>,
     pub(crate) outputs: Outputs,
-    pub(crate) corrupt: Option<ottla_client::Error>,
     pub(crate) begun: Instant,
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ottla_client::{Batch, Position, Record, RecordView, TopicPartition};
+use ottla_client::{Batch, CorruptBatch, Position, Record, RecordView, TopicPartition};
 use rustc_hash::FxHashMap;
 
 use crate::error::Failure;
@@ -21,6 +21,8 @@ pub(crate) struct Pieces {
     pub(crate) failure: Option<Failure>,
     /// How often that was tried.
     pub(crate) attempts: u32,
+    /// Instead of records, what cannot be decoded.
+    pub(crate) corrupt: Option<CorruptBatch>,
 }
 
 /// Records of one fetched batch.
@@ -44,12 +46,17 @@ pub(crate) struct Pick {
 }
 
 impl Pieces {
+    /// What cannot be decoded, in the place of records.
+    pub(crate) fn corrupt(corrupt: CorruptBatch, stopped: Arc<AtomicBool>) -> Self {
+        Self { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: Some(corrupt) }
+    }
+
     pub(crate) fn iter(&self) -> PiecesIter<'_> {
         PiecesIter { rest: self.list.iter(), piece: None }
     }
 }
 
-/// Walks records in order.
+/// Walks records in order, and goes on behind what cannot be read.
 #[derive(Clone)]
 pub(crate) struct PiecesIter<'a> {
     rest: std::slice::Iter<'a, Piece>,
@@ -70,7 +77,7 @@ pub(crate) struct Found<'a> {
 }
 
 impl<'a> Iterator for PiecesIter<'a> {
-    type Item = Result<Found<'a>, ottla_client::Error>;
+    type Item = Result<Found<'a>, CorruptBatch>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -79,15 +86,18 @@ impl<'a> Iterator for PiecesIter<'a> {
                 let found = match walk {
                     Walk::All(position) => {
                         let before = *position;
-                        batch.next_at(position).map(|record| (before, record))
+                        batch.next_at(position).map(|record| (before, *position, record))
                     }
                     Walk::At(picks) => picks.next().and_then(|pick| {
                         let mut position = pick.position;
-                        batch.next_at(&mut position).map(|record| (pick.position, record))
+                        batch.next_at(&mut position).map(|record| (pick.position, position, record))
                     }),
                 };
-                if let Some((position, record)) = found {
-                    return Some(record.map(|record| Found { batch, position, record }));
+                if let Some((position, after, record)) = found {
+                    return Some(match record {
+                        Ok(record) => Ok(Found { batch, position, record }),
+                        Err(error) => Err(batch.corrupt_at(&after, &error)),
+                    });
                 }
             }
             let piece = self.rest.next()?;
@@ -140,8 +150,8 @@ pub struct Messages<'a> {
     pub(crate) count: usize,
     pub(crate) failures: u32,
     pub(crate) outputs: &'a RefCell<Outputs>,
-    /// What could not be read.
-    pub(crate) corrupt: Cell<Option<ottla_client::Error>>,
+    /// Whether something could not be read.
+    pub(crate) corrupt: Cell<bool>,
 }
 
 impl<'a> Messages<'a> {
@@ -165,15 +175,12 @@ impl<'a> Messages<'a> {
         self.failures + 1
     }
 
-    /// The records. If one of them contradicts its batch the walk ends, and the processor stops with that error: nothing
-    /// of the batch is done.
+    /// The records. If one of them cannot be decoded the walk ends; whatever the handler says then, nothing of the batch is
+    /// done: the others come again, without what cannot be decoded, which is given up.
     pub fn iter(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a, '_> {
-        self.pieces.iter().map_while(|found| match found {
-            Ok(found) => Some(found.record),
-            Err(error) => {
-                self.corrupt.set(Some(error));
-                None
-            }
+        self.pieces.iter().map_while(|found| {
+            self.corrupt.set(self.corrupt.get() || found.is_err());
+            found.ok().map(|found| found.record)
         })
     }
 

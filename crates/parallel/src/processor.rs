@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ottla_client::{Client, Config};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::core::Core;
 use crate::dispatcher::Dispatcher;
@@ -52,8 +54,8 @@ use crate::worker::{self, Batches, BatchesAsync, Each, EachAsync, Handle, How, S
 pub struct Processor {
     exchange: Arc<Exchange>,
     client: Client,
-    thread: Option<JoinHandle<Result<(), Error>>>,
-    ended: watch::Receiver<bool>,
+    thread: Option<JoinHandle<()>>,
+    ended: watch::Receiver<Option<Result<(), Error>>>,
 }
 
 impl Processor {
@@ -74,26 +76,53 @@ impl Processor {
     /// # Errors
     /// Why it stopped, if it was not told to.
     pub fn join(mut self) -> Result<(), Error> {
-        let thread = self.thread.take();
-        thread.map_or(Ok(()), |thread| thread.join().unwrap_or(Err(Error::Panicked)))
+        if let Some(thread) = self.thread.take() {
+            // Of a panic `outcome` tells, which finds no word of the thread.
+            let _ = thread.join();
+        }
+        self.outcome().unwrap_or(Err(Error::Panicked))
     }
 
     /// [`Processor::join`] for async code. Cancel safe.
     pub async fn stopped(&mut self) -> Result<(), Error> {
-        // An error says that the thread is gone without a word, which joining it tells, too.
-        let _ = self.ended.wait_for(|ended| *ended).await;
-        let thread = self.thread.take();
-        thread.map_or(Ok(()), |thread| thread.join().unwrap_or(Err(Error::Panicked)))
+        match self.ended.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone().unwrap_or(Err(Error::Panicked)),
+            Err(_) => Err(Error::Panicked),
+        }
+    }
+
+    /// Waits so long until it has stopped; `None` if it runs still. Not for async code.
+    pub fn wait(&self, within: Duration) -> Option<Result<(), Error>> {
+        let mut ended = self.ended.clone();
+        let wait = async move { timeout(within, ended.wait_for(Option::is_some)).await.is_ok() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let waited = runtime.is_ok_and(|runtime| runtime.block_on(wait));
+        if waited { Some(self.outcome().unwrap_or(Err(Error::Panicked))) } else { None }
     }
 
     /// Whether it has stopped.
     pub fn is_stopped(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.outcome().is_some()
+    }
+
+    /// What [`Processor::join`] would say, if it has stopped.
+    pub fn outcome(&self) -> Option<Result<(), Error>> {
+        let died = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        // Whether it died is looked at first: then a word of it is there, or never will be.
+        let died = died();
+        let said = self.ended.borrow().clone();
+        said.or_else(|| died.then_some(Err(Error::Panicked)))
     }
 
     /// What it has done, and what it waits for.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.exchange)
+    }
+
+    /// [`Processor::metrics`] for who looks on from elsewhere, an exporter for one, and may outlive the processor.
+    pub fn metrics_source(&self) -> impl Fn() -> Metrics + Send + Sync + use<> {
+        let exchange = self.exchange.clone();
+        move || Metrics::of(&exchange)
     }
 
     /// The client it consumes and produces with.
@@ -173,6 +202,7 @@ impl Builder {
     ) -> Result<Processor, Error> {
         self.check(batches)?;
         self.config.set_all([("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")])?;
+        self.config.corrupt_handed_out = true;
         if let Some(id) = self.exactly_once.clone() {
             self.config.set_all([("transactional.id", &*id), ("isolation.level", "read_committed")])?;
         }
@@ -190,15 +220,14 @@ impl Builder {
             |error: std::io::Error| Error::Config(format!("no thread for the processor: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-        let (end, ended) = watch::channel(false);
+        let (end, ended) = watch::channel(None);
         let dispatcher = {
             let _context = runtime.enter();
             Dispatcher::new(self, exchange.clone(), &client)
         };
         let run = move || {
             let result = runtime.block_on(dispatcher.run());
-            let _ = end.send(true);
-            result
+            let _ = end.send(Some(result));
         };
         let thread =
             std::thread::Builder::new().name("ottla-processor".into()).spawn(run).map_err(no_thread)?;

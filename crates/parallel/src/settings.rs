@@ -55,10 +55,10 @@ pub enum Order {
     Key,
 }
 
-/// What becomes of a record that is given up.
+/// What becomes of a record that is given up, and of a batch that cannot be decoded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum GiveUp {
-    /// The processor stops with [`Error::Record`]; the record is not committed.
+    /// The processor stops with [`Error::Record`], or with [`Error::Client`] if it is no record; it is not committed.
     Stop,
     /// It is written to this topic, with headers that say why and from where, and is done when that is acknowledged.
     DeadLetter(String),

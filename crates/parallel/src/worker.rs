@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use ottla_client::CorruptBatch;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -139,7 +140,8 @@ async fn each(
     mut handler: impl AsyncFnMut(&Message<'_>) -> Result<(), Failure>,
 ) -> Ended {
     let outputs = RefCell::new(Outputs::default());
-    let (mut done, mut in_a_row, mut corrupt) = (0, 0, None);
+    // Everything before `reached` was looked at.
+    let (mut done, mut in_a_row, mut reached) = (0, 0, i64::MIN);
     let mut failures = work.failures;
     let mut failed: Vec<Work<Pieces>> = Vec::new();
     let holds = how.holds && work.lane.is_some();
@@ -147,15 +149,20 @@ async fn each(
     let stop = loop {
         let found = match records.next() {
             Some(Ok(found)) => found,
-            Some(Err(error)) => {
-                corrupt = Some(error);
-                break Stop::Nowhere;
+            Some(Err(corrupt)) => {
+                // The record behind the last one of the piece is read to see that it is.
+                let corrupt = corrupt.behind(reached);
+                if corrupt.first_offset() < corrupt.next_offset() {
+                    failed.push(lost(&work, corrupt));
+                }
+                continue;
             }
             None => break Stop::Nowhere,
         };
         if in_a_row >= how.failures_max || work.payload.stopped.load(Ordering::Acquire) {
             break Stop::At(found);
         }
+        reached = found.record.offset() + 1;
         let message = Message { record: found.record, failures, outputs: &outputs };
         let mark = outputs.borrow().mark();
         let handled = AssertUnwindSafe(handler(&message)).catch_unwind().await;
@@ -172,28 +179,33 @@ async fn each(
         failed.push(part(&work, pick, failures, Some(failure)));
         failures = 0;
     };
+    // What cannot be read behind the place where it stopped.
+    let mut behind: Vec<Work<Pieces>> = Vec::new();
     let (held, rest, until) = match stop {
-        Stop::Nowhere if corrupt.is_some() => (None, None, i64::MIN),
         Stop::Nowhere => (None, None, i64::MAX),
         Stop::At(found) => {
             let until = found.record.offset();
-            (None, Some(part(&work, picks(Some(found), records), failures, None)), until)
+            let (rest, corrupt) = picks(Some(found), records);
+            behind.extend(corrupt.into_iter().map(|corrupt| lost(&work, corrupt)));
+            (None, Some(part(&work, rest, failures, None)), until)
         }
         Stop::Held(found, failure) => {
             let until = found.record.offset();
-            let rest = picks(None, records);
+            let (rest, corrupt) = picks(None, records);
+            behind.extend(corrupt.into_iter().map(|corrupt| lost(&work, corrupt.behind(until + 1))));
             let rest = (!rest.is_empty()).then(|| part(&work, rest, 0, None));
             let pick = vec![(found.batch, Pick { position: found.position, offset: until })];
             (Some(part(&work, pick, failures, Some(failure))), rest, until)
         }
     };
     let open = failed.iter().flat_map(|failed| offsets_of(&failed.offsets)).collect();
+    failed.extend(behind);
     let Work { of, lane, ref offsets, size, .. } = work;
     let bytes = if done == size.records { size.bytes } else { size.bytes / size.records.max(1) * done };
     let done = Size { records: done, bytes };
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
     let outcome = Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
-    Ended { outcome, outputs: outputs.into_inner(), corrupt, begun }
+    Ended { outcome, outputs: outputs.into_inner(), begun }
 }
 
 async fn batch(
@@ -204,11 +216,11 @@ async fn batch(
 ) -> Ended {
     let outputs = RefCell::new(Outputs::default());
     let mut open = Vec::new();
-    let (mut failed, mut held, mut rest, mut corrupt) = (Vec::new(), None, None, None);
+    let (mut failed, mut held, mut rest) = (Vec::new(), None, None);
     let (mut done, mut until) = (work.size, i64::MAX);
     if work.payload.stopped.load(Ordering::Acquire) {
         (done, until) = (Size::default(), i64::MIN);
-        rest = Some(part(&work, picks(None, work.payload.iter()), work.failures, None));
+        (rest, failed) = all_of(&work);
     } else {
         let at = work.payload.list[0].batch.at();
         let (count, failures) = (work.size.records, work.failures);
@@ -218,7 +230,7 @@ async fn batch(
             count,
             failures,
             outputs: &outputs,
-            corrupt: Cell::new(None),
+            corrupt: Cell::new(false),
         };
         let handled = AssertUnwindSafe(handler(&messages)).catch_unwind().await;
         let failure = match handled {
@@ -226,8 +238,11 @@ async fn batch(
             Ok(Err(failure)) => Some(failure),
             Err(panic) => Some(Failure::panicked(&*panic).into()),
         };
-        corrupt = messages.corrupt.take();
-        if let Some(failure) = failure.filter(|_| corrupt.is_none()) {
+        if messages.corrupt.get() {
+            outputs.take();
+            (done, until) = (Size::default(), i64::MIN);
+            (rest, failed) = all_of(&work);
+        } else if let Some(failure) = failure {
             outputs.take();
             let mut lost = losses(&work, failure);
             open = lost.iter().flat_map(|work| offsets_of(&work.offsets)).collect::<Vec<_>>();
@@ -241,18 +256,15 @@ async fn batch(
             failed = lost;
         }
     }
-    if corrupt.is_some() {
-        (done, until) = (Size::default(), i64::MIN);
-    }
     let Work { of, lane, ref offsets, .. } = work;
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
     let outcome = Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
-    Ended { outcome, outputs: outputs.into_inner(), corrupt, begun }
+    Ended { outcome, outputs: outputs.into_inner(), begun }
 }
 
 /// What of a batch failed, as work of its own.
 fn losses(work: &Work<Pieces>, failure: BatchFailure) -> Vec<Work<Pieces>> {
-    let all = || picks(None, work.payload.iter());
+    let all = || picks(None, work.payload.iter()).0;
     if let Some(failure) = failure.whole {
         return vec![part(work, all(), work.failures, Some(failure))];
     }
@@ -279,12 +291,42 @@ fn failure(handled: Result<Result<(), Failure>, Box<dyn std::any::Any + Send>>) 
     }
 }
 
-/// The records from here on. What cannot be read is met again by who handles them.
-fn picks<'a>(first: Option<Found<'a>>, rest: PiecesIter<'a>) -> Vec<(&'a Arc<ottla_client::Batch>, Pick)> {
-    let found = first.into_iter().chain(rest.map_while(Result::ok));
-    found
-        .map(|found| (found.batch, Pick { position: found.position, offset: found.record.offset() }))
-        .collect()
+type PickOf<'a> = (&'a Arc<ottla_client::Batch>, Pick);
+
+/// The records from here on, and what cannot be read among them.
+fn picks<'a>(first: Option<Found<'a>>, rest: PiecesIter<'a>) -> (Vec<PickOf<'a>>, Vec<CorruptBatch>) {
+    let (mut picks, mut corrupt) = (Vec::new(), Vec::new());
+    let mut reached = i64::MIN;
+    for found in first.map(Ok).into_iter().chain(rest) {
+        match found {
+            Ok(found) => {
+                let offset = found.record.offset();
+                reached = offset + 1;
+                picks.push((found.batch, Pick { position: found.position, offset }));
+            }
+            Err(broken) => corrupt.push(broken.behind(reached)),
+        }
+    }
+    corrupt.retain(|corrupt| corrupt.first_offset() < corrupt.next_offset());
+    (picks, corrupt)
+}
+
+/// All of a piece of work, to be handled again, and what of it cannot be.
+fn all_of(work: &Work<Pieces>) -> (Option<Work<Pieces>>, Vec<Work<Pieces>>) {
+    let (picks, corrupt) = picks(None, work.payload.iter());
+    let rest = (!picks.is_empty()).then(|| part(work, picks, work.failures, None));
+    (rest, corrupt.into_iter().map(|corrupt| lost(work, corrupt)).collect())
+}
+
+/// What of a piece of work cannot be read, as work of its own: to be given up.
+fn lost(work: &Work<Pieces>, corrupt: CorruptBatch) -> Work<Pieces> {
+    let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
+    let offsets: Vec<i64> =
+        offsets_of(&work.offsets).into_iter().filter(|offset| (from..next).contains(offset)).collect();
+    let size = Size { records: offsets.len(), bytes: size_of(&work.size, offsets.len()) };
+    let payload = Pieces::corrupt(corrupt, work.payload.stopped.clone());
+    let offsets = Offsets::Each(offsets);
+    Work { of: work.of, age: work.age, lane: None, offsets, size, failures: GIVEN_UP, payload }
 }
 
 /// A part of a piece of work, as work of its own.
@@ -311,7 +353,7 @@ fn part(
         }
     }
     let attempts = work.payload.attempts + u32::from(failure.is_some());
-    let payload = Pieces { list, stopped: work.payload.stopped.clone(), failure, attempts };
+    let payload = Pieces { list, stopped: work.payload.stopped.clone(), failure, attempts, corrupt: None };
     Work { of: work.of, age: work.age, lane: work.lane, offsets, size, failures, payload }
 }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ottla_client::{Delivery, ProduceError, Record};
+use ottla_client::{CorruptBatch, Delivery, ProduceError, Record};
 use tokio::time::Instant;
 
 use crate::core::work::{Unsettled, Work};
@@ -14,6 +14,9 @@ use crate::exchange::Produced;
 use crate::message::Pieces;
 use crate::outputs::Outputs;
 use crate::settings::GiveUp;
+
+/// What a dead letter of raw bytes has beside them: headers, and the frame of its batch.
+const LETTER_BYTES: usize = 4096;
 
 type Write = Pin<Box<dyn Future<Output = Written> + Send>>;
 
@@ -50,17 +53,20 @@ impl Writing {
 impl Dispatcher {
     /// Writes what handlers have produced and what was given up since the last time.
     pub(crate) async fn write_out(&mut self) -> Result<(), Error> {
-        let (produced, given_up, failed) = {
+        let (produced, given_up) = {
             let mut inner = self.exchange.lock();
-            (std::mem::take(&mut inner.produced), std::mem::take(&mut inner.given_up), inner.failed.take())
+            (std::mem::take(&mut inner.produced), std::mem::take(&mut inner.given_up))
         };
-        let mut result = failed.map_or(Ok(()), Err);
+        let mut result = Ok(());
         for Produced { done, outputs } in produced {
             let written = self.write_all(&outputs).await;
             result = result.and(self.await_writes(done, written));
         }
         for work in given_up {
-            let written = self.give_up(&work).await;
+            let written = match &work.payload.corrupt {
+                Some(corrupt) => self.give_up_corrupt(corrupt).await,
+                None => self.give_up(&work).await,
+            };
             let Work { of, offsets, size, .. } = work;
             let done = Unsettled { of, offsets, until: i64::MAX, except: Vec::new(), size };
             result = result.and(self.await_writes(done, written));
@@ -115,7 +121,7 @@ impl Dispatcher {
         let (reason, kind) = failure.map_or(("", ""), |failure| (&*failure.reason, failure.kind.name()));
         let mut deliveries = Vec::new();
         for found in work.payload.iter() {
-            let record = found?.record;
+            let record = found.map_err(|corrupt| corrupt.error().clone())?.record;
             let (offset, attempts) = (record.offset(), work.payload.attempts);
             match &self.settings.give_up {
                 GiveUp::Stop => {
@@ -128,7 +134,6 @@ impl Dispatcher {
                 }
                 GiveUp::DeadLetter(topic) => {
                     let numbers = [record.partition().to_string(), offset.to_string(), attempts.to_string()];
-                    let group = self.settings.config.group_id.clone().unwrap_or_default();
                     let mut letter = Record::to(topic);
                     (letter.key, letter.value) = (record.key(), record.value());
                     letter.timestamp_ms = Some(record.timestamp_ms()).filter(|timestamp| *timestamp >= 0);
@@ -139,7 +144,7 @@ impl Dispatcher {
                         .header("ottla.error.topic", record.topic())
                         .header("ottla.error.partition", &numbers[0])
                         .header("ottla.error.offset", &numbers[1])
-                        .header("ottla.error.group", &group)
+                        .header("ottla.error.group", self.group())
                         .header("ottla.error.attempts", &numbers[2])
                         .header("ottla.error.kind", kind)
                         .header("ottla.error.reason", reason);
@@ -149,6 +154,45 @@ impl Dispatcher {
             }
         }
         Ok(deliveries)
+    }
+
+    /// What cannot be decoded, as a whole: nobody knows its records.
+    async fn give_up_corrupt(&self, corrupt: &CorruptBatch) -> Result<Vec<Delivery>, Error> {
+        let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
+        let (at, bytes) = (corrupt.at(), corrupt.bytes());
+        match &self.settings.give_up {
+            GiveUp::Stop => Err(corrupt.error().clone().into()),
+            GiveUp::Skip => {
+                tracing::warn!(%at, from, next, error = %corrupt.error(), "records that cannot be decoded are given up");
+                self.exchange.lock().skipped += 1;
+                Ok(Vec::new())
+            }
+            GiveUp::DeadLetter(topic) => {
+                let numbers =
+                    [at.partition.to_string(), from.to_string(), next.to_string(), bytes.len().to_string()];
+                let reason = corrupt.error().to_string();
+                let mut letter = Record::to(topic)
+                    .header("ottla.error.topic", &*at.topic)
+                    .header("ottla.error.partition", &numbers[0])
+                    .header("ottla.error.offset", &numbers[1])
+                    .header("ottla.error.next_offset", &numbers[2])
+                    .header("ottla.error.bytes", &numbers[3])
+                    .header("ottla.error.group", self.group())
+                    .header("ottla.error.attempts", "0")
+                    .header("ottla.error.kind", "corrupt")
+                    .header("ottla.error.reason", &reason);
+                // Raw bytes that no record can hold are left where they are: the headers say where.
+                let fits = bytes.len() + LETTER_BYTES <= self.settings.config.request_bytes_max;
+                letter.value = fits.then_some(&**bytes);
+                let written = self.write(letter).await?;
+                self.exchange.lock().dead_letters += 1;
+                Ok(written.into_iter().collect())
+            }
+        }
+    }
+
+    fn group(&self) -> &str {
+        self.settings.config.group_id.as_deref().unwrap_or_default()
     }
 }
 

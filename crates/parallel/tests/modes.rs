@@ -40,6 +40,55 @@ fn every_record_is_handled_once_and_committed_in_every_mode_and_order() {
 }
 
 #[test]
+fn no_batch_is_larger_than_it_may_be_whatever_the_order() {
+    for order in ORDERS {
+        let broker = broker("orders", 1);
+        produce(broker.bootstrap_servers(), "orders", 3, 1_000);
+        let (most, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (largest, counted) = (most.clone(), count.clone());
+        let processor = builder(&broker, Mode::MultiBatch, order)
+            .batch(30)
+            .start_batches(move |messages| {
+                largest.fetch_max(messages.iter().count(), Ordering::Relaxed);
+                counted.fetch_add(messages.len(), Ordering::Relaxed);
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("all handled", || count.load(Ordering::Relaxed) >= 1_000);
+        processor.stop();
+        processor.join().expect("stopped");
+        assert_eq!(most.load(Ordering::Relaxed), 30, "{order:?}");
+    }
+}
+
+#[test]
+fn what_inflates_comes_in_parts_and_each_record_is_handled_once() {
+    let broker = broker("orders", 1);
+    let mut config = ottla_client::Config::new(broker.bootstrap_servers());
+    config.set_all([("compression.type", "gzip"), ("batch.size", "100000")]).expect("properties");
+    let producer = ottla_client::Producer::new(config).expect("a producer");
+    let (padding, count) = (" ".repeat(10_000), 500);
+    for number in 0..count {
+        let value = format!("{number}{padding}");
+        let _unawaited = producer.enqueue_blocking(Record::to("orders").value(&value)).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counted = handled.clone();
+    let processor = builder(&broker, Mode::MultiAsync, Order::None)
+        .start_each(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+        .expect("a processor");
+    await_that("all handled", || handled.load(Ordering::Relaxed) >= count || processor.is_stopped());
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(handled.load(Ordering::Relaxed), count);
+    assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), count as i64);
+}
+
+#[test]
 fn async_handlers_run_side_by_side() {
     for order in ORDERS {
         let broker = broker("orders", 4);
@@ -254,10 +303,13 @@ fn members_come_and_go_in_the_middle_and_every_record_is_handled_in_its_keys_ord
         second.stop();
         second.join().expect("the second has left");
         seen.assert_key_order();
-        // What was done behind a record that was not is done again by the next owner.
-        let twice = seen.len() - 6_000;
-        let most = if mode == Mode::Sync || mode == Mode::Batch { 0 } else { 16 * 20 * 2 };
-        assert!(twice <= most, "{mode:?}: {twice} records done twice");
+        // What was done behind a record that was not is done again by the next owner, as far as the others had come while one
+        // was slow. With one worker for a partition there is no such thing, and with more no record is done more often than
+        // its partition was given out: to the first, when the second came, and when the first had left.
+        if mode == Mode::Sync || mode == Mode::Batch {
+            assert_eq!(seen.len(), 6_000, "{mode:?}: records done twice");
+        }
+        assert!(seen.most_often() <= 3, "{mode:?}: a record done {} times", seen.most_often());
         let config = support::member(broker.bootstrap_servers(), "workers");
         assert_eq!(committed(config, "orders", 6), 6_000);
     }

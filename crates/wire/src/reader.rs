@@ -181,6 +181,12 @@ impl Records {
         iter
     }
 
+    /// Where a walk over this block is: what [`Records::iter_from`] goes on from.
+    #[inline]
+    pub fn mark_of(&self, iter: &RecordIter<'_>) -> Mark {
+        Mark { bytes: self.block.len() - iter.rest.len(), index: iter.index }
+    }
+
     /// Moves `mark` over `count` records, of which only the lengths are read.
     pub fn skip_at(&self, mark: &mut Mark, count: u32) -> Result<(), RecordError> {
         let mut iter = self.iter_from(mark);
@@ -188,7 +194,7 @@ impl Records {
             iter.body()?;
             iter.index += 1;
         }
-        *mark = Mark { bytes: self.block.len() - iter.rest.len(), index: iter.index };
+        *mark = self.mark_of(&iter);
         Ok(())
     }
 
@@ -330,6 +336,7 @@ impl<'a> RecordIter<'a> {
     /// Cuts the next record's bytes off the block.
     #[inline]
     fn body(&mut self) -> Result<&'a [u8], RecordError> {
+        crate::prefetch::to_read(self.rest);
         let (length, n) = read_i32(self.rest).map_err(|source| self.varint(source))?;
         let rest = &self.rest[n..];
         if length < 0 || length as usize > rest.len() {

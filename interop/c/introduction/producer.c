@@ -85,7 +85,8 @@ static void full_queue(void) {
       printf(", %s, errno is ENOBUFS %d", rd_kafka_err2name(rd_kafka_last_error()), number == ENOBUFS);
     printf("\n");
   }
-  printf("queued %d\n", rd_kafka_outq_len(rk));
+  /* Errors that wait to be told are counted too, and how many there are by now depends on the machine. */
+  printf("all three are queued: %d\n", rd_kafka_outq_len(rk) >= 3);
   printf("purged: %s\n", rd_kafka_err2name(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE)));
   printf("flushed: %s\n", rd_kafka_err2name(rd_kafka_flush(rk, 10000)));
   rd_kafka_topic_destroy(topic);

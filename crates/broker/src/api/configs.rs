@@ -1,6 +1,11 @@
-//! DescribeConfigs and IncrementalAlterConfigs, for topics; brokers have nothing that can be changed while they run.
+//! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics; brokers have nothing that can be changed while
+//! they run.
 
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::alter_configs::{
+    AlterConfigsRequest, AlterConfigsResource as ReplaceResource,
+    AlterConfigsResourceResponse as ReplaceResourceResponse, AlterConfigsResponse,
+};
 use ottla_protocol::messages::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
     DescribeConfigsResult, DescribeConfigsSynonym,
@@ -81,6 +86,48 @@ fn describe(
         }
     });
     Ok(described.collect())
+}
+
+impl Api for AlterConfigsRequest {
+    async fn handle(self, asked: Asked) -> AlterConfigsResponse {
+        let dry_run = self.validate_only;
+        let responses = self.resources.into_iter().map(|resource| {
+            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
+            let (error_code, error_message) = match replace(&asked, resource, dry_run) {
+                Ok(()) => (ErrorCode::None, None),
+                Err((code, reason)) => (code, Some(reason)),
+            };
+            ReplaceResourceResponse { error_code, error_message, resource_type, resource_name }
+        });
+        AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    }
+
+    fn refuse(self, _asked: &Asked, code: ErrorCode) -> AlterConfigsResponse {
+        let responses = self.resources.into_iter().map(|resource| ReplaceResourceResponse {
+            error_code: code,
+            error_message: None,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name,
+        });
+        AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    }
+}
+
+/// What is not named goes back to its default.
+fn replace(asked: &Asked, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
+    let name = resource.resource_name;
+    if resource.resource_type != TOPIC {
+        return Err(no_such_kind(resource.resource_type));
+    }
+    let mut config = TopicConfig::default();
+    for setting in resource.configs {
+        let Some(value) = setting.value else {
+            let reason = format!("`{}` has no value: leave it out for its default", setting.name);
+            return Err((ErrorCode::InvalidRequest, reason));
+        };
+        config.set(&setting.name, &value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+    }
+    asked.cluster().configure_topic(&name, config, dry_run)
 }
 
 impl Api for IncrementalAlterConfigsRequest {

@@ -19,7 +19,7 @@ use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsRespons
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 
 use super::{Api, Asked};
-use crate::coordinator::group::{Join, Joined};
+use crate::coordinator::group::{CONSUMER, Join, Joined};
 use crate::coordinator::groups::{Description, Joining};
 
 /// The state of a group that has offsets and never had members since this process started.
@@ -191,12 +191,7 @@ fn describe(asked: &Asked, group: &str) -> Option<Description> {
 }
 
 fn empty() -> Description {
-    Description {
-        state: EMPTY,
-        protocol_type: "consumer".into(),
-        protocol: String::new(),
-        members: Vec::new(),
-    }
+    Description { state: EMPTY, protocol_type: CONSUMER.into(), protocol: String::new(), members: Vec::new() }
 }
 
 impl Api for DescribeGroupsRequest {

@@ -117,6 +117,7 @@ macro_rules! table {
 }
 
 table! {
+    AlterConfigs => m::alter_configs::AlterConfigsRequest,
     ApiVersions => m::api_versions::ApiVersionsRequest,
     CreatePartitions => m::create_partitions::CreatePartitionsRequest,
     CreateTopics => m::create_topics::CreateTopicsRequest,

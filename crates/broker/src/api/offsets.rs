@@ -8,7 +8,8 @@ use ottla_protocol::messages::offset_commit::{
     OffsetCommitResponseTopic,
 };
 use ottla_protocol::messages::offset_delete::{
-    OffsetDeleteRequest, OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+    OffsetDeleteRequest, OffsetDeleteRequestTopic, OffsetDeleteResponse, OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
 };
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
@@ -208,37 +209,47 @@ fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchRespo
 
 impl Api for OffsetDeleteRequest {
     async fn handle(self, asked: Asked) -> OffsetDeleteResponse {
-        if let Err(code) = check_coordinator(&asked, &self.group_id) {
-            return self.refuse(&asked, code);
-        }
         let cluster = asked.cluster();
-        let described = cluster.groups.describe(&self.group_id);
-        if described.is_some_and(|group| !group.members.is_empty()) {
-            return self.refuse(&asked, ErrorCode::NonEmptyGroup);
+        let subscribed = match check_coordinator(&asked, &self.group_id)
+            .and_then(|()| cluster.groups.subscribed(&self.group_id).transpose())
+        {
+            Ok(subscribed) => subscribed,
+            Err(code) => return self.refuse(&asked, code),
+        };
+        if subscribed.is_none() && cluster.offsets.of_group(&self.group_id).is_empty() {
+            return self.refuse(&asked, ErrorCode::GroupIdNotFound);
         }
-        let which: Vec<(String, i32)> = self
-            .topics
-            .iter()
-            .flat_map(|topic| {
-                topic.partitions.iter().map(|partition| (topic.name.clone(), partition.partition_index))
-            })
-            .collect();
-        if let Err(error) = cluster.offsets.forget(cluster.clock.now_ms(), &self.group_id, &which) {
-            tracing::error!(%error, "offsets");
-            return self.refuse(&asked, ErrorCode::CoordinatorNotAvailable);
-        }
-        let topics = self.topics.into_iter().map(|topic| OffsetDeleteResponseTopic {
-            name: topic.name,
-            partitions: topic
-                .partitions
+        let check = |topic: &str| {
+            if cluster.topic(topic).is_none() {
+                ErrorCode::UnknownTopicOrPartition
+            } else if subscribed.as_ref().is_some_and(|subscribed| subscribed.includes(topic)) {
+                ErrorCode::GroupSubscribedToTopic
+            } else {
+                ErrorCode::None
+            }
+        };
+        let mut gone: Vec<(String, i32)> = Vec::new();
+        let mut topics = Vec::new();
+        for OffsetDeleteRequestTopic { name, partitions } in self.topics {
+            let error_code = check(&name);
+            if error_code == ErrorCode::None {
+                gone.extend(partitions.iter().map(|partition| (name.clone(), partition.partition_index)));
+            }
+            let partitions = partitions
                 .into_iter()
                 .map(|partition| OffsetDeleteResponsePartition {
                     partition_index: partition.partition_index,
-                    ..Default::default()
+                    error_code,
                 })
-                .collect(),
-        });
-        OffsetDeleteResponse { topics: topics.collect(), ..Default::default() }
+                .collect();
+            topics.push(OffsetDeleteResponseTopic { name, partitions });
+        }
+        if let Err(error) = cluster.offsets.forget(cluster.clock.now_ms(), &self.group_id, &gone) {
+            tracing::error!(%error, "offsets");
+            let error_code = ErrorCode::CoordinatorNotAvailable;
+            return OffsetDeleteResponse { error_code, ..Default::default() };
+        }
+        OffsetDeleteResponse { topics, ..Default::default() }
     }
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetDeleteResponse {

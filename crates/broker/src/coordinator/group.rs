@@ -6,13 +6,17 @@
 //!                      +------------ join, leave, a session that runs out ------------------+
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// The protocol type of groups whose members say which topics they subscribe to.
+pub(crate) const CONSUMER: &str = "consumer";
 
 /// What a member is told when the group has formed.
 pub(crate) type JoinAnswer = Result<Joined, ErrorCode>;
@@ -99,6 +103,25 @@ impl Member {
             .find(|(name, _)| name == protocol)
             .map(|(_, bytes)| bytes.clone())
             .unwrap_or_default()
+    }
+}
+
+/// What the members of a group subscribe to.
+#[derive(Debug)]
+pub(crate) enum Subscribed {
+    /// These topics.
+    To(BTreeSet<String>),
+    /// They have not agreed on a protocol yet, or say it in a way that is not Kafka's: it may be any.
+    Unclear,
+}
+
+impl Subscribed {
+    /// Whether offsets of this topic may be in use.
+    pub(crate) fn includes(&self, topic: &str) -> bool {
+        match self {
+            Self::To(topics) => topics.contains(topic),
+            Self::Unclear => true,
+        }
     }
 }
 
@@ -220,6 +243,24 @@ impl Group {
             }
         }
         self.form_if_complete(now, was_empty && !initial_delay.is_zero());
+    }
+
+    /// The topics that members subscribe to, whose offsets are in use. A group that is not of consumers has no topics.
+    pub(crate) fn subscribed(&self) -> Result<Subscribed, ErrorCode> {
+        if self.members.is_empty() {
+            return Ok(Subscribed::To(BTreeSet::new()));
+        }
+        if self.protocol_type != CONSUMER {
+            return Err(ErrorCode::NonEmptyGroup);
+        }
+        let mut topics = BTreeSet::new();
+        for member in self.members.values() {
+            match ConsumerProtocolSubscription::from_bytes(member.metadata(&self.protocol)) {
+                Ok(subscription) => topics.extend(subscription.topics),
+                Err(_) => return Ok(Subscribed::Unclear),
+            }
+        }
+        Ok(Subscribed::To(topics))
     }
 
     fn may_join(

@@ -8,7 +8,7 @@ use ottla_protocol::ErrorCode;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::group::{Group, Join, JoinAnswer, Member, State, SyncAnswer};
+use super::group::{Group, Join, JoinAnswer, Member, State, Subscribed, SyncAnswer};
 use crate::config::BrokerConfig;
 
 /// The groups.
@@ -211,6 +211,11 @@ impl Groups {
             State::Syncing { .. } => Err(ErrorCode::RebalanceInProgress),
             State::Empty | State::Joining { .. } | State::Stable => Ok(()),
         }
+    }
+
+    /// What its members subscribe to; of a group that has, or had, members.
+    pub(crate) fn subscribed(&self, group_id: &str) -> Option<Result<Subscribed, ErrorCode>> {
+        self.lock().get(group_id).map(Group::subscribed)
     }
 
     /// What is known of a group that has, or had, members.

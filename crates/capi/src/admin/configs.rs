@@ -196,7 +196,7 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_new(
     guard(null_mut(), || {
         // SAFETY: by contract.
         match unsafe { text(resname) } {
-            Some(name) if !name.is_empty() => {
+            Some(name) if !name.is_empty() && restype >= 0 => {
                 Box::into_raw(Box::new(rd_kafka_ConfigResource_t::new(restype, c_string(&name))))
             }
             _ => null_mut(),

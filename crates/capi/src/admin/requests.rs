@@ -52,7 +52,8 @@ unsafe fn request<Q, V, R, F>(
 {
     guard((), || {
         // SAFETY: by contract.
-        let (handle, queue, options) = unsafe { (Handle::shared(rk), rkqu.as_ref(), options.as_ref()) };
+        let (handle, queue, options) =
+            unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
         let (Some(handle), Some(queue)) = (handle, queue) else { return };
         let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
         let call = Call { handle, queue: queue.queue.clone(), kind, options };
@@ -68,15 +69,42 @@ unsafe fn request<Q, V, R, F>(
         };
         let asking = ask(Admin::of(client), call.options.clone(), question);
         let Call { queue, kind, options, .. } = call;
-        let opaque = Opaque(options.opaque());
+        let asked = Asked { queue, kind, opaque: Some(Opaque(options.opaque())) };
         handle.admin.start(async move {
             let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
                 Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
                 Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
             };
-            queue.push(Op::Result(Outcome { kind, err, text, opaque, result }));
+            asked.answer(err, text, result);
         });
     });
+}
+
+/// A question that is under way: it is answered, or its client goes, which is said in its place.
+struct Asked {
+    queue: Arc<Queue>,
+    kind: rd_kafka_event_type_t,
+    /// Nothing once it is answered.
+    opaque: Option<Opaque>,
+}
+
+impl Asked {
+    fn answer(mut self, err: rd_kafka_resp_err_t, text: CString, result: Box<dyn Any + Send>) {
+        self.push(err, text, result);
+    }
+
+    fn push(&mut self, err: rd_kafka_resp_err_t, text: CString, result: Box<dyn Any + Send>) {
+        if let Some(opaque) = self.opaque.take() {
+            self.queue.push(Op::Result(Outcome { kind: self.kind, err, text, opaque, result }));
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let text = c_string("Handle is terminating: Success");
+        self.push(RD_KAFKA_RESP_ERR__DESTROY, text, Box::new(()));
+    }
 }
 
 /// The things of an array of C's; NULLs among them are left out.

@@ -9,8 +9,11 @@ use super::{NotSet, rd_kafka_conf_t};
 use crate::ffi::*;
 use crate::interceptors::Verdict;
 use crate::panic::guard;
+use crate::plugins;
 use crate::text::{c_string, get_into, leaked_pairs, text};
 use crate::topic_conf::answer;
+
+const PLUGINS: &str = "plugin.library.paths";
 
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
@@ -19,10 +22,12 @@ pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_destroy(conf: *mut rd_kafka_conf_t) {
-    if !conf.is_null() {
-        // SAFETY: one of ours, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(conf) }));
-    }
+    guard((), || {
+        // SAFETY: by contract.
+        if let Some(conf) = unsafe { rd_kafka_conf_t::taken(conf) } {
+            conf.end();
+        }
+    });
 }
 
 #[unsafe(no_mangle)]
@@ -38,7 +43,7 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
     filter: *mut *const c_char,
 ) -> *mut rd_kafka_conf_t {
     // SAFETY: NULL or a configuration, by contract.
-    let Some(old) = (unsafe { conf.as_ref() }) else { return null_mut() };
+    let Some(old) = (unsafe { rd_kafka_conf_t::of(conf) }) else { return null_mut() };
     let copy = guard(null_mut(), || {
         // SAFETY: that many C strings, by contract.
         let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
@@ -48,6 +53,14 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
         Box::into_raw(old.dup(&prefixes))
     });
     if !copy.is_null() {
+        let kept = (0..if filter.is_null() { 0 } else { filter_cnt })
+            // SAFETY: that many C strings, by contract.
+            .filter_map(|at| unsafe { text(*filter.add(at)) })
+            .all(|prefix| !PLUGINS.starts_with(prefix.as_ref()));
+        if kept && !old.plugins.is_empty() {
+            // They were loaded before. SAFETY: the copy lives.
+            let _ = unsafe { load_plugins(copy, &old.plugins) };
+        }
         // SAFETY: both are alive; interceptors may add themselves to the copy.
         unsafe { old.interceptors.on_conf_dup(copy, conf, filter_cnt, filter) };
     }
@@ -63,21 +76,43 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
     // SAFETY: NULL, or a configuration, by contract.
-    if let Some(asked) = unsafe { conf.as_ref() }.map(|conf| conf.interceptors.setters()) {
+    if let Some(asked) = unsafe { rd_kafka_conf_t::of(conf) }.map(|conf| conf.interceptors.setters()) {
         // SAFETY: the caller's arguments, passed on.
         match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
             Verdict::Pass => {}
             Verdict::Done(outcome) => return outcome,
         }
     }
-    // SAFETY: NULL, or a configuration and C strings, by contract.
-    let (conf, name, value) = unsafe { (conf.as_mut(), text(name), text(value)) };
+    // SAFETY: NULL or C strings, by contract.
+    let (name, value) = unsafe { (text(name), text(value)) };
+    if !conf.is_null() && name.as_deref() == Some(PLUGINS) {
+        // SAFETY: a configuration, and the caller's buffer, by contract.
+        return unsafe { answer(load_plugins(conf, &value.unwrap_or_default()), errstr, errstr_size) };
+    }
+    // SAFETY: NULL or a configuration, by contract.
+    let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
     let set = guard(Err(NotSet::Invalid("the property could not be set".into())), || match (conf, name) {
         (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
-        _ => Err(NotSet::Invalid("rd_kafka_conf_set without configuration or name".into())),
+        _ => Err(NotSet::Invalid(
+            "rd_kafka_conf_set without a name, or without a configuration that is the application's".into(),
+        )),
     });
     // SAFETY: the caller's buffer, by contract.
     unsafe { answer(set, errstr, errstr_size) }
+}
+
+/// Plugins hang functions into the configuration, so it is nobody else's while they do.
+///
+/// # Safety
+/// A configuration that lives.
+unsafe fn load_plugins(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), NotSet> {
+    let failed = || Err("the plugins could not be loaded".to_owned());
+    // SAFETY: by contract, and the application names what it wants in its process.
+    guard(failed(), || unsafe { plugins::load(conf, paths) })
+        .map_err(|why| NotSet::Invalid(format!("{PLUGINS}: {why}")))?;
+    // SAFETY: by contract.
+    paths.clone_into(unsafe { &mut (*conf).plugins });
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -88,7 +123,7 @@ pub unsafe extern "C" fn rd_kafka_conf_get(
     dest_size: *mut usize,
 ) -> rd_kafka_conf_res_t {
     // SAFETY: NULL, or a configuration and a C string, by contract.
-    let (conf, name) = unsafe { (conf.as_ref(), text(name)) };
+    let (conf, name) = unsafe { (rd_kafka_conf_t::of(conf), text(name)) };
     let value = guard(None, || conf?.get(&name?));
     // SAFETY: NULL or a buffer of that size, by contract.
     unsafe { get_into(value.as_deref(), dest, dest_size) }
@@ -100,7 +135,7 @@ pub unsafe extern "C" fn rd_kafka_conf_dump(
     cntp: *mut usize,
 ) -> *mut *const c_char {
     // SAFETY: NULL or a configuration, by contract.
-    let conf = unsafe { conf.as_ref() };
+    let conf = unsafe { rd_kafka_conf_t::of(conf) };
     let pairs = guard(Vec::new(), || conf.map_or_else(Vec::new, rd_kafka_conf_t::dump));
     // SAFETY: NULL or a place for a number, by contract.
     unsafe { leaked_pairs(pairs, cntp) }
@@ -166,7 +201,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
     tconf: *mut rd_kafka_topic_conf_t,
 ) {
     // SAFETY: NULL or a configuration, by contract.
-    let Some(conf) = (unsafe { conf.as_mut() }) else { return };
+    let Some(conf) = (unsafe { rd_kafka_conf_t::of_mut(conf) }) else { return };
     guard((), || {
         // SAFETY: NULL or one of ours, which becomes the configuration's.
         conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
@@ -178,7 +213,7 @@ pub unsafe extern "C" fn rd_kafka_conf_get_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
     // SAFETY: NULL or a configuration, by contract.
-    let topic = unsafe { conf.as_mut() }.and_then(|conf| conf.topic.as_deref_mut());
+    let topic = unsafe { rd_kafka_conf_t::of_mut(conf) }.and_then(|conf| conf.topic.as_deref_mut());
     topic.map_or(null_mut(), std::ptr::from_mut)
 }
 

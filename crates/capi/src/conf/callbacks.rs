@@ -35,6 +35,7 @@ pub struct Callbacks {
     pub closesocket: rd_kafka_closesocket_cb_t,
     pub open: rd_kafka_open_cb_t,
     pub resolve: rd_kafka_resolve_cb_t,
+    pub ssl_cert_verify: rd_kafka_ssl_cert_verify_cb_t,
 }
 
 // SAFETY: the pointers are the application's, which says by contract that any thread may use them.
@@ -65,6 +66,7 @@ impl Default for Callbacks {
             closesocket: None,
             open: None,
             resolve: None,
+            ssl_cert_verify: None,
         }
     }
 }
@@ -123,6 +125,7 @@ named_fields! {
     "closesocket_cb" closesocket,
     "open_cb" open,
     "resolve_cb" resolve,
+    "ssl.certificate.verify_cb" ssl_cert_verify,
 }
 
 /// The setters that do nothing but remember.
@@ -132,7 +135,7 @@ macro_rules! setters {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(conf: *mut rd_kafka_conf_t, value: $type) {
                 // SAFETY: NULL or a configuration, by contract.
-                let conf = unsafe { conf.as_mut() };
+                let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
                 guard((), || {
                     if let Some(conf) = conf {
                         conf.callbacks.$field = value;
@@ -168,7 +171,7 @@ setters! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_enable_sasl_queue(conf: *mut rd_kafka_conf_t, enable: c_int) {
     // SAFETY: NULL or a configuration, by contract.
-    let conf = unsafe { conf.as_mut() };
+    let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
     guard((), || {
         if let Some(conf) = conf {
             conf.callbacks.sasl_queue = enable != 0;
@@ -182,6 +185,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert_verify_cb(
     conf: *mut rd_kafka_conf_t,
     ssl_cert_verify_cb: rd_kafka_ssl_cert_verify_cb_t,
 ) -> rd_kafka_conf_res_t {
-    // A judge who is never asked would be worse than none: only taking him back is fine.
-    if conf.is_null() || ssl_cert_verify_cb.is_some() { RD_KAFKA_CONF_INVALID } else { RD_KAFKA_CONF_OK }
+    // SAFETY: NULL or a configuration, by contract.
+    let Some(conf) = (unsafe { conf.as_mut() }) else { return RD_KAFKA_CONF_INVALID };
+    conf.callbacks.ssl_cert_verify = ssl_cert_verify_cb;
+    RD_KAFKA_CONF_OK
 }

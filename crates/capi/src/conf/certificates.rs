@@ -5,6 +5,8 @@ use std::ffi::{c_char, c_void};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use ottla_client::{Secret, open_keystore};
+
 use super::{NotSet, rd_kafka_conf_t};
 use crate::ffi::*;
 use crate::panic::guard;
@@ -23,7 +25,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
     // SAFETY: NULL, or a configuration and that many bytes, by contract.
     let (conf, bytes) = unsafe {
         let bytes = (!buffer.is_null()).then(|| std::slice::from_raw_parts(buffer.cast::<u8>(), size));
-        (conf.as_mut(), bytes)
+        (rd_kafka_conf_t::of_mut(conf), bytes)
     };
     let set = guard(Err(NotSet::Invalid("the certificate could not be set".into())), || match conf {
         Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
@@ -51,15 +53,28 @@ impl rd_kafka_conf_t {
             RD_KAFKA_CERT_ENC_PEM => String::from_utf8(bytes.to_vec())
                 .map_err(|_| NotSet::Invalid(format!("{property}: PEM is text, this is not")))?,
             RD_KAFKA_CERT_ENC_DER => pem(label, bytes),
-            RD_KAFKA_CERT_ENC_PKCS12 => {
-                return Err(NotSet::Invalid(
-                    "PKCS#12 is read from a file only: set ssl.keystore.location and ssl.keystore.password"
-                        .into(),
-                ));
-            }
+            RD_KAFKA_CERT_ENC_PKCS12 => return self.set_from_keystore(property, bytes),
             other => return Err(NotSet::Invalid(format!("invalid certificate encoding {other}"))),
         };
         self.set(property, Some(pem.trim_end_matches('\0')))
+    }
+
+    /// What a keystore has for this property; its password is `ssl.key.password`, which must be set before.
+    fn set_from_keystore(&mut self, property: &str, bytes: &[u8]) -> Result<(), NotSet> {
+        let password = self.get("ssl.key.password").unwrap_or_default();
+        let store = open_keystore(bytes, &password.into())
+            .map_err(|error| NotSet::Invalid(format!("{property}: {error} (ssl.key.password)")))?;
+        let found = match property {
+            "ssl.key.pem" => store.key.as_ref().map_or("", Secret::expose),
+            "ssl.certificate.pem" => &store.chain,
+            // Who signed our own certificate may sign the brokers', too.
+            _ if store.trusted.is_empty() => &store.chain,
+            _ => &store.trusted,
+        };
+        if found.is_empty() {
+            return Err(NotSet::Invalid(format!("{property}: the keystore has nothing for it")));
+        }
+        self.set(property, Some(found))
     }
 }
 

@@ -6,12 +6,16 @@ mod certificates;
 mod names;
 
 use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 
 use ottla_client::properties::{self, Kind, Property, Scope};
 use ottla_client::{Config, Error};
 use zeroize::Zeroizing;
 
 use crate::interceptors::Interceptors;
+use crate::remains::Remains;
 use crate::topic_conf::rd_kafka_topic_conf_t;
 
 pub use api::*;
@@ -27,12 +31,50 @@ pub struct rd_kafka_conf_t {
     given: Given,
     /// What librdkafka knows and does not document.
     hidden: BTreeMap<&'static str, String>,
+    /// `plugin.library.paths`, as it was written.
+    plugins: String,
     callbacks: Callbacks,
     topic: Option<Box<rd_kafka_topic_conf_t>>,
     interceptors: Interceptors,
+    owner: Owner,
 }
 
+/// Whose a configuration is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Owner {
+    #[default]
+    Application,
+    Client,
+    Nobody,
+}
+
+static REMAINS: Remains<Box<rd_kafka_conf_t>> = Remains::new();
+
 pub(crate) type Given = BTreeMap<&'static str, Zeroizing<String>>;
+
+/// A client's configuration, which ends with the client.
+pub(crate) struct ClientConf(ManuallyDrop<Box<rd_kafka_conf_t>>);
+
+impl ClientConf {
+    pub(crate) fn new(conf: Box<rd_kafka_conf_t>) -> Self {
+        Self(ManuallyDrop::new(conf))
+    }
+}
+
+impl Deref for ClientConf {
+    type Target = rd_kafka_conf_t;
+
+    fn deref(&self) -> &rd_kafka_conf_t {
+        &self.0
+    }
+}
+
+impl Drop for ClientConf {
+    fn drop(&mut self) {
+        // SAFETY: this is the one place that takes it.
+        unsafe { ManuallyDrop::take(&mut self.0) }.end();
+    }
+}
 
 /// Why a property was not set.
 #[derive(Debug)]
@@ -44,6 +86,54 @@ pub enum NotSet {
 }
 
 impl rd_kafka_conf_t {
+    /// # Safety
+    /// `conf` is NULL or one of ours that lives, or one of the last that were destroyed.
+    unsafe fn owner(conf: *const Self) -> Owner {
+        // SAFETY: by contract; a field alone, for the rest may be somebody's.
+        if conf.is_null() { Owner::Nobody } else { unsafe { (&raw const (*conf).owner).read() } }
+    }
+
+    /// To be read, unless it is destroyed.
+    ///
+    /// # Safety
+    /// As of `owner`.
+    pub(crate) unsafe fn of<'a>(conf: *const Self) -> Option<&'a Self> {
+        // SAFETY: by contract.
+        unsafe { (Self::owner(conf) != Owner::Nobody).then(|| &*conf) }
+    }
+
+    /// To be changed, unless it is destroyed or a client's.
+    ///
+    /// # Safety
+    /// As of `owner`; nobody else uses it meanwhile.
+    pub(crate) unsafe fn of_mut<'a>(conf: *mut Self) -> Option<&'a mut Self> {
+        // SAFETY: by contract.
+        unsafe { (Self::owner(conf) == Owner::Application).then(|| &mut *conf) }
+    }
+
+    /// From the application, which must not use it any more; `None` if it is not the application's.
+    ///
+    /// # Safety
+    /// As of `of_mut`.
+    pub(crate) unsafe fn taken(conf: *mut Self) -> Option<Box<Self>> {
+        // SAFETY: by contract.
+        unsafe { Self::of_mut(conf)?.owner = Owner::Client };
+        // SAFETY: it was the application's until now, so nobody else has the box.
+        Some(unsafe { Box::from_raw(conf) })
+    }
+
+    /// Back to the application.
+    pub(crate) fn given_back(mut self: Box<Self>) -> *mut Self {
+        self.owner = Owner::Application;
+        Box::into_raw(self)
+    }
+
+    /// Ends it; its memory stays for a while, so that a second time is noticed.
+    fn end(mut self: Box<Self>) {
+        *self = Self { owner: Owner::Nobody, ..Self::default() };
+        REMAINS.keep(self);
+    }
+
     /// librdkafka's defaults.
     pub fn new() -> Box<Self> {
         Box::new(Self { config: Some(Config::librdkafka()), ..Self::default() })
@@ -101,9 +191,10 @@ impl rd_kafka_conf_t {
             return Ok(());
         }
         if name == "enabled_events" {
-            let mask = number(value.unwrap_or_default()).parse();
+            let mask: Option<c_int> = whole(value.unwrap_or_default()).parse().ok();
+            let mask = mask.filter(|mask| *mask >= 0);
             self.callbacks.events =
-                mask.map_err(|_| NotSet::Invalid(format!("{name}: not a whole number")))?;
+                mask.ok_or_else(|| NotSet::Invalid(format!("{name}: no whole number from 0 on")))?;
             return Ok(());
         }
         let Some(property) = properties::find_in(Scope::Global, name) else {
@@ -125,11 +216,12 @@ impl rd_kafka_conf_t {
         if name == "enabled_events" {
             return Some(self.callbacks.events.to_string());
         }
+        if name == "plugin.library.paths" {
+            return Some(self.plugins.clone()).filter(|paths| !paths.is_empty());
+        }
         let Some(property) = properties::find_in(Scope::Global, name) else {
-            return match &self.topic {
-                Some(topic) => topic.get(name),
-                None => rd_kafka_topic_conf_t::default().get(name),
-            };
+            // As long as no property of topics was set, there is nothing to ask for one.
+            return self.topic.as_ref()?.get(name);
         };
         if property.kind == Kind::Pointer {
             let topic = self.topic.as_deref().map_or(0, |topic| std::ptr::from_ref(topic).addr());
@@ -216,11 +308,15 @@ pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> 
         }
         Kind::Text | Kind::List if value.is_empty() => Ok(property.default_librdkafka.to_owned()),
         Kind::Text | Kind::List => Ok(value.to_owned()),
+        Kind::Flags(_) if !value.trim().is_empty() => Ok(value.to_ascii_lowercase()),
         _ if value.trim().is_empty() => Err(NotSet::Invalid(format!(
             "configuration property \"{name}\" cannot be set to empty value; it takes {}",
             property.range()
         ))),
-        Kind::Int(..) | Kind::Float(..) => Ok(number(value)),
+        Kind::Int(..) => Ok(whole(value)),
+        // `acks`: numbers, and a word for one of them.
+        Kind::Choice(words) if words.contains(&"-1") => Ok(whole(value)),
+        Kind::Float(..) => Ok(fraction(value)),
         Kind::Bool | Kind::Choice(_) | Kind::Flags(_) => Ok(value.to_owned()),
     }
 }
@@ -233,7 +329,8 @@ pub(crate) fn shown(
 ) -> Option<String> {
     let value = match given.get(property.name) {
         Some(given) if property.secret => given.to_string(),
-        _ => get().ok()?,
+        Some(given) if matches!(property.kind, Kind::Text | Kind::List) => given.trim().to_owned(),
+        _ => canonical(property, get().ok()?),
     };
     let unset = value.is_empty()
         && matches!(property.kind, Kind::Text | Kind::List)
@@ -241,18 +338,51 @@ pub(crate) fn shown(
     (!unset).then_some(value)
 }
 
+/// A value as librdkafka writes it: words for truth, flags in the order of their table and a word for all of them beside each.
+fn canonical(property: &Property, value: String) -> String {
+    let words = match property.kind {
+        Kind::Flags(words) => words,
+        Kind::Bool => return ["1", "t", "true"].contains(&value.to_lowercase().as_str()).to_string(),
+        _ => return value,
+    };
+    let given: Vec<&str> = value.split(',').map(str::trim).collect();
+    let all = given.contains(&"all");
+    words.iter().filter(|word| all || given.contains(word)).copied().collect::<Vec<_>>().join(",")
+}
+
 /// A pointer as C's printf shows it; none for NULL.
 pub(crate) fn pointer(address: usize) -> Option<String> {
     (address != 0).then(|| format!("{address:#x}"))
 }
 
-/// C reads numbers in base 16 as well.
-fn number(text: &str) -> String {
+/// The whole number that a text begins with, as C's `strtol` finds it: base 16 after 0x, base 8 after 0, and whatever follows
+/// the digits is cut off. Bindings make `10000.0` of a number. The text itself if it begins with none.
+fn whole(text: &str) -> String {
     let text = text.trim();
-    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    hexadecimal
-        .and_then(|digits| i64::from_str_radix(digits, 16).ok())
-        .map_or_else(|| text.to_owned(), |n| n.to_string())
+    let (sign, digits) = match text.strip_prefix(['-', '+']) {
+        Some(digits) => (if text.starts_with('-') { "-" } else { "" }, digits),
+        None => ("", text),
+    };
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (base, digits) = match hexadecimal {
+        Some(digits) => (16, digits),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let end = digits.find(|c: char| !c.is_digit(base)).unwrap_or(digits.len());
+    let number = i64::from_str_radix(&format!("{sign}{}", &digits[..end]), base);
+    number.map_or_else(|_| text.to_owned(), |number| number.to_string())
+}
+
+/// The number that a text begins with, as C's `strtod` finds it.
+fn fraction(text: &str) -> String {
+    let text = text.trim();
+    if text.trim_start_matches(['-', '+']).to_ascii_lowercase().starts_with("0x") {
+        return whole(text);
+    }
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
+    let number = ends.map(|end| &text[..end]).find(|head| head.parse::<f64>().is_ok_and(f64::is_finite));
+    number.unwrap_or(text).to_owned()
 }
 
 #[cfg(test)]
@@ -301,6 +431,8 @@ mod tests {
         let copy = conf.dup(&["client."]);
         assert_eq!(copy.get("client.id").as_deref(), Some("rdkafka"));
         assert_eq!(copy.get("queue.buffering.max.ms").as_deref(), Some("16"));
+        assert_eq!(copy.get("partitioner").as_deref(), Some("consistent_random"));
+        assert_eq!(rd_kafka_conf_t::new().get("partitioner"), None);
         assert_eq!(copy.get("request.required.acks"), conf.get("acks"));
     }
 }

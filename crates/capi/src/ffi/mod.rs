@@ -11,6 +11,8 @@ mod values;
 pub use callbacks::*;
 pub use codes::*;
 pub use opaque::*;
+#[cfg(target_pointer_width = "64")]
+pub(crate) use structs::layout;
 pub use structs::*;
 pub use values::*;
 

@@ -157,6 +157,9 @@ macro_rules! layout {
 }
 
 #[cfg(target_pointer_width = "64")]
+pub(crate) use layout;
+
+#[cfg(target_pointer_width = "64")]
 mod layouts {
     use super::*;
 

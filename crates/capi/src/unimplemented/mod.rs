@@ -90,7 +90,6 @@ use anything;
 
 mod mock;
 mod share;
-mod values;
 
 use std::ffi::c_char;
 

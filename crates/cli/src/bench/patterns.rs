@@ -1,5 +1,8 @@
 //! `ottla bench patterns`: the four consuming patterns, each with JSON decoding of `{"id": N}`.
 
+mod live;
+mod waits;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,7 +11,7 @@ use ottla_client::{Admin, Config, OffsetAt, Producer, Record, TopicPartition};
 use ottla_parallel::{Builder, Failure as Failed, Mode, Order, Processor};
 use serde::Deserialize;
 
-use super::measure::{Phase, report, rounded};
+use super::measure::{Measured, Phase, report, rounded};
 use super::{Common, Prepared, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
@@ -47,6 +50,18 @@ pub(crate) struct Args {
     /// Each message blocks its worker for so long, in microseconds (multi-async)
     #[arg(long, default_value_t = 0, conflicts_with = "wait_us")]
     block_us: u64,
+    /// Reads the topic so often, each time in a new group: more messages than the disk holds
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// Measures handlers that wait instead: async ones 1 ms, 1 to 1,000 at a time, and blocking ones 10 ms, 1 to 200
+    #[arg(long, conflicts_with_all = ["live", "rounds", "untracked"])]
+    waits: bool,
+    /// Measures how far each mode is behind a producer of so many messages per second, in topics of its own
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["fill", "rounds", "untracked"], value_parser = clap::value_parser!(u64).range(1..))]
+    live: Option<u64>,
+    /// For how long --live produces
+    #[arg(long, default_value_t = 60, requires = "live", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
     /// Produces messages until the topic has --count of them, with so many keys (0: without keys)
     #[arg(long, value_name = "KEYS")]
     fill: Option<u64>,
@@ -74,10 +89,16 @@ pub(crate) fn parse_order(text: &str) -> Result<Order, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.common.config()?;
     let prepared = prepare(&args.common, config.clone())?;
-    fill(args, &prepared)?;
     let modes = if args.mode.is_empty() { Mode::ALL.to_vec() } else { args.mode.clone() };
+    if let Some(rate) = args.live {
+        return live::run(args, &prepared.client, &config, &modes, rate);
+    }
+    fill(args, &prepared)?;
+    if args.waits {
+        return waits::run(args, &config);
+    }
     for mode in modes {
-        measure(args, mode, config.clone())?;
+        measure(args, mode, &config)?;
     }
     Ok(())
 }
@@ -112,25 +133,42 @@ fn fill(args: &Args, prepared: &Prepared) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What all workers have added up.
+#[derive(Default)]
+struct Totals {
+    sum: AtomicU64,
+    waits: AtomicU64,
+    waited_ns: AtomicU64,
+}
+
 /// What one worker has added up; told when the worker is gone.
+#[derive(Default)]
 struct Tally {
     sum: u64,
-    all: Arc<AtomicU64>,
+    waits: u64,
+    waited: Duration,
+    all: Arc<Totals>,
 }
 
 impl Clone for Tally {
     fn clone(&self) -> Self {
-        Self { sum: 0, all: self.all.clone() }
+        Self { all: self.all.clone(), ..Self::default() }
     }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        self.all.fetch_add(self.sum, Ordering::Relaxed);
+        self.all.sum.fetch_add(self.sum, Ordering::Relaxed);
+        self.all.waits.fetch_add(self.waits, Ordering::Relaxed);
+        self.all.waited_ns.fetch_add(self.waited.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
 impl Tally {
+    fn of(all: &Arc<Totals>) -> Self {
+        Self { all: all.clone(), ..Self::default() }
+    }
+
     #[inline]
     fn take(&mut self, value: Option<&[u8]>) -> Result<(), Failed> {
         let message: Message =
@@ -138,13 +176,69 @@ impl Tally {
         self.sum += message.id;
         Ok(())
     }
+
+    /// A timer wakes later than it was asked to: what was waited is what counts.
+    fn waited_since(&mut self, began: Instant) {
+        self.waits += 1;
+        self.waited += began.elapsed();
+    }
 }
 
-fn measure(args: &Args, mode: Mode, mut config: Config) -> Result<(), Failure> {
-    let count = args.common.count;
+impl Totals {
+    /// Once every worker is gone, and has told what it has.
+    fn await_all(self: &Arc<Self>) {
+        let began = Instant::now();
+        while Arc::strong_count(self) > 1 && began.elapsed() < SILENCE_MAX {
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn mean_wait(&self) -> Duration {
+        let waits = self.waits.load(Ordering::Relaxed).max(1);
+        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed) / waits)
+    }
+}
+
+/// A name that no other run has.
+fn group(kind: &str) -> String {
     let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let group = format!("patterns-{}-{unique}", mode.name());
-    config.set_all([("group.id", &*group), ("auto.offset.reset", "earliest")])?;
+    format!("patterns-{kind}-{unique}")
+}
+
+/// All rounds of a mode: what they took together, and how long it was from the first to the last.
+fn measure(args: &Args, mode: Mode, config: &Config) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut measured = round(args, mode, config.clone())?;
+    for _ in 1..args.rounds {
+        let next = round(args, mode, config.clone())?;
+        measured.messages += next.messages;
+        measured.wall += next.wall;
+        measured.cpu += next.cpu;
+        measured.max_rss_kb = next.max_rss_kb;
+        eprintln!(
+            "{}: {} messages in {:.1} s",
+            mode.name(),
+            measured.messages,
+            began.elapsed().as_secs_f64()
+        );
+    }
+    let cores = measured.cpu.as_secs_f64() / measured.wall.as_secs_f64().max(1e-9);
+    let mut fields = measured.json();
+    fields.insert("mode".into(), mode.name().into());
+    fields.insert("cores".into(), rounded(cores, 2).into());
+    if args.rounds > 1 {
+        fields.insert("rounds".into(), args.rounds.into());
+        fields.insert("elapsed_s".into(), rounded(began.elapsed().as_secs_f64(), 3).into());
+    }
+    let (count, tracked) = (measured.messages, if args.untracked { "untracked" } else { "committed" });
+    let title = format!("{} from {}: {count} messages decoded, {tracked}", mode.name(), args.common.topic);
+    report(&title, fields, args.common.json)
+}
+
+/// Reads the whole topic once.
+fn round(args: &Args, mode: Mode, mut config: Config) -> Result<Measured, Failure> {
+    let count = args.common.count;
+    config.set_all([("group.id", &*group(mode.name())), ("auto.offset.reset", "earliest")])?;
     let mut builder = Processor::builder(config, mode).topics([&*args.common.topic]).workers(args.workers);
     if let Some(order) = args.order {
         builder = builder.order(order);
@@ -152,9 +246,10 @@ fn measure(args: &Args, mode: Mode, mut config: Config) -> Result<(), Failure> {
     if args.untracked {
         builder = builder.untracked();
     }
-    let sum = Arc::new(AtomicU64::new(0));
+    let totals: Arc<Totals> = Arc::default();
     let phase = Phase::start();
-    let processor = start(args, mode, builder, Tally { sum: 0, all: sum.clone() })?;
+    let (wait, block) = (Duration::from_micros(args.wait_us), Duration::from_micros(args.block_us));
+    let processor = start(mode, builder, Tally::of(&totals), wait, block)?;
     let (mut handled, mut moved) = (0, Instant::now());
     while handled < count {
         std::thread::park_timeout(LOOK_EVERY);
@@ -171,38 +266,39 @@ fn measure(args: &Args, mode: Mode, mut config: Config) -> Result<(), Failure> {
         }
     }
     let measured = phase.end(handled, 0);
-    let cores = measured.cpu.as_secs_f64() / measured.wall.as_secs_f64().max(1e-9);
     processor.stop();
     processor.join()?;
-    let ended = Instant::now();
-    while Arc::strong_count(&sum) > 1 && ended.elapsed() < SILENCE_MAX {
-        std::thread::park_timeout(LOOK_EVERY);
-    }
-    let (sum, expected) = (sum.load(Ordering::Relaxed), count * (count - 1) / 2);
+    totals.await_all();
+    let (sum, expected) = (totals.sum.load(Ordering::Relaxed), count * (count - 1) / 2);
     if sum != expected {
         return Err(Failure::failed(format!("{}: the ids' sum is {sum}, not {expected}", mode.name())));
     }
-    let mut fields = measured.json();
-    fields.insert("mode".into(), mode.name().into());
-    fields.insert("cores".into(), rounded(cores, 2).into());
-    let tracked = if args.untracked { "untracked" } else { "committed" };
-    let title = format!("{} from {}: {count} messages decoded, {tracked}", mode.name(), args.common.topic);
-    report(&title, fields, args.common.json)
+    Ok(measured)
 }
 
-fn start(args: &Args, mode: Mode, builder: Builder, mut tally: Tally) -> Result<Processor, Failure> {
-    let (wait, block) = (Duration::from_micros(args.wait_us), Duration::from_micros(args.block_us));
+/// With handlers that add up; in the modes without batches they wait first, or block.
+fn start(
+    mode: Mode,
+    builder: Builder,
+    mut tally: Tally,
+    wait: Duration,
+    block: Duration,
+) -> Result<Processor, Failure> {
     let started = match mode {
         Mode::Batch | Mode::MultiBatch => builder.start_batches(move |messages| {
             messages.iter().try_for_each(|record| tally.take(record.value()))?;
             Ok(())
         }),
         Mode::Sync | Mode::MultiAsync if !wait.is_zero() => builder.start_each_async(async move |message| {
+            let began = Instant::now();
             tokio::time::sleep(wait).await;
+            tally.waited_since(began);
             tally.take(message.value())
         }),
         Mode::Sync | Mode::MultiAsync if !block.is_zero() => builder.start_each(move |message| {
+            let began = Instant::now();
             std::thread::sleep(block);
+            tally.waited_since(began);
             tally.take(message.value())
         }),
         Mode::Sync | Mode::MultiAsync => builder.start_each(move |message| tally.take(message.value())),

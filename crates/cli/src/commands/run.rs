@@ -81,7 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         // An unreachable broker is reported now.
         drop(contact(config.clone()).await?);
         let processor = start(args, config)?;
-        let _metrics = args.metrics.serve(processor.client())?;
+        let metrics = processor.metrics_source();
+        let _endpoint = args.metrics.serve_and(processor.client(), move || metrics().prometheus_text())?;
         let interrupted = interrupted();
         tokio::pin!(interrupted);
         let mut quiet = Duration::ZERO;

@@ -146,8 +146,8 @@ fn leader(metadata: &MetadataResponse, at: &TopicPartition) -> Result<Option<i32
     }
     let Some(topic) = topic.filter(|topic| topic.error_code.is_none()) else { return Ok(None) };
     let Some(partition) = topic.partitions.iter().find(|found| found.partition_index == at.partition) else {
-        let what = format!("topic `{}` partition {}, of {}", at.topic, at.partition, topic.partitions.len());
-        return Err(Error::Broker { what, code: ErrorCode::UnknownTopicOrPartition });
+        let (partition, partitions) = (at.partition, topic.partitions.len());
+        return Err(Error::UnknownPartition { topic: at.topic.to_string(), partition, partitions });
     };
     Ok((partition.leader_id >= 0).then_some(partition.leader_id))
 }

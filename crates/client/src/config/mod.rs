@@ -168,6 +168,9 @@ pub struct Config {
     pub rebalance: Rebalance,
     /// A record is done as soon as it is handed out, as in librdkafka, and not when the next one is asked for.
     pub done_when_handed_out: bool,
+    /// A batch that cannot be decoded is handed out as [`Polled::Corrupt`](crate::Polled::Corrupt), and what follows it
+    /// comes; otherwise its partition stops with [`Error::Corrupt`]. Off by default.
+    pub corrupt_handed_out: bool,
     /// `delivery.report.only.error`: only failures are reported.
     pub delivery_report_only_error: bool,
     /// Whether reports carry the records' keys and values: their memory is held until the report is dropped.
@@ -257,6 +260,8 @@ pub struct Config {
     pub fetch_bytes_min: usize,
     /// `fetch.wait.max.ms`.
     pub fetch_wait_max: Duration,
+    /// `fetch.error.backoff.ms`: after a fetch that failed; unset, it is `retry_backoff`, and doubles.
+    pub fetch_error_backoff: Option<Duration>,
     /// `fetch.max.bytes` of one response.
     pub fetch_bytes_max: usize,
     /// `max.partition.fetch.bytes` of one partition in one response.
@@ -453,6 +458,7 @@ impl Default for Config {
             delivery_reports: false,
             rebalance: Rebalance::Polled,
             done_when_handed_out: false,
+            corrupt_handed_out: false,
             delivery_report_only_error: false,
             delivery_report_records: false,
             compression: Compression::None,
@@ -495,6 +501,7 @@ impl Default for Config {
             isolation: Isolation::ReadCommitted,
             fetch_bytes_min: 1,
             fetch_wait_max: ms(500),
+            fetch_error_backoff: None,
             fetch_bytes_max: 50 << 20,
             partition_fetch_bytes_max: 1 << 20,
             queued_bytes_max: 64 << 20,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Acks, Config, Defaults, GroupProtocol};
+use super::{Acks, Config, Defaults, GroupProtocol, NEVER};
 use crate::error::Error;
 use crate::group::assignor;
 use crate::group::subscription::pattern;
@@ -19,6 +19,9 @@ impl Config {
     }
 
     fn follow(&mut self) {
+        if self.metadata_refresh.is_zero() {
+            self.metadata_refresh = NEVER;
+        }
         // Transactions imply idempotence; what excludes it contradicts them.
         if self.transactional_id.is_some() {
             if self.defaults == Defaults::Librdkafka && !self.is_set("enable.idempotence") {

@@ -1,5 +1,6 @@
 //! What one topic has otherwise than its client.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ottla_wire::Compression;
@@ -12,7 +13,7 @@ use crate::produce::partitioner::Partitioner;
 /// Settings of one topic that lie over those of its client; what is `None` is the client's.
 ///
 /// [`Producer::topic_with`](crate::Producer::topic_with) gives them to a producer; a consumer gets those that are about its
-/// commits from [`ConsumerControl::start_with`](crate::ConsumerControl::start_with).
+/// commits and where it begins from [`ConsumerControl::start_with`](crate::ConsumerControl::start_with).
 ///
 /// ```
 /// use ottla_client::{Acks, Config, TopicConfig};
@@ -46,6 +47,12 @@ pub struct TopicConfig {
     pub auto_commit: Option<bool>,
     /// `auto.commit.interval.ms`, of the same.
     pub auto_commit_interval: Option<Duration>,
+    /// `offset.store.method`: whether offsets are kept in files.
+    pub offset_files: Option<bool>,
+    /// `offset.store.path`.
+    pub offset_files_path: Option<PathBuf>,
+    /// `offset.store.sync.interval.ms`; the inner `None` is never.
+    pub offset_files_sync: Option<Option<Duration>>,
     /// `consume.callback.max.messages`.
     pub callback_records_max: Option<usize>,
 }
@@ -77,6 +84,9 @@ impl TopicConfig {
             offset_reset,
             started_auto_commit,
             started_commit_interval,
+            offset_files,
+            offset_files_path,
+            offset_files_sync,
             callback_records_max,
             ..
         } = config;
@@ -90,6 +100,9 @@ impl TopicConfig {
             "auto.offset.reset" => self.offset_reset = Some(offset_reset),
             "auto.commit.enable" => self.auto_commit = started_auto_commit,
             "auto.commit.interval.ms" => self.auto_commit_interval = started_commit_interval,
+            "offset.store.method" => self.offset_files = Some(offset_files),
+            "offset.store.path" => self.offset_files_path = Some(offset_files_path),
+            "offset.store.sync.interval.ms" => self.offset_files_sync = Some(offset_files_sync),
             "consume.callback.max.messages" => self.callback_records_max = Some(callback_records_max),
             other => return Err(Error::Config(format!("`{other}` cannot be set for one topic alone"))),
         }
@@ -120,6 +133,9 @@ impl TopicConfig {
         own.offset_reset = self.offset_reset.unwrap_or(own.offset_reset);
         own.started_auto_commit = self.auto_commit.or(own.started_auto_commit);
         own.started_commit_interval = self.auto_commit_interval.or(own.started_commit_interval);
+        own.offset_files = self.offset_files.unwrap_or(own.offset_files);
+        own.offset_files_path = self.offset_files_path.clone().unwrap_or(own.offset_files_path);
+        own.offset_files_sync = self.offset_files_sync.unwrap_or(own.offset_files_sync);
         own.callback_records_max = self.callback_records_max.unwrap_or(own.callback_records_max);
         own
     }

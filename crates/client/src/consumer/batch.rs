@@ -24,6 +24,50 @@ pub struct Batch {
     pub(super) start: Mark,
 }
 
+/// A batch that cannot be decoded, or what is left of it behind records that can be: checksum, codec, cap or format.
+#[derive(Clone, Debug)]
+pub struct CorruptBatch {
+    pub(super) at: TopicPartition,
+    pub(super) from: i64,
+    pub(super) next: i64,
+    pub(super) bytes: Bytes,
+    pub(super) error: Error,
+}
+
+impl CorruptBatch {
+    /// The topic and the partition.
+    pub fn at(&self) -> &TopicPartition {
+        &self.at
+    }
+
+    /// The offset of its first record that was not handed out.
+    pub fn first_offset(&self) -> i64 {
+        self.from
+    }
+
+    /// Everything before `from` was handed out.
+    #[must_use]
+    pub fn behind(mut self, from: i64) -> Self {
+        self.from = self.from.max(from);
+        self
+    }
+
+    /// The offset behind it.
+    pub fn next_offset(&self) -> i64 {
+        self.next
+    }
+
+    /// The batch as it was fetched; its records, decompressed, if only these contradict it.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// What is wrong with it: [`Error::Corrupt`].
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+}
+
 /// What [`Batch::split_to`] takes off.
 #[derive(Clone, Debug)]
 pub struct Cut {
@@ -35,11 +79,23 @@ pub struct Cut {
     pub bytes: usize,
 }
 
+/// What [`Batch::cut_set`] has found.
+struct SetCut {
+    /// Where its first record begins.
+    begin: Mark,
+    records: usize,
+    bytes: usize,
+    /// Where what is left of the set begins, and its offset.
+    rest: Option<(Mark, i64)>,
+}
+
 /// Where a record lies in its [`Batch`]; at first, before the first one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     set: u32,
     mark: Mark,
+    /// The offset after the record before.
+    next: i64,
 }
 
 impl Batch {
@@ -84,38 +140,33 @@ impl Batch {
     /// not decoded.
     ///
     /// # Errors
-    /// As of [`Batch::iter`].
+    /// As of [`Batch::iter`], if the records at the front are concerned; others end the cut before them. What is at the
+    /// front can be taken off with [`Batch::split_corrupt`] then.
     pub fn split_to(&mut self, max: usize) -> Result<Cut, Error> {
         let mut front = Self { at: self.at.clone(), sets: Vec::new(), ..*self };
         let (mut count, mut bytes, mut sets) = (0, 0, 0);
         let mut mark = self.start;
         for set in &self.sets {
-            let corrupt = |error: RecordError| self.corrupt(set.header(), &error);
-            // A fetch from the middle of a batch brings the whole batch.
-            let mut before = mark;
-            while set.header().base_offset < self.from
-                && let Some(record) = set.next_at(&mut mark)
-                && record.map_err(corrupt)?.offset < self.from
-            {
-                before = mark;
-            }
-            if sets == 0 {
-                front.start = before;
-            }
-            mark = before;
-            let (room, begin) = ((max - count).min(set.left(&mark) as usize), mark.bytes());
-            if room < set.left(&mark) as usize {
-                set.skip_at(&mut mark, room as u32).map_err(corrupt)?;
-                let next = set.next_at(&mut mark.clone()).transpose().map_err(corrupt)?;
-                front.next = next.map_or(set.header().next_offset(), |record| record.offset);
-                if room > 0 {
-                    front.sets.push(set.clone());
+            let cut = match self.cut_set(set, mark, max - count) {
+                Ok(cut) => cut,
+                Err(error) if sets == 0 => return Err(error),
+                // What is sound comes first.
+                Err(_) => {
+                    front.next = set.header().base_offset.max(self.from);
+                    break;
                 }
-                (count, bytes) = (count + room, bytes + mark.bytes() - begin);
+            };
+            if sets == 0 {
+                front.start = cut.begin;
+            }
+            (count, bytes) = (count + cut.records, bytes + cut.bytes);
+            if cut.records > 0 || cut.rest.is_none() {
+                front.sets.push(set.clone());
+            }
+            if let Some((rest, next)) = cut.rest {
+                (mark, front.next) = (rest, next);
                 break;
             }
-            (count, bytes) = (count + room, bytes + set.block().len() - begin);
-            front.sets.push(set.clone());
             sets += 1;
             mark = Mark::default();
         }
@@ -123,6 +174,69 @@ impl Batch {
         self.start = mark;
         self.from = front.next;
         Ok(Cut { batch: front, records: count, bytes })
+    }
+
+    /// Up to `max` records of a set from a mark on.
+    fn cut_set(&self, set: &Records, mut mark: Mark, max: usize) -> Result<SetCut, Error> {
+        let corrupt = |error: RecordError| self.corrupt(set.header(), &error);
+        // A fetch from the middle of a batch brings the whole batch.
+        let mut begin = mark;
+        while set.header().base_offset < self.from
+            && let Some(record) = set.next_at(&mut mark)
+            && record.map_err(corrupt)?.offset < self.from
+        {
+            begin = mark;
+        }
+        mark = begin;
+        let left = set.left(&mark) as usize;
+        if left <= max {
+            return Ok(SetCut { begin, records: left, bytes: set.block().len() - begin.bytes(), rest: None });
+        }
+        let skipped = set.skip_at(&mut mark, max as u32);
+        let next = skipped.and_then(|()| set.next_at(&mut mark.clone()).transpose());
+        let (records, next) = match next {
+            Ok(next) => (max, next.map_or(set.header().next_offset(), |record| record.offset)),
+            // What is sound comes first.
+            Err(error) => {
+                let (mut sound, mut records, mut next) = (begin, 0, self.from);
+                while records < max
+                    && let Some(Ok(record)) = set.next_at(&mut sound)
+                {
+                    (mark, records, next) = (sound, records + 1, record.offset + 1);
+                }
+                if records == 0 {
+                    return Err(corrupt(error));
+                }
+                (records, next)
+            }
+        };
+        Ok(SetCut { begin, records, bytes: mark.bytes() - begin.bytes(), rest: Some((mark, next)) })
+    }
+
+    /// Takes off what [`Batch::split_to`] has refused with `error`.
+    pub fn split_corrupt(&mut self, error: &Error) -> CorruptBatch {
+        let corrupt = self.corrupt_at(&Position::default(), error);
+        self.sets.drain(..self.sets.len().min(1));
+        (self.start, self.from) = (Mark::default(), corrupt.next);
+        corrupt
+    }
+
+    /// What cannot be read where [`Batch::next_at`] has just given `error`; the next call goes on behind it.
+    pub fn corrupt_at(&self, at: &Position, error: &Error) -> CorruptBatch {
+        let (at_partition, error) = (self.at.clone(), error.clone());
+        let Some(set) = self.sets.get(at.set as usize) else {
+            return CorruptBatch {
+                at: at_partition,
+                from: self.from,
+                next: self.next,
+                bytes: Bytes::new(),
+                error,
+            };
+        };
+        let behind = self.sets.get(at.set as usize + 1);
+        let next = behind.map_or(self.next, |behind| behind.header().base_offset).max(self.from);
+        let from = set.header().base_offset.max(self.from).min(next);
+        CorruptBatch { at: at_partition, from, next, bytes: set.block().clone(), error }
     }
 
     /// The record at this position, which moves behind it: for who hands records of one batch to several threads, each
@@ -135,16 +249,21 @@ impl Batch {
         if at.set == 0 && self.start.is_behind(&at.mark) {
             at.mark = self.start;
         }
-        loop {
+        // What follows the last record is none of this batch's, and may be unreadable.
+        while at.next < self.next {
             let set = self.sets.get(at.set as usize)?;
             match set.next_at(&mut at.mark) {
                 Some(Ok(record)) if record.offset < self.from => {}
                 Some(Ok(record)) if record.offset >= self.next => return None,
-                Some(Ok(record)) => return Some(Ok(RecordView::new(&self.at, record, set))),
+                Some(Ok(record)) => {
+                    at.next = record.offset + 1;
+                    return Some(Ok(RecordView::new(&self.at, record, set)));
+                }
                 Some(Err(error)) => return Some(Err(self.corrupt(set.header(), &error))),
-                None => *at = Position { set: at.set + 1, mark: Mark::default() },
+                None => *at = Position { set: at.set + 1, mark: Mark::default(), ..*at },
             }
         }
+        None
     }
 
     /// The records, borrowed: nothing is copied.
@@ -153,7 +272,7 @@ impl Batch {
     /// Records that contradict their batch; those before stand.
     #[inline]
     pub fn iter(&self) -> BatchIter<'_> {
-        BatchIter { batch: self, sets: self.sets.iter(), current: None }
+        BatchIter { batch: self, sets: self.sets.iter(), current: None, next: i64::MIN }
     }
 
     /// The records, each owning slices of the response they came in.
@@ -190,6 +309,8 @@ pub struct BatchIter<'a> {
     batch: &'a Batch,
     sets: std::slice::Iter<'a, Records>,
     current: Option<(RecordIter<'a>, &'a BatchHeader)>,
+    /// The offset after the record before.
+    next: i64,
 }
 
 impl<'a> Iterator for BatchIter<'a> {
@@ -197,13 +318,17 @@ impl<'a> Iterator for BatchIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
+        // What follows the last record is none of this batch's, and may be unreadable.
+        while self.next < self.batch.next {
             if let Some((records, header)) = &mut self.current {
                 match records.next() {
                     // A fetch from the middle of a batch brings the whole batch.
                     Some(Ok(record)) if record.offset < self.batch.from => continue,
                     Some(Ok(record)) if record.offset >= self.batch.next => return None,
-                    Some(Ok(record)) => return Some(Ok(record)),
+                    Some(Ok(record)) => {
+                        self.next = record.offset + 1;
+                        return Some(Ok(record));
+                    }
                     Some(Err(error)) => return Some(Err(self.batch.corrupt(header, &error))),
                     None => {}
                 }
@@ -213,6 +338,7 @@ impl<'a> Iterator for BatchIter<'a> {
             let start = if first { self.batch.start } else { Mark::default() };
             self.current = Some((set.iter_from(&start), set.header()));
         }
+        None
     }
 }
 
@@ -240,6 +366,10 @@ mod tests {
 
     /// Sets of so many records each, read from offset `from` on; each record's value is its offset.
     fn batch(sets: &[usize], from: i64) -> Batch {
+        damaged(sets, from, None)
+    }
+
+    fn damaged(sets: &[usize], from: i64, at: Option<i64>) -> Batch {
         let mut base_offset = 0;
         let mut out = Vec::new();
         for count in sets {
@@ -249,6 +379,9 @@ mod tests {
             }
             let mut bytes = builder.seal(&Seal::default()).expect("sealed").to_bytes().to_vec();
             ottla_wire::batch::set_base_offset(&mut bytes, base_offset);
+            if let Some(offset) = at {
+                damage(&mut bytes, offset);
+            }
             out.push(Records::of_batch(&Bytes::from(bytes), 0).expect("a set"));
             base_offset += *count as i64;
         }
@@ -283,5 +416,48 @@ mod tests {
                 assert_eq!(seen, all, "from {from}, {size} at a time");
             }
         }
+    }
+
+    /// The value at this offset is longer than its record.
+    fn damage(bytes: &mut [u8], offset: i64) {
+        let text = offset.to_string();
+        // No key, the value's length, the value.
+        let pattern = [&[1, 2 * text.len() as u8], text.as_bytes()].concat();
+        if let Some(at) = bytes.windows(pattern.len()).position(|window| window == pattern) {
+            bytes[at + 1] = 0x7e;
+        }
+    }
+
+    #[test]
+    fn what_is_behind_a_record_that_cannot_be_read_is_read_all_the_same() {
+        let all = damaged(&[5, 3, 4], 0, Some(6));
+        let (mut at, mut seen, mut corrupt) = (Position::default(), Vec::new(), Vec::new());
+        while let Some(record) = all.next_at(&mut at) {
+            match record {
+                Ok(record) => seen.push(record.offset()),
+                Err(error) => corrupt.push(all.corrupt_at(&at, &error).behind(seen.last().unwrap() + 1)),
+            }
+        }
+        assert_eq!(seen, [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]);
+        let range = (corrupt[0].first_offset(), corrupt[0].next_offset());
+        assert_eq!((corrupt.len(), range), (1, (6, 8)));
+    }
+
+    #[test]
+    fn a_cut_ends_before_what_cannot_be_read_and_that_comes_off_as_a_whole() {
+        let mut rest = damaged(&[5, 3, 4], 0, Some(6));
+        let cut = rest.split_to(6).expect("the first set and a record");
+        assert_eq!((cut.records, cut.batch.next_offset(), rest.first_offset()), (6, 6, 6));
+        assert_eq!(offsets(&cut.batch), [0, 1, 2, 3, 4, 5]);
+        let (mut at, mut count) = (Position::default(), 0);
+        while let Some(record) = cut.batch.next_at(&mut at) {
+            assert_eq!(record.expect("sound").offset(), count);
+            count += 1;
+        }
+        assert_eq!(count, 6);
+        let error = rest.split_to(1).expect_err("the damage is at the front");
+        let corrupt = rest.split_corrupt(&error);
+        assert_eq!((corrupt.first_offset(), corrupt.next_offset()), (6, 8));
+        assert_eq!(offsets(&rest.split_to(100).expect("the last set").batch), [8, 9, 10, 11]);
     }
 }

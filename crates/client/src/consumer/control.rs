@@ -13,7 +13,7 @@ use super::opened::Reading;
 use super::{StartAt, TopicPartition, Watermarks};
 use crate::blocking;
 use crate::client::Client;
-use crate::config::{Config, Isolation};
+use crate::config::{Config, Isolation, OffsetReset};
 use crate::error::Error;
 use crate::fetch::inbox::Inbox;
 use crate::group::subscription::Subscription;
@@ -36,8 +36,7 @@ pub(crate) enum Control {
     Assign(Change, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
     Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
     Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
-    /// With how often what is done of it is committed, if it is by itself.
-    Start(TopicPartition, StartAt, Option<Duration>, oneshot::Sender<Result<(), Error>>),
+    Start(TopicPartition, StartAt, Own, oneshot::Sender<Result<(), Error>>),
     Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
     Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
     Pause(Vec<TopicPartition>, bool),
@@ -52,6 +51,15 @@ pub(crate) enum Control {
     /// The application came back after a revocation: what it had in hand is done.
     RevokeSeen,
     Close(Duration, oneshot::Sender<Result<(), Error>>),
+}
+
+/// What a partition that is started by itself has otherwise than its client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// How often what is done is committed, if it is by itself.
+    pub(crate) commits: Option<Duration>,
+    /// `auto.offset.reset`.
+    pub(crate) reset: OffsetReset,
 }
 
 /// What an assignment by the application does to the one before it.

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub use self::batch::{Batch, BatchIter, Cut, Position};
+pub use self::batch::{Batch, BatchIter, CorruptBatch, Cut, Position};
 pub use self::control::{Asked, Committing, ConsumerControl};
-pub(crate) use self::control::{Change, Control};
+pub(crate) use self::control::{Change, Control, Own};
 pub use self::offsets::OffsetAndMetadata;
 pub use self::queue::PartitionQueue;
 use self::reader::Reader;
-pub use self::view::{Next, RecordView};
+pub use self::view::{Next, RecordView, Taken};
 use crate::blocking;
 use crate::client::Client;
 use crate::cluster::Cluster;
@@ -86,6 +86,8 @@ pub enum Polled {
     Records(Batch),
     /// A change of the assignment.
     Event(Event),
+    /// A batch that cannot be decoded, if [`Config::corrupt_handed_out`](crate::Config::corrupt_handed_out) asks for such.
+    Corrupt(CorruptBatch),
 }
 
 /// The offsets between which a partition can be read.

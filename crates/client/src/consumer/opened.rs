@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use ottla_wire::{BatchHeader, Compression, Mark, Records};
 
-use super::batch::Batch;
+use super::batch::{Batch, CorruptBatch};
 use super::{DECOMPRESSED_BYTES_ENOUGH, TopicPartition};
 use crate::config::{Config, Isolation};
 use crate::error::Error;
@@ -21,6 +21,21 @@ pub(crate) struct Reading {
     pub(crate) config: Arc<Config>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) observer: Arc<Observer>,
+}
+
+impl Reading {
+    /// Everything before `next` is given to the application. `next` comes back if it is done only when more is asked for.
+    #[inline]
+    pub(super) fn give(&self, place: &Place, next: i64) -> Option<i64> {
+        place.hand_out(next);
+        if !self.config.done_when_handed_out {
+            return Some(next);
+        }
+        if self.config.auto_offset_store {
+            place.finish(next);
+        }
+        None
+    }
 }
 
 /// What is left of a chunk, and the batch at its front.
@@ -93,12 +108,14 @@ impl Opened {
 
     /// All that is left of the batch at hand and those behind it, or enough of them; none when the chunk is through.
     pub(super) fn batch(&mut self, reading: &Reading) -> Result<Option<Batch>, Error> {
-        let (from, high_watermark) = (self.chunk.from, self.chunk.high_watermark);
+        // What was taken out of the chunk before is handed out.
+        let from =
+            self.chunk.place.position().map_or(self.chunk.from, |reached| reached.max(self.chunk.from));
+        let high_watermark = self.chunk.high_watermark;
         let at = self.chunk.place.at.clone();
         let (sets, start) = (Vec::new(), Mark::default());
         let mut batch = Batch { at, from, next: from, high_watermark, sets, start };
         if let Some((set, _)) = self.set.take().filter(|(set, mark)| set.has_more(mark)) {
-            batch.from = self.chunk.place.position().unwrap_or(from);
             batch.next = set.header().next_offset();
             batch.sets.push(set);
         }
@@ -125,6 +142,31 @@ impl Opened {
             self.chunk.place.hand_out(batch.next);
         }
         Ok(found.then_some(batch))
+    }
+
+    /// Takes the batch at the front off, which is not sound, if it is certain where the next one begins: the checksum that
+    /// would vouch for its extent is wrong.
+    pub(super) fn pass_corrupt(&mut self, error: &Error) -> Option<CorruptBatch> {
+        let chunk = &mut self.chunk;
+        let header = BatchHeader::parse(&chunk.records).ok()?;
+        let size = header.total_bytes().min(chunk.records.len());
+        let next = if size < chunk.records.len() {
+            BatchHeader::parse(&chunk.records[size..]).ok()?.base_offset
+        } else {
+            // Two fields say the same, as long as nothing was compacted.
+            let is_certain = i64::from(header.record_count) == header.next_offset() - header.base_offset;
+            Some(header.next_offset()).filter(|next| is_certain && *next <= chunk.high_watermark)?
+        };
+        let from = header.base_offset.max(chunk.from);
+        if next <= from {
+            return None;
+        }
+        let bytes = chunk.records.split_to(size);
+        let at = chunk.place.at.clone();
+        chunk.place.hand_out(next);
+        self.set = None;
+        self.from_set = chunk.records.clone();
+        Some(CorruptBatch { at, from, next, bytes, error: error.clone() })
     }
 
     /// Verifies and decompresses the next batch that has records for the application. One that is not sound stays at the

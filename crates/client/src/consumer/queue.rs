@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::control::Asked;
+use super::control::{Asked, Own};
 use super::offsets::not_assigned;
 use super::reader::Reader;
 use super::view::Next;
@@ -128,14 +128,18 @@ impl ConsumerControl {
         self.start_with(partition, from, &TopicConfig::default())
     }
 
-    /// [`ConsumerControl::start`], with commits as this topic's settings have them; the others are the client's.
+    /// [`ConsumerControl::start`], with commits and `auto.offset.reset` as this topic's settings have them; the others are the
+    /// client's.
     ///
     /// # Errors
     /// As of [`ConsumerControl::start`].
     pub fn start_with(&self, partition: &TopicPartition, from: StartAt, settings: &TopicConfig) -> Asked<()> {
         let own = settings.over(&self.config);
-        let commits = own.started_auto_commit().then(|| own.started_commit_interval());
-        self.ask(|answer| Control::Start(partition.clone(), from, commits, answer))
+        let own = Own {
+            commits: own.started_auto_commit().then(|| own.started_commit_interval()),
+            reset: own.offset_reset,
+        };
+        self.ask(|answer| Control::Start(partition.clone(), from, own, answer))
     }
 
     /// Consumes a partition no more; what was fetched of it and not polled is thrown away. If its commits are automatic,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::opened::{Opened, Reading};
-use super::{Batch, Event, Polled, TopicPartition};
+use super::{Event, Polled, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::fetch::inbox::Item;
@@ -119,8 +119,8 @@ impl Reader {
                 Found::Event(event) => return Ok(Some(Polled::Event(event))),
                 Found::Nothing => return Ok(None),
             }
-            if let Some(batch) = self.next_batch()? {
-                return Ok(Some(Polled::Records(batch)));
+            if let Some(polled) = self.next_batch()? {
+                return Ok(Some(polled));
             }
         }
     }
@@ -155,7 +155,7 @@ impl Reader {
     }
 
     /// Everything that the open chunk has, or enough of it.
-    fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
+    fn next_batch(&mut self) -> Result<Option<Polled>, Error> {
         let Some(opened) = &mut self.opened else { return Ok(None) };
         match opened.batch(&self.reading) {
             Ok(batch) => {
@@ -165,9 +165,14 @@ impl Reader {
                     self.finish_handed_out();
                 }
                 self.opened.take_if(|opened| opened.chunk.records.is_empty());
-                Ok(Some(batch))
+                Ok(Some(Polled::Records(batch)))
             }
-            Err(error) => Err(self.stop_opened(error)),
+            Err(error) => {
+                let passed = self.reading.config.corrupt_handed_out.then(|| opened.pass_corrupt(&error));
+                let Some(corrupt) = passed.flatten() else { return Err(self.stop_opened(error)) };
+                self.handed_out = Some((opened.place().clone(), corrupt.next_offset()));
+                Ok(Some(Polled::Corrupt(corrupt)))
+            }
         }
     }
 

@@ -112,6 +112,16 @@ impl<'a> RecordView<'a> {
     }
 }
 
+/// What [`Consumer::try_next_records`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Taken {
+    /// So many records were given, at least one.
+    Records(usize),
+    /// A change of the assignment, or the end of a partition.
+    Event(Event),
+}
+
 /// What one look has found.
 enum Step {
     Record,
@@ -167,6 +177,28 @@ impl Consumer {
         self.reader.show(step)
     }
 
+    /// Gives `take` up to `max` of the next records, without waiting; all of one batch of the broker's, so that one call
+    /// may give fewer than there are. `None` when there is nothing now.
+    ///
+    /// All records of a call are done together: when the next is made, as those of [`Consumer::next_record`] are. The
+    /// borrowed views end with each call of `take`.
+    ///
+    /// # Errors
+    /// As of [`Consumer::poll`]; records before an unreadable one are given first.
+    #[inline]
+    pub fn try_next_records(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<Taken>, Error> {
+        self.begin_poll();
+        let step = self.reader.step()?;
+        if let Step::Event(event) = &step {
+            self.note_event(event);
+        }
+        self.reader.show_many(step, max, take)
+    }
+
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
     pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
@@ -194,6 +226,18 @@ impl PartitionQueue {
         self.reader.begin();
         let step = self.reader.step()?;
         self.reader.show(step)
+    }
+
+    /// [`Consumer::try_next_records`], of this queue.
+    #[inline]
+    pub fn try_next_records(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<Taken>, Error> {
+        self.reader.begin();
+        let step = self.reader.step()?;
+        self.reader.show_many(step, max, take)
     }
 
     /// [`PartitionQueue::next_record`] for threads without a runtime.
@@ -281,13 +325,7 @@ impl Reader {
         let Some((set, mark)) = &mut opened.set else { return Ok(None) };
         match set.next_at(mark) {
             Some(Ok(record)) => {
-                let next = record.offset + 1;
-                place.hand_out(next);
-                if !self.reading.config.done_when_handed_out {
-                    self.in_hand = Some(next);
-                } else if self.reading.config.auto_offset_store {
-                    place.finish(next);
-                }
+                self.in_hand = self.reading.give(place, record.offset + 1);
                 Ok(Some(Next::Record(RecordView::new(&place.at, record, set))))
             }
             Some(Err(error)) => {
@@ -297,5 +335,52 @@ impl Reader {
             }
             None => Ok(None),
         }
+    }
+
+    /// Shows records of one set until it ends.
+    #[inline]
+    fn show_many(
+        &mut self,
+        step: Step,
+        max: usize,
+        mut take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<Taken>, Error> {
+        match step {
+            Step::Record => {}
+            Step::Event(event) => return Ok(Some(Taken::Event(event))),
+            Step::Nothing => return Ok(None),
+        }
+        let Some(opened) = &mut self.opened else { return Ok(None) };
+        let place = &opened.chunk.place;
+        let Some((set, mark)) = &mut opened.set else { return Ok(None) };
+        let (mut count, mut next) = (0, None);
+        let mut walk = set.iter_from(mark);
+        let unreadable = loop {
+            if count == max {
+                break None;
+            }
+            match walk.next() {
+                Some(Ok(record)) => {
+                    next = Some(record.offset + 1);
+                    take(RecordView::new(&place.at, record, set));
+                    count += 1;
+                }
+                Some(Err(error)) => break Some(error),
+                None => break None,
+            }
+        };
+        match unreadable {
+            None => *mark = set.mark_of(&walk),
+            // It is found again, and told, by the next call.
+            Some(_) if count > 0 && set.skip_at(mark, count as u32).is_ok() => {}
+            Some(error) => {
+                let error = corrupt(&place.at, set.header().base_offset, &error);
+                place.next_turn();
+                return Err(error);
+            }
+        }
+        let Some(next) = next else { return Ok(None) };
+        self.in_hand = self.reading.give(place, next);
+        Ok(Some(Taken::Records(count)))
     }
 }

@@ -12,7 +12,7 @@ use super::fetcher::{Asked, Event, Fetcher, reset_to};
 use super::inbox::Item;
 use super::place::Ends;
 use super::session::Session;
-use crate::config::OffsetReset;
+use crate::config::{Config, OffsetReset};
 use crate::consumer::{Event as ToApplication, TopicPartition};
 use crate::error::Error;
 use crate::log::Context;
@@ -97,7 +97,7 @@ impl Fetcher {
     /// The leader's log ends, or goes on otherwise, before what was read.
     fn on_truncated(&self, cursor: &mut Cursor, offset: i64, end: i64) {
         let at = cursor.place.at.clone();
-        if self.cluster.config.offset_reset == OffsetReset::Error {
+        if cursor.place.reset(&self.cluster.config) == OffsetReset::Error {
             cursor.position = Position::Failed;
             let (topic, partition) = (at.topic.to_string(), at.partition);
             let error = Error::LogTruncated { topic, partition, offset, end };
@@ -146,7 +146,7 @@ impl Fetcher {
                 .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
             // A session that the broker has given up is begun anew at once, anything else after a pause.
             if !is_about_session(error) || source.failures > 0 {
-                let pause = pause(self.cluster.config.retry_backoff, source.failures);
+                let pause = pause(&self.cluster.config, source.failures);
                 source.blocked_until = Some(now + pause);
             }
             source.failures += 1;
@@ -292,14 +292,14 @@ impl Fetcher {
                     self.cluster.forget_leader(topic, *partition);
                 }
             }
-            Next::OutOfRange(offset) => match config.offset_reset {
+            Next::OutOfRange(offset) => match cursor.place.reset(config) {
                 OffsetReset::Error => {
                     cursor.position = Position::Failed;
                     fail(Error::OffsetOutOfRange { topic: topic.to_string(), partition: *partition, offset });
                 }
                 reset => {
                     tracing::info!(%topic, partition, offset, ?reset, "offset out of range");
-                    cursor.seek(reset_to(config));
+                    cursor.seek(reset_to(reset, config));
                 }
             },
             Next::Fail(code) => {
@@ -319,13 +319,17 @@ impl Fetcher {
 
     /// Asks again after a pause.
     fn block(&self, cursor: &mut Cursor, now: Instant) {
-        cursor.blocked_until = Some(now + pause(self.cluster.config.retry_backoff, cursor.attempts));
+        cursor.blocked_until = Some(now + pause(&self.cluster.config, cursor.attempts));
         cursor.attempts += 1;
     }
 }
 
-fn pause(backoff: Duration, attempts: u32) -> Duration {
-    backoff.saturating_mul(2 << attempts.min(5)).min(Duration::from_secs(1))
+/// How long to wait after so many failures: as the property says, or longer each time.
+fn pause(config: &Config, attempts: u32) -> Duration {
+    match config.fetch_error_backoff {
+        Some(set) => set.max(Duration::from_millis(1)),
+        None => config.retry_backoff.saturating_mul(2 << attempts.min(5)).min(Duration::from_secs(1)),
+    }
 }
 
 const fn is_about_session(error: ErrorCode) -> bool {

@@ -20,6 +20,7 @@ use super::inbox::Inbox;
 use super::offsets::{isolation_code, resolve};
 use super::place::Place;
 use super::session::{Asking, Session, Wish};
+use crate::alarm::Alarm;
 use crate::cluster::brokers::Lane;
 use crate::cluster::{Cluster, Whereabouts};
 use crate::config::{Config, OffsetReset};
@@ -138,16 +139,12 @@ impl Fetcher {
             tasks: JoinSet::new(),
             turn: 0,
         };
+        let mut alarm = Alarm::new();
         loop {
             let now = Instant::now();
             let wake_at = fetcher.pump(now);
             fetcher.answer_survey(now);
-            let timer = async {
-                match wake_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            alarm.set(wake_at);
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => fetcher.on_event(event),
@@ -155,7 +152,7 @@ impl Fetcher {
                 () = inbox.emptied.notified() => {}
                 () = changes.changed() => cursors.table().touch_all(),
                 Some(_) = fetcher.tasks.join_next() => {}
-                () = timer => {}
+                () = alarm.rings() => {}
             }
         }
     }
@@ -441,12 +438,14 @@ impl Fetcher {
         for (leader, asked) in at_leaders {
             let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
             self.tasks.spawn_local(async move {
-                let to = |start: StartAt| match start {
-                    StartAt::Committed => reset_to(&cluster.config),
+                let to = |place: &Place, start: StartAt| match start {
+                    StartAt::Committed => reset_to(place.reset(&cluster.config), &cluster.config),
                     other => other,
                 };
-                let questions: Vec<_> =
-                    asked.iter().map(|(asked, start)| (asked.place.at.clone(), to(*start))).collect();
+                let questions: Vec<_> = asked
+                    .iter()
+                    .map(|(asked, start)| (asked.place.at.clone(), to(&asked.place, *start)))
+                    .collect();
                 let answers = resolve(&cluster, leader, &questions).await;
                 for ((asked, start), result) in asked.into_iter().zip(answers) {
                     let _ = events.send(Event::Resolved { asked, start, result });
@@ -530,8 +529,8 @@ impl Ask {
 const NO_OFFSET: i64 = -1;
 
 /// Where `auto.offset.reset` leads.
-pub(crate) fn reset_to(config: &Config) -> StartAt {
-    match config.offset_reset {
+pub(crate) fn reset_to(reset: OffsetReset, config: &Config) -> StartAt {
+    match reset {
         OffsetReset::Earliest => StartAt::Beginning,
         OffsetReset::Latest => StartAt::End,
         OffsetReset::ByDuration(ago) => StartAt::Timestamp(config.clock.now_ms() - ago.as_millis() as i64),

@@ -1,8 +1,9 @@
 //! How far one assigned partition is: written where records are handed out and fetched, read by everybody else.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::config::{Config, OffsetReset};
 use crate::consumer::{OffsetAndMetadata, TopicPartition};
 
 /// Stands for an offset that is not known (yet).
@@ -25,6 +26,8 @@ pub(crate) struct Place {
     high_watermark: AtomicI64,
     turn: AtomicU64,
     paused: AtomicBool,
+    /// `auto.offset.reset`, where it is not the client's.
+    reset: OnceLock<OffsetReset>,
 }
 
 /// The ends of a partition as the last answer said them; -1 where none has.
@@ -50,7 +53,18 @@ impl Place {
             high_watermark: none(),
             turn: AtomicU64::new(0),
             paused: AtomicBool::new(false),
+            reset: OnceLock::new(),
         }
+    }
+
+    /// Where to go on when the position does not exist.
+    pub(crate) fn reset(&self, config: &Config) -> OffsetReset {
+        self.reset.get().copied().unwrap_or(config.offset_reset)
+    }
+
+    /// What holds instead of the client's `auto.offset.reset`.
+    pub(crate) fn set_reset(&self, reset: OffsetReset) {
+        let _ = self.reset.set(reset);
     }
 
     /// The next offset to be handed out, once it is known.

@@ -33,7 +33,7 @@ use self::membership::Membership;
 use self::polls::Polls;
 use self::standing::{Standing, Step};
 use crate::cluster::Cluster;
-use crate::config::Rebalance;
+use crate::config::{OffsetReset, Rebalance};
 use crate::consumer::offsets::not_assigned;
 use crate::consumer::{Change, Control, OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
@@ -166,13 +166,23 @@ impl Shared {
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
+        let config = &self.cluster.config;
+        let own = |at: &TopicPartition| self.inbox.place(at).map(|place| place.reset(config));
+        self.start_at_committed_or(partitions, |at| own(at).unwrap_or(config.offset_reset)).await
+    }
+
+    /// The same, where something else says where to start without a committed offset.
+    async fn start_at_committed_or(
+        &self,
+        partitions: Vec<TopicPartition>,
+        reset: impl Fn(&TopicPartition) -> OffsetReset,
+    ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
         let committed = self.committed_offsets(&partitions).await?;
-        let reset = reset_to(&self.cluster.config);
         Ok(partitions
             .into_iter()
             .map(|at| {
                 let start = match committed.get(&at) {
-                    None => reset,
+                    None => reset_to(reset(&at), &self.cluster.config),
                     Some(OffsetAndMetadata { offset, leader_epoch: None, .. }) => StartAt::Offset(*offset),
                     Some(OffsetAndMetadata { offset, leader_epoch: Some(epoch), .. }) => {
                         StartAt::OffsetInEpoch { offset: *offset, leader_epoch: *epoch }
@@ -299,10 +309,10 @@ async fn on_control(
             }
             let _ = done.send(Ok(()));
         }
-        Control::Start(at, from, commits, done) => {
+        Control::Start(at, from, own, done) => {
             let _ = done.send(match membership {
                 Some(_) => Err(assigned_by_group("start")),
-                None => started::start(shared, tasks, at, from, commits).await,
+                None => started::start(shared, tasks, at, from, own).await,
             });
         }
         Control::Stop(at, done) => {

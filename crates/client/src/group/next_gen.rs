@@ -19,6 +19,7 @@ use super::application::{Application, Late};
 use super::coordinator::Coordinator;
 use super::standing::Step;
 use super::subscription::Subscription;
+use crate::config::Rebalance;
 use crate::consumer::TopicPartition;
 use crate::error::Error;
 use crate::watchdog::cause::Trouble;
@@ -163,7 +164,9 @@ impl Member {
             }
             self.acknowledge();
         }
-        let first = owned.is_empty() && new.is_empty();
+        // librdkafka's applications hear of no partitions in the classic protocol only.
+        let says_so = self.shared.cluster.config.rebalance != Rebalance::Application;
+        let first = says_so && owned.is_empty() && new.is_empty();
         self.application.take(new, first).await?;
         self.shared.step(Step::Settled);
         self.acknowledge();

@@ -7,30 +7,33 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::{Shared, commit};
-use crate::consumer::TopicPartition;
 use crate::consumer::offsets::not_assigned;
+use crate::consumer::{Own, TopicPartition};
 use crate::error::Error;
 use crate::fetch::cursor::StartAt;
 use crate::fetch::place::Place;
 
-/// Consumes one partition more. With `commits`, what is done of it is committed so often.
+/// Consumes one partition more, as its topic says.
 pub(super) async fn start(
     shared: &Rc<Shared>,
     tasks: &mut JoinSet<()>,
     at: TopicPartition,
     from: StartAt,
-    commits: Option<Duration>,
+    own: Own,
 ) -> Result<(), Error> {
     let starts = match from {
-        StartAt::Committed => shared.start_at_committed(vec![at.clone()]).await?,
+        StartAt::Committed => shared.start_at_committed_or(vec![at.clone()], |_| own.reset).await?,
         other => vec![(at.clone(), other)],
     };
     if shared.inbox.place(&at).is_some() {
         return Ok(());
     }
     shared.add_partitions(&starts);
-    shared.started.borrow_mut().insert(at.clone(), commits.is_some());
-    if let (Some(every), Some(place)) = (commits.filter(|_| shared.can_commit()), shared.inbox.place(&at)) {
+    shared.started.borrow_mut().insert(at.clone(), own.commits.is_some());
+    let Some(place) = shared.inbox.place(&at) else { return Ok(()) };
+    // Nothing is asked for before this function waits.
+    place.set_reset(own.reset);
+    if let Some(every) = own.commits.filter(|_| shared.can_commit()) {
         tasks.spawn_local(commit_every(shared.clone(), place, every));
     }
     Ok(())

@@ -23,7 +23,7 @@ pub enum BrokerVersion {
 }
 
 impl BrokerVersion {
-    /// Reads `0.11.0.0`, `2.1` and the like; `None` for brokers before 0.10 and for what is no version.
+    /// Reads `0.11.0.0`, `2.1` and the like; what is older than 0.10 counts as that, `None` is for what is no version.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(str::parse::<u16>);
         let (major, minor) = (parts.next()?.ok()?, parts.next().unwrap_or(Ok(0)).ok()?);
@@ -31,8 +31,7 @@ impl BrokerVersion {
             return None;
         }
         match (major, minor) {
-            (0, ..10) => None,
-            (0, 10) => Some(Self::V0_10),
+            (0, ..=10) => Some(Self::V0_10),
             (0, _) => Some(Self::V0_11),
             (1, 0) => Some(Self::V1_0),
             (1, _) => Some(Self::V1_1),
@@ -149,7 +148,7 @@ mod tests {
             ("2.0.1", Some(BrokerVersion::V2_0)),
             ("4.1.0", Some(BrokerVersion::V2_1)),
             ("0.10.2.1", Some(BrokerVersion::V0_10)),
-            ("0.9", None),
+            ("0.9", Some(BrokerVersion::V0_10)),
             ("new", None),
             ("2.x", None),
         ] {

@@ -276,6 +276,7 @@ impl Sender {
             queue,
             partition: queue.partition,
             told: batch.told,
+            created: Some(batch.created),
             count: batch.sealed.header.record_count as u32,
             memory: batch.memory,
             records,
@@ -341,11 +342,12 @@ impl Sender {
     /// A batch that was closed and not sent fails.
     pub(super) fn fail_closed(&self, at: usize, batch: ClosedBatch, kind: ProduceErrorKind) {
         let queue = &self.partitions[at].queue;
-        let ClosedBatch { closed, told, memory, .. } = batch;
+        let ClosedBatch { closed, told, created, memory } = batch;
         let count = closed.count();
         let keeps = self.produce.keeps_records();
         let records = if keeps { Kept::of(&closed.seal(&Seal::default())) } else { None };
-        let concluded = Concluded { queue, partition: queue.partition, told, count, memory, records };
+        let (partition, created) = (queue.partition, Some(created));
+        let concluded = Concluded { queue, partition, told, created, count, memory, records };
         self.produce.conclude(concluded, Produce::failed(queue, kind, Persisted::NotWritten));
     }
 

@@ -29,8 +29,16 @@ pub(crate) struct Completion {
     topic: Arc<str>,
     partition: i32,
     outcome: OnceLock<Outcome>,
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<Waiting>,
     done: Condvar,
+}
+
+/// Who waits for the outcome.
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: Vec<Waker>,
+    /// Threads at the condition variable: without any, waking costs no system call.
+    threads: usize,
 }
 
 impl Completion {
@@ -53,8 +61,10 @@ impl Completion {
             }
             std::mem::take(&mut *waiting)
         };
-        self.done.notify_all();
-        for waker in waiting {
+        if waiting.threads > 0 {
+            self.done.notify_all();
+        }
+        for waker in waiting.wakers {
             waker.wake();
         }
     }
@@ -122,7 +132,8 @@ impl Delivery {
     /// Blocks the calling thread until the outcome is known, at most for `timeout`; `None` when that has passed.
     pub fn wait(&self, timeout: Duration) -> Option<Result<RecordMetadata, ProduceError>> {
         let completion = &self.completion;
-        let waiting = completion.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = completion.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.threads += 1;
         drop(completion.done.wait_timeout_while(waiting, timeout, |_| completion.outcome.get().is_none()));
         let decided_by = self.decided_by();
         if !std::ptr::eq(decided_by, self) && !decided_by.is_done() {
@@ -147,8 +158,8 @@ impl Future for Delivery {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            waiting.push(cx.waker().clone());
+        if !waiting.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiting.wakers.push(cx.waker().clone());
         }
         Poll::Pending
     }

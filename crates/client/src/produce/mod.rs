@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use ottla_wire::Sealed;
+use tokio::time::Instant;
 
 use self::answers::Purge;
 use self::delivery::Outcome;
@@ -114,7 +115,7 @@ impl Produce {
 
     /// A batch has met its fate: tells whoever is to be told and gives back what it had booked.
     pub(crate) fn conclude(&self, batch: Concluded<'_>, outcome: Outcome) {
-        let Concluded { queue, partition, told, count, mut memory, records } = batch;
+        let Concluded { queue, partition, told, created, count, mut memory, records } = batch;
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
@@ -138,7 +139,17 @@ impl Produce {
                 let held = Held { memory: self.queues.memory.clone(), bytes, records: count };
                 let (topic, tags) = (queue.topic.clone(), told.tags);
                 let records = records.map(|records| records.bytes);
-                self.reports.push(Report { topic, partition, result, count, tags, records, _held: held });
+                let latency = created.map(|created| queue::now().saturating_duration_since(created));
+                self.reports.push(Report {
+                    topic,
+                    partition,
+                    result,
+                    latency,
+                    count,
+                    tags,
+                    records,
+                    _held: held,
+                });
             }
         }
         if let Some(completion) = told.completion {
@@ -187,7 +198,7 @@ impl Produce {
         let memory = records.as_ref().map_or(0, |records| records.memory) + told.memory();
         let _ = self.queues.memory.reserve(memory, queue::Push::Forced);
         self.queues.memory.reserve_record();
-        let batch = Concluded { queue, partition, told, count: 1, memory, records };
+        let batch = Concluded { queue, partition, told, created: None, count: 1, memory, records };
         self.conclude(batch, Outcome::Failed(error));
     }
 
@@ -199,6 +210,7 @@ impl Produce {
             queue,
             partition: queue.partition,
             told: open.told,
+            created: Some(open.created),
             count,
             memory,
             records: records.flatten().and_then(|sealed| Kept::of(&sealed)),
@@ -237,6 +249,8 @@ pub(crate) struct Concluded<'a> {
     /// The partition it was for.
     pub(crate) partition: i32,
     pub(crate) told: Told,
+    /// When its first record was taken; nothing if it never waited in a batch.
+    pub(crate) created: Option<Instant>,
     pub(crate) count: u32,
     /// Bytes it had booked.
     pub(crate) memory: usize,

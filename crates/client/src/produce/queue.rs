@@ -481,7 +481,7 @@ fn note_tag(tags: &mut Vec<u128>, index: u32, tag: u128, memory: &Memory) {
 }
 
 /// The clock that batches are aged by: virtual in simulation, where every thread is the runtime's.
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

@@ -51,6 +51,7 @@ pub struct Report {
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
     pub(super) result: Result<i64, Arc<ProduceError>>,
+    pub(super) latency: Option<Duration>,
     pub(super) count: u32,
     pub(super) tags: Vec<u128>,
     pub(super) records: Option<Bytes>,
@@ -104,6 +105,11 @@ impl Report {
     /// The first record's offset (-1 if the broker did not say), or why all of them failed.
     pub fn result(&self) -> Result<i64, &ProduceError> {
         self.result.as_ref().map(|offset| *offset).map_err(|error| &**error)
+    }
+
+    /// How long its oldest record took from being handed over to its fate; nothing where it was refused at once.
+    pub fn latency(&self) -> Option<Duration> {
+        self.latency
     }
 
     /// Each record's offset and tag.

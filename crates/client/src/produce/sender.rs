@@ -26,6 +26,7 @@ use super::idempotence::ProducerId;
 use super::queue::{OpenBatch, Queue};
 use super::transactional::Participation;
 use super::{Concluded, Produce};
+use crate::alarm::Alarm;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::Acks;
@@ -152,9 +153,10 @@ impl Sender {
         };
         let produce = sender.produce.clone();
         let mut look_at = Look::All;
+        let mut alarm = Alarm::new();
         loop {
             sender.pump(Instant::now(), look_at);
-            let wake_at = sender.wake_at;
+            alarm.set(sender.wake_at);
             look_at = Look::All;
             tokio::select! {
                 biased;
@@ -168,7 +170,7 @@ impl Sender {
                 () = produce.queues.wake.notified() => look_at = Look::Fresh,
                 () = changes.changed() => sender.on_layout(),
                 Some(_) = sender.tasks.join_next() => {}
-                () = sleep_until(wake_at) => {}
+                () = alarm.rings() => {}
             }
         }
     }
@@ -354,7 +356,7 @@ impl Sender {
                 let queue = &self.partitions[at].queue;
                 let kind = ProduceErrorKind::Compress(error.to_string());
                 let partition = queue.partition;
-                let batch = Concluded { queue, partition, told, count, memory, records: None };
+                let batch = Concluded { queue, partition, told, created: None, count, memory, records: None };
                 self.produce.conclude(batch, Produce::failed(queue, kind, Persisted::NotWritten));
                 None
             }
@@ -637,11 +639,4 @@ const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
 
 fn earliest(wake_at: &mut Option<Instant>, at: Instant) {
     *wake_at = Some(wake_at.map_or(at, |other| other.min(at)));
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

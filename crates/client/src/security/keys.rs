@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use p12_keystore::{KeyStore, KeyStoreEntry, Pkcs12ImportPolicy};
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::PemObject;
@@ -94,6 +96,50 @@ fn private_key(
         .decrypt(password.expose())
         .map_err(|error| refuse(format!("the key cannot be decrypted with ssl.key.password: {error}")))?;
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
+}
+
+/// What a PKCS#12 keystore holds, in PEM.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Keystore {
+    /// The certificate that belongs to the key, then those of whoever signed it; empty if there is no key.
+    pub chain: String,
+    /// The private key, no longer encrypted.
+    pub key: Option<Secret>,
+    /// Everybody else's certificates.
+    pub trusted: String,
+}
+
+/// Opens a PKCS#12 keystore.
+///
+/// # Errors
+/// [`Error::Config`] for what is none, and for a wrong password.
+pub fn open_keystore(bytes: &[u8], password: &Secret) -> Result<Keystore, Error> {
+    let refuse = |error| Error::Config(format!("not a PKCS#12 keystore, or its password is wrong: {error}"));
+    let store =
+        KeyStore::from_pkcs12(bytes, password.expose(), Pkcs12ImportPolicy::Relaxed).map_err(refuse)?;
+    let mut opened = Keystore { chain: String::new(), key: None, trusted: String::new() };
+    for (_, entry) in store.entries() {
+        match entry {
+            KeyStoreEntry::PrivateKeyChain(found) if opened.key.is_none() => {
+                for certificate in found.certs() {
+                    opened.chain += &pem("CERTIFICATE", certificate.as_der());
+                }
+                opened.key = Some(pem("PRIVATE KEY", found.key().as_der()).into());
+            }
+            KeyStoreEntry::Certificate(certificate) => {
+                opened.trusted += &pem("CERTIFICATE", certificate.as_der());
+            }
+            KeyStoreEntry::PrivateKeyChain(_) | KeyStoreEntry::Secret(_) => {}
+        }
+    }
+    Ok(opened)
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+    format!("-----BEGIN {label}-----\n{}-----END {label}-----\n", lines.collect::<String>())
 }
 
 fn keystore(bytes: &[u8], password: &Secret, path: &Path) -> Result<Identity, Error> {

@@ -1,5 +1,6 @@
 //! Who we talk to and who we are: the settings of TLS and SASL.
 
+mod judge;
 pub(crate) mod keys;
 pub(crate) mod roots;
 pub(crate) mod secret;
@@ -9,6 +10,8 @@ pub(crate) mod token;
 
 use std::path::PathBuf;
 
+pub use judge::{CertificateJudge, CertificateProblem, Presented};
+pub use keys::{Keystore, open_keystore};
 pub use secret::Secret;
 pub use token::{Token, TokenCallback, TokenFuture, TokenProvider};
 
@@ -97,6 +100,8 @@ pub struct TlsSettings {
     pub cipher_suites: String,
     /// `ssl.curves.list`: the only groups that keys are exchanged in.
     pub curves: String,
+    /// `ssl.certificate.verify_cb`: who has the last word on brokers' certificates, while these are verified at all.
+    pub judge: Option<CertificateJudge>,
 }
 
 impl Default for TlsSettings {
@@ -116,6 +121,7 @@ impl Default for TlsSettings {
             verify_certificates: true,
             cipher_suites: String::new(),
             curves: String::new(),
+            judge: None,
         }
     }
 }
@@ -180,6 +186,8 @@ pub struct OauthBearer {
     pub client_id: Option<String>,
     /// `sasl.oauthbearer.client.secret`, `sasl.oauthbearer.client.credentials.client.secret`.
     pub client_secret: Option<Secret>,
+    /// `sasl.oauthbearer.sub.claim.name`: the token's claim that names the principal; empty, it is `sub`.
+    pub sub_claim_name: String,
     /// `sasl.oauthbearer.scope`.
     pub scope: Option<String>,
     /// `sasl.oauthbearer.extensions`: comma-separated `key=value` pairs that go to the broker beside the token.

@@ -111,7 +111,12 @@ pub(crate) fn client_config(
         Arc::new(suites::provider(&settings.cipher_suites, &settings.curves).map_err(Error::Config)?);
     let verifier: Arc<dyn ServerCertVerifier> = if settings.verify_certificates {
         let strict = strict_verifier(settings, provider.clone())?;
-        if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) }
+        let verifier: Arc<dyn ServerCertVerifier> =
+            if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) };
+        match &settings.judge {
+            Some(judge) => judge.over(verifier),
+            None => verifier,
+        }
     } else {
         Arc::new(AnyCertificate(provider.clone()))
     };
@@ -270,6 +275,9 @@ fn explain_certificate(problem: &CertificateError) -> String {
              trusted: set ssl.ca.location to that authority's certificate"
             .into(),
         CertificateError::Revoked => "the broker's certificate is revoked (ssl.crl.location)".into(),
+        CertificateError::Other(verdict) => {
+            format!("the application refuses the broker's certificate: {}", verdict.0)
+        }
         other => format!("the broker's certificate is refused: {other}"),
     }
 }

@@ -9,6 +9,7 @@ use ottla_protocol::ApiKey;
 use tokio::time::Instant;
 
 use super::Observer;
+use super::wanted::Exchanged;
 use super::window::Window;
 use crate::error::Error;
 use crate::log::Context;
@@ -146,11 +147,15 @@ impl Broker {
         self.enter(State::Up, now);
     }
 
-    pub(super) fn not_connected(&mut self, failure: String, now: Instant) {
+    /// Says whether the attempt before did not fail for the same reason.
+    pub(super) fn not_connected(&mut self, failure: String, now: Instant) -> bool {
+        let mut is_news = true;
         if let Some(attempt) = &mut self.attempt {
+            is_news = attempt.failure != failure;
             (attempt.at, attempt.under_way, attempt.failure) = (now, false, failure);
         }
         self.enter(State::Down, now);
+        is_news
     }
 }
 
@@ -217,6 +222,7 @@ impl Wire {
             Some(told)
         });
         if let Some((api, version, bytes)) = told {
+            self.exchanged(api, version, correlation_id, bytes, None);
             self.observer.log.debug(Context::Protocol, "SEND", || {
                 format!(
                     "{}: Sent {}Request (v{version}, {bytes} bytes @ 0, CorrId {correlation_id})",
@@ -243,6 +249,7 @@ impl Wire {
             Some((flight.api, flight.version, rtt))
         });
         if let Some((api, version, rtt)) = told {
+            self.exchanged(api, version, correlation_id, bytes, Some(rtt));
             self.observer.log.debug(Context::Protocol, "RECV", || {
                 format!(
                     "{}: Received {}Response (v{version}, {bytes} bytes, CorrId {correlation_id}, rtt {:.2}ms)",
@@ -252,6 +259,21 @@ impl Wire {
                 )
             });
         }
+    }
+
+    fn exchanged(
+        &self,
+        api: ApiKey,
+        version: i16,
+        correlation_id: i32,
+        bytes: usize,
+        round_trip: Option<Duration>,
+    ) {
+        self.observer.exchanges.push_if_wanted(|| {
+            let (broker, node) = (self.address.to_string(), self.observer.node_at(&self.address));
+            let api_key = api.code();
+            Some(Exchanged { broker, node, api_key, version, correlation_id, bytes, round_trip })
+        });
     }
 
     /// What breaks the connection.

@@ -30,6 +30,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What Prometheus' text format is called.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What is served, made anew for each request.
+pub(crate) type Text = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// Answers `GET /metrics` with a client's statistics until it is dropped; see [`Client::serve_prometheus`].
 #[derive(Debug)]
 pub struct PrometheusEndpoint {
@@ -39,7 +42,7 @@ pub struct PrometheusEndpoint {
 }
 
 impl PrometheusEndpoint {
-    pub(crate) fn start(client: Client, listener: TcpListener) -> Result<Self, Error> {
+    pub(crate) fn start(client: &Client, listener: TcpListener, text: Text) -> Result<Self, Error> {
         if client.config().statistics_interval.is_zero() {
             return Err(Error::Config(
                 "statistics.interval.ms is 0, so there is nothing to serve: set it, 1000 for example".into(),
@@ -56,7 +59,7 @@ impl PrometheusEndpoint {
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(client, listener) => {}
+                    () = accept(text, listener) => {}
                     _ = stopped => {}
                 }
             });
@@ -83,7 +86,7 @@ impl Drop for PrometheusEndpoint {
     }
 }
 
-async fn accept(client: Client, listener: TcpListener) {
+async fn accept(text: Text, listener: TcpListener) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "nobody listens for Prometheus"),
@@ -101,10 +104,10 @@ async fn accept(client: Client, listener: TcpListener) {
                 continue;
             }
         };
-        let client = client.clone();
+        let text = text.clone();
         connections.spawn(async move {
             let answer = service_fn(|request: Request<Incoming>| {
-                let answer = answer(&request, || client.prometheus_text());
+                let answer = answer(&request, || text());
                 async move { Ok::<_, Infallible>(answer) }
             });
             let served = hyper::server::conn::http1::Builder::new()

@@ -28,9 +28,9 @@ pub(crate) use self::collect::{LOOKS, run};
 pub(crate) use self::findings::{ConsumerFindings, Reach};
 use self::snapshot::Snapshot;
 use self::topics::TopicCounts;
-use self::wanted::{AutoCommitted, Throttled, Wanted};
+use self::wanted::{AutoCommitted, BrokerState, Exchanged, Throttled, Wanted};
 use crate::config::Config;
-use crate::log::{Context, INFO, Log};
+use crate::log::{Context, ERROR, INFO, Log};
 use crate::notices::Notices;
 use crate::produce::survey::Survey;
 use crate::watchdog::{Finding, StallReport};
@@ -52,6 +52,8 @@ pub(crate) struct Observer {
     pub(crate) errors: Notices<crate::Error>,
     pub(crate) throttles: Wanted<Throttled>,
     pub(crate) auto_commits: Wanted<AutoCommitted>,
+    pub(crate) exchanges: Wanted<Exchanged>,
+    pub(crate) broker_states: Wanted<BrokerState>,
     pub(crate) stall_after: Duration,
     name: Arc<str>,
     /// Whether anything is counted.
@@ -117,6 +119,8 @@ impl Observer {
             errors: Notices::keeping(ERRORS_MAX),
             throttles: Wanted::keeping(ERRORS_MAX),
             auto_commits: Wanted::keeping(ERRORS_MAX),
+            exchanges: Wanted::keeping(ERRORS_MAX),
+            broker_states: Wanted::keeping(ERRORS_MAX),
             stall_after: config.stall_after,
             name,
             counting: !config.statistics_interval.is_zero(),
@@ -335,8 +339,13 @@ impl Observer {
     /// The attempt has failed.
     pub(crate) fn not_connected(&self, host: &str, port: u16, error: &crate::Error) {
         let address = address_of(host, port);
-        self.log.debug(Context::Broker, "FAIL", || format!("{address}: {error}"));
-        self.broker(&address, |broker, now| broker.not_connected(error.to_string(), now));
+        let failure = error.to_string();
+        // Each reason once until a connection stands: attempts go on as often as `reconnect.backoff.ms` says.
+        if self.broker(&address, |broker, now| broker.not_connected(failure, now)) {
+            self.log.say(ERROR, "FAIL", format!("{address}: {error}"));
+        } else {
+            self.log.debug(Context::Broker, "FAIL", || format!("{address}: {error}"));
+        }
         self.errors.push(error.clone());
         self.look_whether_all_are_down(error);
     }
@@ -379,7 +388,23 @@ impl Observer {
             state.brokers.insert(address.into(), Broker::new(now));
         }
         let broker = state.brokers.get_mut(address).expect("it was put there if it was missing");
-        change(broker, now)
+        let before = broker.state;
+        let changed = change(broker, now);
+        let after = broker.state;
+        drop(state);
+        if before != after {
+            self.broker_states.push_if_wanted(|| {
+                let node = self.node_at(address);
+                Some(BrokerState { broker: address.to_owned(), node, state: after.name() })
+            });
+        }
+        changed
+    }
+
+    /// The number of the node that metadata named at this address; -1 if it named none.
+    fn node_at(&self, address: &str) -> i32 {
+        let state = self.state();
+        state.nodes.iter().find(|(_, at)| ***at == *address).map_or(-1, |(node, _)| *node)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

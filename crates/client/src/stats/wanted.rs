@@ -1,6 +1,7 @@
 //! Notices that are made only when somebody wants them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::consumer::{OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
@@ -16,6 +17,38 @@ pub struct Throttled {
     pub node: i32,
     /// For how long; 0 when it is over.
     pub throttle_ms: i32,
+}
+
+/// A request was written, or its answer has come.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Exchanged {
+    /// Where the broker is: `host:port`.
+    pub broker: String,
+    /// Its number; -1 before metadata named it.
+    pub node: i32,
+    /// Kafka's number of the request.
+    pub api_key: i16,
+    /// Its version.
+    pub version: i16,
+    /// Its number on its connection.
+    pub correlation_id: i32,
+    /// The bytes of the request, or of the answer.
+    pub bytes: usize,
+    /// From writing the request to its answer; `None` when this is about the request.
+    pub round_trip: Option<Duration>,
+}
+
+/// A broker is as it was not before.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct BrokerState {
+    /// Where it is: `host:port`.
+    pub broker: String,
+    /// Its number; -1 before metadata named it.
+    pub node: i32,
+    /// `CONNECT`, `UP` or `DOWN`.
+    pub state: &'static str,
 }
 
 /// What became of a commit that nobody called for: at the interval, or before partitions were given up.

@@ -92,7 +92,7 @@ impl Recorder {
 }
 
 /// Waits until something holds.
-pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");

@@ -263,7 +263,7 @@ impl<P> Core<P> {
     }
 
     /// Records wait for somebody else: for dead letters to be written, or outputs. See [`Core::settle`].
-    fn give_up(&mut self, work: Work<P>) -> Option<Work<P>> {
+    pub(crate) fn give_up(&mut self, work: Work<P>) -> Option<Work<P>> {
         let slot = self.slot_mut(work.of)?;
         slot.running += 1;
         Some(work)

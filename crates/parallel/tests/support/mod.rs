@@ -88,6 +88,15 @@ impl Seen {
         places.len()
     }
 
+    /// How often the record was handled that was handled most often.
+    pub(crate) fn most_often(&self) -> usize {
+        let mut times: BTreeMap<(i32, i64), usize> = BTreeMap::new();
+        self.all().into_iter().for_each(|(_, partition, offset, _)| {
+            *times.entry((partition, offset)).or_default() += 1;
+        });
+        times.into_values().max().unwrap_or_default()
+    }
+
     /// Each key's records were first handled in the order in which they were written.
     pub(crate) fn assert_key_order(&self) {
         let mut next: BTreeMap<String, usize> = BTreeMap::new();

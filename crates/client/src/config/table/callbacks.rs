@@ -2,13 +2,15 @@
 
 use crate::config::property::Property;
 
+const SOCKETS: &str = "the_applications_functions_make_and_close_the_connections";
+
 pub(super) const ROWS: &[Property] = &[
     Property::pointer("error_cb")
         .text("Called with errors of the client as a whole, which Rust reads from `Client::errors`.")
         .by_method("a_cluster_that_is_not_there_is_an_error_of_the_client"),
     Property::pointer("throttle_cb")
         .text("Called when a broker delays this client.")
-        .refused("it is for programs in C, which set it by `rd_kafka_conf_set_throttle_cb`"),
+        .by_method("an_application_hears_when_a_broker_throttles_it_and_when_that_is_over"),
     Property::pointer("stats_cb")
         .text("Called with statistics, which Rust reads from `Client::statistics`.")
         .by_method("statistics_come_at_their_interval_and_may_be_kept"),
@@ -19,18 +21,18 @@ pub(super) const ROWS: &[Property] = &[
         .text("Called with events by a thread in the background, for programs in C.")
         .by_method("a_thread_of_the_library_serves_the_background_queue"),
     Property::pointer("socket_cb")
-        .text("Makes sockets.")
-        .refused("implement `Connector`, which opens whole connections"),
+        .text("Makes sockets, for programs in C; in Rust a `Connector` makes whole connections.")
+        .by_method(SOCKETS),
     Property::pointer("connect_cb")
-        .text("Connects sockets.")
-        .refused("implement `Connector`, which opens whole connections"),
+        .text("Connects sockets, for programs in C.")
+        .by_method(SOCKETS),
     Property::pointer("closesocket_cb")
-        .text("Closes sockets.")
-        .refused("implement `Connector`: dropping a connection closes it"),
-    Property::pointer("open_cb").text("Opens files.").refused("nothing here opens files by callback"),
+        .text("Closes sockets, for programs in C.")
+        .by_method(SOCKETS),
+    Property::pointer("open_cb").text("Opens files.").accepted("nothing here opens files that a program might want to open itself"),
     Property::pointer("resolve_cb")
-        .text("Resolves names.")
-        .refused("implement `Connector`, which opens whole connections"),
+        .text("Resolves names, for programs in C.")
+        .by_method(SOCKETS),
     Property::pointer("opaque")
         .text("A pointer handed to every callback of a program in C.")
         .by_method("statistics_come_at_their_interval_and_may_be_kept"),
@@ -50,14 +52,14 @@ pub(super) const ROWS: &[Property] = &[
         .text("A pointer for an OpenSSL engine.")
         .refused("OpenSSL is no part of this client"),
     Property::pointer("ssl.certificate.verify_cb")
-        .text("Judges the broker's certificate.")
-        .refused("rustls judges certificates; what is trusted is set with ssl.ca.location, and revoked with ssl.crl.location"),
+        .text("Has the last word on brokers' certificates: `Config::security.tls.judge`.")
+        .by_method("a_judge_has_the_last_word_on_certificates"),
     Property::pointer("oauthbearer_token_refresh_cb")
         .text("Gets a token when one is needed: `Config::security.sasl.oauthbearer.callback`.")
         .by_method("a_token_function_is_asked_for_tokens"),
     Property::pointer("interceptors")
         .text("Functions called on the way of each record.")
-        .refused("they are for programs in C, which add them by `rd_kafka_conf_interceptor_add_on_new` and its like"),
+        .by_method("interceptors_see_a_record_from_its_sending_to_its_commit"),
     Property::pointer("consume_cb")
         .consumer()
         .text("Called with each record, for programs in C.")
@@ -87,7 +89,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .producer()
         .text("Orders queued records.")
-        .refused("records are sent in the order in which they were handed over"),
+        .accepted("records are sent in the order in which they were handed over"),
     Property::pointer("opaque")
         .topic()
         .text("A pointer handed to the callbacks of a topic.")

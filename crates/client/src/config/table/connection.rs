@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Property] = &[
         "use_all_dns_ips",
     )
     .text("Whether all addresses of a name are tried, or the bootstrap names are first replaced by their canonical ones.")
-    .refused("this version tries every address that a name has, in turn, and looks up no canonical names"),
+    .accepted("every address that a name has is tried in turn either way, and certificates are judged by the name that was given"),
     Property::int("socket.connection.setup.timeout.ms", 1000, 2_147_483_647, "10000")
         .librdkafka("30000")
         .medium()
@@ -120,13 +120,13 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("broker.version.fallback", "0.11.0")
         .librdkafka("0.10.0")
         .medium()
-        .text("The version that a broker is taken for when it does not say which requests it knows, or is not asked (`api.version.request`). This client needs 0.11 or newer; 0.10 is taken for 0.11.")
+        .text("The version that a broker is taken for when it does not say which requests it knows, or is not asked (`api.version.request`). This client needs 0.11 or newer; what is older is taken for 0.11.")
         .effective(
             "a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word",
             Access {
                 set: |config, value| {
-                    config.net.version_fallback = BrokerVersion::parse(value.text())
-                        .ok_or("no version from 0.10 on, such as 0.11.0 or 2.1")?;
+                    config.net.version_fallback =
+                        BrokerVersion::parse(value.text()).ok_or("no version, such as 0.11.0 or 2.1")?;
                     Ok(())
                 },
                 get: |config| config.net.version_fallback.name().to_owned(),

@@ -1,5 +1,7 @@
 //! Fetching records.
 
+use std::time::Duration;
+
 use crate::config::Isolation;
 use crate::config::property::{Access, Property, flag, millis, number};
 
@@ -52,8 +54,17 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.error.backoff.ms", 0, 300_000, "500")
         .consumer()
         .medium()
-        .text("How long to wait after a fetch that failed.")
-        .refused("this version waits as after every other failed request: retry.backoff.ms"),
+        .text("How long to wait after a fetch that failed. Unset, the wait begins with `retry.backoff.ms` and doubles up to a second.")
+        .effective(
+            "a_failed_fetch_is_repeated_after_its_own_backoff",
+            Access {
+                set: |config, value| {
+                    config.fetch_error_backoff = Some(value.duration());
+                    Ok(())
+                },
+                get: |config| config.fetch_error_backoff.unwrap_or(Duration::from_millis(500)).as_millis().to_string(),
+            },
+        ),
     Property::choice("isolation.level", &["read_uncommitted", "read_committed"], "read_committed")
         .consumer()
         .high()
@@ -96,5 +107,5 @@ pub(super) const ROWS: &[Property] = &[
         .consumer()
         .medium()
         .text("How records of a share group are acknowledged.")
-        .refused("this version has no share groups"),
+        .accepted("only share consumers ask for it, which cannot be made with this version"),
 ];

@@ -39,10 +39,10 @@ pub(super) const ROWS: &[Property] = &[
         .consumer()
         .text("How often a member tells that it lives. At most a third of the session's timeout is usual.")
         .effective("members_are_heard_of_at_the_heartbeat_interval", millis!(heartbeat_interval)),
-    Property::choice("group.protocol.type", &["consumer"], "consumer")
+    Property::string("group.protocol.type", "consumer")
         .consumer()
         .text("The kind of group.")
-        .refused("groups of consumers are the only kind there is"),
+        .accepted("groups of consumers are the only kind there is, as in librdkafka"),
     Property::choice("group.protocol", &["classic", "consumer"], "classic")
         .consumer()
         .high()

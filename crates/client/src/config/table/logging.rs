@@ -36,6 +36,7 @@ const FEATURES: &[&str] = &[
     "lz4",
     "sasl_plain",
     "sasl_scram",
+    "plugins",
     "zstd",
     "sasl_oauthbearer",
     "http",
@@ -43,7 +44,7 @@ const FEATURES: &[&str] = &[
 ];
 
 const ALL_FEATURES: &str =
-    "gzip,snappy,ssl,sasl,regex,lz4,sasl_plain,sasl_scram,zstd,sasl_oauthbearer,http,oidc";
+    "gzip,snappy,ssl,sasl,regex,lz4,sasl_plain,sasl_scram,plugins,zstd,sasl_oauthbearer,http,oidc";
 
 const FEATURES_ACCESS: Access = Access { set: |_, _| Ok(()), get: |_| ALL_FEATURES.to_owned() };
 
@@ -76,7 +77,7 @@ pub(super) const ROWS: &[Property] = &[
         .effective("the_numbers_under_load_agree_with_each_other_and_with_the_broker", millis!(statistics_interval)),
     Property::int("enabled_events", 0, 2_147_483_647, "0")
         .text("Which events the C interface's queues carry: `rd_kafka_conf_set_events`.")
-        .refused("only the C interface has queues of events"),
+        .by_method("events_carry_reports_records_and_headers"),
     Property::bool("enable.random.seed", "true")
         .text("Whether librdkafka seeds the C library's random numbers.")
         .accepted("the C library's random numbers are not used: the system seeds ours"),
@@ -84,8 +85,17 @@ pub(super) const ROWS: &[Property] = &[
         .text("The signal by which librdkafka wakes its threads when it ends.")
         .accepted("threads are woken through their queues, without signals"),
     Property::list("plugin.library.paths", "")
-        .text("Libraries to load that intercept calls.")
-        .refused("this client loads no libraries"),
+        .text("Libraries that the C interface loads when this is set, and that intercept calls.")
+        .effective(
+            "a_plugin_is_loaded_and_intercepts",
+            Access {
+                set: |_, value| {
+                    let none = value.text().is_empty();
+                    none.then_some(()).ok_or_else(|| "only the C interface loads plugins".into())
+                },
+                get: |_| String::new(),
+            },
+        ),
     Property::bool("enable.metrics.push", "true")
         .text("Whether metrics are pushed to the broker that asks for them (KIP-714).")
         .accepted("this client pushes no metrics; a later version will, and then it switches that"),

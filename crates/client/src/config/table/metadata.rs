@@ -2,6 +2,7 @@
 
 use crate::config::NEVER;
 use crate::config::property::{Access, Property, choice, flag, millis};
+use crate::group::subscription::pattern;
 
 pub(super) const ROWS: &[Property] = &[
     Property::int("metadata.max.age.ms", 1, 86_400_000, "300000")
@@ -9,12 +10,12 @@ pub(super) const ROWS: &[Property] = &[
         .text("After this time what is known of a topic is asked for again.")
         .effective("metadata_is_asked_for_again_when_it_is_old", millis!(metadata_max_age)),
     Property::int("topic.metadata.refresh.interval.ms", -1, 3_600_000, "300000")
-        .text("How often the cluster's layout is asked for while all is well; -1 leaves it to `metadata.max.age.ms`.")
+        .text("How often the cluster's layout is asked for while all is well; 0 or -1 leave it to `metadata.max.age.ms`.")
         .effective(
             "metadata_is_asked_for_again_when_it_is_old",
             Access {
                 set: |config, value| {
-                    config.metadata_refresh = if value.int() > 0 { value.duration() } else { NEVER };
+                    config.metadata_refresh = if value.int() < 0 { NEVER } else { value.duration() };
                     Ok(())
                 },
                 get: |config| {
@@ -52,7 +53,8 @@ pub(super) const ROWS: &[Property] = &[
                 set: |config, value| {
                     let patterns = value.text().split(',').map(str::trim).filter(|text| !text.is_empty());
                     config.topic_blacklist = patterns.map(str::to_owned).collect();
-                    Ok(())
+                    let wrong = config.topic_blacklist.iter().find(|text| pattern(text).is_err());
+                    wrong.map_or(Ok(()), |text| Err(format!("`{text}` is no regular expression")))
                 },
                 get: |config| config.topic_blacklist.join(","),
             },

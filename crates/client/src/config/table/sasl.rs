@@ -8,7 +8,7 @@ const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHB
 
 const LOGINS: &str = "every_way_in_and_every_refusal";
 const UNSECURED: &str = "an_unsecured_token_says_what_it_was_told";
-const GSSAPI: &str = "this version has no Kerberos";
+const GSSAPI: &str = "only GSSAPI asks for it, and a client that is to log in by GSSAPI is refused";
 const ASSERTION: &str = "this version gets tokens by client credentials or from a function only";
 /// What librdkafka runs by default.
 const KINIT: &str = r#"kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}"#;
@@ -37,17 +37,17 @@ pub(super) const ROWS: &[Property] = &[
         .effective(LOGINS, secret!(security.sasl.password)),
     Property::string("sasl.kerberos.service.name", "kafka")
         .text("The brokers' Kerberos name.")
-        .refused(GSSAPI),
+        .accepted(GSSAPI),
     Property::string("sasl.kerberos.principal", "kafkaclient")
         .text("This client's Kerberos name.")
-        .refused(GSSAPI),
+        .accepted(GSSAPI),
     Property::string("sasl.kerberos.kinit.cmd", KINIT)
         .text("The command that gets a Kerberos ticket.")
-        .refused(GSSAPI),
-    Property::string("sasl.kerberos.keytab", "").text("File of Kerberos keys.").refused(GSSAPI),
+        .accepted(GSSAPI),
+    Property::string("sasl.kerberos.keytab", "").text("File of Kerberos keys.").accepted(GSSAPI),
     Property::int("sasl.kerberos.min.time.before.relogin", 0, 86_400_000, "60000")
         .text("How often the ticket is renewed at most.")
-        .refused(GSSAPI),
+        .accepted(GSSAPI),
     Property::string("sasl.oauthbearer.config", "")
         .secret()
         .text("What unsigned tokens say, as `key=value` separated by spaces: principal (needed), principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME.")
@@ -75,8 +75,20 @@ pub(super) const ROWS: &[Property] = &[
         .text("Where tokens are fetched: https only.")
         .effective(LOGINS, optional_string!(security.sasl.oauthbearer.token_endpoint_url)),
     Property::string("sasl.oauthbearer.sub.claim.name", "sub")
-        .text("The claim that names the principal.")
-        .refused("the principal is only shown in logs: it is taken from `sub`"),
+        .text("The token's claim that names the principal, which logs show.")
+        .effective(
+            "the_principal_is_in_the_claim_that_is_named",
+            Access {
+                set: |config, value| {
+                    value.text().clone_into(&mut config.security.sasl.oauthbearer.sub_claim_name);
+                    Ok(())
+                },
+                get: |config| match config.security.sasl.oauthbearer.sub_claim_name.as_str() {
+                    "" => "sub".into(),
+                    named => named.to_owned(),
+                },
+            },
+        ),
     Property::choice(
         "sasl.oauthbearer.grant.type",
         &["client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"],

@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .producer()
         .text("Whether the oldest or the newest record is sent first.")
-        .refused("records are sent in the order in which they were handed over"),
+        .accepted("records are sent in the order in which they were handed over"),
     Property::bool("produce.offset.report", "false")
         .topic()
         .producer()

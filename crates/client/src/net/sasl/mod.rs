@@ -144,6 +144,9 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
             endpoint.client_id = settings.client_id.clone().unwrap_or_default();
             endpoint.client_secret = settings.client_secret.clone().unwrap_or_default();
             endpoint.scope.clone_from(&settings.scope);
+            if !settings.sub_claim_name.is_empty() {
+                endpoint.principal_claim.clone_from(&settings.sub_claim_name);
+            }
             endpoint.extensions = parse_extensions(&settings.extensions)?;
             Ok(TokenSource::Oidc(Arc::new(endpoint)))
         }

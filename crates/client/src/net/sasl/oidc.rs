@@ -27,6 +27,7 @@ pub(crate) struct Endpoint {
     pub(crate) client_id: String,
     pub(crate) client_secret: Secret,
     pub(crate) scope: Option<String>,
+    pub(crate) principal_claim: String,
     pub(crate) extensions: Vec<(String, String)>,
 }
 
@@ -56,6 +57,7 @@ impl Endpoint {
             client_id: String::new(),
             client_secret: Secret::default(),
             scope: None,
+            principal_claim: "sub".into(),
             extensions: Vec::new(),
         })
     }
@@ -69,18 +71,20 @@ impl Endpoint {
             let text = |key: &str| answer[key].as_str().map(|text| format!(": {text}")).unwrap_or_default();
             return Err(named(format!("{status}{}{}", text("error"), text("error_description"))));
         }
-        let Some(value) = answer["access_token"].as_str() else {
-            return Err(named("the answer holds no access_token".into()));
-        };
+        self.token_in(&answer, now_ms).map_err(named)
+    }
+
+    fn token_in(&self, answer: &Value, now_ms: i64) -> Result<Token, String> {
+        let value = answer["access_token"].as_str().ok_or("the answer holds no access_token")?;
         let claims = claims(value);
         let expires_at_ms = claims["exp"]
             .as_f64()
             .map(|seconds| (seconds * 1000.0) as i64)
             .or_else(|| answer["expires_in"].as_i64().map(|seconds| now_ms + seconds * 1000))
-            .ok_or_else(|| named("neither the token nor the answer says when it expires".into()))?;
+            .ok_or("neither the token nor the answer says when it expires")?;
         Ok(Token {
             value: value.into(),
-            principal: claims["sub"].as_str().unwrap_or(&self.client_id).to_owned(),
+            principal: claims[self.principal_claim.as_str()].as_str().unwrap_or(&self.client_id).to_owned(),
             expires_at_ms,
             extensions: self.extensions.clone(),
         })
@@ -174,5 +178,18 @@ mod tests {
     #[test]
     fn a_scope_is_encoded_for_a_form() {
         assert_eq!(percent_encoded("a b&c=d"), "a%20b%26c%3Dd");
+    }
+
+    #[test]
+    fn the_principal_is_in_the_claim_that_is_named() {
+        let mut endpoint = Endpoint::parse("https://login.example/token").expect("valid");
+        endpoint.client_id = "orders".into();
+        let payload = URL_SAFE_NO_PAD.encode(br#"{"sub": "17", "azp": "billing", "exp": 2}"#);
+        let answer = serde_json::json!({ "access_token": format!("e30.{payload}.") });
+        for (claim, principal) in [("sub", "17"), ("azp", "billing"), ("upn", "orders")] {
+            endpoint.principal_claim = claim.into();
+            let token = endpoint.token_in(&answer, 0).expect("a token");
+            assert_eq!((token.principal.as_str(), token.expires_at_ms), (principal, 2000), "{claim}");
+        }
     }
 }

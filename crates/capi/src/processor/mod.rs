@@ -1,0 +1,218 @@
+//! `ottla.h`: the processor, with handlers in C.
+//!
+//! Processors and settings are names that are never given out twice, not addresses: what is destroyed is not found any
+//! more, whoever still has its name.
+
+mod call;
+mod names;
+mod settings;
+mod stats;
+
+use std::ffi::{c_char, c_int};
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ottla_client::LogCallback;
+use ottla_parallel::Processor;
+
+use crate::codes;
+use crate::conf::rd_kafka_conf_t;
+use crate::ffi::*;
+use crate::panic::guard;
+use crate::text::{c_string, write_errstr};
+
+use self::call::Handler;
+use self::names::Names;
+use self::settings::Settings;
+
+pub use self::call::*;
+pub use self::settings::*;
+pub use self::stats::*;
+
+/// A processor's name.
+#[repr(C)]
+pub struct ottla_processor_t {
+    _private: [u8; 0],
+}
+
+/// Handlers end when the processor has; a thread takes its time to notice.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
+
+static RUNNING: Names<Running> = Names::new();
+
+/// A processor, and the handlers that its threads have.
+struct Running {
+    processor: Processor,
+    handlers: Arc<Handlers>,
+}
+
+/// How many threads have the application's function and its pointer.
+#[derive(Default)]
+struct Handlers {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One of [`Handlers`].
+struct Counted(Arc<Handlers>);
+
+impl Handlers {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counted(self: &Arc<Self>) -> Counted {
+        *self.lock() += 1;
+        Counted(self.clone())
+    }
+
+    /// Whether all are gone.
+    fn await_none(&self, within: Duration) -> bool {
+        let waited = self.fewer.wait_timeout_while(self.lock(), within, |count| *count > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.fewer.notify_all();
+    }
+}
+
+fn find(processor: *const ottla_processor_t) -> Option<Arc<Running>> {
+    RUNNING.get(processor.addr())
+}
+
+fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<usize, ottla_parallel::Error> {
+    let name = RUNNING.next();
+    let mut config = conf.client_config();
+    config.name = Some(format!("{}#processor-{}", config.client_id, names::number(name)));
+    if let Some(log) = conf.callbacks().log {
+        let level = config.log_level;
+        config.log_callback = Some(LogCallback::new(move |line| {
+            if line.level <= level || line.context.is_some() {
+                let (facility, text) = (c_string(line.facility), c_string(&line.text));
+                // SAFETY: the application's function, which may be called from any thread; ottla.h promises NULL.
+                unsafe { log(null_mut(), line.level.into(), facility.as_ptr(), text.as_ptr()) };
+            }
+        }));
+    }
+    let builder = settings.builder(config)?;
+    let handlers: Arc<Handlers> = Arc::default();
+    let processor = match settings.handler()? {
+        Handler::Each(function, opaque) => builder.start_each_with(|_| {
+            let counted = handlers.counted();
+            let mut topics = Topics::default();
+            Ok(move |message: &ottla_parallel::Message<'_>| {
+                let _ = &counted;
+                each(name, function, opaque, &mut topics, message)
+            })
+        }),
+        Handler::Batch(function, opaque) => builder.start_batches_with(|_| {
+            let counted = handlers.counted();
+            let mut topics = Topics::default();
+            Ok(move |messages: &ottla_parallel::Messages<'_>| {
+                let _ = &counted;
+                batch(name, function, opaque, &mut topics, messages)
+            })
+        }),
+    }?;
+    RUNNING.insert(name, Running { processor, handlers });
+    Ok(name)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ottla_processor_start(
+    conf: *mut rd_kafka_conf_t,
+    settings: *mut ottla_processor_settings_t,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> *mut ottla_processor_t {
+    guard(null_mut(), || {
+        let refuse = |text: &str| {
+            // SAFETY: by contract.
+            unsafe { write_errstr(errstr, errstr_size, text) };
+            null_mut()
+        };
+        // SAFETY: NULL or a configuration of ours, by contract.
+        let Some(given) = (unsafe { conf.as_ref() }) else {
+            return refuse("no configuration: rd_kafka_conf_new() makes one");
+        };
+        let Some(known) = Settings::find(settings) else {
+            return refuse(
+                "no such settings: ottla_processor_settings_new() makes them, and starting takes them over",
+            );
+        };
+        match start(given, &known) {
+            Ok(name) => {
+                Settings::forget(settings);
+                // SAFETY: taken over, by contract.
+                drop(unsafe { Box::from_raw(conf) });
+                without_provenance_mut(name)
+            }
+            Err(error) => refuse(&error.to_string()),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ottla_processor_stop(processor: *mut ottla_processor_t) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        find(processor).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |running| {
+            running.processor.stop();
+            RD_KAFKA_RESP_ERR_NO_ERROR
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ottla_processor_is_stopped(processor: *const ottla_processor_t) -> c_int {
+    guard(0, || find(processor).is_some_and(|running| running.processor.is_stopped()).into())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ottla_processor_wait(
+    processor: *mut ottla_processor_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    guard(null_mut(), || {
+        let say = |code, text: &str| rd_kafka_error_t::new(code, text).into_raw();
+        let Some(running) = find(processor) else {
+            return say(RD_KAFKA_RESP_ERR__INVALID_ARG, "no such processor");
+        };
+        if is_of(processor.addr()) {
+            return say(RD_KAFKA_RESP_ERR__STATE, "a handler cannot wait for its own processor");
+        }
+        let within = u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis);
+        match running.processor.wait(within) {
+            None => {
+                let text = format!("the processor is still running after {timeout_ms} ms");
+                say(RD_KAFKA_RESP_ERR__TIMED_OUT, &text)
+            }
+            Some(Ok(())) => null_mut(),
+            Some(Err(error)) => codes::object_of_processor(&error).into_raw(),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> rd_kafka_resp_err_t {
+    guard(RD_KAFKA_RESP_ERR__FAIL, || {
+        let Some(running) = find(processor) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        if is_of(processor.addr()) {
+            return RD_KAFKA_RESP_ERR__STATE;
+        }
+        running.processor.stop();
+        // Why it stopped is told by who waits for it.
+        let _ = running.processor.wait(Duration::MAX);
+        if !running.handlers.await_none(THREADS_END_WITHIN) {
+            return RD_KAFKA_RESP_ERR__IN_PROGRESS;
+        }
+        // Of two who destroy it at once, one has done so.
+        RUNNING
+            .remove(processor.addr())
+            .map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |_| RD_KAFKA_RESP_ERR_NO_ERROR)
+    })
+}

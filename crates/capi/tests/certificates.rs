@@ -1,0 +1,218 @@
+//! Certificates from memory in every encoding, and an application that judges those of brokers.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+#[path = "../../client/tests/support/certificates.rs"]
+mod certificates;
+mod common;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use certificates::{Authority, Certificate};
+use common::*;
+use rdkafka::conf::*;
+use rdkafka::ffi::*;
+use rdkafka::handle::*;
+use rdkafka::poll::*;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+/// What happened, in words: the handshakes at the far end, and what the functions were called with.
+#[derive(Default)]
+struct Seen {
+    lines: Mutex<Vec<String>>,
+    /// Whether the judge takes what it sees.
+    takes: bool,
+}
+
+impl Seen {
+    fn note(&self, line: String) {
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.lines.lock().unwrap().iter().any(|line| line.contains(part))
+    }
+}
+
+unsafe fn seen<'a>(opaque: *mut c_void) -> &'a Seen {
+    unsafe { &*opaque.cast::<Seen>() }
+}
+
+/// Something that makes TLS handshakes, and wants clients to show a certificate of `of_clients`. Its port.
+fn far_end(certificate: &Certificate, of_clients: Option<&Authority>, seen: &Arc<Seen>) -> u16 {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let builder = builder.unwrap();
+    let builder = match of_clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).unwrap();
+    let chain = vec![CertificateDer::from(certificate.der.clone())];
+    let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let seen = seen.clone();
+    // It ends with the process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut tls = ServerConnection::new(config.clone()).unwrap();
+            while tls.is_handshaking() && tls.complete_io(&mut stream).is_ok() {}
+            let clients = tls.peer_certificates().map_or(0, <[_]>::len);
+            seen.note(format!(
+                "handshake {} {clients}",
+                if tls.is_handshaking() { "failed" } else { "done" }
+            ));
+        }
+    });
+    port
+}
+
+fn client(port: u16, seen: &Seen, ca: Option<&str>) -> *mut rd_kafka_conf_t {
+    let servers = format!("127.0.0.1:{port}");
+    let conf = conf(&[("bootstrap.servers", servers.as_str()), ("security.protocol", "ssl")]);
+    unsafe {
+        if let Some(ca) = ca {
+            let ca = CString::new(ca).unwrap();
+            give(conf, RD_KAFKA_CERT_CA, RD_KAFKA_CERT_ENC_PEM, ca.as_bytes());
+        }
+        rd_kafka_conf_set_opaque(conf, (&raw const *seen).cast_mut().cast());
+        rd_kafka_conf_set_error_cb(conf, Some(on_error));
+    }
+    conf
+}
+
+fn give(conf: *mut rd_kafka_conf_t, kind: rd_kafka_cert_type_t, encoding: rd_kafka_cert_enc_t, bytes: &[u8]) {
+    assert_eq!(try_give(conf, kind, encoding, bytes), Ok(()));
+}
+
+fn try_give(
+    conf: *mut rd_kafka_conf_t,
+    kind: rd_kafka_cert_type_t,
+    encoding: rd_kafka_cert_enc_t,
+    bytes: &[u8],
+) -> Result<(), String> {
+    let (mut text, from) = ([0; 256], bytes.as_ptr().cast());
+    let (errstr, size) = (text.as_mut_ptr(), text.len());
+    let set = unsafe { rd_kafka_conf_set_ssl_cert(conf, kind, encoding, from, bytes.len(), errstr, size) };
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned();
+    if set == RD_KAFKA_CONF_OK { Ok(()) } else { Err(text) }
+}
+
+unsafe extern "C" fn on_error(_: *mut rd_kafka_t, err: c_int, reason: *const c_char, opaque: *mut c_void) {
+    let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
+    unsafe { seen(opaque) }.note(format!("error {err} {reason}"));
+}
+
+unsafe extern "C" fn judge(
+    rk: *mut rd_kafka_t,
+    broker_name: *const c_char,
+    _broker_id: i32,
+    x509_error: *mut c_int,
+    depth: c_int,
+    buf: *const c_char,
+    size: usize,
+    errstr: *mut c_char,
+    errstr_size: usize,
+    opaque: *mut c_void,
+) -> c_int {
+    let seen = unsafe { seen(opaque) };
+    unsafe {
+        let der = std::slice::from_raw_parts(buf.cast::<u8>(), size);
+        assert!(!rk.is_null() && der.starts_with(&[0x30]) && errstr_size > 100);
+        let name = CStr::from_ptr(broker_name).to_str().unwrap();
+        seen.note(format!("judge {name} depth {depth} error {}", *x509_error));
+        if !seen.takes {
+            let why = c"not of ours";
+            errstr.copy_from_nonoverlapping(why.as_ptr(), why.count_bytes() + 1);
+        }
+    }
+    c_int::from(seen.takes)
+}
+
+fn until_seen(rk: *mut rd_kafka_t, seen: &Seen, part: &str) {
+    until(part, || {
+        unsafe { rd_kafka_poll(rk, 10) };
+        seen.has(part)
+    });
+}
+
+#[test]
+fn the_application_judges_certificates_and_has_the_last_word() {
+    let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
+    // What it says, whom the client trusts, what the function is told, and what comes of it.
+    let stories = [
+        (true, &authority, "error 0", "handshake done"),
+        (false, &authority, "error 0", "not of ours"),
+        (true, &stranger, "error 20", "handshake done"),
+    ];
+    for (takes, trusted, told, outcome) in stories {
+        let seen = Arc::new(Seen { takes, ..Seen::default() });
+        let port = far_end(&authority.sign(&["127.0.0.1"]), None, &seen);
+        let conf = client(port, &seen, Some(&trusted.pem));
+        unsafe {
+            assert_eq!(rd_kafka_conf_set_ssl_cert_verify_cb(conf, Some(judge)), RD_KAFKA_CONF_OK);
+            let rk = new(RD_KAFKA_PRODUCER, conf);
+            until_seen(rk, &seen, outcome);
+            assert!(seen.has(&format!("judge 127.0.0.1 depth 0 {told}")), "{:?}", seen.lines.lock().unwrap());
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
+#[test]
+fn our_own_certificate_comes_from_memory_in_every_encoding() {
+    let authority = Authority::new("authority");
+    let ours = authority.sign(&["client.test"]);
+    let key = PrivateKeyDer::from_pem_slice(ours.key_pem.as_bytes()).unwrap();
+    let p12 = keystore(&ours, key.secret_der(), "swordfish");
+    let encodings: [(rd_kafka_cert_enc_t, &[u8], &[u8]); 3] = [
+        (RD_KAFKA_CERT_ENC_PEM, ours.pem.as_bytes(), ours.key_pem.as_bytes()),
+        (RD_KAFKA_CERT_ENC_DER, &ours.der, key.secret_der()),
+        (RD_KAFKA_CERT_ENC_PKCS12, &p12, &p12),
+    ];
+    for (encoding, certificate, key) in encodings {
+        let seen = Arc::<Seen>::default();
+        let port = far_end(&authority.sign(&["127.0.0.1"]), Some(&authority), &seen);
+        let conf = client(port, &seen, Some(&authority.pem));
+        if encoding == RD_KAFKA_CERT_ENC_PKCS12 {
+            let refused = try_give(conf, RD_KAFKA_CERT_PUBLIC_KEY, encoding, certificate).unwrap_err();
+            assert!(refused.contains("password is wrong"), "{refused}");
+            let (name, password) = (c"ssl.key.password".as_ptr(), c"swordfish".as_ptr());
+            let set = unsafe { rd_kafka_conf_set(conf, name, password, std::ptr::null_mut(), 0) };
+            assert_eq!(set, RD_KAFKA_CONF_OK);
+        }
+        give(conf, RD_KAFKA_CERT_PUBLIC_KEY, encoding, certificate);
+        give(conf, RD_KAFKA_CERT_PRIVATE_KEY, encoding, key);
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        until_seen(rk, &seen, "handshake done 1");
+        unsafe { rd_kafka_destroy(rk) };
+    }
+}
+
+fn keystore(certificate: &Certificate, key: &[u8], password: &str) -> Vec<u8> {
+    use p12_keystore::{KeyStore, KeyStoreEntry, PrivateKey, PrivateKeyChain};
+    let leaf = p12_keystore::Certificate::from_der(&certificate.der).unwrap();
+    let mut store = KeyStore::new();
+    let chain = PrivateKeyChain::new("1", PrivateKey::from_der(key).unwrap(), [leaf]);
+    store.add_entry("client", KeyStoreEntry::PrivateKeyChain(chain));
+    store.writer(password).write().unwrap()
+}

@@ -1,0 +1,69 @@
+//! The simple consumer with topics that have configurations of their own.
+
+#![cfg(feature = "mock")]
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use time")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::{CStr, CString};
+use std::ptr::null_mut;
+
+use common::*;
+use rdkafka::ffi::*;
+use rdkafka::handle::*;
+use rdkafka::legacy::*;
+use rdkafka::message::*;
+use rdkafka::mock::*;
+use rdkafka::producer::*;
+use rdkafka::topic::*;
+use rdkafka::topic_conf::*;
+
+/// Offset and error of the first message that comes of partition 0 of a topic with this configuration.
+fn first(servers: &CStr, reset: &str, from: i64) -> Option<(i64, rd_kafka_resp_err_t)> {
+    let properties = [("bootstrap.servers", servers.to_str().unwrap()), ("auto.offset.reset", "latest")];
+    let reset = CString::new(reset).unwrap();
+    unsafe {
+        let rk = new(RD_KAFKA_CONSUMER, conf(&properties));
+        let topic = rd_kafka_topic_conf_new();
+        let name = c"auto.offset.reset".as_ptr();
+        assert_eq!(rd_kafka_topic_conf_set(topic, name, reset.as_ptr(), null_mut(), 0), RD_KAFKA_CONF_OK);
+        let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), topic);
+        assert_eq!(rd_kafka_consume_start(rkt, 0, from), 0);
+        let wait_ms = if reset.as_c_str() == c"largest" { 500 } else { 60_000 };
+        let message = rd_kafka_consume(rkt, 0, wait_ms);
+        let told = message.as_ref().map(|message| (message.offset, message.err));
+        if !message.is_null() {
+            rd_kafka_message_destroy(message);
+        }
+        assert_eq!(rd_kafka_consume_stop(rkt, 0), 0);
+        rd_kafka_topic_destroy(rkt);
+        rd_kafka_destroy(rk);
+        told
+    }
+}
+
+#[test]
+fn a_topic_of_its_own_says_where_its_partitions_begin() {
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("test.mock.num.brokers", "1")]));
+    unsafe {
+        for value in ["one", "two", "three"] {
+            produce(rk, c"orders", 0, value, null_mut());
+        }
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(rd_kafka_handle_mock_cluster(rk)));
+        // No such offset: the topic decides, and not the client, which would begin with the latest.
+        assert_eq!(first(servers, "smallest", 1000), Some((0, RD_KAFKA_RESP_ERR_NO_ERROR)));
+        assert_eq!(first(servers, "largest", 1000), None);
+        let (_, err) = first(servers, "error", 1000).unwrap();
+        assert_eq!(err, RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET);
+        assert_eq!(first(servers, "error", 2), Some((2, RD_KAFKA_RESP_ERR_NO_ERROR)));
+        rd_kafka_destroy(rk);
+    }
+}

@@ -1,0 +1,92 @@
+//! `plugin.library.paths`: a library of somebody else's hangs itself into every configuration that names it.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it runs a compiler")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::path::Path;
+use std::process::Command;
+
+use common::*;
+use rdkafka::conf::*;
+use rdkafka::ffi::*;
+use rdkafka::interceptors::*;
+
+/// It takes the property `mine` for its own. A program's functions are not found by a library of a test, so it is told of one.
+const SOURCE: &str = r#"
+#include <string.h>
+typedef int (*on_set)(void *conf, const char *name, const char *value, char *errstr, size_t size, void *opaque);
+int (*add)(void *conf, const char *name, on_set function, void *opaque);
+int calls;
+static int set(void *conf, const char *name, const char *value, char *errstr, size_t size, void *opaque) {
+  return strcmp(name, "mine") == 0 ? 0 : -2;
+}
+int conf_init(void *conf, void **opaque, char *errstr, size_t size) {
+  calls++;
+  if (add == NULL) {
+    strncpy(errstr, "not today", size);
+    return -185;
+  }
+  return add(conf, "plugin", set, NULL);
+}
+"#;
+
+fn set(conf: *mut rd_kafka_conf_t, name: &CStr, value: &str) -> (rd_kafka_conf_res_t, String) {
+    let value = CString::new(value).unwrap();
+    let mut text = [0; 512];
+    unsafe {
+        let set = rd_kafka_conf_set(conf, name.as_ptr(), value.as_ptr(), text.as_mut_ptr(), text.len());
+        (set, CStr::from_ptr(text.as_ptr()).to_str().unwrap().to_owned())
+    }
+}
+
+fn compiled(dir: &Path) -> String {
+    let (source, library) = (dir.join("plugin.c"), dir.join("plugin.so"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let mut cc = Command::new("cc");
+    let made = cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(made.success());
+    library.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_plugin_is_loaded_and_intercepts() {
+    const PATHS: &CStr = c"plugin.library.paths";
+    let dir = tempfile::tempdir().unwrap();
+    let library = compiled(dir.path());
+    let conf = conf(&[]);
+
+    let (code, text) = set(conf, PATHS, "/nowhere/plugin");
+    assert!(code == RD_KAFKA_CONF_INVALID && text.starts_with("plugin.library.paths: "), "{text}");
+    assert!(text.contains("/nowhere/plugin"), "{text}");
+    let (code, text) = set(conf, PATHS, &library);
+    assert!(code == RD_KAFKA_CONF_INVALID && text.ends_with("failed: not today"), "{text}");
+    assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_UNKNOWN);
+
+    unsafe {
+        let loaded = libc::dlopen(CString::new(library.as_str()).unwrap().as_ptr(), libc::RTLD_NOW);
+        let add = libc::dlsym(loaded, c"add".as_ptr()).cast::<*mut c_void>();
+        *add = rd_kafka_conf_interceptor_add_on_conf_set as *mut c_void;
+        // The ending may be left out, as it differs between systems.
+        assert_eq!(set(conf, PATHS, library.strip_suffix(".so").unwrap()).0, RD_KAFKA_CONF_OK);
+        assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_OK);
+        // A copy has plugins of its own, unless they are left out.
+        let copy = rd_kafka_conf_dup(conf);
+        assert_eq!(set(copy, c"mine", "1").0, RD_KAFKA_CONF_OK);
+        let filter = [c"plugin.".as_ptr()];
+        let without = rd_kafka_conf_dup_filter(conf, filter.len(), filter.as_ptr().cast_mut());
+        assert_eq!(set(without, c"mine", "1").0, RD_KAFKA_CONF_UNKNOWN);
+        assert_eq!(*libc::dlsym(loaded, c"calls".as_ptr()).cast::<c_int>(), 3);
+        for conf in [conf, copy, without] {
+            rd_kafka_conf_destroy(conf);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `ottla bench patterns --waits`: handlers that wait, more and more at a time, and how much of what is possible is reached.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ottla_client::Config;
+use ottla_parallel::{Mode, Processor};
+use serde_json::{Value, json};
+
+use super::{Args, LOOK_EVERY, SILENCE_MAX, Tally, Totals, group, start};
+use crate::bench::measure::{Phase, rounded};
+use crate::failure::Failure;
+use crate::output::print;
+use crate::table::Table;
+
+/// Async handlers that wait 1 ms, so many at a time; blocking ones that wait 10 ms.
+const ASYNC: (Duration, &[usize]) = (Duration::from_millis(1), &[1, 3, 10, 30, 100, 300, 1000]);
+const BLOCKING: (Duration, &[usize]) = (Duration::from_millis(10), &[1, 2, 5, 10, 20, 50, 100, 200]);
+
+/// How long each is measured, if the topic has messages for that.
+const MEASURED_FOR: Duration = Duration::from_secs(3);
+
+/// What of workers divided by the wait is to be reached.
+const SHARE_MIN: f64 = 0.8;
+
+pub(super) fn run(args: &Args, config: &Config) -> Result<(), Failure> {
+    let mut table =
+        Table::new(["HANDLER", "AT ONCE", "WAITED MS", "MSGS/S", "POSSIBLE", "SHARE", "CORES", "80 %"]);
+    let mut rows: Vec<Value> = Vec::new();
+    for (kind, (wait, counts)) in [("async", ASYNC), ("blocking", BLOCKING)] {
+        for at_once in counts {
+            let Waits { rate, cores, waited } =
+                measure(args, config.clone(), kind == "async", wait, *at_once)?;
+            // Timers are late, and later where more handlers want the cores than there are.
+            let possible = *at_once as f64 / waited.as_secs_f64().max(1e-9);
+            let (share, is_met) = (rate / possible, rate >= possible * SHARE_MIN);
+            table.row([
+                format!("{kind}, {} ms", wait.as_millis()),
+                at_once.to_string(),
+                format!("{:.2}", waited.as_secs_f64() * 1e3),
+                format!("{rate:.0}"),
+                format!("{possible:.0}"),
+                format!("{share:.2}"),
+                format!("{cores:.2}"),
+                if is_met { "met" } else { "not met" }.to_owned(),
+            ]);
+            rows.push(json!({
+                "handler": kind,
+                "at_once": at_once,
+                "waited_ms": rounded(waited.as_secs_f64() * 1e3, 3),
+                "msgs_per_s": rate.round(),
+                "possible_per_s": possible.round(),
+                "share": rounded(share, 3),
+                "share_of_nominal": rounded(rate * wait.as_secs_f64() / *at_once as f64, 3),
+                "cores": rounded(cores, 2),
+                "met": is_met,
+            }));
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(1, Into::into);
+    let mut text = format!(
+        "handlers that wait, on {cores} cores; possible is how many wait at once, divided\nby how long they waited; timers wake late\n{}",
+        table.render()
+    );
+    if args.common.json {
+        text += &format!("{}\n", json!({ "available_cores": cores, "waits": rows }));
+    }
+    print(&text)
+}
+
+/// What is measured from the first message on.
+struct Waits {
+    rate: f64,
+    cores: f64,
+    /// How long a handler has waited, on average.
+    waited: Duration,
+}
+
+fn measure(
+    args: &Args,
+    mut config: Config,
+    is_async: bool,
+    wait: Duration,
+    at_once: usize,
+) -> Result<Waits, Failure> {
+    let kind = if is_async { "async" } else { "blocking" };
+    let possible = at_once as f64 * MEASURED_FOR.as_secs_f64() / wait.as_secs_f64();
+    // The first ones are not measured.
+    let count = (possible as u64).clamp(1, (args.common.count * 9 / 10).max(1));
+    config.set_all([("group.id", &*group(kind)), ("auto.offset.reset", "earliest")])?;
+    let builder = Processor::builder(config, Mode::MultiAsync).topics([&*args.common.topic]).workers(at_once);
+    let (wait, block) = if is_async { (wait, Duration::ZERO) } else { (Duration::ZERO, wait) };
+    let totals: Arc<Totals> = Arc::default();
+    let processor = start(Mode::MultiAsync, builder, Tally::of(&totals), wait, block)?;
+    let (mut phase, mut first, mut handled, mut moved) = (Phase::start(), 0, 0, Instant::now());
+    while first == 0 || handled < first + count {
+        std::thread::park_timeout(LOOK_EVERY);
+        let now = processor.metrics().handled;
+        if first == 0 && now > 0 {
+            (phase, first) = (Phase::start(), now);
+        }
+        if now > handled {
+            (handled, moved) = (now, Instant::now());
+        } else if moved.elapsed() > SILENCE_MAX || processor.is_stopped() {
+            processor.stop();
+            processor.join()?;
+            let why =
+                format!("{kind} handlers, {at_once} at a time: {handled} messages, and no more of {count}");
+            return Err(Failure::failed(why));
+        }
+        if handled >= args.common.count {
+            break;
+        }
+    }
+    let measured = phase.end(handled - first, 0);
+    processor.stop();
+    processor.join()?;
+    totals.await_all();
+    let seconds = measured.wall.as_secs_f64().max(1e-9);
+    let (rate, cores) = ((handled - first) as f64 / seconds, measured.cpu.as_secs_f64() / seconds);
+    Ok(Waits { rate, cores, waited: totals.mean_wait() })
+}

@@ -1,0 +1,72 @@
+//! What cannot be decoded, for who asks for it instead of an error.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and clocks")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod recorder;
+
+use std::sync::Arc;
+
+use ottla_broker::Broker;
+use ottla_client::{Client, Config, Consumer, Error, Polled, Producer, Record, StartAt, TopicPartition};
+use recorder::{PATIENCE, Recorder, wait_until};
+
+#[test]
+fn a_damaged_batch_is_handed_out_as_it_is_and_passed_by_who_asks_for_that() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    for value in ["sound", "precious cargo", "sound again"] {
+        let delivery = producer.try_send(Record::to("orders").value(value)).expect("taken");
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+    }
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.corrupt_handed_out = true;
+    let recorder = Recorder { damaged: Some(b"precious"), ..Recorder::default() };
+    let client = Client::with_connector(config, Arc::new(recorder)).expect("a client");
+    let (mut consumer, mut seen) = (Consumer::of(&client), Vec::new());
+    let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(consumer.assign(&start)).expect("assigned");
+    while seen.len() < 3 {
+        match consumer.poll_blocking(PATIENCE).expect("no error") {
+            Some(Polled::Records(batch)) => {
+                seen.extend(batch.iter().map(|record| (record.expect("sound").offset, None)));
+            }
+            Some(Polled::Corrupt(corrupt)) => {
+                assert!(corrupt.bytes().windows(8).any(|window| window == b"qrecious"));
+                assert!(matches!(corrupt.error(), Error::Corrupt { offset: 1, .. }), "{:?}", corrupt.error());
+                seen.push((corrupt.first_offset(), Some(corrupt.next_offset())));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, [(0, None), (1, Some(2)), (2, None)]);
+}
+
+#[test]
+fn records_before_an_unreadable_one_are_given_first() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("linger.ms", "100").expect("a known property");
+    let producer = Producer::new(config).expect("a producer");
+    for i in 0..20 {
+        let value = if i == 10 { "precious".to_owned() } else { format!("value {i}") };
+        drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    // The length before the value becomes a negative one.
+    let recorder = Recorder { damaged: Some(b"\x10precious"), ..Recorder::default() };
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("check.crcs", "false").expect("a known property");
+    let mut consumer = Consumer::of(&Client::with_connector(config, Arc::new(recorder)).expect("a client"));
+    let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(consumer.assign(&start)).expect("assigned");
+    let (mut offsets, mut refused) = (Vec::new(), None);
+    wait_until("the damaged record", || {
+        refused = consumer.try_next_records(100, |record| offsets.push(record.offset())).err();
+        refused.is_some()
+    });
+    assert_eq!(offsets, (0..10).collect::<Vec<_>>());
+    assert!(matches!(refused, Some(Error::Corrupt { .. })), "{refused:?}");
+}

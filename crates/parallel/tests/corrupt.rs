@@ -1,0 +1,200 @@
+//! What cannot be decoded takes the road of what failed: dead letters, skipped, or the end.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use ottla_broker::{Broker, BrokerThread};
+use ottla_client::{Config, Producer, Record};
+use ottla_parallel::{Builder, Error, GiveUp, Mode, Order, Processor};
+use support::*;
+
+/// 50 records, one that inflates beyond what the processors here take, and 50 records.
+fn filled() -> BrokerThread {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 10, 50);
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.set("compression.type", "gzip").expect("a property");
+    let producer = Producer::new(config).expect("a producer");
+    let bomb = vec![0; 200_000];
+    let delivery = producer.enqueue_blocking(Record::to("orders").key("k0").value(&bomb)).expect("taken");
+    delivery.wait(PATIENCE).expect("in time").expect("written");
+    produce_from(broker.bootstrap_servers(), "orders", 10, 50, 50);
+    broker
+}
+
+fn cautious(broker: &BrokerThread, mode: Mode, order: Order) -> Builder {
+    let mut config = member(broker.bootstrap_servers(), "workers");
+    config.set("decompressed.max.bytes", "50000").expect("a property");
+    let wait = std::time::Duration::from_millis(5);
+    Processor::builder(config, mode).topics(["orders"]).order(order).batch_wait(wait)
+}
+
+#[test]
+fn a_batch_that_cannot_be_decoded_is_a_dead_letter_and_what_follows_is_handled() {
+    for mode in Mode::ALL {
+        for order in [Order::Partition, Order::Key] {
+            let (broker, seen) = (filled(), Seen::default());
+            let noted = seen.clone();
+            let builder = cautious(&broker, mode, order).give_up(GiveUp::DeadLetter("dead".into()));
+            let processor = start(builder, mode, move |record| {
+                noted.note(record.key(), record.partition(), record.offset(), record.value());
+                Ok(())
+            });
+            await_that("all others handled", || seen.len() == 100 && processor.metrics().dead_letters == 1);
+            processor.stop();
+            processor.join().expect("stopped");
+            seen.assert_key_order();
+            let config = member(broker.bootstrap_servers(), "workers");
+            assert_eq!(committed(config.clone(), "orders", 1), 101, "{mode:?} {order:?}");
+            let letter = &read_all(config, "dead", 1)[0].1;
+            let header = |name: &str| {
+                let found = letter.headers.iter().find(|(its, _)| its == name);
+                let value = found.and_then(|(_, value)| value.clone()).expect("a header");
+                String::from_utf8(value.to_vec()).expect("text")
+            };
+            assert_eq!(header("ottla.error.topic"), "orders");
+            assert_eq!(
+                (header("ottla.error.offset"), header("ottla.error.next_offset")),
+                ("50".into(), "51".into())
+            );
+            assert_eq!(header("ottla.error.kind"), "corrupt");
+            assert!(header("ottla.error.reason").contains("50000"), "{}", header("ottla.error.reason"));
+            let raw = letter.value.as_deref().expect("the batch as it was fetched");
+            assert_eq!(
+                (raw.len().to_string(), raw[16]),
+                (header("ottla.error.bytes"), 2),
+                "a batch of format 2"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_dead_letters_it_is_skipped_or_ends_the_processor() {
+    let (broker, seen) = (filled(), Seen::default());
+    let noted = seen.clone();
+    let processor =
+        start(cautious(&broker, Mode::MultiAsync, Order::None), Mode::MultiAsync, move |record| {
+            noted.note(record.key(), record.partition(), record.offset(), record.value());
+            Ok(())
+        });
+    match processor.join() {
+        Err(Error::Client(ottla_client::Error::Corrupt { offset, .. })) => assert_eq!(offset, 50),
+        other => panic!("it stops with what is corrupt: {other:?}"),
+    }
+    let committed_now = || committed(member(broker.bootstrap_servers(), "workers"), "orders", 1);
+    let before = committed_now();
+    assert!(before <= 50, "{before} is behind what was not decoded");
+    let builder = cautious(&broker, Mode::Sync, Order::Partition).give_up(GiveUp::Skip);
+    let processor = builder.start_each(|_| Ok(())).expect("a processor");
+    await_that("the rest handled", || processor.metrics().handled >= 100 - before as u64);
+    assert_eq!(processor.metrics().skipped, 1);
+    processor.stop();
+    processor.join().expect("stopped");
+    assert_eq!(committed_now(), 101);
+}
+
+/// A record's value whose length is written before it: 8, in zigzag.
+const PRECIOUS: &[u8] = b"\x10precious";
+
+/// Carries connections to the broker, and makes that length negative wherever it comes back.
+fn damaging(listener: TcpListener, broker: SocketAddr) {
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(broker) else { return };
+            let (mut from, mut to) =
+                (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || carry_damaged(server, client));
+        }
+    });
+}
+
+fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
+    let (mut buffer, mut held) = (vec![0; 1 << 16], Vec::new());
+    while let Ok(count) = from.read(&mut buffer) {
+        if count == 0 {
+            return;
+        }
+        held.extend_from_slice(&buffer[..count]);
+        // Whole frames only: what is to be damaged comes in one piece.
+        while let Some(size) = held.first_chunk::<4>().map(|size| 4 + u32::from_be_bytes(*size) as usize) {
+            if held.len() < size {
+                break;
+            }
+            let mut frame: Vec<u8> = held.drain(..size).collect();
+            if let Some(at) = frame.windows(PRECIOUS.len()).position(|window| window == PRECIOUS) {
+                frame[at] ^= 1;
+            }
+            if to.write_all(&frame).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_that_contradicts_its_batch_takes_what_is_behind_it_in_the_batch_and_nothing_else() {
+    for mode in Mode::ALL {
+        for order in [Order::None, Order::Key] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let advertised = listener.local_addr().expect("an address").to_string();
+            let broker = Broker::builder().memory().topic("orders", 1).advertise(advertised).spawn();
+            let broker = broker.expect("a broker in memory");
+            damaging(listener, broker.addresses()[0]);
+            let mut config = Config::new(broker.bootstrap_servers());
+            config.set("linger.ms", "100").expect("a property");
+            let producer = Producer::new(config).expect("a producer");
+            for number in 0..30 {
+                let value = if number == 10 { "precious".to_owned() } else { number.to_string() };
+                let record = Record::to("orders").key("k").value(&value);
+                let _unawaited = producer.enqueue_blocking(record).expect("taken");
+                if number % 20 == 19 {
+                    producer.flush_blocking(PATIENCE).expect("written");
+                }
+            }
+            producer.flush_blocking(PATIENCE).expect("written");
+            let (mut config, seen) = (member(broker.bootstrap_servers(), "workers"), Seen::default());
+            config.set("check.crcs", "false").expect("a property");
+            let noted = seen.clone();
+            let builder = Processor::builder(config.clone(), mode)
+                .topics(["orders"])
+                .order(order)
+                .batch_wait(std::time::Duration::from_millis(5))
+                .give_up(GiveUp::DeadLetter("dead".into()));
+            let processor = start(builder, mode, move |record| {
+                noted.note(record.key(), record.partition(), record.offset(), record.value());
+                Ok(())
+            });
+            await_that("what can be read is handled, and the rest given up", || {
+                let metrics = processor.metrics();
+                let is_through = metrics.partitions.iter().any(|it| it.finished == Some(30));
+                (metrics.handled == 20 && is_through) || processor.is_stopped()
+            });
+            processor.stop();
+            processor.join().expect("stopped");
+            assert_eq!(seen.distinct(), 20, "{mode:?} {order:?}");
+            assert_eq!(committed(config.clone(), "orders", 1), 30, "{mode:?} {order:?}");
+            let offset_of = |letter: &ottla_client::OwnedRecord, name: &str| {
+                let found = letter.headers.iter().find(|(its, _)| its == name);
+                let value = found.and_then(|(_, value)| value.clone()).expect("a header");
+                String::from_utf8_lossy(&value).parse::<i64>().expect("a number")
+            };
+            // More than one letter, if the batch was cut before the damage showed: together they are the rest of it.
+            let mut ranges: Vec<_> = read_all(config, "dead", 1)
+                .iter()
+                .map(|(_, letter)| {
+                    ["ottla.error.offset", "ottla.error.next_offset"].map(|name| offset_of(letter, name))
+                })
+                .collect();
+            ranges.sort_unstable();
+            let joined =
+                ranges.iter().fold(10, |reached, [from, next]| if *from == reached { *next } else { -1 });
+            assert_eq!(joined, 20, "{mode:?} {order:?}: {ranges:?}");
+        }
+    }
+}
