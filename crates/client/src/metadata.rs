@@ -52,17 +52,26 @@ pub struct PartitionMetadata {
 
 impl Client {
     /// Asks a broker for these topics, or for all (`None`), and for the cluster's nodes. Topics are not created by being
-    /// asked for.
+    /// asked for. When the broker's connection breaks before the answer, another is asked.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] when no broker answers within `timeout`.
+    /// [`Error::TimedOut`] when no broker answers within `timeout`; [`Error::Unreachable`] when there is none to ask.
     pub async fn metadata(&self, topics: Option<&[&str]>, timeout: Duration) -> Result<Metadata, Error> {
         let names: Option<Vec<String>> =
             topics.map(|topics| topics.iter().map(ToString::to_string).collect());
         self.run(move |cluster| async move {
             let names: Option<Vec<&str>> =
                 names.as_ref().map(|names| names.iter().map(String::as_str).collect());
-            let asked = tokio::time::timeout(timeout, cluster.describe(names.as_deref())).await;
+            let answered = async {
+                loop {
+                    match cluster.describe(names.as_deref()).await {
+                        // The broker went away with the question: another one, or this one once it is back, can answer.
+                        Err(Error::Transport { .. }) => tokio::time::sleep(cluster.config.retry_backoff).await,
+                        answer => return answer,
+                    }
+                }
+            };
+            let asked = tokio::time::timeout(timeout, answered).await;
             let what = || "metadata".to_owned();
             let timed_out = Error::TimedOut { what: what(), waited_ms: timeout.as_millis() };
             asked.unwrap_or(Err(timed_out)).map(told)

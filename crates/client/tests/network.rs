@@ -73,6 +73,19 @@ fn a_leader_that_moves_is_followed_by_the_hint_in_the_answer() {
     }
 }
 
+/// Programs ask for metadata while brokers go and come: a connection that breaks meanwhile is no answer.
+#[test]
+fn metadata_is_asked_for_again_when_the_connection_breaks_under_the_question() {
+    let broker = broker(2);
+    let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+    broker.cluster().intercept(ApiKey::Metadata, None, 3, Fault::Cut);
+    let told = client.metadata_blocking(Some(&["orders"]), PATIENCE).expect("an answer after three cuts");
+    assert_eq!(told.topics[0].partitions.len(), 1);
+    broker.cluster().intercept(ApiKey::Metadata, None, NEVER, Fault::Cut);
+    let never = client.metadata_blocking(Some(&["orders"]), Duration::from_millis(300));
+    assert!(matches!(never, Err(Error::TimedOut { waited_ms: 300, .. })), "{never:?}");
+}
+
 #[test]
 fn a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word() {
     use BrokerVersion::{V0_11, V1_0, V1_1, V2_0, V2_1};

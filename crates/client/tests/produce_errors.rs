@@ -162,6 +162,55 @@ fn a_request_that_is_cut_off_was_possibly_written_and_is_retried() {
     assert_eq!(error.persisted, Persisted::PossiblyWritten);
 }
 
+/// A restarted Apache Kafka knows the last batch of a producer only: of several whose answers were lost, it calls the others
+/// out of order. They are written all the same, and are not written again.
+#[test]
+fn what_a_broker_has_forgotten_is_not_written_twice_when_it_knows_what_came_later() {
+    let (broker, producer) = world(|config| config.request_timeout = Duration::from_secs(1));
+    let cluster = broker.cluster();
+    assert!(cluster.set_lag(1, Duration::from_secs(60)));
+    let before = cluster.requests(ApiKey::Produce);
+    let sent: Vec<_> = (1..=3)
+        .map(|request| {
+            let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+            while cluster.requests(ApiKey::Produce) < before + request {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            delivery
+        })
+        .collect();
+    // All three are in the log, and nobody was told.
+    cluster.intercept(ApiKey::Produce, None, 2, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
+    assert!(cluster.set_lag(1, Duration::ZERO));
+    for delivery in sent {
+        delivery.wait(PATIENCE).expect("in time").expect("written");
+    }
+    assert_eq!(send(&producer).expect("written"), 4, "one before them, three of them, and this one");
+}
+
+/// When it knows none of them, none is written, and all are sent under a new epoch.
+#[test]
+fn what_a_broker_has_lost_is_written_again_under_a_new_epoch() {
+    let (broker, producer) = world(|config| config.request_timeout = Duration::from_secs(1));
+    let cluster = broker.cluster();
+    let before = cluster.requests(ApiKey::Produce);
+    cluster.intercept(ApiKey::Produce, None, 2, Fault::Delay(Duration::from_secs(60)));
+    let sent: Vec<_> = (1..=2)
+        .map(|request| {
+            let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+            while cluster.requests(ApiKey::Produce) < before + request {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            delivery
+        })
+        .collect();
+    cluster.intercept(ApiKey::Produce, None, 2, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
+    for (offset, delivery) in (1..).zip(sent) {
+        assert_eq!(delivery.wait(PATIENCE).expect("in time").expect("written").offset, offset);
+    }
+    assert_eq!(send(&producer).expect("written"), 3);
+}
+
 /// Lets one connection through, the one for metadata, and refuses all others.
 struct OnlyMetadata(AtomicU32);
 

@@ -8,7 +8,7 @@ use ottla_wire::Seal;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use super::batch::{Batch, Closing};
+use super::batch::{Batch, Closing, Refused};
 use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
 use super::queue::Queue;
@@ -106,30 +106,12 @@ impl Sender {
                 if !of_old_topic {
                     self.partitions[at].numbering.acknowledged();
                     self.partitions[at].unknown_since = None;
+                    self.settle_refused(at, &batch);
                 }
                 self.settle(at, batch, Outcome::Written { base_offset: answer.base_offset });
             }
             ErrorCode::OutOfOrderSequenceNumber | ErrorCode::UnknownProducerId => {
-                let behind_another =
-                    self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order);
-                let in_transaction = self.produce.transactions.id.is_some();
-                if in_transaction && !behind_another && self.partitions[at].in_flight == 0 {
-                    // Epochs are the coordinator's: the abort brings the next one.
-                    self.fail(at, batch, broker_error(answer));
-                    return;
-                }
-                let mut batch = batch;
-                // Our own numbering is at fault, not the record: this is no attempt of its.
-                batch.attempts -= 1;
-                let order = batch.order;
-                self.on_trouble(at, batch, broker_error(answer), false, now);
-                let partition = &self.partitions[at];
-                let is_first = partition.retry.front().is_some_and(|first| first.order == order);
-                if is_first && partition.in_flight == 0 {
-                    // The first in line is out of order: the broker has lost what it knew of us, or what came before
-                    // was given up (KIP-360).
-                    self.renumber(at);
-                }
+                self.on_out_of_order(at, batch, node, answer, now);
             }
             // A topic that is new, or moves, is not known everywhere at once.
             ErrorCode::UnknownTopicOrPartition => {
@@ -178,6 +160,54 @@ impl Sender {
         }
     }
 
+    /// Our own numbering is at fault, not the record: this is no attempt of its.
+    fn on_out_of_order(
+        &mut self,
+        at: usize,
+        mut batch: Batch,
+        node: i32,
+        answer: &PartitionProduceResponse,
+        now: Instant,
+    ) {
+        let partition = &self.partitions[at];
+        let order = batch.order;
+        let is_first = partition.retry.front().is_none_or(|first| order < first.order);
+        if partition.in_flight == 0 && (is_first || partition.refused.is_some()) {
+            let refused = Refused { node, order };
+            if partition.witness(refused).is_none() {
+                if self.produce.transactions.id.is_some() {
+                    // Epochs are the coordinator's: the abort brings the next one.
+                    self.fail(at, batch, broker_error(answer));
+                    return;
+                }
+                batch.attempts -= 1;
+                self.on_trouble(at, batch, broker_error(answer), false, now);
+                // The broker has lost what it knew of us, or what came before was given up (KIP-360).
+                self.renumber(at);
+                return;
+            }
+            batch.attempts -= 1;
+            self.on_trouble(at, batch, broker_error(answer), false, now);
+            let partition = &mut self.partitions[at];
+            (partition.refused, partition.blocked_until) = (Some(refused), None);
+            return;
+        }
+        batch.attempts -= 1;
+        self.on_trouble(at, batch, broker_error(answer), false, now);
+    }
+
+    /// The broker has this batch, and so it has those before it.
+    fn settle_refused(&mut self, at: usize, batch: &Batch) {
+        if self.partitions[at].refused.take().is_none() {
+            return;
+        }
+        while self.partitions[at].retry.front().is_some_and(|earlier| earlier.order < batch.order) {
+            if let Some(earlier) = self.partitions[at].retry.pop_front() {
+                self.settle(at, earlier, Outcome::Written { base_offset: -1 });
+            }
+        }
+    }
+
     fn forget_leader(&self, at: usize) {
         let queue = &self.partitions[at].queue;
         self.cluster.forget_leader(&queue.topic, queue.partition);
@@ -212,6 +242,7 @@ impl Sender {
         let pause = doubled.min(config.retry_backoff_max).mul_f64(0.8 + 0.4 * self.produce.random());
         self.activate(at);
         let partition = &mut self.partitions[at];
+        partition.refused = None;
         partition.blocked_until = Some(now + pause);
         let place = partition.retry.partition_point(|other| other.order < batch.order);
         partition.retry.insert(place, batch);

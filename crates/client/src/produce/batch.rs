@@ -65,6 +65,20 @@ impl Closing {
     }
 }
 
+/// Batches that wait to go again, up to one that a broker refused as out of order.
+///
+/// Of several batches whose answers were lost, a broker that was restarted may know the last one only (Apache Kafka's
+/// snapshots of producers hold no more), and calls those before it out of order although they are in its log. Numbered anew
+/// they would be written twice. But it has never taken a batch without those before it: the first that it acknowledges, as
+/// a duplicate or as new, says that all before are written, and if it acknowledges none, none is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    /// The node that refused them: another one's log may be another.
+    pub(super) node: i32,
+    /// The last batch that was refused.
+    pub(super) order: u64,
+}
+
 /// A partition that has, or had, something to send.
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -76,6 +90,8 @@ pub(super) struct Partition {
     pub(super) purged_below: u64,
     /// Sealed batches that must go again, in order, before anything new.
     pub(super) retry: VecDeque<Batch>,
+    /// What of `retry` was refused as out of order, while one behind it can still tell whether it is written.
+    pub(super) refused: Option<Refused>,
     pub(super) in_flight: usize,
     /// The node that has what is in flight.
     pub(super) sent_to: i32,
@@ -98,6 +114,7 @@ impl Partition {
             next_slot: 0,
             purged_below: 0,
             retry: VecDeque::new(),
+            refused: None,
             in_flight: 0,
             sent_to: -1,
             next_order: 0,
@@ -116,6 +133,22 @@ impl Partition {
         self.numbering.forgotten();
         self.since_request = next_request;
         (self.unknown_since, self.blocked_until) = (None, None);
+    }
+
+    /// Which of the batches that must go again goes next to this node: the first, or, while the first is in doubt, the one
+    /// that can tell.
+    pub(super) fn next_retry(&mut self, node: i32) -> usize {
+        self.refused = self.refused.filter(|refused| refused.node == node);
+        let witness = self.refused.and_then(|refused| self.witness(refused));
+        if witness.is_none() {
+            self.refused = None;
+        }
+        witness.unwrap_or(0)
+    }
+
+    /// The next batch behind the refused ones that may be in the log.
+    pub(super) fn witness(&self, refused: Refused) -> Option<usize> {
+        self.retry.iter().position(|batch| batch.order > refused.order && batch.possibly_written)
     }
 
     /// Whether nothing of it is outside its queue.

@@ -390,13 +390,15 @@ impl Sender {
             if partition.in_flight > 0 && !in_order {
                 continue;
             }
-            let batch = if let Some(batch) = partition.retry.front() {
-                if partition.in_flight > 0
-                    || (bytes > 0 && bytes + batch.sealed.len() > config.request_bytes_max)
-                {
+            let batch = if !partition.retry.is_empty() {
+                if partition.in_flight > 0 {
                     continue;
                 }
-                partition.retry.pop_front()
+                let next = partition.next_retry(node);
+                if bytes > 0 && bytes + partition.retry[next].sealed.len() > config.request_bytes_max {
+                    continue;
+                }
+                partition.retry.remove(next)
             } else if let Some(closing) = partition.closing.front() {
                 // What follows it waits behind it.
                 let Closing::Ready(ready) = closing else { continue };
