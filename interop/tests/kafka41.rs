@@ -1,7 +1,11 @@
 //! The Ottla client, through the `ottla` command, against Apache Kafka 4.1 with one and two brokers.
 
-use ottla_interop::{Cluster, Failure, KafkaCluster, Peer, console, java_tool, ottla, require};
+use std::time::Duration;
 
+use ottla_interop::{Cluster, Failure, KafkaCluster, Peer, console, java_tool, ottla, require, wait_until};
+
+/// Milliseconds, and more on a loaded machine.
+const KNOWN_WITHIN: Duration = Duration::from_secs(60);
 const CODECS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
 const RECORDS: usize = 2_000;
 
@@ -32,12 +36,15 @@ fn all_stories(cluster: &KafkaCluster, brokers: usize) -> Result<(), Failure> {
 fn topics_are_created_listed_described_and_deleted(cluster: &KafkaCluster) -> Result<(), Failure> {
     let topic = "ottla-topic";
     command(cluster, &["topics", "create", topic, "--partitions", "4"], b"")?;
-    assert!(topics(cluster)?.contains(topic));
-    let described = command(cluster, &["topics", "describe", topic], b"")?;
+    // The controller answers before every broker knows; either may be asked.
+    let known = || topics(cluster).ok()?.contains(topic).then_some(());
+    wait_until("the new topic in the list", KNOWN_WITHIN, known)?;
+    let described = || command(cluster, &["topics", "describe", topic], b"").ok();
+    let described = wait_until("the new topic's description", KNOWN_WITHIN, described)?;
     assert!(described.contains(topic), "{described}");
     command(cluster, &["topics", "delete", topic], b"")?;
-    assert!(!topics(cluster)?.contains(topic));
-    Ok(())
+    let gone = || (!topics(cluster).ok()?.contains(topic)).then_some(());
+    wait_until("the deleted topic out of the list", KNOWN_WITHIN, gone)
 }
 
 /// Two partitions, so that with two brokers each leads one: every record arrives once, in order per partition.

@@ -66,7 +66,9 @@ impl Client {
                 loop {
                     match cluster.describe(names.as_deref()).await {
                         // The broker went away with the question: another one, or this one once it is back, can answer.
-                        Err(Error::Transport { .. }) => tokio::time::sleep(cluster.config.retry_backoff).await,
+                        Err(Error::Transport { .. }) => {
+                            tokio::time::sleep(cluster.config.retry_backoff).await
+                        }
                         answer => return answer,
                     }
                 }
