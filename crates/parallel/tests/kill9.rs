@@ -24,6 +24,9 @@ const SERVERS: &str = "OTTLA_TEST_SERVERS";
 const MODE: &str = "OTTLA_TEST_MODE";
 const LOG: &str = "OTTLA_TEST_LOG";
 
+/// Bytes of a line in the log: no line lies in two pages of memory, between which a writer can be killed or a reader come.
+const LINE: usize = 64;
+
 /// A member, when the test below starts this program as one; otherwise nothing.
 #[test]
 fn member_process() {
@@ -43,9 +46,9 @@ fn member_process() {
         std::thread::park_timeout(Duration::from_micros(200));
         let text = |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or_default()).into_owned();
         let (key, value) = (text(record.key()), text(record.value()));
-        let line = format!("{key} {} {} {value}\n", record.partition(), record.offset());
+        let line = format!("{key} {} {} {value}", record.partition(), record.offset());
         // One write at the file's end: lines of several processes stand in the order in which they were written.
-        (&*log).write_all(line.as_bytes())?;
+        (&*log).write_all(format!("{line:<WIDTH$}\n", WIDTH = LINE - 1).as_bytes())?;
         Ok(())
     });
     // Until the parent lets go.
@@ -90,7 +93,8 @@ fn lines(log: &Path) -> Seen {
     File::open(log).expect("the log").read_to_string(&mut text).expect("text");
     let seen = Seen::default();
     for line in text.lines() {
-        let parts: Vec<&str> = line.split(' ').collect();
+        assert_eq!(line.len(), LINE - 1, "a whole line: {line:?}");
+        let parts: Vec<&str> = line.split_ascii_whitespace().collect();
         let (partition, offset) = (parts[1].parse().expect("a number"), parts[2].parse().expect("a number"));
         seen.note(Some(parts[0].as_bytes()), partition, offset, Some(parts[3].as_bytes()));
     }

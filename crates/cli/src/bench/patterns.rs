@@ -177,7 +177,7 @@ impl Tally {
         Ok(())
     }
 
-    /// A timer wakes later than it was asked to: what was waited is what counts.
+    /// A timer wakes later than it was asked to: how much is told.
     fn waited_since(&mut self, began: Instant) {
         self.waits += 1;
         self.waited += began.elapsed();
@@ -291,7 +291,8 @@ fn start(
         }),
         Mode::Sync | Mode::MultiAsync if !wait.is_zero() => builder.start_each_async(async move |message| {
             let began = Instant::now();
-            tokio::time::sleep(wait).await;
+            // tokio's timers count milliseconds: one of them would take two.
+            futures_timer::Delay::new(wait).await;
             tally.waited_since(began);
             tally.take(message.value())
         }),
