@@ -67,7 +67,7 @@ impl Client {
                     match cluster.describe(names.as_deref()).await {
                         // The broker went away with the question: another one, or this one once it is back, can answer.
                         Err(Error::Transport { .. }) => {
-                            tokio::time::sleep(cluster.config.retry_backoff).await
+                            tokio::time::sleep(cluster.config.retry_backoff).await;
                         }
                         answer => return answer,
                     }
