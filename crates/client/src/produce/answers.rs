@@ -31,6 +31,7 @@ impl Sender {
         let Some(InFlight { node, batches }) = self.requests.remove(&request) else { return };
         let leader = self.leaders.entry(node).or_default();
         leader.in_flight -= 1;
+        leader.pacing.answered();
         if connection.is_some() {
             leader.connection = connection;
         }

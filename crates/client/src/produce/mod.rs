@@ -7,6 +7,7 @@ pub(crate) mod delivery;
 pub(crate) mod idempotence;
 mod layout;
 pub(crate) mod memory;
+mod pacing;
 pub(crate) mod partitioner;
 pub(crate) mod queue;
 pub(crate) mod reports;

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::batch::{Batch, Closing, Partition, Terms};
 use super::compressor::{ClosedBatch, Compressed, Compressor, Uncompressed, close};
 use super::idempotence::ProducerId;
+use super::pacing::Pacing;
 use super::queue::{OpenBatch, Queue};
 use super::transactional::Participation;
 use super::{Concluded, Produce};
@@ -47,6 +48,7 @@ const EXPIRY_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Leader {
     pub(super) connection: Option<Rc<Connection>>,
     pub(super) in_flight: usize,
+    pub(super) pacing: Pacing,
 }
 
 /// Partitions whose batches may travel in one request.
@@ -368,11 +370,19 @@ impl Sender {
         let node = group.node;
         let config = self.produce.config.clone();
         let transactional = config.transactional_id.is_some();
-        let Leader { connection, in_flight } = self.leaders.entry(node).or_default();
+        let Leader { connection, in_flight, pacing } = self.leaders.entry(node).or_default();
         let in_flight = *in_flight;
         // What is in flight on a connection that broke is not overtaken on the next one.
         let broken = in_flight > 0 && !connection.as_ref().is_some_and(|connection| connection.is_open());
         if in_flight >= config.in_flight_max || broken {
+            return false;
+        }
+        // An explicit linger says what waits, and for how long.
+        if in_flight > 0
+            && config.linger.is_none()
+            && let Some(until) = pacing.holds(now)
+        {
+            earliest(wake_at, until);
             return false;
         }
         let wake = &self.produce.queues.wake;
@@ -442,6 +452,7 @@ impl Sender {
             return false;
         }
         self.send(node, group.terms, batches);
+        self.leaders.entry(node).or_default().pacing.sent(bytes, now);
         true
     }
 

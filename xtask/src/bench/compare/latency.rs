@@ -80,7 +80,7 @@ impl Compare<'_> {
 
     fn open_loop(&mut self, brokers: &Brokers, name: &str) -> Result<(), Failure> {
         let quick = self.options.quick;
-        let (count, full_speed) = if quick { (500, 300_000) } else { (2000, 1_000_000) };
+        let (count, full_speed) = if quick { (500, 1_000_000) } else { (2000, 3_000_000) };
         let mut settings = others();
         settings.splice(0..0, grid());
         settings.insert(0, Setting::new(Peer::Ottla, &[]));
