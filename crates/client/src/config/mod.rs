@@ -445,7 +445,7 @@ impl Default for Config {
             transactional_id: None,
             transaction_timeout: ms(60_000),
             linger: None,
-            batch_bytes_max: 512 << 10,
+            batch_bytes_max: 1_000_000,
             buffer_bytes_max: 32 << 20,
             batch_records_max: 1_000_000,
             buffer_records_max: 0,

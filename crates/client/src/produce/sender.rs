@@ -2,7 +2,8 @@
 //! decides what each answer means.
 //!
 //! Batching adapts (Nagle's idea, at the layer that knows the batches): while nothing is in flight to a leader, what is queued goes at once; while something
-//! is, records collect until the answer comes, a batch is full, or `linger.ms` has passed.
+//! is, records collect until the answer comes, a batch is full, or `linger.ms` has passed. Behind a large request to a broker
+//! that is near, a full batch waits for the answer too (`pacing.rs`).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -172,29 +172,42 @@ impl Compare<'_> {
                 _ => println!("{name}: pass {pass} of {repeats}, {} settings", settings.len()),
             }
             for &(mode, count) in modes {
-                // A topic of its own for each sweep: what was written at full speed goes with it.
-                let topic = self.topic();
-                let (compare, settings) = (&mut *self, &mut *settings);
-                brokers.with_topic(&compare.peers.ottla.clone(), &topic, 1, || {
-                    let at = At { topic: &topic, bootstrap: &brokers.bootstrap(), mode, count };
-                    if mode == "subscribe" {
-                        compare.peers.run(Peer::Ottla, at.bootstrap, &compare.job(&at.filling(), &[]))?;
-                    }
-                    if pass == 0 {
-                        // A JVM compiles what it has seen often.
-                        compare.setting(&at, name, &mut Setting::new(Peer::Ottla, &[]));
-                        return Ok(());
-                    }
+                // A topic of its own for each sweep, and for each setting at full speed: what was written goes with it, and
+                // the next one's pages are memory that the machine still has.
+                if pass > 0 {
                     shuffle(settings, &mut random);
-                    for setting in settings {
-                        compare.setting(&at, name, setting);
-                    }
-                    Ok(())
-                })?;
+                }
+                let mut unset = [Setting::new(Peer::Ottla, &[])];
+                // A JVM compiles what it has seen often.
+                let all = if pass == 0 { &mut unset[..] } else { &mut settings[..] };
+                let at_once = if mode == "produce" { 1 } else { all.len().max(1) };
+                for some in all.chunks_mut(at_once) {
+                    self.sweep(brokers, name, mode, count, some)?;
+                }
             }
         }
         settings.sort_by_key(|setting| setting.place);
         Ok(())
+    }
+
+    /// These settings, one after the other, on one topic.
+    fn sweep(
+        &mut self,
+        brokers: &Brokers,
+        name: &str,
+        mode: &str,
+        count: u64,
+        settings: &mut [Setting],
+    ) -> Result<(), Failure> {
+        let topic = self.topic();
+        brokers.with_topic(&self.peers.ottla.clone(), &topic, 1, || {
+            let at = At { topic: &topic, bootstrap: &brokers.bootstrap(), mode, count };
+            if mode == "subscribe" {
+                self.peers.run(Peer::Ottla, at.bootstrap, &self.job(&at.filling(), &[]))?;
+            }
+            settings.iter_mut().for_each(|setting| self.setting(&at, name, setting));
+            Ok(())
+        })
     }
 
     fn setting(&mut self, at: &At, name: &str, setting: &mut Setting) {

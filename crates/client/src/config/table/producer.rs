@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Property] = &[
         .librdkafka("5")
         .producer()
         .high()
-        .text("How long a batch waits to fill. Unset, batching adapts: nothing waits while nothing is in flight to the leader, and batches grow while something is. Behind the C interface an unset one reads 5 and adapts all the same.")
+        .text("How long a batch waits to fill. Unset, batching adapts: nothing waits while nothing is in flight to the leader, and batches grow while something is; a full one waits behind a large request only as long as a near broker needs for that. Behind the C interface an unset one reads 5 and adapts all the same.")
         .effective(
             "a_set_linger_makes_batches_wait",
             Access {
@@ -49,8 +49,7 @@ pub(super) const ROWS: &[Property] = &[
                 },
             },
         ),
-    Property::int("batch.size", 1, 2_147_483_647, "524288")
-        .librdkafka("1000000")
+    Property::int("batch.size", 1, 2_147_483_647, "1000000")
         .producer()
         .medium()
         .text("The most bytes a batch grows to before compression. Larger batches cost memory per partition.")
