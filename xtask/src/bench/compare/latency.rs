@@ -205,7 +205,9 @@ impl Compare<'_> {
             if mode == "subscribe" {
                 self.peers.run(Peer::Ottla, at.bootstrap, &self.job(&at.filling(), &[]))?;
             }
-            settings.iter_mut().for_each(|setting| self.setting(&at, name, setting));
+            for setting in settings {
+                self.setting(&at, name, setting);
+            }
             Ok(())
         })
     }

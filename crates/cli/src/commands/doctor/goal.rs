@@ -101,7 +101,7 @@ fn throughput(seen: &Seen) -> Vec<Setting> {
         ),
         (
             "batch.size",
-            "524288".into(),
+            "1000000".into(),
             "batches grow by themselves while requests are under way: linger.ms stays unset".into(),
         ),
         (
