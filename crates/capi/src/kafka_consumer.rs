@@ -35,13 +35,31 @@ unsafe fn with(
     })
 }
 
+/// What `body` says of a change to the assignment. One that closes gives up everything, whatever it is given meanwhile:
+/// rebalances that were told before are answered late by applications that serve them until the end, and that is no error.
+unsafe fn with_assignment(
+    rk: *mut rd_kafka_t,
+    body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: by contract.
+    let outcome = unsafe { with(rk, body) };
+    // SAFETY: by contract.
+    let closing =
+        unsafe { Handle::of(rk) }.and_then(Handle::consuming).is_some_and(|consuming| consuming.is_closing());
+    if closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
+}
+
 /// As [`with`], for functions that return an object.
 unsafe fn with_error(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> *mut rd_kafka_error_t {
     // SAFETY: by contract.
-    match unsafe { with(rk, body) } {
+    object(unsafe { with(rk, body) })
+}
+
+fn object(code: rd_kafka_resp_err_t) -> *mut rd_kafka_error_t {
+    match code {
         RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
         code => rd_kafka_error_t::new(code, "").into_raw(),
     }
@@ -144,7 +162,7 @@ pub unsafe extern "C" fn rd_kafka_assign(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: by contract.
     unsafe {
-        with(rk, |handle, consuming| {
+        with_assignment(rk, |handle, consuming| {
             let starts = starts(handle, partitions)?;
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.reassigned(handle);
@@ -167,12 +185,13 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
 ) -> *mut rd_kafka_error_t {
     // SAFETY: by contract.
     unsafe {
-        with_error(rk, |handle, consuming| {
+        let code = with_assignment(rk, |handle, consuming| {
             let starts = starts(handle, partitions)?;
             consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.reassigned(handle);
             Ok(())
-        })
+        });
+        object(code)
     }
 }
 
@@ -183,10 +202,11 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
 ) -> *mut rd_kafka_error_t {
     // SAFETY: by contract.
     unsafe {
-        with_error(rk, |_, consuming| {
+        let code = with_assignment(rk, |_, consuming| {
             let partitions = lists::partitions(partitions);
             consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)
-        })
+        });
+        object(code)
     }
 }
 

@@ -29,6 +29,7 @@ use rdkafka::groups::*;
 use rdkafka::handle::*;
 use rdkafka::kafka_consumer::*;
 use rdkafka::memory::rd_kafka_mem_free;
+use rdkafka::partitions::*;
 use rdkafka::poll::*;
 use rdkafka::producer::*;
 use rdkafka::queues::*;
@@ -111,6 +112,14 @@ fn groups_are_listed_with_what_their_members_said() {
         rd_kafka_group_list_destroy(told);
         rd_kafka_group_list_destroy(null());
         assert_eq!(rd_kafka_consumer_close(rk), OK);
+        let topics = list(&[(c"orders", 0)]);
+        // An application that serves rebalances until the end answers one late: Go's binding would wait for ever on an error.
+        assert_eq!(rd_kafka_assign(rk, null()), OK);
+        assert_eq!(rd_kafka_assign(rk, topics), OK);
+        assert!(rd_kafka_incremental_assign(rk, topics).is_null());
+        assert!(rd_kafka_incremental_unassign(rk, topics).is_null());
+        assert_eq!(rd_kafka_subscribe(rk, topics), RD_KAFKA_RESP_ERR__DESTROY, "this one comes too late");
+        rd_kafka_topic_partition_list_destroy(topics);
         rd_kafka_destroy(rk);
     }
 }
