@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Client, Config, Connecting, Connector, ErrorCode, Persisted, ProduceError, ProduceErrorKind, Producer,
-    Record, TcpConnector,
+    Client, Config, Connecting, Connector, Delivery, ErrorCode, Persisted, ProduceError, ProduceErrorKind,
+    Producer, Record, TcpConnector,
 };
 use ottla_protocol::ApiKey;
 
@@ -162,6 +162,20 @@ fn a_request_that_is_cut_off_was_possibly_written_and_is_retried() {
     assert_eq!(error.persisted, Persisted::PossiblyWritten);
 }
 
+/// Sends records of which each has a request of its own, without waiting for the answers.
+fn send_apart(broker: &BrokerThread, producer: &Producer, count: u64) -> Vec<Delivery> {
+    let cluster = broker.cluster();
+    let before = cluster.requests(ApiKey::Produce);
+    let send = |request| {
+        let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+        while cluster.requests(ApiKey::Produce) < before + request {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        delivery
+    };
+    (1..=count).map(send).collect()
+}
+
 /// A restarted Apache Kafka knows the last batch of a producer only: of several whose answers were lost, it calls the others
 /// out of order. They are written all the same, and are not written again.
 #[test]
@@ -169,16 +183,7 @@ fn what_a_broker_has_forgotten_is_not_written_twice_when_it_knows_what_came_late
     let (broker, producer) = world(|config| config.request_timeout = Duration::from_secs(1));
     let cluster = broker.cluster();
     assert!(cluster.set_lag(1, Duration::from_secs(60)));
-    let before = cluster.requests(ApiKey::Produce);
-    let sent: Vec<_> = (1..=3)
-        .map(|request| {
-            let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
-            while cluster.requests(ApiKey::Produce) < before + request {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            delivery
-        })
-        .collect();
+    let sent = send_apart(&broker, &producer, 3);
     // All three are in the log, and nobody was told.
     cluster.intercept(ApiKey::Produce, None, 2, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
     assert!(cluster.set_lag(1, Duration::ZERO));
@@ -193,17 +198,8 @@ fn what_a_broker_has_forgotten_is_not_written_twice_when_it_knows_what_came_late
 fn what_a_broker_has_lost_is_written_again_under_a_new_epoch() {
     let (broker, producer) = world(|config| config.request_timeout = Duration::from_secs(1));
     let cluster = broker.cluster();
-    let before = cluster.requests(ApiKey::Produce);
     cluster.intercept(ApiKey::Produce, None, 2, Fault::Delay(Duration::from_secs(60)));
-    let sent: Vec<_> = (1..=2)
-        .map(|request| {
-            let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
-            while cluster.requests(ApiKey::Produce) < before + request {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            delivery
-        })
-        .collect();
+    let sent = send_apart(&broker, &producer, 2);
     cluster.intercept(ApiKey::Produce, None, 2, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
     for (offset, delivery) in (1..).zip(sent) {
         assert_eq!(delivery.wait(PATIENCE).expect("in time").expect("written").offset, offset);
