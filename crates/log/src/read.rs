@@ -115,7 +115,8 @@ impl Log {
             return Err(ReadError::OutOfRange { dir: self.dir.to_string(), offset, start, end });
         }
         let max_offset = max_offset.min(end);
-        if offset >= max_offset {
+        let nothing_fits = max_bytes == 0 && !min_one_batch;
+        if offset >= max_offset || nothing_fits {
             return Ok(ReadPlan::Ready(ReadResult { chain: Chain::new(), next_offset: Some(offset) }));
         }
         if let Some(read) = self.cache.read(offset, max_bytes, max_offset, min_one_batch) {

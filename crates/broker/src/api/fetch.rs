@@ -15,13 +15,14 @@ use ottla_protocol::messages::fetch::{
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
-use super::fetch_sessions::{Name, Selected, Wanted};
+use super::fetch_sessions::{Name, Said, Selected, Wanted};
 use super::{Api, Asked};
 use crate::partition::Partition;
+use crate::topics::Topic;
 
 /// A partition of the request with what is known of it here.
 struct Target {
-    name: Name,
+    name: Arc<Name>,
     wanted: Wanted,
     partition: Result<Arc<Partition>, ErrorCode>,
 }
@@ -37,8 +38,9 @@ impl Api for FetchRequest {
             Err(code) => return FetchResponse { error_code: code, ..Default::default() },
         };
         let Selected { session_id, incremental, partitions } = selected;
+        let mut last = None;
         let targets: Vec<Target> =
-            partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted)).collect();
+            partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted, &mut last)).collect();
         let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
         let answers = loop {
             let (answers, bytes, urgent) = read_all(&asked, &targets, self.max_bytes.max(0) as usize);
@@ -55,13 +57,22 @@ impl Api for FetchRequest {
         };
         let throttle_time_ms = cluster.staged.throttle_ms();
         let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
+        let is_new = |target: &Target, data: &PartitionData| {
+            data.high_watermark != target.wanted.high_watermark
+                || data.log_start_offset != target.wanted.log_start_offset
+        };
+        let said = targets.iter().zip(&answers).filter(|(target, data)| is_new(target, data));
+        let said = said.map(|(target, data)| Said {
+            name: &target.name,
+            high_watermark: data.high_watermark,
+            log_start_offset: data.log_start_offset,
+        });
+        node.sessions.note(session_id, said);
         for (target, data) in targets.iter().zip(answers) {
             let news = data.error_code != ErrorCode::None
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())
                 || data.preferred_read_replica >= 0
-                || data.high_watermark != target.wanted.high_watermark
-                || data.log_start_offset != target.wanted.log_start_offset;
-            node.sessions.note(session_id, &target.name, data.high_watermark, data.log_start_offset);
+                || is_new(target, &data);
             if asked.version >= 16 && data.current_leader.leader_id >= 0 {
                 hint(&mut response, &asked, data.current_leader.leader_id);
             }
@@ -87,34 +98,52 @@ fn hint(response: &mut FetchResponse, asked: &Asked, leader: i32) {
     }
 }
 
-fn find(asked: &Asked, name: Name, wanted: Wanted) -> Target {
+/// Finds a partition; neighbours mostly belong to one topic, the `last` that was found.
+fn find(
+    asked: &Asked,
+    name: Arc<Name>,
+    wanted: Wanted,
+    last: &mut Option<(Arc<Name>, Arc<Topic>)>,
+) -> Target {
     let cluster = asked.cluster();
-    let topic = if asked.version >= 13 {
-        cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId)
-    } else {
-        cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition)
+    let same = |other: &Name| other.id == name.id && other.topic == name.topic;
+    let topic = match last {
+        Some((other, topic)) if same(other) => Ok(topic.clone()),
+        _ if asked.version >= 13 => cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId),
+        _ => cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
     };
     let partition = topic.and_then(|topic| {
         let at = usize::try_from(name.partition).ok();
-        at.and_then(|at| topic.partitions.get(at)).cloned().ok_or(ErrorCode::UnknownTopicOrPartition)
+        let found = at.and_then(|at| topic.partitions.get(at)).cloned();
+        *last = Some((name.clone(), topic));
+        found.ok_or(ErrorCode::UnknownTopicOrPartition)
     });
     Target { name, wanted, partition }
 }
 
 /// Reads what there is now: the answers, their bytes, and whether one of them must not wait.
 fn read_all(asked: &Asked, targets: &[Target], bytes_max: usize) -> (Vec<PartitionData>, usize, bool) {
-    let mut bytes = 0;
+    let (mut bytes, mut left) = (0, bytes_max);
     let mut urgent = false;
     let answers = targets
         .iter()
         .map(|target| {
             let data = match &target.partition {
-                Ok(partition) => {
-                    read_one(asked, partition, &target.wanted, bytes_max.saturating_sub(bytes), bytes == 0)
-                }
+                Ok(partition) => read_one(asked, partition, &target.wanted, left, bytes == 0),
                 Err(code) => failed(target.name.partition, *code),
             };
-            bytes += data.records.as_ref().map_or(0, Chain::len);
+            let read = data.records.as_ref().map_or(0, Chain::len);
+            bytes += read;
+            left = left.saturating_sub(read);
+            // The next batch was too large for what is left, and to look for a smaller one in each of the other
+            // partitions would cost more than it brings.
+            let stopped = data.error_code == ErrorCode::None
+                && read == 0
+                && target.wanted.asked.fetch_offset < data.high_watermark
+                && target.wanted.asked.partition_max_bytes > 0;
+            if stopped && bytes > 0 {
+                left = 0;
+            }
             urgent |= data.error_code != ErrorCode::None
                 || data.diverging_epoch.end_offset >= 0
                 || data.preferred_read_replica >= 0;
@@ -213,7 +242,7 @@ async fn any_grown(targets: &[Target], answers: &[PartitionData]) {
 }
 
 fn add(response: &mut FetchResponse, name: &Name, data: PartitionData) {
-    // A session's partitions come in order of name, so the topic, if it is there, is the last one.
+    // A topic's partitions mostly stand next to each other. One that comes again later is no error.
     match response
         .responses
         .last_mut()

@@ -1,8 +1,7 @@
 //! Fetch sessions (KIP-227): the broker remembers what a client fetches, so that a request names only what changed and
 //! an answer only what has news.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest};
 use ottla_protocol::{ErrorCode, Uuid};
@@ -13,7 +12,7 @@ const FINAL_EPOCH: i32 = -1;
 const INITIAL_EPOCH: i32 = 0;
 
 /// A partition as requests name it: by name before version 13, by id from then on.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Name {
     pub(crate) topic: String,
     pub(crate) id: [u8; 16],
@@ -48,7 +47,7 @@ struct Session {
     epoch: i32,
     by_id: bool,
     used: u64,
-    partitions: BTreeMap<Name, Wanted>,
+    partitions: Partitions,
     /// Who is first in the next answer: a partition with much data must not starve those behind it.
     turn: usize,
 }
@@ -60,7 +59,39 @@ pub(crate) struct Selected {
     pub(crate) session_id: i32,
     /// Whether partitions without news are left out of the answer.
     pub(crate) incremental: bool,
-    pub(crate) partitions: Vec<(Name, Wanted)>,
+    pub(crate) partitions: Vec<(Arc<Name>, Wanted)>,
+}
+
+/// A session's partitions, in the order in which they came, which is that of their topics mostly.
+///
+/// A fetch walks them all, and most fetches change one or two.
+#[derive(Debug, Default)]
+struct Partitions {
+    list: Vec<(Arc<Name>, Wanted)>,
+    places: FxHashMap<Arc<Name>, usize>,
+}
+
+impl Partitions {
+    fn set(&mut self, name: Name, asked: Wanted) {
+        match self.places.get(&name) {
+            Some(&place) => self.list[place].1.asked = asked.asked,
+            None => {
+                let name = Arc::new(name);
+                self.places.insert(name.clone(), self.list.len());
+                self.list.push((name, asked));
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &Name) {
+        let Some(place) = self.places.remove(name) else { return };
+        self.list.swap_remove(place);
+        if let Some((moved, _)) = self.list.get(place)
+            && let Some(its_place) = self.places.get_mut(moved)
+        {
+            *its_place = place;
+        }
+    }
 }
 
 impl FetchSessions {
@@ -74,13 +105,15 @@ impl FetchSessions {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
             state.sessions.remove(&request.session_id);
-            let partitions: Vec<_> = wanted(request).collect();
-            let session_id =
-                if version >= 7 && request.session_epoch == INITIAL_EPOCH && !partitions.is_empty() {
-                    state.begin(self.max, by_id, &partitions)
-                } else {
-                    0
-                };
+            let mut partitions = Partitions::default();
+            wanted(request).for_each(|(name, wanted)| partitions.set(name, wanted));
+            let list = partitions.list.clone();
+            let session_id = if version >= 7 && request.session_epoch == INITIAL_EPOCH && !list.is_empty() {
+                state.begin(self.max, by_id, partitions)
+            } else {
+                0
+            };
+            let partitions = list;
             return Ok(Selected { session_id, incremental: false, partitions });
         }
         state.clock += 1;
@@ -101,14 +134,8 @@ impl FetchSessions {
                 session.partitions.remove(&name);
             }
         }
-        for (name, wanted) in wanted(request) {
-            match session.partitions.get_mut(&name) {
-                Some(known) => known.asked = wanted.asked,
-                None => drop(session.partitions.insert(name, wanted)),
-            }
-        }
-        let mut partitions: Vec<_> =
-            session.partitions.iter().map(|(name, wanted)| (name.clone(), wanted.clone())).collect();
+        wanted(request).for_each(|(name, wanted)| session.partitions.set(name, wanted));
+        let mut partitions = session.partitions.list.clone();
         if !partitions.is_empty() {
             session.turn = (session.turn + 1) % partitions.len();
             partitions.rotate_left(session.turn);
@@ -116,24 +143,33 @@ impl FetchSessions {
         Ok(Selected { session_id: request.session_id, incremental: true, partitions })
     }
 
-    /// Notes what an answer says of a partition.
-    pub(crate) fn note(&self, session_id: i32, name: &Name, high_watermark: i64, log_start_offset: i64) {
+    /// Notes what an answer says of partitions.
+    pub(crate) fn note<'a>(&self, session_id: i32, said: impl Iterator<Item = Said<'a>>) {
         if session_id == 0 {
             return;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wanted) =
-            state.sessions.get_mut(&session_id).and_then(|session| session.partitions.get_mut(name))
-        {
-            wanted.high_watermark = high_watermark;
-            wanted.log_start_offset = log_start_offset;
+        let Some(Session { partitions, .. }) = state.sessions.get_mut(&session_id) else { return };
+        for Said { name, high_watermark, log_start_offset } in said {
+            if let Some(place) = partitions.places.get(name) {
+                let wanted = &mut partitions.list[*place].1;
+                (wanted.high_watermark, wanted.log_start_offset) = (high_watermark, log_start_offset);
+            }
         }
     }
 }
 
+/// What an answer says of a partition.
+#[derive(Debug)]
+pub(crate) struct Said<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) high_watermark: i64,
+    pub(crate) log_start_offset: i64,
+}
+
 impl State {
     /// Begins a session; the one unused for longest makes room when there are too many.
-    fn begin(&mut self, max: usize, by_id: bool, partitions: &[(Name, Wanted)]) -> i32 {
+    fn begin(&mut self, max: usize, by_id: bool, partitions: Partitions) -> i32 {
         if max == 0 {
             return 0;
         }
@@ -145,13 +181,7 @@ impl State {
         }
         self.next_id = self.next_id.checked_add(1).unwrap_or(1);
         self.clock += 1;
-        let session = Session {
-            epoch: 1,
-            by_id,
-            used: self.clock,
-            partitions: partitions.iter().cloned().collect(),
-            turn: 0,
-        };
+        let session = Session { epoch: 1, by_id, used: self.clock, partitions, turn: 0 };
         self.sessions.insert(self.next_id, session);
         self.next_id
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchResponse, PartitionData};
+use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use super::cursor::{Answer, Cursor, Next, Position, StartAt};
@@ -113,7 +114,11 @@ impl Fetcher {
     fn on_fetched(&mut self, node: i32, result: Result<FetchResponse, Error>, now: Instant) {
         let Some(source) = self.sources.get_mut(&node) else { return };
         source.busy = false;
-        source.under_way = None;
+        if let (Some(fetch), Ok(response)) = (source.under_way.take(), &result) {
+            let began = fetch.room.begun_at().unwrap_or(now);
+            let (waited, came_for) = (began - fetch.sent_at, now - began);
+            source.portion.answered(fetch.asked, bytes_of(response), waited, came_for);
+        }
         let due = source.due.take();
         source.answers += u64::from(result.is_ok());
         source.trouble = match &result {
@@ -339,4 +344,10 @@ const fn is_about_session(error: ErrorCode) -> bool {
             | ErrorCode::InvalidFetchSessionEpoch
             | ErrorCode::FetchSessionTopicIdError
     )
+}
+
+/// Bytes of records in an answer.
+fn bytes_of(response: &FetchResponse) -> usize {
+    let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+    partitions.filter_map(|answer| answer.records.as_ref()).map(Chain::len).sum()
 }

@@ -5,12 +5,13 @@
 //! memory that is warm in the cache costs a fraction of fresh pages.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use ottla_wire::{Buffer, BufferHome};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::net::Room;
 
@@ -58,7 +59,7 @@ impl Budget {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // What is in use and what is kept for the next responses stay below the bound together.
         self.shelf().shrink(self.max.saturating_sub(used));
-        Reservation { budget: self.clone(), left: AtomicUsize::new(bytes), begun: AtomicBool::new(false) }
+        Reservation { budget: self.clone(), left: AtomicUsize::new(bytes), begun_at: OnceLock::new() }
     }
 
     /// Counts what the polling thread has decompressed, until it is dropped.
@@ -96,19 +97,24 @@ impl BufferHome for Budget {
 pub(crate) struct Reservation {
     budget: Arc<Budget>,
     left: AtomicUsize,
-    begun: AtomicBool,
+    begun_at: OnceLock<Instant>,
 }
 
 impl Reservation {
     /// Whether the answer has begun to come.
     pub(crate) fn is_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+        self.begun_at.get().is_some()
+    }
+
+    /// When the answer began to come.
+    pub(crate) fn begun_at(&self) -> Option<Instant> {
+        self.begun_at.get().copied()
     }
 }
 
 impl Room for Reservation {
     fn buffer(&self, bytes: usize) -> Buffer {
-        self.begun.store(true, Ordering::Relaxed);
+        self.begun_at.get_or_init(Instant::now);
         let left = self.left.swap(0, Ordering::Relaxed);
         // Somewhat larger than needed if that was set aside anyway: responses differ, and the next may use it too.
         let roomy = if bytes > EXACT_BYTES_MAX { bytes.next_multiple_of(EXACT_BYTES_MAX) } else { bytes };

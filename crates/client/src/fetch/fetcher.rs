@@ -19,6 +19,7 @@ use super::epochs::end_of_epoch;
 use super::inbox::Inbox;
 use super::offsets::{isolation_code, resolve};
 use super::place::Place;
+use super::portion::Portion;
 use super::session::{Asking, Session, Wish};
 use crate::alarm::Alarm;
 use crate::cluster::brokers::Lane;
@@ -78,8 +79,8 @@ pub(super) struct Source {
     pub(super) session: Session,
     /// Whether a fetch is under way.
     pub(super) busy: bool,
-    /// That fetch: when it was sent, and whether its answer comes already.
-    pub(super) under_way: Option<(Instant, Rc<Reservation>)>,
+    pub(super) under_way: Option<UnderWay>,
+    pub(super) portion: Portion,
     /// What is fetched beside it, outside the session.
     pub(super) aside: Option<Session>,
     /// Failures in a row, and until when nothing is asked for because of them.
@@ -96,6 +97,16 @@ pub(super) struct Source {
     pub(super) short: bool,
     /// Whether the next fetch begins a new session.
     pub(super) restart: bool,
+}
+
+/// A fetch that was sent.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    pub(super) sent_at: Instant,
+    /// Bytes of records that it may bring.
+    pub(super) asked: usize,
+    /// Knows whether the answer comes already.
+    pub(super) room: Rc<Reservation>,
 }
 
 /// A fetch of which nothing has come after so long waits for records, and what is to be fetched too does not wait for it.
@@ -221,7 +232,8 @@ impl Fetcher {
         let asking = self.sources.values().filter(|source| source.busy || source.session.len() > 0).count();
         let fair = budget.max() / (2 * asking).max(4);
         let overhead = RESPONSE_BYTES + (partitions * PARTITION_BYTES).min(fair / 2);
-        let wanted = (config.fetch_bytes_max + overhead).min(fair.max(overhead + 1));
+        let portion = source.portion.bytes().max(config.fetch_bytes_min).min(config.fetch_bytes_max);
+        let wanted = (portion + overhead).min(fair.max(overhead + 1));
         // A sliver would bring a sliver: better to wait for more, and room is announced when it is there.
         let worthwhile = wanted.min(config.partition_fetch_bytes_max + overhead);
         let starving = self.inbox.is_empty();
@@ -346,7 +358,7 @@ impl Fetcher {
         let records_bytes = bytes.saturating_sub(overhead).max(1);
         let room: Rc<Reservation> = Rc::new(self.inbox.budget.reserve(bytes));
         source.busy = true;
-        source.under_way = Some((now, room.clone()));
+        source.under_way = Some(UnderWay { sent_at: now, asked: records_bytes, room: room.clone() });
         let wait = config.fetch_wait_max;
         let (cluster, events) = (self.cluster.clone(), self.events_in.clone());
         self.tasks.spawn_local(async move {
@@ -471,7 +483,7 @@ impl Fetcher {
 impl Source {
     /// When something may be fetched beside what is under way, if there is anything.
     fn aside_at(&self) -> Option<Instant> {
-        let (sent_at, room) = self.under_way.as_ref()?;
+        let UnderWay { sent_at, room, .. } = self.under_way.as_ref()?;
         let wanted = !self.list.is_empty() && self.aside.is_none() && !room.is_begun();
         wanted.then(|| *sent_at + WAITS_AFTER)
     }

@@ -11,6 +11,7 @@ pub(crate) mod inbox;
 pub(crate) mod offset_files;
 pub(crate) mod offsets;
 pub(crate) mod place;
+mod portion;
 pub(crate) mod queue;
 mod session;
 mod survey;
