@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
       --json FILE           every sample as JSON
   compare [OPTIONS]         our client next to librdkafka and franz-go, as tables (bench/compare/README.md)
       --quick               fewer messages and passes: a look, no result
-      --only PART           only what has PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
+      --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
       --repeat N            passes over everything, interleaved (default 3, and 10 for latencies)
       --json FILE           every sample as JSON
 ";

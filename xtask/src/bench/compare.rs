@@ -29,20 +29,21 @@ use super::number;
 
 pub(crate) struct Options {
     quick: bool,
-    only: String,
+    /// Parts of names; without any everything is wanted.
+    only: Vec<String>,
     json: Option<PathBuf>,
     repeat: Option<usize>,
 }
 
 impl Options {
     pub(crate) fn parse(args: &[&str]) -> Result<Self, String> {
-        let mut options = Self { quick: false, only: String::new(), json: None, repeat: None };
+        let mut options = Self { quick: false, only: Vec::new(), json: None, repeat: None };
         let mut args = args.iter();
         while let Some(&arg) = args.next() {
             let mut value = || args.next().copied().ok_or_else(|| format!("{arg} needs a value"));
             match arg {
                 "--quick" => options.quick = true,
-                "--only" => value()?.clone_into(&mut options.only),
+                "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--json" => options.json = Some(value()?.into()),
                 "--repeat" => options.repeat = Some(number(arg, value()?)?),
                 other => return Err(format!("compare does not know {other}")),
@@ -52,7 +53,7 @@ impl Options {
     }
 
     fn wants(&self, name: &str) -> bool {
-        name.contains(&self.only)
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part))
     }
 
     /// How often something is measured that usually is `full` or, in a hurry, `quick` times.
@@ -180,6 +181,9 @@ mod tests {
         assert!(full.wants("kafka-2/test1/100") && full.repeats(3, 1) == 3);
         let part = Options::parse(&["--quick", "--only", "latency", "--json", "f"]).unwrap();
         assert!(!part.wants("kafka-2/test1/100") && part.repeats(3, 1) == 1);
+        let parts = Options::parse(&["--only", "kafka-2,test1", "--only", "/p1"]).unwrap();
+        assert!(["kafka-2/lz4/100", "ottla-1/test1/100", "ottla-1/consume/p100/100"].iter().all(|name| parts.wants(name)));
+        assert!(!parts.wants("ottla-1/test2/100"));
         assert_eq!(Options::parse(&["--repeat", "7"]).unwrap().repeats(3, 1), 7);
         assert!(Options::parse(&["--repeat", "0"]).is_err());
     }

@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.max.bytes", 0, 2_147_483_135, "52428800")
         .consumer()
         .medium()
-        .text("The most bytes of one fetch response; a larger first batch still comes whole.")
+        .text("The most bytes of one fetch response; a larger first batch still comes whole. Brokers that answer within 2 ms are asked for 1 MiB at a time.")
         .effective("requests_carry_what_the_properties_say", number!(fetch_bytes_max)),
     Property::int("max.partition.fetch.bytes", 1, 1_000_000_000, "1048576")
         .alias(&["fetch.message.max.bytes"])
