@@ -6,11 +6,14 @@
 //! that is near, a full batch waits for the answer too (`pacing.rs`).
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_protocol::messages::produce::{
     PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData,
@@ -116,6 +119,8 @@ pub(crate) struct Sender {
     producer_id_at: Option<Instant>,
     pub(super) transaction: Participation,
     events_in: mpsc::UnboundedSender<Event>,
+    /// Produce requests that wait for their answers: polled here, because a task for each would be woken first.
+    answers: FuturesUnordered<Pin<Box<dyn Future<Output = Event>>>>,
     tasks: JoinSet<()>,
     ready: Vec<Arc<Queue>>,
     /// Partitions that have something new since the last turn.
@@ -148,6 +153,7 @@ impl Sender {
             producer_id_at: None,
             transaction: Participation::default(),
             events_in,
+            answers: FuturesUnordered::new(),
             tasks: JoinSet::new(),
             ready: Vec::new(),
             fresh: Vec::new(),
@@ -169,6 +175,7 @@ impl Sender {
                         sender.on_event(event);
                     }
                 }
+                Some(answer) = sender.answers.next() => sender.on_event(answer),
                 Some(done) = compressed.recv() => sender.on_compressed(done),
                 () = produce.queues.wake.notified() => look_at = Look::Fresh,
                 () = changes.changed() => sender.on_layout(),
@@ -503,26 +510,23 @@ impl Sender {
 
         let answered = terms.acks != Acks::None;
         let timeout = config.request_timeout;
-        let events = self.events_in.clone();
         let open = leader.connection.clone().filter(|connection| connection.is_open());
-        let report = move |result, connection, sent| {
-            let _ = events.send(Event::Answer { request: id, result, connection, sent });
-        };
+        let report = move |result, connection, sent| Event::Answer { request: id, result, connection, sent };
         match open {
             Some(connection) if answered => {
                 // Into the outbox now: requests to a leader leave in the order in which they were made.
                 let refused = if zstd { connection.refuses_zstd() } else { None };
                 let begun = refused.map_or_else(|| connection.begin(version_max, |_| request), Err);
-                self.tasks.spawn_local(async move {
+                self.answers.push(Box::pin(async move {
                     match begun {
                         Ok(pending) => report(pending.answer(timeout).await, None, true),
                         Err(error) => report(Err(error), None, false),
                     }
-                });
+                }));
             }
             _ => {
                 let cluster = self.cluster.clone();
-                self.tasks.spawn_local(async move {
+                self.answers.push(Box::pin(async move {
                     match cluster.brokers.connection(node, Lane::Produce).await {
                         Ok(connection) => {
                             if let Some(error) = connection.refuses_zstd().filter(|_| zstd) {
@@ -534,11 +538,11 @@ impl Sender {
                                 let told = connection.tell(version_max, timeout, |_| request).await;
                                 told.map(|()| ProduceResponse::default())
                             };
-                            report(result, Some(connection), true);
+                            report(result, Some(connection), true)
                         }
                         Err(error) => report(Err(error), None, false),
                     }
-                });
+                }));
             }
         }
     }
