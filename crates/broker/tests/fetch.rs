@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw, batch};
+use common::{PATIENCE, Raw, batch, produce_request};
 use ottla_broker::Broker;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
@@ -102,4 +102,37 @@ fn a_session_tells_what_is_new_and_remembers_what_is_wanted() {
     let unknown = FetchRequest { session_id: session_id + 1, ..again(1, Vec::new()) };
     let unknown = connection.ask(12, &unknown).expect("an answer");
     assert_eq!(unknown.error_code, ErrorCode::FetchSessionIdNotFound);
+}
+
+#[test]
+fn what_does_not_fit_into_an_answer_comes_in_one_of_the_next() {
+    const PARTITIONS: i32 = 5;
+    let broker = Broker::builder().memory().topic("orders", PARTITIONS).spawn().expect("a broker in memory");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    // One fits into an answer, two do not.
+    let large = batch(&[&[b'x'; 600 << 10]], &Seal::default());
+    for partition in 0..PARTITIONS {
+        let mut request = produce_request("orders", -1, &large);
+        request.topic_data[0].partition_data[0].index = partition;
+        let written = connection.ask(12, &request).expect("an answer");
+        assert_eq!(written.responses[0].partition_responses[0].error_code, ErrorCode::None);
+    }
+    let from_the_start = fetch(Duration::ZERO, 0, &[0; PARTITIONS as usize]);
+    let mut request = FetchRequest { session_epoch: 0, ..from_the_start };
+    let mut got = [0; PARTITIONS as usize];
+    for answers in 1..=PARTITIONS {
+        let answer = connection.ask(12, &request).expect("an answer");
+        let mut read = Vec::new();
+        for part in answer.responses.iter().flat_map(|topic| &topic.partitions) {
+            if part.records.as_ref().is_some_and(|records| records.len() == large.len()) {
+                got[part.partition_index as usize] += 1;
+                read.push(part.partition_index);
+            }
+        }
+        assert_eq!(read.len(), 1, "answer {answers}: {read:?}");
+        let mut next = fetch(Duration::ZERO, 0, &[1; PARTITIONS as usize]);
+        next.topics[0].partitions.retain(|partition| read.contains(&partition.partition));
+        request = FetchRequest { session_id: answer.session_id, session_epoch: answers, ..next };
+    }
+    assert_eq!(got, [1; PARTITIONS as usize], "each once");
 }

@@ -182,7 +182,11 @@ mod tests {
         let part = Options::parse(&["--quick", "--only", "latency", "--json", "f"]).unwrap();
         assert!(!part.wants("kafka-2/test1/100") && part.repeats(3, 1) == 1);
         let parts = Options::parse(&["--only", "kafka-2,test1", "--only", "/p1"]).unwrap();
-        assert!(["kafka-2/lz4/100", "ottla-1/test1/100", "ottla-1/consume/p100/100"].iter().all(|name| parts.wants(name)));
+        assert!(
+            ["kafka-2/lz4/100", "ottla-1/test1/100", "ottla-1/consume/p100/100"]
+                .iter()
+                .all(|name| parts.wants(name))
+        );
         assert!(!parts.wants("ottla-1/test2/100"));
         assert_eq!(Options::parse(&["--repeat", "7"]).unwrap().repeats(3, 1), 7);
         assert!(Options::parse(&["--repeat", "0"]).is_err());

@@ -135,13 +135,15 @@ fn read_all(asked: &Asked, targets: &[Target], bytes_max: usize) -> (Vec<Partiti
             let read = data.records.as_ref().map_or(0, Chain::len);
             bytes += read;
             left = left.saturating_sub(read);
-            // The next batch was too large for what is left, and to look for a smaller one in each of the other
+            // The next batch is too large for what is left, and to look for a smaller one in each of the other
             // partitions would cost more than it brings.
-            let stopped = data.error_code == ErrorCode::None
+            let want = &target.wanted.asked;
+            let stopped = bytes > 0
                 && read == 0
-                && target.wanted.asked.fetch_offset < data.high_watermark
-                && target.wanted.asked.partition_max_bytes > 0;
-            if stopped && bytes > 0 {
+                && data.error_code == ErrorCode::None
+                && want.fetch_offset < data.high_watermark
+                && left < want.partition_max_bytes.max(0) as usize;
+            if stopped {
                 left = 0;
             }
             urgent |= data.error_code != ErrorCode::None
