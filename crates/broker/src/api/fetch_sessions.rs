@@ -73,14 +73,13 @@ struct Partitions {
 
 impl Partitions {
     fn set(&mut self, name: Name, asked: Wanted) {
-        match self.places.get(&name) {
-            Some(&place) => self.list[place].1.asked = asked.asked,
-            None => {
-                let name = Arc::new(name);
-                self.places.insert(name.clone(), self.list.len());
-                self.list.push((name, asked));
-            }
+        if let Some(&place) = self.places.get(&name) {
+            self.list[place].1.asked = asked.asked;
+            return;
         }
+        let name = Arc::new(name);
+        self.places.insert(name.clone(), self.list.len());
+        self.list.push((name, asked));
     }
 
     fn remove(&mut self, name: &Name) {
