@@ -110,7 +110,7 @@ fn what_does_not_fit_into_an_answer_comes_in_one_of_the_next() {
     let broker = Broker::builder().memory().topic("orders", PARTITIONS).spawn().expect("a broker in memory");
     let mut connection = Raw::connect(broker.addresses()[0]);
     // One fits into an answer, two do not.
-    let large = batch(&[&[b'x'; 600 << 10]], &Seal::default());
+    let large = batch(&[&vec![b'x'; 600 << 10]], &Seal::default());
     for partition in 0..PARTITIONS {
         let mut request = produce_request("orders", -1, &large);
         request.topic_data[0].partition_data[0].index = partition;
