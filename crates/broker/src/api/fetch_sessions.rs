@@ -104,15 +104,16 @@ impl FetchSessions {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
             state.sessions.remove(&request.session_id);
-            let mut partitions = Partitions::default();
-            wanted(request).for_each(|(name, wanted)| partitions.set(name, wanted));
-            let list = partitions.list.clone();
-            let session_id = if version >= 7 && request.session_epoch == INITIAL_EPOCH && !list.is_empty() {
-                state.begin(self.max, by_id, partitions)
-            } else {
-                0
-            };
-            let partitions = list;
+            let wanted = wanted(request);
+            let nothing = request.topics.iter().all(|topic| topic.partitions.is_empty());
+            if version < 7 || request.session_epoch == FINAL_EPOCH || nothing {
+                let partitions = wanted.map(|(name, wanted)| (Arc::new(name), wanted)).collect();
+                return Ok(Selected { session_id: 0, incremental: false, partitions });
+            }
+            let mut session = Partitions::default();
+            wanted.for_each(|(name, wanted)| session.set(name, wanted));
+            let partitions = session.list.clone();
+            let session_id = state.begin(self.max, by_id, session);
             return Ok(Selected { session_id, incremental: false, partitions });
         }
         state.clock += 1;
