@@ -177,7 +177,7 @@ impl Producer {
         Ok(TopicProducer { client: self.client.clone(), topic })
     }
 
-    /// Partitions are asked for now: the first record need not wait for them to be asked for.
+    /// Has the engine ask for the topic's partitions before its first record comes.
     fn want(&self, topic: &Topic) {
         let wanted = topic.name.clone();
         self.client.start(|cluster| async move { cluster.want(&wanted) });
