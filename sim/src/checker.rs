@@ -98,6 +98,10 @@ pub enum Anomaly {
     NonmonotonicSend { earlier: Value, later: Value, offsets: [i64; 2] },
     /// Bytes that nobody sent, or to another partition.
     Stranger { what: String },
+    /// Clients and broker exchanged messages without end while no time passed.
+    Livelock { what: String },
+    /// A client sent requests faster than its back-off allows.
+    Busy { what: String },
     /// After the faults were over, this did not come to its end in time.
     Stuck { what: String },
 }

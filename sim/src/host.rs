@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::net::{Network, Pipe};
 use crate::options::Options;
+use crate::rates::Rates;
 use crate::trace::Trace;
 
 /// The topic that everybody uses.
@@ -33,10 +34,11 @@ pub(crate) struct Host {
     broker: Option<Broker>,
     tasks: JoinSet<()>,
     started: Instant,
+    rates: Rates,
 }
 
 impl Host {
-    pub(crate) fn new(options: Options, seed: u64, net: Network, trace: Trace) -> Self {
+    pub(crate) fn new(options: Options, seed: u64, net: Network, trace: Trace, rates: Rates) -> Self {
         Self {
             options,
             rng: fastrand::Rng::with_seed(seed),
@@ -47,6 +49,7 @@ impl Host {
             broker: None,
             tasks: JoinSet::new(),
             started: Instant::now(),
+            rates,
         }
     }
 
@@ -70,6 +73,7 @@ impl Host {
             .start()
             .await
             .map_err(|error| error.to_string())?;
+        broker.cluster().observe_requests(Arc::new(self.rates.clone()));
         let ends: Vec<_> = (0..self.options.partitions)
             .map(|partition| broker.cluster().offsets_of(TOPIC, partition).map_or(-1, |(_, end)| end))
             .collect();

@@ -11,11 +11,13 @@
 //! line. docs/SIMULATION.md says how to run one.
 
 pub mod checker;
+pub mod errors;
 mod faults;
 mod host;
 pub mod net;
 mod options;
 mod producer;
+pub mod rates;
 mod reader;
 pub mod scenario;
 pub mod trace;

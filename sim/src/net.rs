@@ -21,6 +21,8 @@ use crate::trace::Trace;
 
 /// What a direction holds before its writer has to wait: small, so that back-pressure is met.
 const WINDOW_BYTES: usize = 64 * 1024;
+/// More attempts to connect than this without any time passing are a livelock.
+const ATTEMPTS_AT_ONE_INSTANT_MAX: u64 = 10_000;
 /// As good as never.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -81,15 +83,44 @@ struct State {
     links: BTreeMap<u64, Arc<Mutex<Link>>>,
     next_link: u64,
     trace: Trace,
+    /// Why nothing moves any more, if the run was found to be in a livelock.
+    frozen: Option<String>,
+    /// Attempts to connect at one instant.
+    attempts: (Instant, u64),
 }
 
 impl Network {
     /// A network without hosts.
     pub fn new(seed: u64, weather: Weather, trace: Trace) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        let state =
-            State { rng, weather, listeners: BTreeMap::new(), links: BTreeMap::new(), next_link: 0, trace };
+        let state = State {
+            rng,
+            weather,
+            listeners: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next_link: 0,
+            trace,
+            frozen: None,
+            attempts: (Instant::now(), 0),
+        };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Stops all traffic for the rest of the run: for a livelock, in which time would never pass.
+    pub fn freeze(&self, what: String) {
+        let mut state = self.lock();
+        if state.frozen.is_none() {
+            state.trace.note(format_args!("net: frozen, {what}"));
+            state.frozen = Some(what);
+            for link in state.links.values() {
+                lock(link).stalled = true;
+            }
+        }
+    }
+
+    /// Why the traffic was stopped, if it was.
+    pub fn frozen(&self) -> Option<String> {
+        self.lock().frozen.clone()
     }
 
     /// Connections to `host` come out of the receiver, until it is dropped.
@@ -137,7 +168,26 @@ impl Network {
         }
     }
 
+    /// Counts an attempt to connect; `true` if there is no traffic any more.
+    fn note_attempt(&self, host: &str) -> bool {
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.attempts.0 != now {
+            state.attempts = (now, 0);
+        }
+        state.attempts.1 += 1;
+        let too_many = state.attempts.1 > ATTEMPTS_AT_ONE_INSTANT_MAX;
+        drop(state);
+        if too_many {
+            self.freeze(format!("{ATTEMPTS_AT_ONE_INSTANT_MAX} attempts to connect to {host} in no time"));
+        }
+        self.frozen().is_some()
+    }
+
     async fn open(&self, host: &str) -> io::Result<Pipe> {
+        if self.note_attempt(host) {
+            std::future::pending::<()>().await;
+        }
         let (delay, refused) = {
             let mut state = self.lock();
             let (latency_max, refused) = (state.weather.latency_max, state.weather.refused_per_mille);
@@ -151,7 +201,7 @@ impl Network {
             None => {}
         }
         let mut state = self.lock();
-        let State { rng, weather, listeners, links, next_link, trace } = &mut *state;
+        let State { rng, weather, listeners, links, next_link, trace, .. } = &mut *state;
         let Some(listener) = listeners.get(host).filter(|listener| !listener.is_closed()) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };

@@ -52,6 +52,7 @@ async fn live(world: &World, id: u32, count: u32, crashes: bool, rng: &mut fastr
     let options = &world.options;
     let mut config = World::config();
     config.compression = options.compression;
+    config.client_id = format!("producer-{id}");
     config.linger = options.linger;
     config.batch_bytes_max = options.batch_bytes_max;
     config.delivery_timeout = options.delivery_timeout;

@@ -44,6 +44,7 @@ async fn live(world: &World, reader: Reader, polls: u32, rng: &mut fastrand::Rng
         // Small enough that batches are met one by one and cut in the middle.
         config.partition_fetch_bytes_max = rng.usize(1..5_000);
     }
+    config.client_id = format!("reader-{}", reader.id);
     config.group_id = reader.in_group.then(|| GROUP.to_owned());
     let (client, engine) =
         Client::with_engine(config, Arc::new(world.net.clone()), rng.u64(..)).expect("a sound configuration");

@@ -1,6 +1,7 @@
 //! One run: load under faults, then everything is mended and must come to its end.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::host::Host;
 use crate::net::{Network, Weather};
 use crate::options::Options;
 use crate::producer::{World, produce};
+use crate::rates::{Busiest, REQUESTS_PER_WINDOW_MAX, Rates};
 use crate::reader::read;
 use crate::trace::Trace;
 
@@ -34,6 +36,8 @@ pub struct Report {
     pub acked: usize,
     /// Records that were read, each reader counted.
     pub read: usize,
+    /// The busiest window of each API, by its number.
+    pub busiest: BTreeMap<i16, Busiest>,
 }
 
 /// Runs the scenario of this seed.
@@ -66,8 +70,10 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
         history: history.clone(),
         faults: faults.clone(),
     };
-    let mut host = Host::new(options.clone(), rng.u64(..), net.clone(), trace.clone());
-    let mut hand = Faults { options: options.clone(), rng: rng.fork(), net, trace: trace.clone() };
+    let rates = Rates::new(net.clone());
+    let mut host = Host::new(options.clone(), rng.u64(..), net.clone(), trace.clone(), rates.clone());
+    let mut hand =
+        Faults { options: options.clone(), rng: rng.fork(), net: net.clone(), trace: trace.clone() };
 
     let mut stuck: Vec<String> = Vec::new();
     let mut producers = JoinSet::new();
@@ -115,12 +121,16 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
     }
     let mut anomalies = history.borrow().check();
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
+    anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
+    let busiest = rates.busiest();
+    let busy = busiest.values().filter(|busiest| busiest.requests > REQUESTS_PER_WINDOW_MAX);
+    anomalies.extend(busy.map(|busiest| Anomaly::Busy { what: busiest.what.clone() }));
     let (acked, read) = history.borrow().counts();
     trace.note(format_args!("end: {acked} acknowledged, {read} read, {} anomalies", anomalies.len()));
     let lines = trace.lines();
     readers.shutdown().await;
     host.stop().await;
-    Report { seed, trace: lines, anomalies, acked, read }
+    Report { seed, trace: lines, anomalies, acked, read, busiest }
 }
 
 /// Who has not read to the end yet.

@@ -153,7 +153,7 @@ impl Cluster {
                 address: Mutex::new(("127.0.0.1".into(), 0)),
                 up: Switch::default(),
                 reachable: Switch::default(),
-                sessions: FetchSessions::new(config.fetch_sessions_max),
+                sessions: FetchSessions::new(config.fetch_sessions_max, rng.fork()),
                 connections: AtomicUsize::new(0),
                 has_address: AtomicBool::new(false),
             })

@@ -1,5 +1,6 @@
 //! The hands that make a broker misbehave, for tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::{ApiKey, ErrorCode};
@@ -8,6 +9,7 @@ use crate::cluster::Cluster;
 use crate::config::TopicConfig;
 use crate::intercept::Fault;
 use crate::partition::Partition;
+use crate::request_observer::RequestObserver;
 use crate::staged::{Follower, TrackedRequest};
 
 /// The hands that make a broker misbehave, for tests. Nodes count from 1.
@@ -20,6 +22,21 @@ impl Cluster {
     /// Requests of `api` that came to any node since this was first asked; the first call gives 0.
     pub fn requests(&self, api: ApiKey) -> u64 {
         self.intercepts.requests(api)
+    }
+
+    /// Shows every answered request to `observer` from now on.
+    pub fn observe_requests(&self, observer: Arc<dyn RequestObserver>) {
+        self.staged.arrange(|state| state.observer = Some(observer));
+    }
+
+    /// Every fetch answer names this partition with an error from now on, at once and whether it was requested or not;
+    /// [`ErrorCode::None`] ends that.
+    pub fn set_fetch_error(&self, topic: &str, partition: i32, code: ErrorCode) {
+        let key = (topic.to_owned(), partition);
+        self.staged.arrange(|state| match code {
+            ErrorCode::None => state.fetch_errors.remove(&key),
+            code => state.fetch_errors.insert(key, code),
+        });
     }
 
     /// No request meets a fault any more.

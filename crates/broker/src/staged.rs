@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ottla_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
+
+use crate::request_observer::RequestObserver;
 
 /// A request that came while they were kept track of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,8 +53,11 @@ pub(crate) struct State {
     /// Leaders and epochs that metadata is to name once each, whatever is true.
     pub(crate) leaders: BTreeMap<(String, i32), VecDeque<(i32, i32)>>,
     pub(crate) versions: BTreeMap<i16, (i16, i16)>,
+    /// Errors that every fetch answer carries for these partitions, requested or not.
+    pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
     pub(crate) tracking: bool,
     pub(crate) tracked: Vec<TrackedRequest>,
+    pub(crate) observer: Option<Arc<dyn RequestObserver>>,
 }
 
 impl Staged {
@@ -106,6 +111,15 @@ impl Staged {
         self.look(|state| state.followers.get(&(topic.to_owned(), partition)).copied())
     }
 
+    /// The partitions that every fetch answer is to name with an error; nothing if there are none.
+    pub(crate) fn fetch_errors(&self) -> Vec<(String, i32, ErrorCode)> {
+        self.look(|state| {
+            let errors = state.fetch_errors.iter();
+            Some(errors.map(|((topic, partition), code)| (topic.clone(), *partition, *code)).collect())
+        })
+        .unwrap_or_default()
+    }
+
     /// The leader and epoch that the next metadata names, if a test wants one named; each is told once.
     pub(crate) fn leader_told(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
         self.look(|state| state.leaders.get_mut(&(topic.to_owned(), partition))?.pop_front())
@@ -114,6 +128,11 @@ impl Staged {
     /// The versions of an API that are answered; no version at all where the first is above the second.
     pub(crate) fn versions(&self, api: ApiKey, all: (i16, i16)) -> (i16, i16) {
         self.look(|state| state.versions.get(&api.code()).copied()).unwrap_or(all)
+    }
+
+    /// Who observes requests.
+    pub(crate) fn observer(&self) -> Option<Arc<dyn RequestObserver>> {
+        self.look(|state| state.observer.clone())
     }
 
     /// Takes note of a request, if they are kept track of.

@@ -48,6 +48,7 @@ impl Api for FetchRequest {
                 || bytes >= self.min_bytes.max(0) as usize
                 || Instant::now() >= deadline
                 || targets.is_empty()
+                || !cluster.staged.fetch_errors().is_empty()
             {
                 break answers;
             }
@@ -68,7 +69,12 @@ impl Api for FetchRequest {
             log_start_offset: data.log_start_offset,
         });
         node.sessions.note(session_id, said);
-        for (target, data) in targets.iter().zip(answers) {
+        let mut errors = cluster.staged.fetch_errors();
+        for (target, mut data) in targets.iter().zip(answers) {
+            let arranged = errors.iter().position(|error| is_about(error, target));
+            if let Some((.., code)) = arranged.map(|at| errors.swap_remove(at)) {
+                data = failed(target.name.partition, code);
+            }
             let news = data.error_code != ErrorCode::None
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())
                 || data.preferred_read_replica >= 0
@@ -80,12 +86,27 @@ impl Api for FetchRequest {
                 add(&mut response, &target.name, data);
             }
         }
+        for (topic, index, code) in errors {
+            let Some(topic) = cluster.topic(&topic) else { continue };
+            let name = Name { topic: topic.name.to_string(), id: topic.id.0, partition: index };
+            add(&mut response, &name, failed(index, code));
+        }
         response
+    }
+
+    fn moved_records(response: &FetchResponse) -> bool {
+        let mut partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+        partitions.any(|partition| partition.records.as_ref().is_some_and(|records| !records.is_empty()))
     }
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> FetchResponse {
         FetchResponse { error_code: code, ..Default::default() }
     }
+}
+
+/// Whether a test has arranged this error for a partition that was requested.
+fn is_about((topic, index, _): &(String, i32, ErrorCode), target: &Target) -> bool {
+    target.partition.as_ref().is_ok_and(|partition| *partition.topic == **topic && partition.index == *index)
 }
 
 /// Tells where the leader is (KIP-951).

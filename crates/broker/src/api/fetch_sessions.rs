@@ -35,10 +35,10 @@ pub(crate) struct FetchSessions {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     sessions: FxHashMap<i32, Session>,
-    next_id: i32,
+    rng: fastrand::Rng,
     clock: u64,
 }
 
@@ -94,8 +94,10 @@ impl Partitions {
 }
 
 impl FetchSessions {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { max, state: Mutex::default() }
+    /// At most `max` sessions. Their ids are random: a client that comes back with a session of an earlier process must
+    /// not meet the session of another client, as it would if ids were counted.
+    pub(crate) fn new(max: usize, rng: fastrand::Rng) -> Self {
+        Self { max, state: Mutex::new(State { sessions: FxHashMap::default(), rng, clock: 0 }) }
     }
 
     /// Takes in a request: begins, continues or ends a session.
@@ -179,11 +181,14 @@ impl State {
         {
             self.sessions.remove(&oldest);
         }
-        self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+        let mut id = self.rng.i32(1..);
+        while self.sessions.contains_key(&id) {
+            id = self.rng.i32(1..);
+        }
         self.clock += 1;
         let session = Session { epoch: 1, by_id, used: self.clock, partitions, turn: 0 };
-        self.sessions.insert(self.next_id, session);
-        self.next_id
+        self.sessions.insert(id, session);
+        id
     }
 }
 
@@ -219,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_session_grows_shrinks_and_refuses_what_is_out_of_step() {
-        let sessions = FetchSessions::new(2);
+        let sessions = FetchSessions::new(2, fastrand::Rng::with_seed(7));
         let full = sessions.select(&request(0, 0, &[0, 1]), 12).expect("begun");
         assert!(!full.incremental && full.session_id != 0 && full.partitions.len() == 2);
         let id = full.session_id;
@@ -245,8 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn a_session_of_an_earlier_process_does_not_meet_another_clients_session() {
+        let before = FetchSessions::new(2, fastrand::Rng::with_seed(1));
+        let stale = before.select(&request(0, 0, &[0]), 12).expect("begun").session_id;
+        let after = FetchSessions::new(2, fastrand::Rng::with_seed(2));
+        let _ = after.select(&request(0, 0, &[1]), 12).expect("another client's");
+        assert_eq!(
+            after.select(&request(stale, 1, &[]), 12).expect_err("unknown"),
+            ErrorCode::FetchSessionIdNotFound
+        );
+    }
+
+    #[test]
     fn without_a_session_nothing_is_remembered() {
-        let sessions = FetchSessions::new(2);
+        let sessions = FetchSessions::new(2, fastrand::Rng::with_seed(7));
         let once = sessions.select(&request(0, -1, &[0]), 12).expect("answered");
         assert_eq!((once.session_id, once.incremental), (0, false));
     }

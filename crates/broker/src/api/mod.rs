@@ -25,9 +25,11 @@ use bytes::Bytes;
 use ottla_protocol::messages as m;
 use ottla_protocol::{ApiKey, Decoder, ErrorCode, Request, RequestHeader, frame};
 use ottla_wire::Chain;
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::intercept::Fault;
+use crate::request_observer::AnsweredRequest;
 
 /// Where a request has arrived.
 #[derive(Debug)]
@@ -84,6 +86,11 @@ pub(crate) trait Api: Request + Send + 'static {
     /// Whether an answer is sent.
     fn is_answered(&self) -> bool {
         true
+    }
+
+    /// Whether this answer moved records; `false` for APIs that move none.
+    fn moved_records(_response: &Self::Response) -> bool {
+        false
     }
 
     /// Why the connection is closed instead of sending this answer, if it is.
@@ -167,12 +174,23 @@ fn start_one<R: Api>(
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
     staged.track(context.node, api_key);
     let lag = staged.lag(context.node);
+    let node = context.node;
+    let observed = staged.observer().map(|observer| (observer, Instant::now(), client_id.clone()));
+    let observe = move |moved_records| {
+        if let Some((observer, began, client_id)) = observed {
+            let (client_id, took) = (client_id.as_deref().unwrap_or_default(), began.elapsed());
+            observer.on_answered(AnsweredRequest { node, api: api_key, client_id, took, moved_records });
+        }
+    };
     let fault = context.cluster.intercepts.take(api_key, context.node);
     let asked = Asked { context, version, client_id: client_id.unwrap_or_default().into(), frame };
     let answer = async move {
         let answered = request.is_answered();
         let response = match fault {
-            Some(Fault::Cut) => return Reply::Close("cut by an intercept".into()),
+            Some(Fault::Cut) => {
+                observe(false);
+                return Reply::Close("cut by an intercept".into());
+            }
             Some(Fault::Fail(code)) => request.refuse(&asked, code),
             Some(Fault::FailAfter(code, time)) => {
                 tokio::time::sleep(time).await;
@@ -188,6 +206,7 @@ fn start_one<R: Api>(
             }
             None => request.handle(asked).await,
         };
+        observe(R::moved_records(&response));
         if let Some(reason) = R::closes(answered, &response) {
             return Reply::Close(reason);
         }

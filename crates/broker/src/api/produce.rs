@@ -73,6 +73,11 @@ impl Api for ProduceRequest {
         response
     }
 
+    fn moved_records(response: &ProduceResponse) -> bool {
+        let mut partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+        partitions.all(|partition| partition.error_code == ErrorCode::None)
+    }
+
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> ProduceResponse {
         let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
             name: topic.name,

@@ -146,7 +146,10 @@ impl TopicLayout {
     pub(crate) fn learn_leader(&mut self, partition: i32, leader: i32, epoch: i32) -> bool {
         let at = usize::try_from(partition).ok();
         let known = at.and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
-        let news = known.filter(|known| epoch >= known.leader_epoch);
+        // Within one epoch there is one leader: only a newer epoch moves it, or it was not known.
+        let news = known.filter(|known| {
+            epoch > known.leader_epoch || known.leader.is_none() && epoch == known.leader_epoch
+        });
         news.is_some_and(|known| {
             *known = PartitionLayout { leader: Some(leader), leader_epoch: epoch };
             true

@@ -22,6 +22,24 @@ use crate::watchdog::cause::{Cause, Trouble};
 /// How long a consumer waits after it was refused as who it is, or has refused the broker.
 const SECURITY_PAUSE: Duration = Duration::from_secs(1);
 
+/// What a response brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    /// Partitions with records.
+    chunks: usize,
+    /// Partitions with an error.
+    errors: usize,
+    /// Partitions that were not requested.
+    foreign: usize,
+}
+
+impl Taken {
+    /// Whether it brought no records, but errors or what nobody requested.
+    const fn is_fruitless(self) -> bool {
+        self.chunks == 0 && (self.errors > 0 || self.foreign > 0)
+    }
+}
+
 impl Fetcher {
     pub(super) fn on_event(&mut self, event: Event) {
         let now = Instant::now();
@@ -173,7 +191,9 @@ impl Fetcher {
         if let Ok(response) = result {
             self.observer_hears(node, &response);
             if let Some(source) = self.sources.get(&node) {
-                self.on_response(node, &source.session, response, now);
+                let taken = self.on_response(node, &source.session, response, now);
+                let is_early = due.is_some_and(|due| now < due);
+                self.bound_rate(node, taken, is_early, now);
             }
         }
         if !goes_on && let Some(source) = self.sources.get(&node) {
@@ -207,7 +227,11 @@ impl Fetcher {
         let problem = match result {
             Ok(response) if response.error_code == ErrorCode::None => {
                 self.observer_hears(node, &response);
-                return self.on_response(node, &session, response, now);
+                let taken = self.on_response(node, &session, response, now);
+                if taken.is_fruitless() {
+                    self.block_aside(node, now);
+                }
+                return;
             }
             Ok(response) => response.error_code.to_string(),
             Err(error) => error.to_string(),
@@ -217,6 +241,7 @@ impl Fetcher {
             .log
             .debug(Context::Fetch, "FETCHERR", || format!("fetch from node {node}: {problem}"));
         self.cluster.refresh();
+        self.block_aside(node, now);
         let mut table = self.cursors.table();
         for slot in session.slots() {
             if let Some(cursor) = table.get_mut(slot) {
@@ -226,6 +251,36 @@ impl Fetcher {
         }
     }
 
+    /// Sends nothing outside the session for a moment.
+    fn block_aside(&mut self, node: i32, now: Instant) {
+        if let Some(source) = self.sources.get_mut(&node) {
+            source.aside_blocked_until = Some(now + pause(&self.cluster.config, 0));
+        }
+    }
+
+    /// Keeps responses that bring nothing from being requested again at once: one may be chance, the next one waits for
+    /// the back-off. A response that names partitions that were not requested means that the broker has another idea
+    /// of the session than we do: a new one is begun.
+    fn bound_rate(&mut self, node: i32, taken: Taken, is_early: bool, now: Instant) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        if taken.foreign > 0 {
+            tracing::debug!(
+                node,
+                partitions = taken.foreign,
+                "a response for another session: a new one begins"
+            );
+            source.session.restart();
+        }
+        if !taken.is_fruitless() && (taken.chunks > 0 || !is_early) {
+            source.fruitless = 0;
+            return;
+        }
+        if source.fruitless > 0 {
+            source.blocked_until = Some(now + pause(&self.cluster.config, source.fruitless - 1));
+        }
+        source.fruitless += 1;
+    }
+
     fn observer_hears(&self, node: i32, response: &FetchResponse) {
         self.cluster.observer.throttled(node, response.throttle_time_ms);
         for node in &response.node_endpoints {
@@ -233,24 +288,39 @@ impl Fetcher {
         }
     }
 
-    fn on_response(&self, node: i32, session: &Session, response: FetchResponse, now: Instant) {
+    fn on_response(&self, node: i32, session: &Session, response: FetchResponse, now: Instant) -> Taken {
+        let mut taken = Taken::default();
         let mut table = self.cursors.table();
         for topic in response.responses {
             for answer in topic.partitions {
+                taken.errors += usize::from(answer.error_code != ErrorCode::None);
                 let found = session.find(topic.topic_id, &topic.topic, answer.partition_index);
-                let Some((slot, member)) = found else { continue };
+                let Some((slot, member)) = found else {
+                    let leaving = session.is_leaving(topic.topic_id, &topic.topic, answer.partition_index);
+                    taken.foreign += usize::from(!leaving);
+                    continue;
+                };
                 let asked = member.wish.offset;
                 let same =
                     |cursor: &&mut Cursor| Arc::ptr_eq(&cursor.place, &member.place) && cursor.is_at(asked);
                 if let Some(cursor) = table.get_mut(slot).filter(same) {
-                    self.on_answer(node, cursor, asked, answer, now);
+                    taken.chunks += usize::from(self.on_answer(node, cursor, asked, answer, now));
                     table.touch(slot);
                 }
             }
         }
+        taken
     }
 
-    fn on_answer(&self, node: i32, cursor: &mut Cursor, asked: i64, answer: PartitionData, now: Instant) {
+    /// Takes in one partition's answer; `true` if it brought records.
+    fn on_answer(
+        &self,
+        node: i32,
+        cursor: &mut Cursor,
+        asked: i64,
+        answer: PartitionData,
+        now: Instant,
+    ) -> bool {
         let TopicPartition { topic, partition } = &cursor.place.at.clone();
         let config = &self.cluster.config;
         let hint = answer.current_leader.clone();
@@ -260,16 +330,13 @@ impl Fetcher {
             // Only the leader's word counts: a replica may lag behind, or be none any more.
             cursor.replica = None;
             // Should the leader send us there again, and again in vain, then not in a circle without a pause.
-            if cursor.attempts > 0 {
-                self.block(cursor, now);
-            }
-            cursor.attempts += 1;
-            return;
+            self.block_from_second(cursor, now);
+            return false;
         }
         let preferred = answer.preferred_read_replica;
         if preferred >= 0 && preferred != node && answer.error_code == ErrorCode::None {
             cursor.replica = Some((preferred, now + config.metadata_max_age));
-            return;
+            return false;
         }
         let ends = Ends {
             log_start: answer.log_start_offset,
@@ -285,12 +352,19 @@ impl Fetcher {
         let watermarks = (ends.log_start, ends.high_watermark);
         self.cluster.observer.fetched(node, topic, *partition, asked, watermarks);
         let answer = Answer { asked, error: answer.error_code, ends, records, aborted };
+        let mut brought_records = false;
         match cursor.on_answer(answer, config.decompressed_bytes_max) {
-            Next::Deliver(chunk) => self.inbox.push_to(slot, Item::Chunk(chunk)),
+            Next::Deliver(chunk) => {
+                brought_records = true;
+                self.inbox.push_to(slot, Item::Chunk(chunk));
+            }
             Next::Nothing => {}
-            // The new leader may be asked at once (KIP-951).
+            // The new leader may be asked at once (KIP-951), but brokers that name each other not in a circle.
             Next::Retry { refresh: true }
-                if self.cluster.learn_leader(topic, *partition, node, hint.leader_id, hint.leader_epoch) => {}
+                if self.cluster.learn_leader(topic, *partition, node, hint.leader_id, hint.leader_epoch) =>
+            {
+                self.block_from_second(cursor, now);
+            }
             Next::Retry { refresh } => {
                 self.block(cursor, now);
                 if refresh {
@@ -304,7 +378,11 @@ impl Fetcher {
                 }
                 reset => {
                     tracing::info!(%topic, partition, offset, ?reset, "offset out of range");
+                    let attempts = cursor.attempts;
                     cursor.seek(reset_to(reset, config));
+                    cursor.attempts = attempts;
+                    // The offset that the broker names next may be out of range again.
+                    self.block_from_second(cursor, now);
                 }
             },
             Next::Fail(code) => {
@@ -319,6 +397,16 @@ impl Fetcher {
         {
             let at = cursor.place.at.clone();
             self.inbox.push_to(slot, Item::Event(ToApplication::EndOfPartition { at, offset }));
+        }
+        brought_records
+    }
+
+    /// Lets the first attempt after a success go at once, and each further one after a pause.
+    fn block_from_second(&self, cursor: &mut Cursor, now: Instant) {
+        if cursor.attempts > 0 {
+            self.block(cursor, now);
+        } else {
+            cursor.attempts = 1;
         }
     }
 

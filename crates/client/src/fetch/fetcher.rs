@@ -86,6 +86,10 @@ pub(super) struct Source {
     /// Failures in a row, and until when nothing is asked for because of them.
     pub(super) failures: u32,
     pub(super) blocked_until: Option<Instant>,
+    /// Responses in a row that brought no records, and came before the broker's waiting time was over or with errors.
+    pub(super) fruitless: u32,
+    /// Until when nothing is fetched outside the session because such a fetch failed.
+    pub(super) aside_blocked_until: Option<Instant>,
     /// When the answer to the fetch under way was due at the latest.
     pub(super) due: Option<Instant>,
     /// Answers so far, and requests without one since the last.
@@ -485,7 +489,8 @@ impl Source {
     fn aside_at(&self) -> Option<Instant> {
         let UnderWay { sent_at, room, .. } = self.under_way.as_ref()?;
         let wanted = !self.list.is_empty() && self.aside.is_none() && !room.is_begun();
-        wanted.then(|| *sent_at + WAITS_AFTER)
+        let earliest = *sent_at + WAITS_AFTER;
+        wanted.then(|| self.aside_blocked_until.map_or(earliest, |until| until.max(earliest)))
     }
 }
 

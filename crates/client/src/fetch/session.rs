@@ -179,6 +179,14 @@ impl Session {
         Some((slot, member))
     }
 
+    /// Whether the broker may still send this partition: it was removed here after the last request was written.
+    pub(crate) fn is_leaving(&self, id: Uuid, topic: &str, partition: i32) -> bool {
+        let is_it = |(at, its_id): &(TopicPartition, Uuid)| {
+            at.partition == partition && if id.is_zero() { *at.topic == *topic } else { *its_id == id }
+        };
+        self.gone.iter().any(is_it)
+    }
+
     /// Every member's slot, in order.
     pub(crate) fn slots(&self) -> Vec<Slot> {
         let mut slots: Vec<_> = self.members.keys().copied().collect();
@@ -268,6 +276,18 @@ mod tests {
         assert!(!session.on_answer(ErrorCode::FetchSessionIdNotFound, 0));
         let again = session.request(0, 100);
         assert_eq!((again.epoch, named(&again)), (0, vec![(0, 10), (1, 15)]));
+    }
+
+    #[test]
+    fn a_removed_partition_is_leaving_until_the_next_request_and_a_foreign_one_never_was() {
+        let mut session = Session::default();
+        session.want(Slot::new(0), &place(0), ID, wish(1));
+        session.request(0, 100);
+        session.forget(Slot::new(0));
+        assert!(session.is_leaving(ID, "", 0) && session.is_leaving(Uuid::ZERO, "orders", 0));
+        assert!(!session.is_leaving(ID, "", 1), "never requested");
+        session.request(0, 100);
+        assert!(!session.is_leaving(ID, "", 0), "the broker was asked to remove it");
     }
 
     #[test]

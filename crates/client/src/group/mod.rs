@@ -15,7 +15,7 @@ pub(crate) mod subscription;
 mod watch;
 mod wire;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -240,6 +240,8 @@ pub(crate) async fn run(
     tasks.spawn_local(watch::run(shared.clone()));
     let mut membership: Option<Membership> = None;
     let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
+    // One automatic commit at a time: while the coordinator does not answer they must not pile up and be sent all at once.
+    let is_committing = Rc::new(Cell::new(false));
 
     loop {
         tokio::select! {
@@ -256,11 +258,15 @@ pub(crate) async fn run(
             Some(_) = tasks.join_next() => {}
             () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
-                let shared = shared.clone();
+                if is_committing.replace(true) {
+                    continue;
+                }
+                let (shared, is_committing) = (shared.clone(), is_committing.clone());
                 tasks.spawn_local(async move {
                     if let Err(error) = commit_automatically(&shared, false).await {
                         tracing::debug!(%error, "auto commit");
                     }
+                    is_committing.set(false);
                 });
             }
         }

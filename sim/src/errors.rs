@@ -1,0 +1,190 @@
+//! One API that fails with one error, always: a client must send requests no faster than its back-off allows.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_broker::{ApiKey, Broker, Clock, Cluster, Durability, ErrorCode, Fault, Syncer, serve};
+use ottla_client::{Client, Config, Consumer, OffsetReset, Polled, Producer, Record};
+use ottla_log::storage::mem::MemStorage;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::Instant;
+
+use crate::host::{EPOCH_MS, TOPIC};
+use crate::net::{Network, Weather};
+use crate::rates::{Busiest, Rates};
+use crate::trace::Trace;
+
+/// The APIs that a producer and a member of a group use.
+pub const APIS: [ApiKey; 14] = [
+    ApiKey::ApiVersions,
+    ApiKey::Fetch,
+    ApiKey::FindCoordinator,
+    ApiKey::Heartbeat,
+    ApiKey::InitProducerId,
+    ApiKey::JoinGroup,
+    ApiKey::LeaveGroup,
+    ApiKey::ListOffsets,
+    ApiKey::Metadata,
+    ApiKey::OffsetCommit,
+    ApiKey::OffsetFetch,
+    ApiKey::OffsetForLeaderEpoch,
+    ApiKey::Produce,
+    ApiKey::SyncGroup,
+];
+/// Virtual time in which all is well, so that every dialogue has begun.
+const HEALTHY: Duration = Duration::from_millis(500);
+/// Virtual time of the fault.
+const FAULTY: Duration = Duration::from_secs(5);
+const PARTITIONS: i32 = 3;
+
+/// How often requests were sent while one API failed.
+#[derive(Debug)]
+pub struct ErrorReport {
+    /// The busiest window of any API.
+    pub busiest: Busiest,
+    /// Requests of the API that failed.
+    pub requests: u64,
+    /// Records that the reader received meanwhile.
+    pub records: u64,
+    /// Why the traffic was stopped, if it was.
+    pub frozen: Option<String>,
+}
+
+/// Runs a producer, a reader and a member of a group against a broker whose `api` meets `fault` from some moment on.
+pub fn run_with_error(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport {
+    run(api, seed, PARTITIONS, |cluster| cluster.intercept(api, None, u32::MAX, fault))
+}
+
+/// The same with a broker whose fetch responses name the last partition with an error: one that the reader requests, or
+/// (`requested: false`) one that it does not request.
+pub fn run_with_fetch_error(code: ErrorCode, requested: bool, seed: u64) -> ErrorReport {
+    let read = if requested { PARTITIONS } else { PARTITIONS - 1 };
+    run(ApiKey::Fetch, seed, read, |cluster| cluster.set_fetch_error(TOPIC, PARTITIONS - 1, code))
+}
+
+fn run(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorReport {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing from the system");
+    LocalSet::new().block_on(&runtime, scenario(api, seed, read, fail))
+}
+
+async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorReport {
+    let trace = Trace::begin();
+    let net = Network::new(seed, Weather::fair(Duration::from_micros(100)), trace);
+    let rates = Rates::new(net.clone());
+    let broker = Broker::builder()
+        .storage(Arc::new(MemStorage::new()))
+        .nodes(1)
+        .no_listener()
+        .clock(Clock::Fixed(Arc::new(EPOCH_MS.into())))
+        .syncer(Syncer::Inline(Duration::ZERO))
+        .seed(seed)
+        .configure(|config| config.durability = Durability::Os)
+        .topic(TOPIC, PARTITIONS)
+        .start()
+        .await
+        .expect("an empty disk is fine");
+    broker.cluster().observe_requests(Arc::new(rates.clone()));
+    let mut accepted = net.listen("node-1");
+    let cluster = broker.cluster().clone();
+    let mut tasks = JoinSet::new();
+    let serving = cluster.clone();
+    tasks.spawn_local(async move {
+        let mut connections = JoinSet::new();
+        while let Some(pipe) = accepted.recv().await {
+            connections.spawn(serve(pipe, serving.clone(), 1));
+        }
+    });
+    tasks.spawn_local(produce(net.clone(), seed));
+    let records = Rc::new(Cell::new(0));
+    tasks.spawn_local(consume(net.clone(), seed, read, None, records.clone()));
+    tasks.spawn_local(consume(net.clone(), seed, read, Some("billing"), Rc::default()));
+    tokio::time::sleep(HEALTHY).await;
+    let before = rates.total(api);
+    let records_before = records.get();
+    fail(&cluster);
+    // Half of the time with the connections there are, half with new ones.
+    tokio::time::sleep(FAULTY / 2).await;
+    net.cut("node-1", 1000);
+    tokio::time::sleep(FAULTY / 2).await;
+    let requests = rates.total(api) - before;
+    let busiest = rates.busiest().into_values().max_by_key(|busiest| busiest.requests).unwrap_or_default();
+    let frozen = net.frozen();
+    tasks.shutdown().await;
+    ErrorReport { busiest, requests, records: records.get() - records_before, frozen }
+}
+
+/// The most requests of one API that clients may send while it fails: each client one per back-off and partition.
+pub fn requests_max() -> u64 {
+    let windows = FAULTY.as_millis() / crate::rates::WINDOW.as_millis();
+    // Three clients; the reader and the member ask for each partition.
+    windows as u64 * 3 * PARTITIONS as u64
+}
+
+fn config(name: &str) -> Config {
+    let mut config = Config::new("node-1:9092");
+    name.clone_into(&mut config.client_id);
+    config.request_timeout = Duration::from_secs(1);
+    config.metadata_max_age = Duration::from_secs(1);
+    config
+}
+
+async fn produce(net: Network, seed: u64) {
+    let (client, engine) =
+        Client::with_engine(config("producer"), Arc::new(net), seed).expect("a sound configuration");
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move { drop(engine.run().await) });
+    let producer = Producer::of(&client);
+    let began = Instant::now();
+    while began.elapsed() < HEALTHY + FAULTY {
+        for partition in 0..PARTITIONS {
+            // A full queue is no matter here, nor what becomes of a record.
+            let record = Record::to(TOPIC).partition(partition).value("one").timestamp_ms(EPOCH_MS);
+            let _ = tokio::time::timeout(Duration::from_millis(10), producer.enqueue(record)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn consume(net: Network, seed: u64, read: i32, group: Option<&str>, records: Rc<Cell<u64>>) {
+    let mut config = config(if group.is_some() { "member" } else { "reader" });
+    config.session_timeout = Duration::from_secs(2);
+    config.heartbeat_interval = Duration::from_millis(100);
+    config.auto_commit_interval = Duration::from_millis(100);
+    config.offset_reset = OffsetReset::Earliest;
+    config.group_id = group.map(str::to_owned);
+    let (client, engine) = Client::with_engine(config, Arc::new(net), seed).expect("a sound configuration");
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move { drop(engine.run().await) });
+    let mut consumer = Consumer::of(&client);
+    let started = if group.is_some() {
+        consumer.subscribe(&[TOPIC]).await
+    } else {
+        let all: Vec<_> = (0..read)
+            .map(|partition| {
+                (ottla_client::TopicPartition::new(TOPIC, partition), ottla_client::StartAt::Beginning)
+            })
+            .collect();
+        consumer.assign(&all).await
+    };
+    drop(started);
+    loop {
+        match consumer.poll(Duration::from_millis(100)).await {
+            Ok(Some(Polled::Records(batch))) => records.set(records.get() + batch.iter().count() as u64),
+            Ok(_) => {}
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// Every fault of the matrix: each code that Kafka knows, one that it does not know, and broken connections.
+pub fn faults() -> Vec<Fault> {
+    let codes = ErrorCode::KNOWN.iter().copied().filter(|code| *code != ErrorCode::None);
+    let unknown = ErrorCode::from_i16(9999);
+    codes.chain([unknown]).map(Fault::Fail).chain([Fault::Cut, Fault::CutAfter]).collect()
+}

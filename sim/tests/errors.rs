@@ -1,0 +1,54 @@
+//! Each API with each error, for as long as it takes: no client ever sends more than one request per back-off.
+
+use ottla_broker::{ApiKey, ErrorCode, Fault};
+use ottla_sim::errors::{APIS, faults, requests_max, run_with_error, run_with_fetch_error};
+use ottla_sim::rates::REQUESTS_PER_WINDOW_MAX;
+
+/// Every so many of the combinations are run; 1 runs them all.
+const STRIDE: usize = 3;
+
+#[test]
+fn whatever_the_error_a_client_sends_one_request_per_back_off() {
+    let stride = std::env::var("OTTLA_SIM_STRIDE")
+        .map_or(STRIDE, |text| text.parse::<usize>().expect("a whole number above 0"));
+    let all = APIS.iter().flat_map(|api| faults().into_iter().map(move |fault| (*api, fault)));
+    let mut failures = Vec::new();
+    let mut runs = 0;
+    for (api, fault) in all.step_by(stride) {
+        let report = run_with_error(api, fault, 7);
+        runs += 1;
+        // A final error ends a batch: what follows is not a retry but the next batch, as soon as there is one.
+        // The producer takes a corrupt batch for one, too: the same bytes would be as corrupt again.
+        let is_final = matches!(fault, Fault::Fail(code) if api == ApiKey::Produce
+            && (!code.is_retriable() || code == ErrorCode::CorruptMessage));
+        let in_window = if is_final { 0 } else { report.busiest.requests };
+        let is_busy = in_window > REQUESTS_PER_WINDOW_MAX || report.requests > requests_max();
+        if is_busy || report.frozen.is_some() {
+            failures.push(format!("{api} {fault:?}: {report:?}"));
+        }
+    }
+    println!("{runs} runs");
+    assert!(failures.is_empty(), "{} too busy:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_partition_that_always_fails_is_fetched_once_per_back_off_and_the_others_go_on() {
+    let codes = ErrorCode::KNOWN.iter().copied().chain([ErrorCode::from_i16(9999)]);
+    for code in codes.filter(|code| *code != ErrorCode::None) {
+        let report = run_with_fetch_error(code, true, 7);
+        assert!(report.frozen.is_none(), "{code}: {report:?}");
+        assert!(report.busiest.requests <= REQUESTS_PER_WINDOW_MAX, "{code}: {report:?}");
+        assert!(report.requests <= requests_max(), "{code}: {report:?}");
+        assert!(report.records > 100, "{code}: the other partitions have records, {report:?}");
+    }
+}
+
+#[test]
+fn responses_that_name_a_partition_nobody_requested_are_not_fetched_again_at_once() {
+    for code in [ErrorCode::NotLeaderOrFollower, ErrorCode::UnknownTopicId, ErrorCode::OffsetOutOfRange] {
+        let report = run_with_fetch_error(code, false, 7);
+        assert!(report.frozen.is_none(), "{code}: {report:?}");
+        assert!(report.requests <= requests_max(), "{code}: {report:?}");
+        assert!(report.records > 100, "{code}: the requested partitions have records, {report:?}");
+    }
+}
