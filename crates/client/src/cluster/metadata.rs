@@ -142,18 +142,19 @@ impl TopicLayout {
         Some(self.partitions.get(usize::try_from(partition).ok()?)?.leader_epoch)
     }
 
-    /// Takes over a leader unless a later one is known.
+    /// Takes over the leader that a broker named; `true` if it is the leader now, and so can be asked at once. Within one
+    /// epoch there is one leader: only a newer epoch moves it.
     pub(crate) fn learn_leader(&mut self, partition: i32, leader: i32, epoch: i32) -> bool {
         let at = usize::try_from(partition).ok();
-        let known = at.and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at));
-        // Within one epoch there is one leader: only a newer epoch moves it, or it was not known.
-        let news = known.filter(|known| {
-            epoch > known.leader_epoch || known.leader.is_none() && epoch == known.leader_epoch
-        });
-        news.is_some_and(|known| {
+        let Some(known) = at.and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at)) else {
+            return false;
+        };
+        let is_same_epoch = epoch == known.leader_epoch;
+        if epoch > known.leader_epoch || is_same_epoch && known.leader.is_none() {
             *known = PartitionLayout { leader: Some(leader), leader_epoch: epoch };
-            true
-        })
+            return true;
+        }
+        is_same_epoch && known.leader == Some(leader)
     }
 
     pub(crate) fn forget_leader(&mut self, partition: i32) {
