@@ -20,6 +20,7 @@ use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::intercept::Intercepts;
 use crate::partition::{NO_LEADER, Partition, Syncer};
+use crate::peer::Warnings;
 use crate::staged::Staged;
 use crate::switch::Switch;
 use crate::topics::{TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
@@ -59,6 +60,7 @@ pub struct Cluster {
     pub(crate) syncer: Syncer,
     pub(crate) intercepts: Intercepts,
     pub(crate) staged: Staged,
+    pub(crate) warnings: Warnings,
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
     id: String,
@@ -166,6 +168,7 @@ impl Cluster {
             syncer,
             intercepts: Intercepts::default(),
             staged: Staged::default(),
+            warnings: Warnings::default(),
             id,
             storage,
             rng: Mutex::new(rng),

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::api::{self, Context, Reply, Replying};
 use crate::cluster::Cluster;
+use crate::peer::Peer;
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
@@ -91,7 +92,8 @@ enum Closed {
 impl<T: Transport> Connection<T> {
     fn new(io: T, cluster: Arc<Cluster>, node: i32) -> Self {
         let frames = FrameBuffer::new(cluster.config.request_bytes_max);
-        Self { io, context: Arc::new(Context { cluster, node }), frames, pending: VecDeque::new() }
+        let peer = Peer::new(io.tcp().and_then(|socket| socket.peer_addr().ok()));
+        Self { io, context: Arc::new(Context { cluster, node, peer }), frames, pending: VecDeque::new() }
     }
 
     async fn run(mut self) -> Result<(), Closed> {

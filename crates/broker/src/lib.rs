@@ -22,6 +22,7 @@ mod coordinator;
 mod hands;
 mod intercept;
 mod partition;
+mod peer;
 mod request_observer;
 mod server;
 mod staged;

@@ -12,6 +12,9 @@ impl Api for ApiVersionsRequest {
         if asked.version >= 3 && !names.into_iter().all(|name| is_name(name)) {
             return self.refuse(&asked, ErrorCode::InvalidRequest);
         }
+        if asked.version >= 3 {
+            asked.context.peer.set_software(&self.client_software_name, &self.client_software_version);
+        }
         ApiVersionsResponse { api_keys: listed(asked.cluster()), ..Default::default() }
     }
 

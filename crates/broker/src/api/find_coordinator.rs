@@ -6,6 +6,7 @@ use ottla_protocol::messages::find_coordinator::{
 };
 
 use super::{Api, Asked};
+use crate::coordinator::offsets::is_group_name;
 use crate::partition::NO_LEADER;
 
 const GROUP: i8 = 0;
@@ -22,20 +23,29 @@ impl Api for FindCoordinatorRequest {
     }
 }
 
+/// Why a transactional.id is refused.
+pub(super) fn no_transactions(id: &str) -> String {
+    format!(
+        "transactional.id `{id}`: this broker has no transactions; remove transactional.id, or use Apache Kafka"
+    )
+}
+
 type Found = Result<(i32, String, u16), (ErrorCode, String)>;
 
 fn find(asked: &Asked, kind: i8, key: &str) -> Found {
     match kind {
-        GROUP => {}
+        GROUP if is_group_name(key) => {}
+        GROUP => {
+            let reason = format!("group {key:?}: its name has control characters");
+            return Err((ErrorCode::InvalidGroupId, reason));
+        }
         TRANSACTION => {
-            let reason = format!("transactional.id `{key}`: this broker has no transactions");
-            return Err((ErrorCode::TransactionalIdAuthorizationFailed, reason));
+            asked.context.warn_missing("transactions");
+            return Err((ErrorCode::UnsupportedVersion, no_transactions(key)));
         }
         other => {
-            return Err((
-                ErrorCode::InvalidRequest,
-                format!("coordinators of kind {other} do not exist here"),
-            ));
+            let reason = format!("coordinators of kind {other} do not exist in this broker");
+            return Err((ErrorCode::UnsupportedVersion, reason));
         }
     }
     let cluster = asked.cluster();

@@ -21,6 +21,7 @@ use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use super::{Api, Asked};
 use crate::coordinator::group::{CONSUMER, Join, Joined};
 use crate::coordinator::groups::{Description, Joining};
+use crate::coordinator::offsets::is_group_name;
 
 /// The state of a group that has offsets and never had members since this process started.
 const EMPTY: &str = "Empty";
@@ -29,6 +30,9 @@ const CLASSIC: &str = "Classic";
 
 /// Refuses a request for a group that another node coordinates.
 pub(super) fn check_coordinator(asked: &Asked, group: &str) -> Result<(), ErrorCode> {
+    if !is_group_name(group) {
+        return Err(ErrorCode::InvalidGroupId);
+    }
     if asked.cluster().coordinator(group) == asked.node() { Ok(()) } else { Err(ErrorCode::NotCoordinator) }
 }
 

@@ -8,8 +8,9 @@ use super::{Api, Asked};
 impl Api for InitProducerIdRequest {
     async fn handle(self, asked: Asked) -> InitProducerIdResponse {
         if self.transactional_id.is_some() {
-            // There is no coordinator for transactions here: a client that asks is told so, and does not retry.
-            return self.refuse(&asked, ErrorCode::TransactionalIdAuthorizationFailed);
+            // Final for every client: an error that passes would be retried, one about rights sends people to ACLs.
+            asked.context.warn_missing("transactions");
+            return self.refuse(&asked, ErrorCode::UnsupportedVersion);
         }
         match asked.cluster().next_producer_id() {
             Ok(producer_id) => {

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::intercept::Fault;
+use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
 
 /// Where a request has arrived.
@@ -36,6 +37,7 @@ use crate::request_observer::AnsweredRequest;
 pub(crate) struct Context {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) node: i32,
+    pub(crate) peer: Peer,
 }
 
 /// What is known of a request besides its message.
@@ -117,7 +119,10 @@ macro_rules! table {
         ) -> Result<Replying, String> {
             match header.api_key {
                 $(ApiKey::$key => start_one::<$request>(context, header, input, frame),)*
-                other => Err(format!("{other} is not answered here")),
+                other => {
+                    context.warn_unsupported(other, header.api_version);
+                    Err(format!("{other} is not answered here"))
+                }
             }
         }
     };
@@ -169,6 +174,7 @@ fn start_one<R: Api>(
                 correlation_id,
             ))));
         }
+        context.warn_unsupported(api_key, version);
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ use ottla_protocol::messages::produce::{
 };
 use tokio::time::Instant;
 
+use super::find_coordinator::no_transactions;
 use super::{Api, Asked};
 use crate::config::Durability;
 use crate::partition::Partition;
@@ -46,7 +47,8 @@ impl Api for ProduceRequest {
             return self.refuse(&asked, ErrorCode::InvalidRequiredAcks);
         }
         if self.transactional_id.is_some() {
-            return self.refuse(&asked, ErrorCode::TransactionalIdAuthorizationFailed);
+            asked.context.warn_missing("transactions");
+            return self.refuse(&asked, ErrorCode::UnsupportedVersion);
         }
         let deadline = Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
         let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk;
@@ -79,6 +81,7 @@ impl Api for ProduceRequest {
     }
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> ProduceResponse {
+        let reason = self.transactional_id.as_deref().map(no_transactions);
         let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
@@ -89,8 +92,7 @@ impl Api for ProduceRequest {
                     index: partition.index,
                     error_code: code,
                     base_offset: -1,
-                    error_message: (code == ErrorCode::TransactionalIdAuthorizationFailed)
-                        .then(|| "this broker has no transactions: leave transactional.id unset".to_owned()),
+                    error_message: reason.clone(),
                     ..Default::default()
                 })
                 .collect(),

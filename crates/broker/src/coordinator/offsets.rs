@@ -8,8 +8,10 @@ use ottla_log::storage::Storage;
 use ottla_log::{Journal, JournalConfig, JournalError, PendingSync};
 use serde::{Deserialize, Serialize};
 
-/// Separates group, topic and partition in a key; neither a topic's name nor a number has it.
-const SEPARATOR: u8 = 0;
+/// The first byte of a key: `1 | length of the group's name u16 | name | topic | partition i32`, big-endian.
+const KEY_VERSION: u8 = 1;
+/// Separated group, topic and partition in keys before they had a version.
+const OLD_SEPARATOR: u8 = 0;
 /// Version of the values written now.
 const VALUE_VERSION: u32 = 1;
 
@@ -37,7 +39,13 @@ pub(crate) struct Offsets {
 
 impl Offsets {
     pub(crate) fn open(storage: Arc<dyn Storage>, dir: &str, now_ms: i64) -> Result<Self, JournalError> {
-        let (journal, _) = Journal::open(storage, dir, JournalConfig::default(), now_ms)?;
+        let (mut journal, _) = Journal::open(storage, dir, JournalConfig::default(), now_ms)?;
+        let renamed: Vec<(Bytes, Option<Bytes>)> = journal
+            .iter()
+            .filter_map(|(old, value)| Some((old.clone(), key_of_old(old)?, value.clone())))
+            .flat_map(|(old, new, value)| [(new, Some(value)), (old, None)])
+            .collect();
+        journal.put_all(now_ms, &renamed)?;
         Ok(Self { journal: Mutex::new(journal) })
     }
 
@@ -94,11 +102,9 @@ impl Offsets {
         let journal = self.lock();
         let mut names: Vec<String> = journal
             .iter()
-            .filter_map(|(key, _)| {
-                let end = key.iter().position(|byte| *byte == SEPARATOR)?;
-                Some(String::from_utf8_lossy(&key[..end]).into_owned())
-            })
+            .filter_map(|(key, _)| Some(String::from_utf8_lossy(split_group(key)?.0).into_owned()))
             .collect();
+        names.sort_unstable();
         names.dedup();
         names
     }
@@ -121,8 +127,8 @@ impl Offsets {
         let gone: Vec<(Bytes, Option<Bytes>)> = journal
             .iter()
             .filter(|(key, _)| {
-                let rest = key.iter().position(|byte| *byte == SEPARATOR).map(|end| &key[end + 1..]);
-                rest.and_then(split).is_some_and(|(name, _)| name == topic)
+                let rest = split_group(key).and_then(|(_, rest)| split(rest));
+                rest.is_some_and(|(name, _)| name == topic)
             })
             .map(|(key, _)| (key.clone(), None))
             .collect();
@@ -139,25 +145,50 @@ impl Offsets {
     }
 }
 
+/// Whether a group can have this name: one that logs and tools can show.
+pub(crate) fn is_group_name(name: &str) -> bool {
+    !name.chars().any(char::is_control)
+}
+
+/// What the keys of a group begin with, and those of no other group.
 fn group_prefix(group: &str) -> Vec<u8> {
-    let mut prefix = group.as_bytes().to_vec();
-    prefix.push(SEPARATOR);
+    let mut prefix = vec![KEY_VERSION];
+    // Strings of the protocol that need more than 15 bits for their length do not exist.
+    prefix.extend((group.len() as u16).to_be_bytes());
+    prefix.extend(group.as_bytes());
     prefix
 }
 
 fn key(group: &str, topic: &str, partition: i32) -> Bytes {
     let mut key = group_prefix(group);
     key.extend(topic.as_bytes());
-    key.push(SEPARATOR);
     key.extend(partition.to_be_bytes());
     key.into()
 }
 
+/// The group's name, and the key without it.
+fn split_group(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = key.strip_prefix(&[KEY_VERSION])?;
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+}
+
 /// Topic and partition of a key without its group.
 fn split(rest: &[u8]) -> Option<(String, i32)> {
-    let (front, partition) = rest.split_last_chunk::<4>()?;
-    let topic = front.strip_suffix(&[SEPARATOR])?;
+    let (topic, partition) = rest.split_last_chunk::<4>()?;
     Some((String::from_utf8_lossy(topic).into_owned(), i32::from_be_bytes(*partition)))
+}
+
+/// The key that stands for one without a version: `group 0 topic 0 partition`.
+fn key_of_old(old: &[u8]) -> Option<Bytes> {
+    if split_group(old).and_then(|(_, rest)| split(rest)).is_some() {
+        return None;
+    }
+    let end = old.iter().position(|byte| *byte == OLD_SEPARATOR)?;
+    let (topic, partition) = old[end + 1..].split_last_chunk::<4>()?;
+    let topic = std::str::from_utf8(topic.strip_suffix(&[OLD_SEPARATOR])?).ok()?;
+    let group = std::str::from_utf8(&old[..end]).ok()?;
+    Some(key(group, topic, i32::from_be_bytes(*partition)))
 }
 
 fn decode(value: &[u8]) -> Option<Committed> {
@@ -189,5 +220,35 @@ mod tests {
         offsets.forget_topic(2, "t").expect("stored");
         assert_eq!(offsets.groups(), ["g"]);
         assert_eq!(offsets.of_group("g").into_keys().collect::<Vec<_>>(), [("u".to_owned(), 3)]);
+    }
+    #[test]
+    fn a_group_whose_name_begins_with_the_name_of_another_keeps_its_offsets() {
+        let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
+        let offsets = Offsets::open(storage, "offsets", 0).expect("opened");
+        let at = [("t".to_owned(), 0, Committed::new(5, -1, String::new(), 7))];
+        for group in ["victim", "victim\0evil", "victim2", ""] {
+            let _ = offsets.commit(1, group, &at).expect("stored");
+        }
+        assert_eq!(offsets.of_group("victim").len(), 1);
+        let all: Vec<_> = offsets.of_group("victim").into_keys().collect();
+        offsets.forget(2, "victim", &all).expect("stored");
+        assert_eq!(offsets.groups(), ["", "victim\0evil", "victim2"]);
+        assert!(!is_group_name("victim\0evil") && is_group_name("billing, Zürich"));
+    }
+
+    #[test]
+    fn keys_without_a_version_are_renamed_when_the_journal_is_opened() {
+        let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
+        let (mut journal, _) =
+            Journal::open(storage.clone(), "offsets", JournalConfig::default(), 0).expect("opened");
+        let value = serde_json::to_vec(&Committed::new(5, -1, String::new(), 7)).expect("JSON");
+        let old = Bytes::from_static(b"billing\0orders\0\0\0\0\x03");
+        journal.put(0, old, Some(value.into())).expect("stored");
+        drop(journal);
+        for _ in 0..2 {
+            let offsets = Offsets::open(storage.clone(), "offsets", 0).expect("opened");
+            assert_eq!(offsets.groups(), ["billing"]);
+            assert_eq!(offsets.get("billing", "orders", 3).map(|committed| committed.offset), Some(5));
+        }
     }
 }

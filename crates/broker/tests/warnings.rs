@@ -1,0 +1,39 @@
+//! What a broker logs about clients that need what it does not have.
+
+#![allow(dead_code, reason = "the shared helpers serve several stories")]
+
+mod common;
+#[path = "../../client/tests/support/log.rs"]
+mod log;
+
+use common::Raw;
+use log::Log;
+use ottla_broker::Broker;
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::messages::{
+    add_partitions_to_txn::AddPartitionsToTxnRequest, init_producer_id::InitProducerIdRequest,
+};
+
+#[test]
+fn an_unsupported_request_is_logged_once_with_who_sent_it() {
+    let log = Log::capture();
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    for _ in 0..3 {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        let hello = ApiVersionsRequest {
+            client_software_name: "story".into(),
+            client_software_version: "1.2".into(),
+        };
+        connection.ask(4, &hello).expect("an answer");
+        let request = InitProducerIdRequest { transactional_id: Some("tx".into()), ..Default::default() };
+        connection.ask(4, &request).expect("an answer");
+        assert!(connection.ask(3, &AddPartitionsToTxnRequest::default()).is_none(), "it is not advertised");
+    }
+    let text = log.text();
+    for what in ["transactions", "AddPartitionsToTxn version 3"] {
+        let wanted = format!("(story 1.2) requests {what}, which this broker does not support");
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(&wanted)).collect();
+        assert_eq!(lines.len(), 1, "{text}");
+        assert!(lines[0].contains("WARN") && lines[0].contains("127.0.0.1:"), "{lines:?}");
+    }
+}
