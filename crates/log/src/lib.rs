@@ -82,7 +82,7 @@ pub use check::check_batches;
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, Loss, ReadError};
 pub use examine::{LogCheck, check_log};
-pub use journal::{Journal, JournalConfig, JournalError};
+pub use journal::{Journal, JournalConfig, JournalError, check_journal};
 pub use log::Log;
 pub use producers::ProducerState;
 pub use read::{ColdRead, ReadPlan, ReadResult, TimestampOffset};
