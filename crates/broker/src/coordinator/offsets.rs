@@ -1,11 +1,10 @@
 //! Committed offsets, in a journal of their own: the log of changes is bounded by writing the map anew.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use ottla_log::storage::Storage;
-use ottla_log::{Journal, JournalConfig, JournalError, PendingSync};
+use ottla_log::{Journal, JournalError, PendingSync};
 use serde::{Deserialize, Serialize};
 
 /// Separates group, topic and partition in a key; neither a topic's name nor a number has it.
@@ -36,9 +35,8 @@ pub(crate) struct Offsets {
 }
 
 impl Offsets {
-    pub(crate) fn open(storage: Arc<dyn Storage>, dir: &str, now_ms: i64) -> Result<Self, JournalError> {
-        let (journal, _) = Journal::open(storage, dir, JournalConfig::default(), now_ms)?;
-        Ok(Self { journal: Mutex::new(journal) })
+    pub(crate) fn new(journal: Journal) -> Self {
+        Self { journal: Mutex::new(journal) }
     }
 
     /// Stores offsets of one group, all or none; returns what must be synced for them to survive a power cut.
@@ -115,7 +113,7 @@ impl Offsets {
         self.lock().put_all(now_ms, &entries).map(drop)
     }
 
-    /// Forgets every group's offsets of a topic.
+    /// Forgets every group's offsets of a topic, durably: a topic of the same name starts without any.
     pub(crate) fn forget_topic(&self, now_ms: i64, topic: &str) -> Result<(), JournalError> {
         let mut journal = self.lock();
         let gone: Vec<(Bytes, Option<Bytes>)> = journal
@@ -126,7 +124,8 @@ impl Offsets {
             })
             .map(|(key, _)| (key.clone(), None))
             .collect();
-        journal.put_all(now_ms, &gone).map(drop)
+        journal.put_all(now_ms, &gone)?;
+        journal.sync_now().map(drop)
     }
 
     /// Closes the journal cleanly.
@@ -170,18 +169,26 @@ fn decode(value: &[u8]) -> Option<Committed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    use ottla_log::JournalConfig;
+    use ottla_log::storage::Storage;
     use ottla_log::storage::mem::MemStorage;
+
+    fn open(storage: Arc<dyn Storage>) -> Offsets {
+        Offsets::new(Journal::open(storage, "offsets", JournalConfig::default(), 0).expect("opened").0)
+    }
 
     #[test]
     fn offsets_come_back_after_a_restart_and_go_with_their_topic() {
         let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
-        let offsets = Offsets::open(storage.clone(), "offsets", 0).expect("opened");
+        let offsets = open(storage.clone());
         let at = |offset| Committed::new(offset, -1, "note".into(), 7);
         let both = [("t".to_owned(), 0, at(5)), ("u".to_owned(), 3, at(9))];
         let _ = offsets.commit(1, "g", &both).expect("stored");
         let _ = offsets.commit(1, "other", &both[..1]).expect("stored");
         drop(offsets);
-        let offsets = Offsets::open(storage, "offsets", 0).expect("opened again");
+        let offsets = open(storage);
         assert_eq!(offsets.get("g", "t", 0), Some(at(5)));
         assert_eq!(offsets.get("g", "t", 1), None);
         assert_eq!(offsets.of_group("g").len(), 2);
