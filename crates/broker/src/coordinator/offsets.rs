@@ -87,6 +87,17 @@ impl Offsets {
             .collect()
     }
 
+    /// The highest offset that any group has committed for a partition; 0 if none has.
+    pub(crate) fn highest(&self, topic: &str, partition: i32) -> i64 {
+        let journal = self.lock();
+        let of_partition = journal.iter().filter_map(|(key, value)| {
+            let end = key.iter().position(|byte| *byte == SEPARATOR)?;
+            let (name, index) = split(&key[end + 1..])?;
+            (name == topic && index == partition).then(|| decode(value))?
+        });
+        of_partition.map(|committed| committed.offset).max().unwrap_or(0).max(0)
+    }
+
     /// Every group that has offsets, by name.
     pub(crate) fn groups(&self) -> Vec<String> {
         let journal = self.lock();
