@@ -37,14 +37,14 @@ type Place = (String, i32);
 /// What a broker serves of one partition.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Served {
-    /// Every record, in order.
-    All { start: i64, end: i64, records: Vec<(i64, Vec<u8>)> },
+    /// Every record, in order, with the offsets that fetches step over.
+    All { start: i64, end: i64, records: Vec<(i64, Vec<u8>)>, gaps: Vec<(i64, i64)> },
     /// `KAFKA_STORAGE_ERROR` on list, fetch and produce.
     Offline,
     /// `KAFKA_STORAGE_ERROR` on a fetch from that offset; the records before it are there.
     Damaged { at: i64, records: Vec<(i64, Vec<u8>)> },
-    /// Bytes whose checksum is wrong, or whose offsets do not continue: a client sees that, and reports it.
-    SeenByClients { at: i64, records: Vec<(i64, Vec<u8>)> },
+    /// Bytes that are no batch, or whose checksum is wrong.
+    Unsound { at: i64, records: Vec<(i64, Vec<u8>)> },
 }
 
 /// What a broker serves.
@@ -248,6 +248,7 @@ fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
         other => panic!("{topic}-{index}: {other:?}"),
     };
     let mut records = Vec::new();
+    let mut gaps = Vec::new();
     let mut from = start;
     while from < end {
         let bytes = match fetch(connection, topic, index, from) {
@@ -259,10 +260,13 @@ fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
         for found in Batches::new(&bytes) {
             // What a fetch cuts off at its end is no batch.
             let Ok((header, range)) = found else { break };
-            let continues = header.base_offset == from || (from == start && header.base_offset < from);
+            let continues = header.base_offset >= from || from == start;
             let sound = header.verify_crc(&bytes[range.clone()]).is_ok();
             if !continues || !sound {
-                return Served::SeenByClients { at: from, records };
+                return Served::Unsound { at: from, records };
+            }
+            if header.base_offset > from {
+                gaps.push((from, header.base_offset));
             }
             let block = Records::of_batch(&bytes.slice(range), 0).expect("records");
             for record in &block {
@@ -274,10 +278,14 @@ fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
             from = header.next_offset();
         }
         if from == before {
-            return Served::SeenByClients { at: from, records };
+            if !bytes.is_empty() {
+                return Served::Unsound { at: from, records };
+            }
+            gaps.push((from, end));
+            break;
         }
     }
-    Served::All { start, end, records }
+    Served::All { start, end, records, gaps }
 }
 
 fn listed(connection: &mut Raw, topic: &str, index: i32, timestamp: i64) -> Result<i64, ErrorCode> {
