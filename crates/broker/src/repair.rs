@@ -253,9 +253,13 @@ fn saved(check: &LogCheck, start_offset: i64) -> String {
         return format!("nothing; the partition starts empty at offset {start_offset}");
     }
     let next = check.synced_offset.unwrap_or(0).max(check.end_offset);
+    if check.start_offset == check.end_offset {
+        return format!("no records; the next one gets offset {next}");
+    }
     format!(
         "offsets {} to {} but for the damage; the next record gets offset {next}",
-        check.start_offset, check.end_offset
+        check.start_offset,
+        check.end_offset - 1
     )
 }
 
