@@ -28,6 +28,22 @@ const SOAKS: &[Soak] = &[
         count: 200,
     },
     Soak {
+        name: "broker-kill9",
+        what: "the same with nothing but ottla's own commands, small segments, and a repair run that finds no damage",
+        package: "ottla",
+        test: "kill9",
+        variable: "OTTLA_SOAK_KILLS",
+        count: 200,
+    },
+    Soak {
+        name: "flips",
+        what: "1 = a bit flipped in every byte of a data directory, one at a time: refused, exact, or reported",
+        package: "ottla-broker",
+        test: "flips",
+        variable: "OTTLA_FLIP_STRIDE",
+        count: 1,
+    },
+    Soak {
         name: "groups",
         what: "members of a group in each protocol, 6 s for each, that leave, die and stall while brokers go and come",
         package: "ottla-interop",

@@ -40,6 +40,14 @@ pub enum StartError {
     /// The data cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The data in a directory cannot be opened.
+    #[error("data directory {}: {source}", dir.display())]
+    Data {
+        /// The directory.
+        dir: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -259,12 +267,14 @@ impl BrokerBuilder {
         let Self { data_dir, storage, nodes, listen, advertise, mut config, topics, clock, syncer, seed } =
             self;
         let mut dir_lock = None;
+        let mut root = None;
         let storage: Arc<dyn Storage> = match (storage, data_dir) {
             (Some(storage), _) => storage,
             (None, Some(dir)) if config.durability != Durability::Memory => {
                 let opened = FsStorage::new(&dir)
                     .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
                 dir_lock = Some(lock(&dir)?);
+                root = Some(dir);
                 Arc::new(opened)
             }
             (None, _) => {
@@ -275,7 +285,11 @@ impl BrokerBuilder {
         };
         #[expect(clippy::disallowed_methods, reason = "without a seed, chance decides: production")]
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-        let cluster = Cluster::open(config, nodes, Seams { storage, clock, syncer, seed })?;
+        let opened = Cluster::open(config, nodes, Seams { storage, clock, syncer, seed });
+        let cluster = opened.map_err(|source| match root {
+            Some(dir) => StartError::Data { dir, source },
+            None => source.into(),
+        })?;
         for (name, partitions) in topics {
             if cluster.topic(&name).is_none() {
                 cluster

@@ -9,31 +9,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
-use ottla_log::{Journal, JournalConfig, JournalError, Log, LogError};
+use ottla_log::{Journal, JournalConfig, JournalError, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
 use crate::api::fetch_sessions::FetchSessions;
 use crate::clock::Clock;
-use crate::config::{BrokerConfig, Durability, TopicConfig};
+use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
+use crate::data_dir::{Format, FormatError, META_DIR, OFFSETS_DIR, check_format, write_format};
 use crate::intercept::Intercepts;
 use crate::partition::{NO_LEADER, Partition, Syncer};
 use crate::peer::Warnings;
 use crate::staged::Staged;
 use crate::switch::Switch;
-use crate::topics::{TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
+use crate::topics::Topic;
 
-/// Directory of the journal of topics, producer ids and the cluster's own id. No topic can have this name: the double
-/// underscore is ours, and names are checked before they become paths.
-const META_DIR: &str = "__ottla-meta";
-const OFFSETS_DIR: &str = "__ottla-offsets";
 const CLUSTER_ID_KEY: &[u8] = b"cluster";
 const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
 /// An epoch above every one that clients were told of after a leader had moved.
 const LEADER_EPOCH_KEY: &[u8] = b"leader-epoch";
-const TOPIC_KEY: &str = "topic/";
 /// Producer ids taken from the journal at a time: a crash wastes at most so many.
 const PRODUCER_ID_BLOCK: i64 = 1000;
 /// Leader epochs reserved in the journal at a time.
@@ -64,15 +60,15 @@ pub struct Cluster {
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
     id: String,
-    storage: Arc<dyn Storage>,
-    rng: Mutex<fastrand::Rng>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) rng: Mutex<fastrand::Rng>,
     nodes: Vec<Node>,
-    state: RwLock<State>,
-    journal: Mutex<Journal>,
+    pub(crate) state: RwLock<State>,
+    pub(crate) journal: Mutex<Journal>,
     producer_ids: Mutex<ProducerIds>,
     /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
     /// epochs would take the leaders after a restart for older ones, and never follow.
-    leader_epochs: LeaderEpochs,
+    pub(crate) leader_epochs: LeaderEpochs,
     /// Coordinators that were moved by hand, by group.
     coordinators: Mutex<BTreeMap<String, i32>>,
 }
@@ -92,9 +88,9 @@ pub(crate) struct Node {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    topics: BTreeMap<Arc<str>, Arc<Topic>>,
-    by_id: FxHashMap<Uuid, Arc<str>>,
+pub(crate) struct State {
+    pub(crate) topics: BTreeMap<Arc<str>, Arc<Topic>>,
+    pub(crate) by_id: FxHashMap<Uuid, Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -104,9 +100,9 @@ struct ProducerIds {
 }
 
 #[derive(Debug)]
-struct LeaderEpochs {
+pub(crate) struct LeaderEpochs {
     /// Partitions begin with it.
-    first: i32,
+    pub(crate) first: i32,
     /// No partition gets there before more are reserved.
     end: Mutex<i32>,
 }
@@ -121,6 +117,17 @@ pub enum OpenError {
     /// The journal of topics or of offsets.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// An entry of the journal of topics, whose checksum is right, cannot be read.
+    #[error("journal {META_DIR}: the entry `{key}`: {reason}")]
+    Record {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The data is not Ottla's.
+    #[error(transparent)]
+    Format(#[from] FormatError),
 }
 
 /// Why a topic could not be created or changed.
@@ -132,7 +139,10 @@ impl Cluster {
         let Seams { storage, clock, syncer, seed } = seams;
         let mut rng = fastrand::Rng::with_seed(seed);
         let now_ms = clock.now_ms();
-        let (mut journal, _) = Journal::open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
+        let format = check_format(&*storage)?;
+        // A journal that is gone has taken with it what every topic is.
+        let open = if format == Format::Marked { Journal::open_existing } else { Journal::open };
+        let (mut journal, _) = open(storage.clone(), META_DIR, JournalConfig::default(), now_ms)?;
         let id = if let Some(id) = journal.get(CLUSTER_ID_KEY) {
             String::from_utf8_lossy(id).into_owned()
         } else {
@@ -148,7 +158,9 @@ impl Cluster {
             .get(LEADER_EPOCH_KEY)
             .and_then(|value| Some(i32::from_be_bytes(*value.first_chunk::<4>()?)))
             .unwrap_or(0);
-        let offsets = Offsets::open(storage.clone(), OFFSETS_DIR, now_ms)?;
+        let (offsets, _) = open(storage.clone(), OFFSETS_DIR, JournalConfig::default(), now_ms)?;
+        let offsets = Offsets::new(offsets);
+        offsets.rename_old_keys(now_ms)?;
         let nodes = (1..=nodes.max(1))
             .map(|id| Node {
                 id,
@@ -179,8 +191,11 @@ impl Cluster {
             leader_epochs: LeaderEpochs { first: first_epoch, end: Mutex::new(first_epoch) },
             coordinators: Mutex::default(),
         };
-        cluster.load_topics()?;
         cluster.sync_journal()?;
+        cluster.load_topics(format)?;
+        if format != Format::Marked {
+            write_format(&*cluster.storage)?;
+        }
         Ok(Arc::new(cluster))
     }
 
@@ -189,231 +204,7 @@ impl Cluster {
         &self.id
     }
 
-    fn load_topics(&self) -> Result<(), LogError> {
-        let records: Vec<(String, TopicRecord)> = {
-            let journal = lock(&self.journal);
-            let prefix = TOPIC_KEY.as_bytes();
-            let entries = journal.iter_prefix(prefix).filter_map(|(key, value)| {
-                let name = std::str::from_utf8(key.strip_prefix(prefix)?).ok()?;
-                match serde_json::from_slice::<TopicRecord>(value) {
-                    Ok(record) if record.version <= TOPIC_RECORD_VERSION => Some((name.to_owned(), record)),
-                    Ok(record) => {
-                        tracing::error!(
-                            name,
-                            version = record.version,
-                            "topic of a later version of this program left alone"
-                        );
-                        None
-                    }
-                    Err(error) => {
-                        tracing::error!(name, %error, "topic record cannot be read");
-                        None
-                    }
-                }
-            });
-            entries.collect()
-        };
-        for (name, record) in records {
-            let config = TopicConfig::from_values(record.configs);
-            let id = record.id.parse().unwrap_or(Uuid::ZERO);
-            self.open_topic(&name, id, record.partitions, config)?;
-        }
-        Ok(())
-    }
-
-    /// Opens a topic's logs and makes it known.
-    fn open_topic(
-        &self,
-        name: &str,
-        id: Uuid,
-        count: i32,
-        config: TopicConfig,
-    ) -> Result<Arc<Topic>, LogError> {
-        let name: Arc<str> = name.into();
-        let partitions = (0..count)
-            .map(|index| self.open_partition(&name, index, &config))
-            .collect::<Result<Vec<_>, _>>()?;
-        let topic = Arc::new(Topic { name: name.clone(), id, config, partitions });
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.by_id.insert(id, name.clone());
-        state.topics.insert(name, topic.clone());
-        Ok(topic)
-    }
-
-    fn open_partition(
-        &self,
-        topic: &Arc<str>,
-        index: i32,
-        config: &TopicConfig,
-    ) -> Result<Arc<Partition>, LogError> {
-        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
-        let dir = partition_dir(topic, index);
-        let (log, report) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
-        if report.truncated_bytes > 0 {
-            tracing::warn!(%topic, index, bytes = report.truncated_bytes, "a torn tail was cut off");
-        }
-        Ok(Partition::new(topic.clone(), index, log, self.preferred_leader(index), self.leader_epochs.first))
-    }
-
-    /// Creates a topic; it is durable when this returns.
-    pub(crate) fn create_topic(
-        &self,
-        name: &str,
-        partitions: i32,
-        config: TopicConfig,
-        dry_run: bool,
-    ) -> Result<Arc<Topic>, Refusal> {
-        check_name(name)?;
-        let count = if partitions == -1 { self.config.partitions_default } else { partitions };
-        let max = self.config.topic_partitions_max;
-        if !(1..=max).contains(&count) {
-            let reason = format!("topic `{name}`: {count} partitions, allowed are 1 to {max}");
-            return Err((ErrorCode::InvalidPartitions, reason));
-        }
-        // The journal's lock is held throughout: two creations of one name cannot both succeed.
-        let mut journal = lock(&self.journal);
-        self.check_free(name)?;
-        let id = random_uuid(&mut lock(&self.rng));
-        if dry_run {
-            return Ok(Arc::new(Topic { name: name.into(), id, config, partitions: Vec::new() }));
-        }
-        self.clear_leftovers(name, count).map_err(|error| storage_refusal(&error))?;
-        self.put_topic(&mut journal, name, id, count, &config)?;
-        match self.open_topic(name, id, count, config) {
-            Ok(topic) => Ok(topic),
-            Err(error) => {
-                let _ = journal.put(self.clock.now_ms(), topic_key(name), None);
-                Err(storage_refusal(&error))
-            }
-        }
-    }
-
-    /// Whether a name is taken, or too close to one that is: `a.b` and `a_b` collide in Kafka's metrics.
-    fn check_free(&self, name: &str) -> Result<(), Refusal> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        if state.topics.contains_key(name) {
-            return Err((ErrorCode::TopicAlreadyExists, format!("topic `{name}` already exists")));
-        }
-        let folded = name.replace('.', "_");
-        if let Some(other) = state.topics.keys().find(|other| other.replace('.', "_") == folded) {
-            let reason =
-                format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
-            return Err((ErrorCode::InvalidTopicException, reason));
-        }
-        Ok(())
-    }
-
-    fn put_topic(
-        &self,
-        journal: &mut Journal,
-        name: &str,
-        id: Uuid,
-        partitions: i32,
-        config: &TopicConfig,
-    ) -> Result<(), Refusal> {
-        let record = TopicRecord {
-            version: TOPIC_RECORD_VERSION,
-            id: id.to_string(),
-            partitions,
-            configs: config.values().clone(),
-        };
-        let value = serde_json::to_vec(&record)
-            .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
-        let put = journal.put(self.clock.now_ms(), topic_key(name), Some(value.into()));
-        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
-    }
-
-    /// Removes files of a topic of this name that was deleted while the process ended.
-    fn clear_leftovers(&self, name: &str, count: i32) -> Result<(), LogError> {
-        for index in 0..count {
-            self.remove_dir(&partition_dir(name, index))?;
-        }
-        Ok(())
-    }
-
-    /// Deletes a topic with its data.
-    pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
-        let mut journal = lock(&self.journal);
-        let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
-        let gone = journal.put(self.clock.now_ms(), topic_key(name), None);
-        gone.and_then(|_| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
-        {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.topics.remove(name);
-            state.by_id.remove(&topic.id);
-        }
-        for partition in &topic.partitions {
-            partition.delete();
-            if let Err(error) = self.remove_dir(&partition_dir(name, partition.index)) {
-                tracing::warn!(%error, "files of a deleted topic are left");
-            }
-        }
-        if let Err(error) = self.offsets.forget_topic(self.clock.now_ms(), name) {
-            tracing::warn!(%error, "offsets of a deleted topic are left");
-        }
-        Ok(topic)
-    }
-
-    fn remove_dir(&self, dir: &str) -> Result<(), LogError> {
-        let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "remove its files".into(), source };
-        let entries = match self.storage.list(dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed(error)),
-        };
-        for entry in entries {
-            self.storage.remove(&format!("{dir}/{}", entry.name)).map_err(failed)?;
-        }
-        self.storage.remove_dir(dir).map_err(failed)
-    }
-
-    /// Adds partitions up to `count`.
-    pub(crate) fn grow_topic(&self, name: &str, count: i32, dry_run: bool) -> Result<(), Refusal> {
-        let mut journal = lock(&self.journal);
-        let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
-        let have = topic.partitions.len() as i32;
-        let max = self.config.topic_partitions_max;
-        if count <= have || count > max {
-            let reason =
-                format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
-            return Err((ErrorCode::InvalidPartitions, reason));
-        }
-        if dry_run {
-            return Ok(());
-        }
-        self.put_topic(&mut journal, name, topic.id, count, &topic.config)?;
-        let mut partitions = topic.partitions.clone();
-        for index in have..count {
-            let opened = self.open_partition(&topic.name, index, &topic.config);
-            partitions.push(opened.map_err(|error| storage_refusal(&error))?);
-        }
-        self.replace(Topic { partitions, ..(*topic).clone() });
-        Ok(())
-    }
-
-    /// Takes new settings for a topic; they hold for its logs at once.
-    pub(crate) fn configure_topic(
-        &self,
-        name: &str,
-        config: TopicConfig,
-        dry_run: bool,
-    ) -> Result<(), Refusal> {
-        let mut journal = lock(&self.journal);
-        let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
-        if dry_run {
-            return Ok(());
-        }
-        self.put_topic(&mut journal, name, topic.id, topic.partitions.len() as i32, &config)?;
-        for partition in &topic.partitions {
-            partition
-                .log()
-                .update_config(config.log_config(&self.config.topic_defaults, self.config.durability));
-        }
-        self.replace(Topic { config, ..(*topic).clone() });
-        Ok(())
-    }
-
-    fn replace(&self, topic: Topic) {
+    pub(crate) fn replace(&self, topic: Topic) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.topics.insert(topic.name.clone(), Arc::new(topic));
     }
@@ -456,8 +247,9 @@ impl Cluster {
         Ok(id)
     }
 
-    fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
-        if self.config.durability == Durability::Disk || journal.wants_sync() {
+    pub(crate) fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
+        // Which topics there are survives a power cut with `os`, too: their directories may.
+        if self.config.durability != Durability::Memory || journal.wants_sync() {
             journal.sync_now()?;
         }
         Ok(())
@@ -491,7 +283,7 @@ impl Cluster {
     }
 
     /// Where a partition is led when all nodes are up; otherwise the next node that is.
-    fn preferred_leader(&self, index: i32) -> i32 {
+    pub(crate) fn preferred_leader(&self, index: i32) -> i32 {
         let count = self.nodes.len();
         (0..count)
             .map(|step| &self.nodes[(index as usize + step) % count])
@@ -515,6 +307,9 @@ impl Cluster {
     }
 
     fn lead(&self, partition: &Partition, node: i32) {
+        if partition.unavailable().is_some() {
+            return;
+        }
         let epoch = partition.leader_epoch() + 1;
         let mut end = lock(&self.leader_epochs.end);
         if epoch >= *end {
@@ -582,7 +377,9 @@ impl Cluster {
     pub(crate) fn enforce_retention(&self) {
         let now_ms = self.clock.now_ms();
         for topic in self.topics() {
-            for partition in &topic.partitions {
+            let usable =
+                |partition: &&Arc<Partition>| partition.unavailable().is_none() && !partition.is_deleted();
+            for partition in topic.partitions.iter().filter(usable) {
                 let result = partition.log().enforce_retention(now_ms);
                 match result {
                     Ok(retention) if retention.segments > 0 => {
@@ -599,7 +396,7 @@ impl Cluster {
     /// Closes every log, so that the next start need not recover anything. Requests that come after it fail.
     pub fn close(&self) {
         for topic in self.topics() {
-            for partition in &topic.partitions {
+            for partition in topic.partitions.iter().filter(|partition| partition.unavailable().is_none()) {
                 if let Err(error) = partition.log().shut() {
                     tracing::warn!(%error, "log not closed cleanly");
                 }
@@ -631,12 +428,8 @@ impl Node {
     }
 }
 
-fn topic_key(name: &str) -> Bytes {
-    format!("{TOPIC_KEY}{name}").into()
-}
-
 /// A random id, not one of Kafka's reserved ones.
-fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
+pub(crate) fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     let mut bytes = [0; 16];
     rng.fill(&mut bytes);
     // Version 4, variant 1: as Java's random UUIDs, and never 0 or 1.
@@ -645,15 +438,11 @@ fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     Uuid(bytes)
 }
 
-fn unknown_topic(name: &str) -> Refusal {
-    (ErrorCode::UnknownTopicOrPartition, format!("topic `{name}` does not exist"))
-}
-
-fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
+pub(crate) fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
     tracing::error!(%error, "storage");
     (ErrorCode::KafkaStorageError, error.to_string())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

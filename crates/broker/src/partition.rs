@@ -25,11 +25,17 @@ pub(crate) struct Partition {
     syncing: AtomicBool,
     /// Whether it was deleted; requests that still hold it are told.
     deleted: AtomicBool,
+    /// Why its log was not opened, if so: it has no leader then, and requests fail.
+    unavailable: Option<String>,
+    /// The node that would lead it.
+    home: i32,
 }
 
 impl Partition {
-    pub(crate) fn new(topic: Arc<str>, index: i32, log: Log, leader: i32, epoch_min: i32) -> Arc<Self> {
-        let epoch = log.latest_epoch().map_or(0, |epoch| epoch + 1).max(epoch_min);
+    pub(crate) fn new(topic: Arc<str>, index: i32, log: Log, home: i32, epoch_min: i32) -> Arc<Self> {
+        let epoch = log.latest_epoch().map_or(0, |epoch| epoch.saturating_add(1)).max(epoch_min);
+        let unavailable = log.offline_reason().map(ToOwned::to_owned);
+        let leader = if unavailable.is_some() { NO_LEADER } else { home };
         Arc::new(Self {
             topic,
             index,
@@ -39,7 +45,19 @@ impl Partition {
             leader_epoch: AtomicI32::new(epoch),
             syncing: AtomicBool::new(false),
             deleted: AtomicBool::new(false),
+            unavailable,
+            home,
         })
+    }
+
+    /// Why its log was not opened at the start, if so.
+    pub(crate) fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref()
+    }
+
+    /// The replicas that cannot be used.
+    pub(crate) fn offline_replicas(&self) -> Vec<i32> {
+        self.unavailable.as_ref().map(|_| self.home).into_iter().collect()
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
@@ -62,6 +80,9 @@ impl Partition {
 
     /// The nodes that have a copy: the leader, as far as clients can tell.
     pub(crate) fn replicas(&self) -> Vec<i32> {
+        if self.unavailable.is_some() {
+            return vec![self.home];
+        }
         Some(self.leader()).filter(|leader| *leader != NO_LEADER).into_iter().collect()
     }
 
@@ -71,6 +92,9 @@ impl Partition {
 
     /// Makes `node` the leader, in a new epoch if there is one; whoever waits for records here looks around.
     pub(crate) fn lead(&self, node: i32, new_epoch: bool) {
+        if self.unavailable.is_some() {
+            return;
+        }
         if self.leader.swap(node, Ordering::AcqRel) != node {
             self.leader_epoch.fetch_add(i32::from(new_epoch), Ordering::AcqRel);
             self.tail.wake_all();
@@ -81,6 +105,9 @@ impl Partition {
     pub(crate) fn check_leader(&self, node: i32, epoch: i32) -> Result<(), ErrorCode> {
         if self.deleted.load(Ordering::Acquire) {
             return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        if self.unavailable.is_some() {
+            return Err(ErrorCode::KafkaStorageError);
         }
         if self.leader() != node {
             return Err(ErrorCode::NotLeaderOrFollower);
@@ -135,6 +162,10 @@ impl Partition {
         let pending = self.log().pending_sync();
         if let Some(pending) = pending {
             let synced = pending.run();
+            if self.is_deleted() {
+                // Its directory is gone, or goes: nothing that the sync says matters.
+                return false;
+            }
             if let Err(error) = self.log().sync_done(synced) {
                 tracing::error!(%error, topic = %self.topic, partition = self.index, "sync failed");
                 self.tail.wake_all();

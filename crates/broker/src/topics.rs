@@ -28,6 +28,19 @@ pub(crate) struct TopicRecord {
     pub(crate) configs: BTreeMap<String, String>,
 }
 
+/// Directories that are being created or deleted: the only record that allows their removal.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct PendingRecord {
+    /// As [`TopicRecord::version`].
+    pub(crate) version: u32,
+    /// The topic.
+    pub(crate) name: String,
+    /// The first partition meant.
+    pub(crate) from: i32,
+    /// The partition after the last one meant.
+    pub(crate) to: i32,
+}
+
 /// The form written now.
 pub(crate) const TOPIC_RECORD_VERSION: u32 = 1;
 

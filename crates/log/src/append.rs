@@ -115,6 +115,7 @@ impl Log {
             bytes: batches.len(),
             duplicate: false,
         };
+        self.sync.now_ms = now_ms;
         let end_offset = checked.last_offset + 1;
         let span = Span { base_offset, end_offset, segment: self.active().base_offset, position };
         if let Some(ring) = &self.ring {

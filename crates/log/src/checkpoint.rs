@@ -7,14 +7,13 @@
 use std::io;
 
 use crate::segment::BadRange;
-use crate::storage::{File, Open, Storage, read_file, replace_file};
+use crate::storage::{Open, Storage, read_file, replace_file};
 
 /// Records below are deleted: the only file here whose loss would be noticed, so it is replaced durably.
 pub(crate) const START_OFFSET: &str = "log-start-offset";
 /// All below is known to be on disk: recovery starts at its segment.
 pub(crate) const RECOVERY_POINT: &str = "recovery-point";
-/// All below was on disk when this was written, which is not synced itself: after a power cut an older one is found, or
-/// none. Damage from there on is a torn tail, however sound the batches behind it look: nobody was promised them.
+/// All below was on disk: see [`crate::synced`].
 pub(crate) const SYNCED: &str = "synced";
 /// Written by a clean close: nothing needs to be scanned.
 pub(crate) const CLEAN_SHUTDOWN: &str = "clean-shutdown";
@@ -80,12 +79,30 @@ pub(crate) fn store(storage: &dyn Storage, dir: &str, name: &str, body: &[u8]) -
 
 /// Overwrites a checkpoint in place, durable some day: for files whose loss costs time only.
 pub(crate) fn store_loosely(storage: &dyn Storage, dir: &str, name: &str, body: &[u8]) -> io::Result<()> {
-    overwrite(&*storage.open(&format!("{dir}/{name}"), Open::Create)?, body)
+    storage.open(&format!("{dir}/{name}"), Open::Create)?.write_at(&encode(body), 0)
 }
 
-/// As [`store_loosely`], in a file that is open.
-pub(crate) fn overwrite(file: &dyn File, body: &[u8]) -> io::Result<()> {
-    file.write_at(&encode(body), 0)
+/// Base offset and size of each segment, then the end offset: what the mark of a clean shutdown says. Version 1 of this
+/// program wrote the last segment only.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct CleanMark {
+    pub(crate) segments: Vec<(i64, u64)>,
+    pub(crate) end: i64,
+}
+
+impl CleanMark {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let pairs = self.segments.iter().flat_map(|(base, size)| [*base, *size as i64]);
+        body(&pairs.chain([self.end]).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
+        let all: Vec<i64> = body.chunks_exact(8).filter_map(numbers::<1>).map(|[number]| number).collect();
+        let (end, pairs) = all.split_last()?;
+        let sound = body.len() % 8 == 0 && !pairs.is_empty() && pairs.len() % 2 == 0;
+        let segments = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1] as u64)).collect();
+        sound.then_some(Self { segments, end: *end })
+    }
 }
 
 /// Numbers of a body, if it has exactly as many.

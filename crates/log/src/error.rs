@@ -50,9 +50,106 @@ pub enum LogError {
         /// The newest version known here.
         known: i16,
     },
+    /// Records that were synced, or the file that says what was, are gone or damaged. Nothing was changed.
+    #[error(
+        "log {dir}: {}; nothing was changed; stop the broker and run `ottla log repair DIR` on its data directory",
+        list(losses)
+    )]
+    Lost {
+        /// The log's directory.
+        dir: String,
+        /// What is gone, at least one.
+        losses: Vec<Loss>,
+    },
+}
+
+/// Data that a log had promised to keep and that is not there.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Loss {
+    /// The directory of a log that is known to exist.
+    #[error("its directory is missing")]
+    Directory,
+    /// The log ends before the offset up to which it was synced.
+    #[error(
+        "{file} has no sound batch from position {position} on ({bytes} bytes), so the log ends at offset {end}; it was \
+         synced up to offset {synced}: {} records are gone",
+        synced - end
+    )]
+    End {
+        /// The last segment's file.
+        file: String,
+        /// Where its sound batches end.
+        position: u64,
+        /// Bytes from there on.
+        bytes: u64,
+        /// The offset of the next record.
+        end: i64,
+        /// All records below were synced.
+        synced: i64,
+    },
+    /// Offsets between two segments.
+    #[error("{file} or what it held is missing from position {position} on: offsets {offset} to {} are gone", next - 1)]
+    Gap {
+        /// The segment's file that should hold them.
+        file: String,
+        /// Where in the file they should start.
+        position: u64,
+        /// The first offset that is gone.
+        offset: i64,
+        /// The first offset after them.
+        next: i64,
+    },
+    /// A file is smaller than it was when the log was closed.
+    #[error("{file} has {bytes} bytes; it had {was} when the log was closed")]
+    Shrunk {
+        /// The file.
+        file: String,
+        /// Its size.
+        bytes: u64,
+        /// The size it had.
+        was: u64,
+    },
+    /// A batch is damaged, in a log that cannot do without any of them.
+    #[error("{file} is damaged at position {position} ({bytes} bytes), offsets {offset} to {}", next - 1)]
+    Damaged {
+        /// The segment's file.
+        file: String,
+        /// Where the damage starts.
+        position: u64,
+        /// How many bytes it spans.
+        bytes: u64,
+        /// The first offset in it.
+        offset: i64,
+        /// The first offset after it.
+        next: i64,
+    },
+    /// The `synced` file is gone, so a damaged end cannot be told from a write that a crash has torn.
+    #[error(
+        "the file `synced` is missing or damaged, and {file} has no sound batch from position {position} on ({bytes} \
+         bytes, offset {offset} and up): a torn write or lost records"
+    )]
+    Unknown {
+        /// The segment's file.
+        file: String,
+        /// Where its sound batches end.
+        position: u64,
+        /// Bytes from there on.
+        bytes: u64,
+        /// The offset of the next record.
+        offset: i64,
+    },
+}
+
+fn list(losses: &[Loss]) -> String {
+    losses.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl LogError {
+    /// Whether records are gone that had been synced: the log stays closed until `ottla log repair` accepts the loss.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
     /// Whether the disk is full: the same call can succeed when there is space.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_no_space(source))

@@ -10,19 +10,21 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ottla_wire::reader::{RecordError, Records};
-use ottla_wire::{BatchBuilder, Batches, Seal};
+use ottla_wire::{BatchBuilder, BatchHeader, Seal};
 
 use crate::append::{AppendOptions, Check, Origin};
-use crate::config::LogConfig;
-use crate::error::{AppendError, LogError, ReadError};
+use crate::config::{LogConfig, Visible};
+use crate::error::{AppendError, LogError, Loss, ReadError};
+use crate::examine::{LogCheck, check_log, look};
 use crate::log::Log;
-use crate::recovery::RecoveryReport;
-use crate::segment::BadRange;
-use crate::storage::Storage;
+use crate::recovery::{self, How, RecoveryReport};
+use crate::scan::{SCAN_CHUNK_BYTES, Window, scan};
+use crate::segment::{LOG_SUFFIX, file_name};
+use crate::storage::{Open, Storage};
 use crate::sync::{PendingSync, Synced};
 
-/// How much is read at a time when a journal is opened.
-const READ_BYTES: usize = 1 << 20;
+/// The leader epoch of every batch. No checksum covers it, so any other one is damage.
+const LEADER_EPOCH: i32 = 0;
 /// A record's share of what a batch says about it, roughly: lengths, deltas, the header.
 const ENTRY_OVERHEAD_BYTES: u64 = 16;
 
@@ -55,6 +57,23 @@ pub enum JournalError {
     /// The log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A batch is damaged. No entry was dropped.
+    #[error(
+        "journal {dir}: {file} is damaged at position {position}, where offset {offset} should be: {what}; no entry was \
+         dropped; stop the broker and run `ottla log repair DIR` on its data directory"
+    )]
+    Damaged {
+        /// The journal's directory.
+        dir: String,
+        /// The segment's file.
+        file: String,
+        /// Where in the file the damage starts.
+        position: u64,
+        /// The offset expected there.
+        offset: i64,
+        /// What is wrong.
+        what: String,
+    },
     /// A batch whose checksum is right holds no entries: something else wrote it.
     #[error("journal {dir}: {source}")]
     Foreign {
@@ -71,6 +90,32 @@ pub enum JournalError {
         /// What the storage said.
         source: io::Error,
     },
+}
+
+/// Checks every batch of the journal in `dir` and changes nothing: see [`check_log`].
+pub fn check_journal(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogError> {
+    let mut check = check_log(storage, dir)?;
+    let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "examine".into(), source };
+    if !check.losses.is_empty() {
+        return Ok(check);
+    }
+    for (base, size) in look(&**storage, dir).map_err(failed)?.segments {
+        let file = file_name(base, LOG_SUFFIX);
+        let bytes = storage.open(&format!("{dir}/{file}"), Open::Existing).map_err(failed)?;
+        let wrong_epoch = |header: &BatchHeader, position| {
+            if header.partition_leader_epoch != LEADER_EPOCH {
+                check.losses.push(Loss::Damaged {
+                    file: file.clone(),
+                    position,
+                    bytes: header.total_bytes() as u64,
+                    offset: header.base_offset,
+                    next: header.next_offset(),
+                });
+            }
+        };
+        scan(&*bytes, base, size, wrong_epoch).map_err(failed)?;
+    }
+    Ok(check)
 }
 
 /// A durable map.
@@ -113,12 +158,35 @@ struct Rewrite {
 impl Journal {
     /// Opens the journal in `dir`, creating it if there is none, and reads the map.
     ///
-    /// Entries in damaged batches are missing: see [`RecoveryReport::quarantined`] and [`Journal::damaged`].
+    /// Every batch is checked, however the journal was closed. Damage below what was synced is an error that names it,
+    /// and nothing is changed: half a map would look like one from which entries were removed. A write that a crash has
+    /// torn is cut off.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &str,
         config: JournalConfig,
         now_ms: i64,
+    ) -> Result<(Self, RecoveryReport), JournalError> {
+        Self::open_how(storage, dir, config, now_ms, &How { strict: true, ..How::default() })
+    }
+
+    /// [`Journal::open`] for a journal that is known to exist: a missing directory is an error.
+    pub fn open_existing(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: JournalConfig,
+        now_ms: i64,
+    ) -> Result<(Self, RecoveryReport), JournalError> {
+        let how = How { strict: true, must_exist: true, ..How::default() };
+        Self::open_how(storage, dir, config, now_ms, &how)
+    }
+
+    fn open_how(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: JournalConfig,
+        now_ms: i64,
+        how: &How,
     ) -> Result<(Self, RecoveryReport), JournalError> {
         let log_config = LogConfig {
             segment_bytes: config.segment_bytes,
@@ -128,12 +196,32 @@ impl Journal {
             message_bytes_max: i32::MAX as u32,
             // The map is in memory already.
             tail_cache_bytes: 0,
+            // What was not synced is cut off where it is torn: a map is what it was at one moment.
+            visible: Visible::Synced,
             ..LogConfig::default()
         };
-        let (log, report) = Log::open(storage, dir, log_config, now_ms)?;
+        let (log, report) = recovery::open(storage, dir, log_config.bounded(), now_ms, how)?;
         let mut journal =
             Self { log, config, live: BTreeMap::new(), live_bytes: 0, rewrite: None, retry_above: 0 };
-        journal.replay()?;
+        journal.replay(how.salvage)?;
+        Ok((journal, report))
+    }
+
+    /// Opens a damaged journal with the entries that are sound, writes them into a fresh segment and deletes what was
+    /// before. The report names the losses; entries that only damaged batches had are gone.
+    pub fn salvage(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: JournalConfig,
+        now_ms: i64,
+    ) -> Result<(Self, RecoveryReport), JournalError> {
+        let how = How { full: true, salvage: true, ..How::default() };
+        let (mut journal, report) = Self::open_how(storage, dir, config, now_ms, &how)?;
+        let rewrite = journal.write_anew(now_ms)?;
+        journal.log.sync_now()?;
+        let gone = journal.log.delete_records_before(rewrite.start)?;
+        gone.files.run().map_err(|source| JournalError::Io { dir: dir.to_owned(), source })?;
+        journal.log.store_quarantine().map_err(|source| JournalError::Io { dir: dir.to_owned(), source })?;
         Ok((journal, report))
     }
 
@@ -167,11 +255,6 @@ impl Journal {
     /// The log underneath.
     pub fn log(&self) -> &Log {
         &self.log
-    }
-
-    /// Damage whose entries are missing.
-    pub fn damaged(&self) -> &[BadRange] {
-        self.log.quarantined()
     }
 
     /// Sets or removes an entry. Returns the offset that [`Journal::synced_offset`] must reach for it to be durable.
@@ -258,7 +341,8 @@ impl Journal {
         let bytes = sealed.to_bytes();
         drop(sealed);
         let bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-        let options = AppendOptions { leader_epoch: 0, origin: Origin::Coordinator, check: Check::Trusted };
+        let options =
+            AppendOptions { leader_epoch: LEADER_EPOCH, origin: Origin::Coordinator, check: Check::Trusted };
         self.log.append(now_ms, bytes, options).map(drop)
     }
 
@@ -277,35 +361,55 @@ impl Journal {
         }
     }
 
-    fn replay(&mut self) -> Result<(), JournalError> {
+    /// Reads the map, checking every batch: nothing but a checksum tells a changed entry from a true one, and nothing
+    /// but the neighbours a changed offset.
+    fn replay(&mut self, lenient: bool) -> Result<(), JournalError> {
         let dir = self.log.dir().to_owned();
-        let foreign = |source| JournalError::Foreign { dir: dir.clone(), source };
-        let mut from = self.log.start_offset();
-        while from < self.log.end_offset() {
-            let read = match self.log.read(from, READ_BYTES, i64::MAX, true) {
-                Ok(read) => read,
-                Err(ReadError::Corrupt { next, .. }) if next > from => {
-                    from = next;
+        let (storage, start) = (self.log.storage.clone(), self.log.start_offset());
+        let io = |source| JournalError::Io { dir: dir.clone(), source };
+        let segments: Vec<(i64, u64, i64)> =
+            self.log.segments.iter().map(|s| (s.base_offset, s.size, s.end_offset)).collect();
+        for (base, size, end) in segments.into_iter().filter(|(.., end)| *end > start) {
+            let file = file_name(base, LOG_SUFFIX);
+            let bytes = storage.open(&format!("{dir}/{file}"), Open::Existing).map_err(io)?;
+            let mut window = Window::new(&*bytes, size, SCAN_CHUNK_BYTES);
+            let (mut at, mut expected) = (0, base);
+            while at < size {
+                let known = self.log.bad.iter().find(|bad| bad.segment == base && bad.position == at);
+                if let Some(bad) = known.filter(|_| lenient) {
+                    (at, expected) = (at + bad.bytes, bad.next_offset);
                     continue;
                 }
-                Err(error) => return Err(error.into()),
-            };
-            let bytes =
-                read.chain.to_bytes().map_err(|source| JournalError::Io { dir: dir.clone(), source })?;
-            let before = from;
-            for batch in Batches::new(&bytes) {
-                let (header, range) = batch.map_err(|error| foreign(error.into()))?;
-                let records = Records::of_batch(&bytes.slice(range), 0).map_err(foreign)?;
+                let damaged = |what: String| JournalError::Damaged {
+                    dir: dir.clone(),
+                    file: file.clone(),
+                    position: at,
+                    offset: expected,
+                    what,
+                };
+                let header = window.header(at).map_err(io)?.map_err(|error| damaged(error.to_string()))?;
+                let batch = window.bytes(at, header.total_bytes()).map_err(io)?;
+                header.verify_crc(batch).map_err(|error| damaged(error.to_string()))?;
+                if header.base_offset != expected {
+                    return Err(damaged(format!("the batch there says offset {}", header.base_offset)));
+                }
+                if header.partition_leader_epoch != LEADER_EPOCH && !lenient {
+                    let epoch = header.partition_leader_epoch;
+                    return Err(damaged(format!("leader epoch {epoch} instead of {LEADER_EPOCH}")));
+                }
+                let batch = Bytes::copy_from_slice(batch);
+                let foreign = |source| JournalError::Foreign { dir: dir.clone(), source };
+                let records = Records::of_batch(&batch, 0).map_err(foreign)?;
                 let entries: Vec<_> = records.iter().collect::<Result<_, _>>().map_err(foreign)?;
-                for entry in entries.into_iter().filter(|entry| entry.offset >= from) {
+                for entry in entries.into_iter().filter(|entry| entry.offset >= start) {
                     self.apply(entry.key.unwrap_or_default(), entry.value);
                 }
-                from = header.next_offset();
+                at += header.total_bytes() as u64;
+                expected = header.next_offset();
             }
-            from = from.max(read.next_offset.unwrap_or(from));
-            if from == before {
-                // Never while reads keep their word: at least one batch, whole.
-                return Err(JournalError::Io { dir: dir.clone(), source: io::ErrorKind::InvalidData.into() });
+            if expected != end && !lenient {
+                let what = format!("the segment ends there, the next one starts at offset {end}");
+                return Err(JournalError::Damaged { dir, file, position: at, offset: expected, what });
             }
         }
         Ok(())

@@ -7,15 +7,17 @@ use std::io;
 use std::sync::Arc;
 
 use crate::cache::TailCache;
-use crate::checkpoint;
+use crate::checkpoint::{self, CleanMark};
 use crate::config::{LogConfig, Visible};
 use crate::epochs::Epochs;
 use crate::error::LogError;
+use crate::examine::{Checkpoints, Directory};
 use crate::producers::{ProducerState, Producers};
-use crate::recovery::{self, RecoveryReport};
+use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
 use crate::segment::{BadRange, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_name, parse_name};
 use crate::storage::{File, Open, Storage};
+use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;
 
 /// Files of old segments that stay open for readers of the past. The active segment is always open.
@@ -40,6 +42,8 @@ pub struct Log {
     pub(crate) cache: TailCache,
     pub(crate) tail: Tail,
     pub(crate) bad: Vec<BadRange>,
+    /// Offsets whose loss was accepted: readers continue behind them.
+    pub(crate) gaps: Vec<BadRange>,
     pub(crate) sync: SyncState,
     /// Why nothing is read or written any more.
     pub(crate) offline: Option<String>,
@@ -64,8 +68,10 @@ pub(crate) struct SyncState {
     pub(crate) generation: u64,
     /// The segment that `recovery-point` names.
     pub(crate) recovery_point: i64,
-    /// The file that tells the next opening what was synced.
-    pub(crate) note: Option<Arc<dyn File>>,
+    /// The file from which the next opening learns what was synced; `None` only while the log is opened.
+    pub(crate) note: Option<Arc<SyncedFile>>,
+    /// When the last append came.
+    pub(crate) now_ms: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -81,13 +87,50 @@ impl Log {
     ///
     /// After a clean [`Log::close`] nothing is scanned. Otherwise the segments that might not be durable are, and
     /// everything found is made durable before this returns. See the report for what was cut off or set aside.
+    ///
+    /// Fails with [`LogError::Lost`], and changes nothing, when records are gone that had been synced.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &str,
         config: LogConfig,
         now_ms: i64,
     ) -> Result<(Self, RecoveryReport), LogError> {
-        recovery::open(storage, dir, config.bounded(), now_ms)
+        recovery::open(storage, dir, config.bounded(), now_ms, &How::default())
+    }
+
+    /// [`Log::open`] for a log that is known to exist: a missing directory is a loss.
+    pub fn open_existing(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: LogConfig,
+        now_ms: i64,
+    ) -> Result<(Self, RecoveryReport), LogError> {
+        recovery::open(storage, dir, config.bounded(), now_ms, &How { must_exist: true, ..How::default() })
+    }
+
+    /// Opens a log that has lost records, and accepts that: damaged batches are set aside, a damaged end is cut off,
+    /// and offsets that are gone are skipped by readers and never used again.
+    ///
+    /// A log without a directory starts at `start_offset`, empty. The report names the losses.
+    pub fn salvage(
+        storage: Arc<dyn Storage>,
+        dir: &str,
+        config: LogConfig,
+        now_ms: i64,
+        start_offset: i64,
+    ) -> Result<(Self, RecoveryReport), LogError> {
+        let how = How { full: true, salvage: true, start_offset, ..How::default() };
+        recovery::open(storage, dir, config.bounded(), now_ms, &how)
+    }
+
+    /// A log that cannot be used, in place of one that cannot be opened: it has no records, and every call fails with
+    /// `reason`. Touches no file.
+    pub fn unavailable(storage: Arc<dyn Storage>, dir: &str, config: LogConfig, reason: String) -> Self {
+        let directory = Directory { exists: false, segments: vec![(0, 0)], leftovers: Vec::new() };
+        let mut log =
+            recovery::unopened(storage, dir, config.bounded(), &directory, &Checkpoints::default(), 0);
+        log.offline = Some(reason);
+        log
     }
 
     /// The directory, which is how errors name the log.
@@ -203,6 +246,9 @@ impl Log {
         self.cache.clear();
         self.clear_ring();
         self.sync.generation += 1;
+        if let Err(error) = self.promise_less(offset) {
+            return Err(self.failed("take back what was synced", error));
+        }
         if let Err(error) = self.truncate_files(offset, now_ms) {
             // Half of the files may be gone: only recovery can tell what is left.
             return Err(self.go_offline(format!("a truncation failed half-way: {error}")));
@@ -223,8 +269,10 @@ impl Log {
             self.sync.older.retain(|older| older.segment != segment.base_offset);
             remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
         }
-        let known = self.bad.len();
-        self.bad.retain(|bad| bad.next_offset <= offset && bad.offset < offset);
+        let known = self.bad.len() + self.gaps.len();
+        let stays = |bad: &BadRange| bad.next_offset <= offset && bad.offset < offset;
+        self.bad.retain(stays);
+        self.gaps.retain(stays);
         self.open_segment(number).map_err(|(error, _)| error)?;
         let Ok(position) = self.segments[number].view(&self.bad).locate(offset) else {
             return Err(io::Error::other("the segment is damaged"));
@@ -243,10 +291,9 @@ impl Log {
                 &self.bad,
             )?;
         }
-        if self.bad.len() < known {
+        if self.bad.len() + self.gaps.len() < known {
             // The positions will hold other batches: these must not be taken for damaged.
-            let body = checkpoint::encode_bad(&self.bad);
-            checkpoint::store(&*self.storage, &self.dir, checkpoint::QUARANTINE, &body)?;
+            self.store_quarantine()?;
         }
         self.segments[number].log().sync_data()?;
         self.segments[number].created_ms = now_ms;
@@ -302,8 +349,13 @@ impl Log {
         self.epochs.store(&*storage, &self.dir)?.sync_data()?;
         storage.sync_dir(&self.dir)?;
         self.store_recovery_point(self.active().base_offset, false)?;
-        let mark = [self.active().base_offset, self.active().size as i64, end];
-        checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &checkpoint::body(&mark))
+        self.sync.synced_offset = end;
+        if let Some(note) = &self.sync.note {
+            note.store(self.promise())?;
+        }
+        let segments = self.segments.iter().map(|segment| (segment.base_offset, segment.size)).collect();
+        let mark = CleanMark { segments, end }.encode();
+        checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &mark)
     }
 
     /// Removes all segments and goes on at the start offset with an empty one.
@@ -312,10 +364,25 @@ impl Log {
             remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
         }
         self.bad.clear();
+        self.gaps.clear();
         self.sync.older.clear();
         self.segments.push(Segment::create(&*self.storage, &self.dir, self.start_offset, now_ms)?);
         self.active().log().sync_data()?;
         self.storage.sync_dir(&self.dir)
+    }
+
+    /// Goes on at `offset`, above the end: the records between are lost, and that is accepted.
+    pub(crate) fn skip_to(&mut self, offset: i64, now_ms: i64) -> io::Result<()> {
+        let storage = self.storage.clone();
+        let next = Segment::create(&*storage, &self.dir, offset, now_ms)?;
+        next.log().sync_data()?;
+        let old = self.active_mut();
+        let gap = BadRange::accepted_gap(old.base_offset, old.end_offset, offset);
+        old.end_offset = offset;
+        self.segments.push(next);
+        self.gaps.push(gap);
+        storage.sync_dir(&self.dir)?;
+        self.store_quarantine()
     }
 
     /// Removes the log with all its files, and durably so. After an error some may be left: call
@@ -344,6 +411,31 @@ impl Log {
     }
 
     // What follows serves the other modules.
+
+    /// What the next opening may rely on.
+    pub(crate) fn promise(&self) -> Note {
+        Note { synced: self.sync.synced_offset, start: self.start_offset }
+    }
+
+    /// Durably takes back what was synced from `offset` on, before it is cut off.
+    fn promise_less(&mut self, offset: i64) -> io::Result<()> {
+        let number = self.segment_of(offset);
+        // The batch that holds the offset goes as a whole.
+        self.open_segment(number).map_err(|(error, _)| error)?;
+        let found = self.segments[number].view(&self.bad).locate(offset);
+        let end = found.ok().flatten().map_or(offset, |(_, header)| header.base_offset.min(offset));
+        let synced = self.sync.synced_offset.min(end);
+        match &self.sync.note {
+            Some(note) => note.replace(Note { synced, start: self.start_offset }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn store_quarantine(&self) -> io::Result<()> {
+        let all: Vec<BadRange> = self.bad.iter().chain(&self.gaps).copied().collect();
+        let body = checkpoint::encode_bad(&all);
+        checkpoint::store(&*self.storage, &self.dir, checkpoint::QUARANTINE, &body)
+    }
 
     #[inline]
     pub(crate) fn active(&self) -> &Segment {
@@ -439,6 +531,9 @@ impl Log {
         let unsynced = |file| Unsynced { segment: base_offset, change, file };
         self.sync.older.extend(files.into_iter().map(unsynced));
         self.segments.push(next);
+        if let Some(note) = &self.sync.note {
+            note.set_due();
+        }
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
         if let Err(error) = self.write_snapshot(end, false) {
             // An older snapshot and the batches since say the same.

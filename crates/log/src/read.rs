@@ -7,7 +7,6 @@ use ottla_wire::batch::BatchHeader;
 use ottla_wire::reader::Records;
 use ottla_wire::{Chain, FileSlice};
 
-use crate::checkpoint;
 use crate::error::ReadError;
 use crate::log::Log;
 use crate::scan::scan;
@@ -248,12 +247,7 @@ impl Log {
         }
         self.bad.sort_by_key(|bad| (bad.segment, bad.position));
         tracing::error!(dir = &*self.dir, segment = base_offset, bad = ?self.bad, "damaged batches are set aside");
-        checkpoint::store(
-            &*self.storage,
-            &self.dir,
-            checkpoint::QUARANTINE,
-            &checkpoint::encode_bad(&self.bad),
-        )
+        self.store_quarantine()
     }
 
     fn read_failed(&self, offset: i64, source: io::Error) -> ReadError {

@@ -9,17 +9,16 @@ use std::sync::Arc;
 
 use crate::cache::TailCache;
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::{LogConfig, Visible};
+use crate::config::LogConfig;
 use crate::epochs::Epochs;
-use crate::error::LogError;
+use crate::error::{LogError, Loss};
+use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
 use crate::producers::Producers;
-use crate::scan::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Scanned, Window, scan, walk};
-use crate::segment::{
-    BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name,
-    parse_name,
-};
-use crate::storage::{FRESH_SUFFIX, File, Storage, read_file};
+use crate::scan::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Scanned, Window, walk};
+use crate::segment::{BadRange, SNAPSHOT_SUFFIX, Segment, file_name};
+use crate::storage::{File, Storage, read_file};
+use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;
 
 /// Producers are capped, and so is what a snapshot of them may take.
@@ -40,6 +39,23 @@ pub struct RecoveryReport {
     pub quarantined: Vec<BadRange>,
     /// Producers whose sequences are known.
     pub producers: usize,
+    /// What was gone or damaged, and accepted as lost: see [`Log::salvage`](crate::Log::salvage).
+    pub losses: Vec<Loss>,
+}
+
+/// How a log is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    /// The log is known to exist: without its directory it is lost.
+    pub(crate) must_exist: bool,
+    /// A single damaged batch is a loss.
+    pub(crate) strict: bool,
+    /// Every batch is checked, whatever the files say about how the log was closed.
+    pub(crate) full: bool,
+    /// Losses are accepted.
+    pub(crate) salvage: bool,
+    /// Where a log starts whose directory is gone.
+    pub(crate) start_offset: i64,
 }
 
 pub(crate) fn open(
@@ -47,133 +63,102 @@ pub(crate) fn open(
     dir: &str,
     config: LogConfig,
     now_ms: i64,
+    how: &How,
 ) -> Result<(Log, RecoveryReport), LogError> {
     let failed = |doing: &str, source| LogError::Io { dir: dir.to_owned(), doing: doing.to_owned(), source };
-    let found = look(&*storage, dir).map_err(|source| failed("open", source))?;
-    let (checkpoint_start, recovery_point, mark, bad) = load_checkpoints(&*storage, dir)?;
-
-    let sizes = found.segments;
-    let mut log = Log {
-        storage: storage.clone(),
-        dir: dir.into(),
-        cache: TailCache::new(config.tail_cache_bytes),
-        config,
-        segments: segments_of(&sizes, now_ms),
-        start_offset: checkpoint_start.max(sizes.first().map_or(0, |(base, _)| *base)),
-        producers: Producers::default(),
-        epochs: Epochs::default(),
-        tail: Tail::new(0, 0),
-        bad,
-        sync: SyncState { recovery_point, ..SyncState::default() },
-        offline: None,
-        marked_clean: false,
-        uses: 0,
-        ring: None,
-    };
+    let directory = look(&*storage, dir).map_err(|source| failed("open", source))?;
+    let lost = |losses| LogError::Lost { dir: dir.to_owned(), losses };
+    if how.must_exist && !directory.exists && !how.salvage {
+        return Err(lost(vec![Loss::Directory]));
+    }
+    let found = load_checkpoints(&*storage, dir)?;
+    let mut log = unopened(storage, dir, config, &directory, &found, now_ms);
     let mut report = RecoveryReport::default();
-    recover(&mut log, mark, &mut report, now_ms).map_err(|source| {
+    let plan = examine(&mut log, &found, how, &mut report).map_err(|source| failed("examine", source))?;
+    if !plan.losses.is_empty() && !how.salvage {
+        return Err(lost(plan.losses));
+    }
+    // From here on files are changed.
+    report.losses.clone_from(&plan.losses);
+    let had_segments = !log.segments.is_empty();
+    recover(&mut log, &directory, &found, plan, how, &mut report, now_ms).map_err(|source| {
         log.note_sync_failed();
         failed("recover", source)
     })?;
+    if had_segments && found.synced.synced().is_none() {
+        tracing::warn!(
+            dir,
+            end = log.end_offset(),
+            "`synced` is missing or damaged; every batch found is sound"
+        );
+    }
     report.quarantined.clone_from(&log.bad);
     report.producers = log.producers.len();
     let end = log.end_offset();
-    log.sync.synced_offset = end;
-    if log.config.visible == Visible::Synced
-        && let Err(error) = log.note_synced()
-    {
-        tracing::debug!(dir = &*log.dir, %error, "cannot note what is synced");
-    }
     log.tail = Tail::new(end, end);
     tracing::debug!(dir, ?report, "log opened");
     Ok((log, report))
 }
 
-/// What a directory holds, swept of what nobody needs.
-struct Found {
-    /// Base offsets and sizes, rising.
-    segments: Vec<(i64, u64)>,
-}
-
-fn look(storage: &dyn Storage, dir: &str) -> io::Result<Found> {
-    storage.create_dir(dir)?;
-    let entries = storage.list(dir)?;
-    let of_suffix = |wanted: &'static str| {
-        entries
-            .iter()
-            .filter_map(move |entry| Some((parse_name(&entry.name)?, entry.len)))
-            .filter(move |((_, suffix), _)| *suffix == wanted)
-            .map(|((offset, _), len)| (offset, len))
+/// The log as its files' names and its small files describe it.
+pub(crate) fn unopened(
+    storage: Arc<dyn Storage>,
+    dir: &str,
+    config: LogConfig,
+    directory: &Directory,
+    found: &Checkpoints,
+    now_ms: i64,
+) -> Log {
+    let promised = found.start.into_iter().chain(found.synced.start()).max();
+    let first = directory.segments.first().map_or(0, |(base, _)| *base);
+    // Only `synced` knows of segments that retention has deleted.
+    let start_offset = match found.synced.start() {
+        Some(_) => promised.unwrap_or(0),
+        None => promised.unwrap_or(0).max(first),
     };
-    let mut segments: Vec<(i64, u64)> = of_suffix(LOG_SUFFIX).collect();
-    segments.sort_unstable();
-    if segments.is_empty() {
-        // The directory may be as new as its log.
-        let mut path = dir;
-        loop {
-            path = path.rfind('/').map_or("", |at| &path[..at]);
-            storage.sync_dir(path)?;
-            if path.is_empty() {
-                break;
-            }
-        }
+    Log {
+        storage,
+        dir: dir.into(),
+        cache: TailCache::new(config.tail_cache_bytes),
+        config,
+        segments: segments_of(&directory.segments, now_ms),
+        start_offset,
+        producers: Producers::default(),
+        epochs: Epochs::default(),
+        tail: Tail::new(0, 0),
+        bad: found.bad.clone(),
+        gaps: found.gaps.clone(),
+        sync: SyncState { recovery_point: found.recovery_point, ..SyncState::default() },
+        offline: None,
+        marked_clean: false,
+        uses: 0,
+        ring: None,
     }
-    let has_log = |base: i64| segments.binary_search_by_key(&base, |(base, _)| *base).is_ok();
-    for suffix in [INDEX_SUFFIX, TIME_INDEX_SUFFIX] {
-        for (base, _) in of_suffix(suffix).filter(|(base, _)| !has_log(*base)) {
-            storage.remove(&format!("{dir}/{}", file_name(base, suffix)))?;
-        }
-    }
-    for entry in entries.iter().filter(|entry| entry.name.ends_with(FRESH_SUFFIX)) {
-        storage.remove(&format!("{dir}/{}", entry.name))?;
-    }
-    Ok(Found { segments })
-}
-
-type Checkpoints = (i64, i64, Option<[i64; 3]>, Vec<BadRange>);
-
-fn load_checkpoints(storage: &dyn Storage, dir: &str) -> Result<Checkpoints, LogError> {
-    let load = |name: &str| -> Result<Option<Vec<u8>>, LogError> {
-        match checkpoint::load(storage, dir, name) {
-            Ok(Checkpoint::Body(body)) => Ok(Some(body)),
-            Ok(Checkpoint::Unknown) => Ok(None),
-            Ok(Checkpoint::Newer(version)) => Err(LogError::NewerFormat {
-                dir: dir.to_owned(),
-                file: name.to_owned(),
-                version,
-                known: checkpoint::version(),
-            }),
-            Err(source) => Err(LogError::Io { dir: dir.to_owned(), doing: format!("read {name}"), source }),
-        }
-    };
-    let one =
-        |body: Option<Vec<u8>>| body.and_then(|body| checkpoint::numbers::<1>(&body)).map_or(0, |[n]| n);
-    Ok((
-        one(load(checkpoint::START_OFFSET)?),
-        one(load(checkpoint::RECOVERY_POINT)?),
-        load(checkpoint::CLEAN_SHUTDOWN)?.and_then(|body| checkpoint::numbers::<3>(&body)),
-        load(checkpoint::QUARANTINE)?.map_or_else(Vec::new, |body| checkpoint::decode_bad(&body)),
-    ))
-}
-
-/// Segments as the names say: each ends where the next one starts, the last one where nobody knows yet.
-fn segments_of(sizes: &[(i64, u64)], now_ms: i64) -> Vec<Segment> {
-    let ends = sizes.iter().skip(1).map(|(base, _)| *base).chain(sizes.last().map(|(base, _)| *base));
-    sizes.iter().zip(ends).map(|((base, size), end)| Segment::existing(*base, end, *size, now_ms)).collect()
 }
 
 fn recover(
     log: &mut Log,
-    mark: Option<[i64; 3]>,
+    directory: &Directory,
+    found: &Checkpoints,
+    plan: Plan,
+    how: &How,
     report: &mut RecoveryReport,
     now_ms: i64,
 ) -> io::Result<()> {
     let storage = log.storage.clone();
-    let newest = log.segments.last().map(|segment| [segment.base_offset, segment.size as i64]);
-    // A mark counts only if nothing was written after it: then the last segment is exactly as it was.
-    let clean_end = mark.filter(|[base, size, _]| newest == Some([*base, *size])).map(|[.., end]| end);
-    report.clean = clean_end.is_some() || log.segments.is_empty();
-    if let Some(end) = clean_end {
+    if log.segments.is_empty() {
+        create_dir(&*storage, &log.dir)?;
+    }
+    for name in &directory.leftovers {
+        storage.remove(&log.path(name))?;
+    }
+    if how.salvage {
+        log.start_offset = log.start_offset.max(how.start_offset);
+        if let Some(first) = log.segments.first() {
+            log.start_offset = log.start_offset.max(first.base_offset);
+        }
+    }
+    if let Some(end) = plan.clean_end {
         log.active_mut().end_offset = end;
         log.marked_clean = true;
     } else {
@@ -184,19 +169,57 @@ fn recover(
             Err(error) => return Err(error),
         }
         if !log.segments.is_empty() {
-            scan_tail(log, report)?;
+            keep_what_is_sound(log, plan, how, report)?;
         }
     }
+    let synced = found.synced.synced().unwrap_or(0);
     if log.segments.is_empty() || log.active().end_offset < log.start_offset {
+        if how.salvage {
+            log.start_offset = log.start_offset.max(synced);
+            checkpoint::store(
+                &*storage,
+                &log.dir,
+                checkpoint::START_OFFSET,
+                &checkpoint::body(&[log.start_offset]),
+            )?;
+        }
         // Nothing, or nothing that has not been deleted: the log goes on where it has to.
         log.start_anew(now_ms)?;
+    } else if how.salvage && log.active().end_offset < synced {
+        log.skip_to(synced, now_ms)?;
     }
     let last = log.segments.len() - 1;
     let interval = log.config.index_interval_bytes;
     log.segments[last].open(&*storage, &log.dir, interval, &log.bad)?;
     read_first_timestamp(&mut log.segments[last])?;
     load_epochs(log)?;
-    load_producers(log, now_ms)
+    load_producers(log, now_ms)?;
+    log.sync.synced_offset = log.end_offset();
+    let fresh = !matches!(found.synced, Found::Slot { .. });
+    let note = SyncedFile::open(&*storage, &log.dir, &found.synced, log.marked_clean, now_ms)?;
+    if how.salvage {
+        note.replace(log.promise())?;
+    } else {
+        note.store(log.promise())?;
+    }
+    if fresh {
+        storage.sync_dir(&log.dir)?;
+    }
+    log.sync.note = Some(Arc::new(note));
+    Ok(())
+}
+
+/// Creates the directory of a log; its name is durable when this returns.
+fn create_dir(storage: &dyn Storage, dir: &str) -> io::Result<()> {
+    storage.create_dir(dir)?;
+    let mut path = dir;
+    loop {
+        path = path.rfind('/').map_or("", |at| &path[..at]);
+        storage.sync_dir(path)?;
+        if path.is_empty() {
+            return Ok(());
+        }
+    }
 }
 
 fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
@@ -209,57 +232,23 @@ fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks all batches of the segments that may not be durable, cuts off a torn tail, and makes the rest durable.
-fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
+/// Cuts off a torn tail, sets damage aside, and makes the rest durable.
+fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut RecoveryReport) -> io::Result<()> {
     let storage = log.storage.clone();
-    let first = log.segment_of(log.sync.recovery_point);
-    let interval = log.config.index_interval_bytes;
+    let Plan { first, scans, keep, .. } = plan;
     let write_again =
         !matches!(checkpoint::load(&*storage, &log.dir, checkpoint::SYNC_FAILED)?, Checkpoint::Unknown);
-    let synced = synced_before(log)?;
-    let bases: Vec<i64> = log.segments[first..].iter().map(|segment| segment.base_offset).collect();
-    let mut cut = false;
-    let mut scans = Vec::new();
-    for segment in &mut log.segments[first..] {
-        segment.open_log(&*storage, &log.dir)?;
-        let mut built = IndexBuilder::new(segment.base_offset, interval);
-        let file = segment.log().clone();
-        let base = segment.base_offset;
-        let mut scanned = scan(&*file, base, segment.size, |header, at| built.note(header, at))?;
-        report.scanned_segments += 1;
-        report.scanned_bytes += segment.size;
-        let torn = scanned.bad.iter().find(|bad| synced.is_some_and(|synced| bad.offset >= synced)).copied();
-        if let Some(torn) = torn {
-            built = IndexBuilder::new(base, interval);
-            scanned = scan(&*file, base, torn.position, |header, at| built.note(header, at))?;
-        }
-        let next_offset = scanned.next_offset;
-        scans.push((scanned, built));
-        let gap = synced.is_some_and(|synced| next_offset >= synced)
-            && bases.get(scans.len()).is_some_and(|base| *base > next_offset);
-        if torn.is_some() || gap {
-            cut = true;
-            break;
-        }
-    }
-    // What follows the last segment with a sound batch is not worth keeping.
-    let live = scans.iter().rposition(|(scanned, _)| scanned.end > 0 || !scanned.bad.is_empty());
-    let mut keep = first + live.unwrap_or(0) + 1;
-    let end = scans[keep - 1 - first].0.next_offset;
-    if !cut && log.segments.get(keep).is_some_and(|next| next.base_offset == end) {
-        // An empty segment that was just started.
-        keep += 1;
-    }
     for segment in log.segments.split_off(keep).iter().rev() {
         report.truncated_bytes += segment.size;
         remove_segment(&*storage, &log.dir, segment.base_offset)?;
     }
     let mut bad: Vec<BadRange> =
         log.bad.iter().filter(|bad| bad.segment < log.segments[first].base_offset).copied().collect();
+    let gaps = log.gaps.clone();
     for (number, (scanned, built)) in (first..keep).zip(scans) {
         let next_base = log.segments.get(number + 1).map(|next| next.base_offset);
         let segment = &mut log.segments[number];
-        settle(segment, next_base, scanned, &mut bad, report)?;
+        settle(segment, next_base, scanned, how, &mut bad, &mut log.gaps, report)?;
         segment.install(&*storage, &log.dir, built);
         if write_again {
             write_once_more(&**segment.log(), segment.size)?;
@@ -275,9 +264,9 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
         storage.remove(&log.path(checkpoint::SYNC_FAILED))?;
     }
     storage.sync_dir(&log.dir)?;
-    if bad != log.bad {
-        checkpoint::store(&*storage, &log.dir, checkpoint::QUARANTINE, &checkpoint::encode_bad(&bad))?;
+    if bad != log.bad || log.gaps != gaps {
         log.bad = bad;
+        log.store_quarantine()?;
     }
     for bad in &log.bad {
         tracing::error!(dir = &*log.dir, ?bad, "damaged batches are set aside");
@@ -286,19 +275,6 @@ fn scan_tail(log: &mut Log, report: &mut RecoveryReport) -> io::Result<()> {
         tracing::warn!(dir = &*log.dir, bytes = report.truncated_bytes, "a torn tail was cut off");
     }
     log.store_recovery_point(log.active().base_offset, false)
-}
-
-/// From where on damage is a torn tail and not worth setting anything aside: what stands behind it was promised to
-/// nobody. `None` for logs that show what is not synced.
-fn synced_before(log: &Log) -> io::Result<Option<i64>> {
-    if log.config.visible != Visible::Synced {
-        return Ok(None);
-    }
-    Ok(match checkpoint::load(&*log.storage, &log.dir, checkpoint::SYNCED)? {
-        Checkpoint::Body(body) => Some(checkpoint::numbers::<1>(&body).map_or(0, |[synced]| synced)),
-        Checkpoint::Unknown => Some(0),
-        Checkpoint::Newer(_) => None,
-    })
 }
 
 /// Writes a file's own bytes over it, so that the next sync has something to write.
@@ -319,12 +295,25 @@ fn settle(
     segment: &mut Segment,
     next_base: Option<i64>,
     scanned: Scanned,
+    how: &How,
     bad: &mut Vec<BadRange>,
+    gaps: &mut Vec<BadRange>,
     report: &mut RecoveryReport,
 ) -> io::Result<()> {
     bad.extend(scanned.bad);
     let tail = segment.size - scanned.end;
     let missing = next_base.filter(|next| *next > scanned.next_offset);
+    let (offset, base) = (scanned.next_offset, segment.base_offset);
+    let is_this =
+        |gap: &BadRange| (gap.segment, gap.offset, Some(gap.next_offset)) == (base, offset, missing);
+    let accepted = gaps.iter().any(is_this);
+    if let Some(next_offset) = missing.filter(|_| (accepted || how.salvage) && tail == 0) {
+        if !accepted {
+            gaps.push(BadRange::accepted_gap(base, offset, next_offset));
+        }
+        segment.end_offset = next_offset;
+        return Ok(());
+    }
     if let Some(next_offset) = missing {
         // Sound segments follow: whatever is here instead of the missing batches stays.
         bad.push(BadRange {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use crate::checkpoint;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
+use crate::scan::walk;
+use crate::segment::BadRange;
 use crate::storage::Storage;
+use crate::synced::Note;
 
 /// What [`Log::enforce_retention`] let go.
 #[derive(Debug)]
@@ -83,7 +86,32 @@ impl Log {
             left -= size;
             count += 1;
         }
+        if count > 0 && self.segments[count].base_offset > self.start_offset {
+            // Before the first file goes: segments that are missing without it are a loss.
+            self.store_start_offset(self.segments[count].base_offset)?;
+        }
         Ok(self.let_go(count))
+    }
+
+    /// Moves the start offset, durably: in `synced`, whose bytes are overwritten in place so that it works on a full
+    /// disk, and in `log-start-offset`, in case the first is lost. One of the two is enough.
+    fn store_start_offset(&mut self, offset: i64) -> Result<(), LogError> {
+        let note = Note { start: offset, ..self.promise() };
+        let noted = self.sync.note.as_ref().is_some_and(|synced| match synced.store(note) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(dir = &*self.dir, %error, "cannot note the start offset in `synced`");
+                false
+            }
+        });
+        let body = checkpoint::body(&[offset]);
+        match checkpoint::store(&*self.storage, &self.dir, checkpoint::START_OFFSET, &body) {
+            Err(source) if !noted => return Err(self.failed("store the start offset", source)),
+            Err(error) => tracing::warn!(dir = &*self.dir, %error, "cannot store the start offset"),
+            Ok(()) => {}
+        }
+        self.start_offset = offset;
+        Ok(())
     }
 
     /// Deletes the records below `offset`: they cannot be read any more, and after a crash neither.
@@ -96,14 +124,7 @@ impl Log {
             return Err(LogError::OutOfRange { dir: self.dir.to_string(), offset, start, end });
         }
         if offset > start {
-            checkpoint::store(
-                &*self.storage,
-                &self.dir,
-                checkpoint::START_OFFSET,
-                &checkpoint::body(&[offset]),
-            )
-            .map_err(|source| self.failed("store the start offset", source))?;
-            self.start_offset = offset;
+            self.store_start_offset(offset)?;
         }
         let next_bases = self.segments.iter().skip(1).map(|segment| segment.base_offset);
         let count = next_bases.take_while(|base| *base <= self.start_offset).count();
@@ -120,7 +141,31 @@ impl Log {
         let segment = &self.segments[number];
         // Records without timestamps are as old as their segment.
         let newest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
-        Ok(now_ms.saturating_sub(newest.unwrap_or(segment.created_ms)) > max)
+        let created = segment.created_ms;
+        if now_ms.saturating_sub(newest.unwrap_or(created)) <= max {
+            return Ok(false);
+        }
+        // No checksum covers the time index: the batches decide before they are deleted.
+        let newest = self
+            .newest_timestamp(number)
+            .map_err(|source| self.failed("read the timestamps of a segment", source))?;
+        Ok(now_ms.saturating_sub(newest.unwrap_or(created)) > max)
+    }
+
+    /// The newest timestamp that the headers of a segment's batches have.
+    fn newest_timestamp(&mut self, number: usize) -> io::Result<Option<i64>> {
+        self.open_segment(number).map_err(|(error, _)| error)?;
+        let segment = &self.segments[number];
+        let bad: Vec<BadRange> =
+            self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect();
+        let mut newest = None;
+        let walked = walk(&**segment.log(), 0, segment.size, &bad, |header, _| {
+            newest = newest.max(Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0));
+        })?;
+        if let Err(position) = walked {
+            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "damage found");
+        }
+        Ok(newest)
     }
 
     fn let_go(&mut self, count: usize) -> Retention {
@@ -131,6 +176,7 @@ impl Log {
             self.start_offset = self.start_offset.max(first);
             self.sync.older.retain(|older| older.segment >= first);
             self.bad.retain(|bad| bad.segment >= first);
+            self.gaps.retain(|gap| gap.segment >= first);
         }
         self.cache.drop_before(self.start_offset);
         self.clear_ring();

@@ -97,7 +97,10 @@ pub(crate) fn scan(
     let mut search_budget = size.saturating_mul(4) + (64 << 20);
     let mut at = 0;
     while at < size {
-        if let Some(header) = sound(&mut window, segment, at, scanned.next_offset)? {
+        // The offsets of a segment have no gaps: no checksum covers a batch's base offset, but its neighbours do.
+        if let Some(header) = sound(&mut window, segment, at, scanned.next_offset)?
+            .filter(|header| header.base_offset == scanned.next_offset)
+        {
             on_batch(&header, at);
             at += header.total_bytes() as u64;
             scanned.next_offset = header.next_offset();

@@ -43,6 +43,20 @@ pub struct BadRange {
     pub next_offset: i64,
 }
 
+/// The position of a range that has no place in a file.
+const NOWHERE: u64 = u64::MAX;
+
+impl BadRange {
+    /// Offsets that are gone and whose loss was accepted: readers continue behind them.
+    pub(crate) fn accepted_gap(segment: i64, offset: i64, next_offset: i64) -> Self {
+        Self { segment, position: NOWHERE, bytes: 0, offset, next_offset }
+    }
+
+    pub(crate) fn is_accepted_gap(&self) -> bool {
+        self.position == NOWHERE
+    }
+}
+
 /// A timestamp, and the last offset of the first batch that reached it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Largest {

@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::checkpoint;
 use crate::config::Visible;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::storage::{File, Open, Storage};
+use crate::storage::{File, Storage};
+use crate::synced::SlotSync;
 
 /// What has to be synced for the log to be durable up to [`PendingSync::target`]. Owns all it needs.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct PendingSync {
     older: Vec<Arc<dyn File>>,
     active: Arc<dyn File>,
     names: Option<(Arc<dyn Storage>, Arc<str>)>,
+    /// The `synced` file, now and then: it says what the sync before this one made durable.
+    note: Option<SlotSync>,
     target: i64,
     dir_changes: u64,
     generation: u64,
@@ -38,13 +40,12 @@ impl PendingSync {
     }
 
     /// Syncs. Blocks for as long as the disk takes; needs no lock.
-    pub fn run(self) -> Synced {
-        Synced {
-            target: self.target,
-            dir_changes: self.dir_changes,
-            generation: self.generation,
-            result: self.sync(),
+    pub fn run(mut self) -> Synced {
+        let result = self.sync();
+        if let Some(note) = self.note.take().filter(|_| result.is_ok()) {
+            note.run();
         }
+        Synced { target: self.target, dir_changes: self.dir_changes, generation: self.generation, result }
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -85,6 +86,7 @@ impl Log {
             older: self.sync.older.iter().map(|older| older.file.clone()).collect(),
             active: self.active().log().clone(),
             names: names.then(|| (self.storage.clone(), self.dir.clone())),
+            note: self.sync.note.as_ref().and_then(|note| note.begin_sync(self.sync.now_ms)),
             target: self.end_offset(),
             dir_changes: self.sync.dir_changes,
             generation: self.sync.generation,
@@ -106,12 +108,12 @@ impl Log {
         self.sync.synced_offset = self.sync.synced_offset.max(synced.target);
         self.sync.dir_synced = self.sync.dir_synced.max(synced.dir_changes);
         self.sync.older.retain(|older| older.change > synced.dir_changes);
+        // Before anyone is told: a loss of these records must not go unnoticed.
+        if let Some(Err(error)) = self.sync.note.as_ref().map(|note| note.write(self.promise())) {
+            tracing::warn!(dir = &*self.dir, %error, "cannot note what is synced");
+        }
         if self.config.visible == Visible::Synced {
             self.tail.advance_visible(self.sync.synced_offset);
-            // If this is lost, recovery cuts off more of what nobody was promised, and sets aside less.
-            if let Err(error) = self.note_synced() {
-                tracing::debug!(dir = &*self.dir, %error, "cannot note what is synced");
-            }
         }
         self.advance_recovery_point();
         Ok(self.sync.synced_offset)
@@ -123,18 +125,6 @@ impl Log {
         match self.pending_sync() {
             Some(pending) => self.sync_done(pending.run()),
             None => Ok(self.sync.synced_offset),
-        }
-    }
-
-    pub(crate) fn note_synced(&mut self) -> io::Result<()> {
-        let body = checkpoint::body(&[self.sync.synced_offset]);
-        if self.sync.note.is_none() {
-            let path = self.path(checkpoint::SYNCED);
-            self.sync.note = Some(self.storage.open(&path, Open::Create)?);
-        }
-        match &self.sync.note {
-            Some(file) => checkpoint::overwrite(&**file, &body),
-            None => Ok(()),
         }
     }
 

@@ -253,7 +253,8 @@ fn a_full_disk_refuses_appends_until_there_is_space() {
     }
     disk.inject(|op| {
         use ottla_log::storage::mem::OpKind::{Create, Write};
-        matches!(op.kind, Create | Write).then_some(Fault::ShortWrite)
+        // `synced` is overwritten in place, in a block that it has already.
+        (matches!(op.kind, Create | Write) && op.path != "orders-0/synced").then_some(Fault::ShortWrite)
     });
     for _ in 0..20 {
         let error = common::append(&mut log, b"refused").expect_err("the disk is full");

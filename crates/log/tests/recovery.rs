@@ -133,6 +133,7 @@ fn damage_in_the_middle_is_set_aside_and_the_rest_stays() {
     ] {
         let mut bad = whole.clone();
         bad[from..to].iter_mut().for_each(|byte| *byte ^= 0xa5);
+        let disk = disk.fork();
         disk.set_contents(ONE_SEGMENT, &bad);
         let (mut log, report) = open(&disk, &LogConfig::default());
         let [range] = report.quarantined[..] else { panic!("{report:?}") };

@@ -81,7 +81,8 @@ fn described(partition: &Partition) -> DescribeTopicPartitionsResponsePartition 
         partition_index: partition.index,
         leader_id: leader,
         leader_epoch: partition.leader_epoch(),
-        isr_nodes: replicas.clone(),
+        isr_nodes: if partition.unavailable().is_some() { Vec::new() } else { replicas.clone() },
+        offline_replicas: partition.offline_replicas(),
         replica_nodes: replicas,
         // Java's admin client cannot take null here, though the schema allows it.
         eligible_leader_replicas: Some(Vec::new()),

@@ -112,7 +112,8 @@ fn described_partition(cluster: &Cluster, partition: &Partition) -> MetadataResp
         partition_index: partition.index,
         leader_id: leader,
         leader_epoch: epoch,
-        isr_nodes: replicas.clone(),
+        isr_nodes: if partition.unavailable().is_some() { Vec::new() } else { replicas.clone() },
+        offline_replicas: partition.offline_replicas(),
         replica_nodes: replicas,
         ..Default::default()
     }

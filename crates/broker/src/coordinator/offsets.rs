@@ -1,11 +1,10 @@
 //! Committed offsets, in a journal of their own: the log of changes is bounded by writing the map anew.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use ottla_log::storage::Storage;
-use ottla_log::{Journal, JournalConfig, JournalError, PendingSync};
+use ottla_log::{Journal, JournalError, PendingSync};
 use serde::{Deserialize, Serialize};
 
 /// The first byte of a key: `1 | length of the group's name u16 | name | topic | partition i32`, big-endian.
@@ -38,15 +37,19 @@ pub(crate) struct Offsets {
 }
 
 impl Offsets {
-    pub(crate) fn open(storage: Arc<dyn Storage>, dir: &str, now_ms: i64) -> Result<Self, JournalError> {
-        let (mut journal, _) = Journal::open(storage, dir, JournalConfig::default(), now_ms)?;
+    pub(crate) fn new(journal: Journal) -> Self {
+        Self { journal: Mutex::new(journal) }
+    }
+
+    /// Renames the keys from before keys had a version.
+    pub(crate) fn rename_old_keys(&self, now_ms: i64) -> Result<(), JournalError> {
+        let mut journal = self.lock();
         let renamed: Vec<(Bytes, Option<Bytes>)> = journal
             .iter()
             .filter_map(|(old, value)| Some((old.clone(), key_of_old(old)?, value.clone())))
             .flat_map(|(old, new, value)| [(new, Some(value)), (old, None)])
             .collect();
-        journal.put_all(now_ms, &renamed)?;
-        Ok(Self { journal: Mutex::new(journal) })
+        journal.put_all(now_ms, &renamed).map(drop)
     }
 
     /// Stores offsets of one group, all or none; returns what must be synced for them to survive a power cut.
@@ -97,6 +100,16 @@ impl Offsets {
             .collect()
     }
 
+    /// The highest offset that any group has committed for a partition; 0 if none has.
+    pub(crate) fn highest(&self, topic: &str, partition: i32) -> i64 {
+        let journal = self.lock();
+        let of_partition = journal.iter().filter_map(|(key, value)| {
+            let (name, index) = split(split_group(key)?.1)?;
+            (name == topic && index == partition).then(|| decode(value))?
+        });
+        of_partition.map(|committed| committed.offset).max().unwrap_or(0).max(0)
+    }
+
     /// Every group that has offsets, by name.
     pub(crate) fn groups(&self) -> Vec<String> {
         let journal = self.lock();
@@ -121,7 +134,7 @@ impl Offsets {
         self.lock().put_all(now_ms, &entries).map(drop)
     }
 
-    /// Forgets every group's offsets of a topic.
+    /// Forgets every group's offsets of a topic, durably: a topic of the same name starts without any.
     pub(crate) fn forget_topic(&self, now_ms: i64, topic: &str) -> Result<(), JournalError> {
         let mut journal = self.lock();
         let gone: Vec<(Bytes, Option<Bytes>)> = journal
@@ -132,7 +145,8 @@ impl Offsets {
             })
             .map(|(key, _)| (key.clone(), None))
             .collect();
-        journal.put_all(now_ms, &gone).map(drop)
+        journal.put_all(now_ms, &gone)?;
+        journal.sync_now().map(drop)
     }
 
     /// Closes the journal cleanly.
@@ -201,18 +215,29 @@ fn decode(value: &[u8]) -> Option<Committed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    use ottla_log::JournalConfig;
+    use ottla_log::storage::Storage;
     use ottla_log::storage::mem::MemStorage;
+
+    fn open(storage: Arc<dyn Storage>) -> Offsets {
+        let (journal, _) = Journal::open(storage, "offsets", JournalConfig::default(), 0).expect("opened");
+        let offsets = Offsets::new(journal);
+        offsets.rename_old_keys(0).expect("the journal can be written");
+        offsets
+    }
 
     #[test]
     fn offsets_come_back_after_a_restart_and_go_with_their_topic() {
         let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
-        let offsets = Offsets::open(storage.clone(), "offsets", 0).expect("opened");
+        let offsets = open(storage.clone());
         let at = |offset| Committed::new(offset, -1, "note".into(), 7);
         let both = [("t".to_owned(), 0, at(5)), ("u".to_owned(), 3, at(9))];
         let _ = offsets.commit(1, "g", &both).expect("stored");
         let _ = offsets.commit(1, "other", &both[..1]).expect("stored");
         drop(offsets);
-        let offsets = Offsets::open(storage, "offsets", 0).expect("opened again");
+        let offsets = open(storage);
         assert_eq!(offsets.get("g", "t", 0), Some(at(5)));
         assert_eq!(offsets.get("g", "t", 1), None);
         assert_eq!(offsets.of_group("g").len(), 2);
@@ -224,7 +249,7 @@ mod tests {
     #[test]
     fn a_group_whose_name_begins_with_the_name_of_another_keeps_its_offsets() {
         let storage: Arc<dyn Storage> = Arc::new(MemStorage::new());
-        let offsets = Offsets::open(storage, "offsets", 0).expect("opened");
+        let offsets = open(storage);
         let at = [("t".to_owned(), 0, Committed::new(5, -1, String::new(), 7))];
         for group in ["victim", "victim\0evil", "victim2", ""] {
             let _ = offsets.commit(1, group, &at).expect("stored");
@@ -246,7 +271,7 @@ mod tests {
         journal.put(0, old, Some(value.into())).expect("stored");
         drop(journal);
         for _ in 0..2 {
-            let offsets = Offsets::open(storage.clone(), "offsets", 0).expect("opened");
+            let offsets = open(storage.clone());
             assert_eq!(offsets.groups(), ["billing"]);
             assert_eq!(offsets.get("billing", "orders", 3).map(|committed| committed.offset), Some(5));
         }

@@ -39,6 +39,10 @@ pub(crate) enum Log {
     Append(AppendArgs),
     /// Prints a log; also one that a broker or another process is writing
     Tail(TailArgs),
+    /// Checks the data directory of a stopped broker, and with --accept-loss repairs it
+    ///
+    /// Without --accept-loss nothing is changed; the exit code is 1 when damage was found, 0 when there is none.
+    Repair(RepairArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -74,10 +78,20 @@ pub(crate) struct TailArgs {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct RepairArgs {
+    /// The data directory of a stopped broker, or one partition or journal directory in it
+    dir: PathBuf,
+    /// Saves what is sound and gives up the rest; make a copy of the directory first
+    #[arg(long)]
+    accept_loss: bool,
+}
+
 pub(crate) fn run(log: &Log) -> Result<(), Failure> {
     match log {
         Log::Append(args) => append(args),
         Log::Tail(args) => runtime()?.block_on(tail(args)),
+        Log::Repair(args) => repair(args),
     }
 }
 
@@ -127,6 +141,38 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
     let durable = if args.no_sync { "" } else { ", on disk" };
     eprintln!("{} records appended, the log ends at {end}{durable}", end - first);
     Ok(())
+}
+
+fn repair(args: &RepairArgs) -> Result<(), Failure> {
+    let report = ottla_broker::repair(&args.dir, args.accept_loss, time::now_ms())
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let mut text = Vec::new();
+    for damage in &report.damage {
+        text.extend(format!("{}: damaged\n", damage.place).into_bytes());
+        for what in &damage.what {
+            text.extend(format!("  {what}\n").into_bytes());
+        }
+        let saved = if report.repaired { "saved" } else { "can be saved" };
+        text.extend(format!("  {saved}: {}\n", damage.saved).into_bytes());
+    }
+    for note in &report.notes {
+        text.extend(format!("{note}\n").into_bytes());
+    }
+    text.extend(
+        format!("{} journals and partitions checked, {} damaged\n", report.checked, report.damage.len())
+            .into_bytes(),
+    );
+    let mut output = Output::new();
+    output.write(&text)?;
+    output.flush()?;
+    if report.damage.is_empty() || report.repaired {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "{} is damaged; nothing was changed; copy it, then run `ottla log repair --accept-loss {}`",
+        args.dir.display(),
+        args.dir.display()
+    )))
 }
 
 async fn tail(args: &TailArgs) -> Result<(), Failure> {

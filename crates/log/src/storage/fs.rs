@@ -3,7 +3,7 @@
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use super::{Entry, File, Open, Storage, check_path};
 /// Records are nobody else's business.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
+/// Mode bits with which other users can replace files.
+const OTHERS_WRITE: u32 = 0o022;
 /// Kafka's own name for the file that guards a data directory.
 const LOCK_NAME: &str = ".lock";
 
@@ -60,7 +62,8 @@ impl Storage for FsStorage {
 
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for entry in std::fs::read_dir(self.path(dir)?)? {
+        let path = if dir.is_empty() { self.root.clone() } else { self.path(dir)? };
+        for entry in std::fs::read_dir(path)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             let meta = entry.metadata()?;
@@ -146,13 +149,21 @@ pub struct DirLock {
 pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
     let failed = |source| LockError::Io { dir: dir.to_path_buf(), source };
     DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir).map_err(failed)?;
-    let file = OpenOptions::new()
+    let mode = std::fs::metadata(dir).map_err(failed)?.permissions().mode();
+    if mode & OTHERS_WRITE != 0 {
+        return Err(LockError::Writable { dir: dir.to_path_buf(), mode: mode & 0o7777 });
+    }
+    let opened = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(FILE_MODE)
-        .open(dir.join(LOCK_NAME))
-        .map_err(failed)?;
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(dir.join(LOCK_NAME));
+    let file = opened.map_err(|source| match rustix::io::Errno::from_io_error(&source) {
+        Some(rustix::io::Errno::LOOP) => LockError::Link { file: dir.join(LOCK_NAME) },
+        _ => failed(source),
+    })?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(DirLock { _file: file }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::InUse { dir: dir.to_path_buf() }),
@@ -169,6 +180,24 @@ pub enum LockError {
         /// The directory.
         dir: PathBuf,
     },
+    /// Other users of the machine can change the files.
+    #[error(
+        "data directory {}: mode {mode:04o} lets other users change its files; run `chmod 700 {}`",
+        dir.display(),
+        dir.display()
+    )]
+    Writable {
+        /// The directory.
+        dir: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The lock file is a symbolic link: locking what it names would guard nothing here.
+    #[error("{} is a symbolic link; remove it, and start again", file.display())]
+    Link {
+        /// The lock file.
+        file: PathBuf,
+    },
     /// The lock file cannot be created or locked.
     #[error("data directory {}: cannot be locked: {source}", dir.display())]
     Io {
@@ -182,7 +211,6 @@ pub enum LockError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn files_and_directories_are_for_their_owner_only() {
@@ -213,5 +241,35 @@ mod tests {
         );
         drop(held);
         lock(tmp.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_is_refused_and_its_target_stays() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        let data = tmp.path().join("data");
+        std::fs::create_dir(&data).expect("created");
+        let target = tmp.path().join("elsewhere");
+        std::os::unix::fs::symlink(&target, data.join(LOCK_NAME)).expect("linked");
+        let error = lock(&data).expect_err("a link").to_string();
+        assert!(error.contains("symbolic link") && error.contains(LOCK_NAME), "{error}");
+        assert!(!target.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let tmp = tempfile::tempdir().expect("a scratch directory");
+        for (mode, refused) in [(0o777, true), (0o770, true), (0o702, true), (0o755, false), (0o700, false)] {
+            std::fs::set_permissions(tmp.path(), std::fs::Permissions::from_mode(mode)).expect("set");
+            match lock(tmp.path()) {
+                Ok(_) => assert!(!refused, "{mode:o}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(
+                        refused && text.contains("chmod 700") && text.contains("0777") == (mode == 0o777),
+                        "{text}"
+                    );
+                }
+            }
+        }
     }
 }

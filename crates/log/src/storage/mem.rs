@@ -315,13 +315,16 @@ impl Storage for MemStorage {
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
-        check_path(dir)?;
+        let is_root = dir.is_empty();
+        if !is_root {
+            check_path(dir)?;
+        }
         self.disk.begin(OpKind::Read, dir)?;
         let names = lock(&self.disk.names);
-        if !names.live.dirs.contains(dir) {
+        if !is_root && !names.live.dirs.contains(dir) {
             return Err(not_found(dir));
         }
-        let prefix = format!("{dir}/");
+        let prefix = if is_root { String::new() } else { format!("{dir}/") };
         let child =
             |path: &str| path.strip_prefix(&prefix).filter(|name| !name.contains('/')).map(ToOwned::to_owned);
         let mut entries: Vec<Entry> = names

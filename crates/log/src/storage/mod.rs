@@ -26,7 +26,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Opens a file for reading and writing.
     fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>>;
 
-    /// What a directory holds, sorted by name; names that are not UTF-8 are left out.
+    /// What a directory holds, sorted by name; names that are not UTF-8 are left out. `""` is the storage's root.
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>>;
 
     /// Gives a file another name in the same directory, in place of any file of that name.
@@ -96,7 +96,7 @@ pub fn check_path(path: &str) -> io::Result<()> {
 }
 
 /// Reads a whole small file, at most `max` bytes of it.
-pub(crate) fn read_file(storage: &dyn Storage, path: &str, max: u64) -> io::Result<Vec<u8>> {
+pub fn read_file(storage: &dyn Storage, path: &str, max: u64) -> io::Result<Vec<u8>> {
     let file = storage.open(path, Open::Existing)?;
     let len = file.len()?;
     if len > max {
@@ -114,9 +114,9 @@ pub(crate) fn read_file(storage: &dyn Storage, path: &str, max: u64) -> io::Resu
 pub(crate) const FRESH_SUFFIX: &str = ".tmp";
 
 /// Replaces a small file so that after a crash either the old or the new bytes are there, and durably the new ones
-/// once this returns.
-pub(crate) fn replace_file(storage: &dyn Storage, dir: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let path = format!("{dir}/{name}");
+/// once this returns. `""` as the directory is the storage's root.
+pub fn replace_file(storage: &dyn Storage, dir: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
     let fresh = format!("{path}{FRESH_SUFFIX}");
     let file = storage.open(&fresh, Open::Empty)?;
     file.write_at(bytes, 0)?;

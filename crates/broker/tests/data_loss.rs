@@ -1,0 +1,329 @@
+//! Acknowledged data that is gone or damaged is reported, never deleted on top of that, and can be repaired.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use common::world::{Served, TOPICS, connect, copy, create, files, fill, produce, start, view};
+use common::{Raw, batch};
+use ottla_broker::{Broker, BrokerThread, RepairReport, repair};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use ottla_wire::Seal;
+
+const NOW: i64 = 1_700_000_000_000;
+
+struct Story {
+    _tmp: tempfile::TempDir,
+    clean: std::path::PathBuf,
+    killed: std::path::PathBuf,
+}
+
+fn story() -> Story {
+    let tmp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a scratch directory");
+    let (clean, killed) = (tmp.path().join("clean"), tmp.path().join("killed"));
+    fill(&clean, &killed);
+    Story { _tmp: tmp, clean, killed }
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).expect("there");
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).expect("written");
+}
+
+fn find(dir: &Path, needle: &[u8]) -> usize {
+    let bytes = fs::read(dir).expect("there");
+    bytes.windows(needle.len()).position(|window| window == needle).expect("in the file")
+}
+
+fn image(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let read = |path: &String| fs::read(dir.join(path)).expect("there");
+    files(dir).into_iter().filter(|path| path != ".lock").map(|path| (path.clone(), read(&path))).collect()
+}
+
+fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
+    view(connection).partitions.remove(&(topic.to_owned(), index)).expect("known")
+}
+
+fn delete(connection: &mut Raw, topic: &str) -> ErrorCode {
+    let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
+    let request = DeleteTopicsRequest { topics: vec![state], timeout_ms: 1000, ..Default::default() };
+    connection.ask(6, &request).expect("an answer").responses[0].error_code
+}
+
+fn examined(dir: &Path) -> RepairReport {
+    repair(dir, false, NOW).expect("examined")
+}
+
+fn repaired(dir: &Path) -> BrokerThread {
+    let report = repair(dir, true, NOW).expect("repaired");
+    assert!(report.repaired && !report.damage.is_empty());
+    let again = examined(dir);
+    assert!(again.damage.is_empty(), "{again:?}");
+    start(dir).expect("the broker starts after a repair")
+}
+
+#[test]
+fn a_flipped_byte_in_a_topic_record_does_not_delete_the_topic() {
+    let story = story();
+    for dir in [&story.clean, &story.killed] {
+        let meta = dir.join("__ottla-meta/00000000000000000000.log");
+        flip(&meta, find(&meta, b"partitions"));
+        let before = image(dir);
+        let error = start(dir).expect_err("damaged").to_string();
+        for part in ["__ottla-meta", "00000000000000000000.log", "position", "ottla log repair"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(error.contains(&*dir.to_string_lossy()), "{error}");
+        assert!(image(dir) == before, "the refusal has changed the directory");
+        let report = examined(dir);
+        assert!(!report.repaired && report.damage.len() == 1, "{report:?}");
+        assert!(report.damage[0].what[0].contains("topic/orders"), "{report:?}");
+        assert!(image(dir) == before, "the examination has changed the directory");
+
+        // The repair loses the entry; the directories of the topic stay, and no topic is created over them.
+        let broker = repaired(dir);
+        let mut connection = connect(&broker);
+        assert_eq!(view(&mut connection).topics.into_keys().collect::<Vec<_>>(), ["stock"]);
+        let (code, reason) = create(&mut connection, "orders", 3);
+        assert_eq!(code, ErrorCode::KafkaStorageError);
+        assert!(reason.contains("orders-0") && reason.contains("move it away"), "{reason}");
+        broker.stop();
+        let stays = |path: &&(String, Vec<u8>)| path.0.starts_with("orders-");
+        let after = image(dir);
+        assert!(before.iter().filter(stays).eq(after.iter().filter(stays)), "records of the topic are gone");
+        assert_eq!(examined(dir).notes.len(), 3);
+    }
+}
+
+#[test]
+fn a_cut_segment_takes_its_partition_offline_and_no_other() {
+    let story = story();
+    let sound = {
+        let broker = start(&story.clean).expect("sound");
+        let found = view(&mut connect(&broker));
+        broker.stop();
+        found
+    };
+    let dir = story.clean.join("stock-0");
+    let logs: Vec<String> = files(&dir).into_iter().filter(|file| file.ends_with(".log")).collect();
+    type Harm<'a> = (&'a str, Box<dyn Fn(&Path) + 'a>);
+    let cut = |path: std::path::PathBuf, less: u64| {
+        let file = fs::OpenOptions::new().write(true).open(path).expect("there");
+        file.set_len(file.metadata().expect("there").len().saturating_sub(less)).expect("cut");
+    };
+    let last = logs.iter().rfind(|log| fs::metadata(dir.join(log)).expect("there").len() > 0).expect("one");
+    let harms: Vec<Harm<'_>> = vec![
+        ("7 bytes less", Box::new(|dir| cut(dir.join("stock-0").join(last), 7))),
+        (
+            "no segments",
+            Box::new(|dir| {
+                logs.iter().for_each(|log| fs::remove_file(dir.join("stock-0").join(log)).expect("removed"))
+            }),
+        ),
+        (
+            "no segment in the middle",
+            Box::new(|dir| fs::remove_file(dir.join("stock-0").join(&logs[1])).expect("removed")),
+        ),
+        ("no directory", Box::new(|dir| fs::remove_dir_all(dir.join("stock-0")).expect("removed"))),
+        (
+            "no partition.metadata",
+            Box::new(|dir| fs::remove_file(dir.join("stock-0/partition.metadata")).expect("removed")),
+        ),
+        (
+            "another's partition.metadata",
+            Box::new(|dir| {
+                let _ =
+                    fs::copy(dir.join("orders-0/partition.metadata"), dir.join("stock-0/partition.metadata"))
+                        .expect("copied");
+            }),
+        ),
+    ];
+    for (name, harm) in harms {
+        let trial = story.clean.with_file_name("trial");
+        let _ = fs::remove_dir_all(&trial);
+        copy(&story.clean, &trial);
+        harm(&trial);
+        let keep = |(path, _): &(String, Vec<u8>)| path.starts_with("stock-0/");
+        let before: Vec<_> = image(&trial).into_iter().filter(keep).collect();
+        let broker = start(&trial).expect(name);
+        let mut connection = connect(&broker);
+        let found = view(&mut connection);
+        assert_eq!((&found.topics, &found.committed), (&sound.topics, &sound.committed), "{name}");
+        for (place, expected) in &sound.partitions {
+            let offline = *place == ("stock".to_owned(), 0);
+            let served = &found.partitions[place];
+            assert_eq!(served, if offline { &Served::Offline } else { expected }, "{name}: {place:?}");
+        }
+        broker.stop();
+        assert!(image(&trial).into_iter().filter(keep).eq(before), "{name}: the partition was changed");
+        let report = examined(&trial);
+        assert_eq!(report.damage.len(), 1, "{name}: {report:?}");
+        assert_eq!(report.damage[0].place, "stock-0", "{name}");
+
+        let broker = repaired(&trial);
+        let mut connection = connect(&broker);
+        let found = view(&mut connection);
+        assert_eq!(found.topics, sound.topics, "{name}");
+        let Served::All { records, end, .. } = &found.partitions[&("stock".to_owned(), 0)] else {
+            panic!("{name}: nothing is served")
+        };
+        let Served::All { records: all, end: was, .. } = &sound.partitions[&("stock".to_owned(), 0)] else {
+            panic!("the story begins sound")
+        };
+        assert!(records.iter().all(|record| all.contains(record)), "{name}");
+        assert!(
+            name.contains("directory") || name.contains("metadata") || records.len() < all.len(),
+            "{name}"
+        );
+        let kept_end = *end == *was || name == "no directory";
+        assert!(kept_end, "{name}: {end}: an offset that was acknowledged is used again");
+        assert!(
+            *end >= sound.committed[&("stock".to_owned(), 0)].0,
+            "{name}: below what a group has committed"
+        );
+        let produced = produce(&mut connection, "stock", 0, &batch(&[b"on"], &Seal::default()));
+        assert_eq!(produced, (ErrorCode::None, *end), "{name}");
+        broker.stop();
+        // And it stays so; consumers step over what is lost.
+        let broker = start(&trial).expect(name);
+        let Served::All { records: again, end: now, .. } = served(&mut connect(&broker), "stock", 0) else {
+            panic!("{name}: nothing is served")
+        };
+        assert_eq!((again.len(), now), (records.len() + 1, end + 1), "{name}");
+        broker.stop();
+    }
+}
+
+#[test]
+fn an_offline_partition_can_be_deleted_with_its_topic() {
+    let story = story();
+    fs::remove_dir_all(story.clean.join("stock-0")).expect("removed");
+    let broker = start(&story.clean).expect("starts");
+    let mut connection = connect(&broker);
+    assert_eq!(served(&mut connection, "stock", 0), Served::Offline);
+    assert_eq!(delete(&mut connection, "stock"), ErrorCode::None);
+    assert_eq!(create(&mut connection, "stock", 2).0, ErrorCode::None);
+    let found = view(&mut connection);
+    assert!(matches!(&found.partitions[&("stock".into(), 1)], Served::All { end: 0, .. }));
+    assert_eq!(found.committed[&("stock".into(), 1)].0, -1, "offsets of the deleted topic are back");
+    broker.stop();
+}
+
+#[test]
+fn a_deletion_that_a_kill_has_interrupted_is_finished_and_touches_nothing_else() {
+    let story = story();
+    let (at_rest, trial) = (story.killed.clone(), story.clean.with_file_name("trial"));
+    let broker = start(&at_rest).expect("starts");
+    let mut connection = connect(&broker);
+    assert_eq!(delete(&mut connection, "orders"), ErrorCode::None);
+    assert!(!at_rest.join("orders-0").exists());
+    broker.stop();
+    // As if the kill came right after the record, or half-way: the directories are there again.
+    let journal = at_rest.join("__ottla-meta");
+    copy(&at_rest, &trial);
+    let pending = |dir: &Path| {
+        String::from_utf8_lossy(&fs::read(dir.join("00000000000000000000.log")).expect("there"))
+            .contains("deleting/")
+    };
+    assert!(pending(&journal));
+    // A directory that no record names is left alone, whatever its name.
+    fs::create_dir(trial.join("orders-0")).expect("created");
+    fs::write(trial.join("orders-0/00000000000000000000.log"), b"somebody's records").expect("written");
+    let broker = start(&trial).expect("starts");
+    let mut connection = connect(&broker);
+    assert_eq!(create(&mut connection, "orders", 1).0, ErrorCode::KafkaStorageError);
+    assert_eq!(create(&mut connection, "fresh", 1).0, ErrorCode::None);
+    broker.stop();
+    assert_eq!(
+        fs::read(trial.join("orders-0/00000000000000000000.log")).expect("there"),
+        b"somebody's records"
+    );
+}
+
+#[test]
+fn a_topic_does_not_grow_over_a_directory_with_data() {
+    let story = story();
+    let stray = story.clean.join("stock-2");
+    fs::create_dir(&stray).expect("created");
+    fs::write(stray.join("00000000000000000000.log"), b"somebody's records").expect("written");
+    let broker = start(&story.clean).expect("starts");
+    let mut connection = connect(&broker);
+    let grow = |connection: &mut Raw, name: &str, count: i32| {
+        let topic = CreatePartitionsTopic { name: name.into(), count, ..Default::default() };
+        let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 1000, ..Default::default() };
+        let answer = connection.ask(2, &request).expect("an answer").results[0].clone();
+        (answer.error_code, answer.error_message.unwrap_or_default())
+    };
+    let (code, reason) = grow(&mut connection, "stock", 4);
+    assert!(code == ErrorCode::KafkaStorageError && reason.contains("stock-2"), "{reason}");
+    assert_eq!(grow(&mut connection, "orders", 5).0, ErrorCode::None);
+    broker.stop();
+    assert_eq!(fs::read(stray.join("00000000000000000000.log")).expect("there"), b"somebody's records");
+    let broker = start(&story.clean).expect("starts");
+    let found = view(&mut connect(&broker));
+    assert_eq!((found.topics["orders"].1, found.topics["stock"].1), (5, 2));
+    broker.stop();
+}
+
+#[test]
+fn apache_kafkas_data_directory_is_refused() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    fs::write(tmp.path().join("meta.properties"), "version=1\nnode.id=1\n").expect("written");
+    fs::create_dir(tmp.path().join("orders-0")).expect("created");
+    let error = start(tmp.path()).expect_err("not ours").to_string();
+    assert!(error.contains("Apache Kafka") && error.contains("ottla-format"), "{error}");
+    assert!(error.contains(&*tmp.path().to_string_lossy()), "{error}");
+    assert_eq!(files(tmp.path()), [".lock", "meta.properties"]);
+}
+
+#[test]
+fn a_directory_from_before_the_format_mark_is_accepted_and_gets_one() {
+    let story = story();
+    for file in files(&story.clean) {
+        if file.ends_with("partition.metadata") || file == "ottla-format" {
+            fs::remove_file(story.clean.join(file)).expect("removed");
+        }
+    }
+    let broker = start(&story.clean).expect("an old directory");
+    let found = view(&mut connect(&broker));
+    assert!(found.partitions.values().all(|served| matches!(served, Served::All { .. })));
+    broker.stop();
+    for (name, partitions) in TOPICS {
+        for index in 0..partitions {
+            let text = fs::read_to_string(story.clean.join(format!("{name}-{index}/partition.metadata")));
+            assert_eq!(text.expect("there"), format!("version: 0\ntopic_id: {}\n", found.topics[name].0));
+        }
+    }
+    assert_eq!(fs::read_to_string(story.clean.join("ottla-format")).expect("there"), "version: 1\n");
+    fs::write(story.clean.join("ottla-format"), "version: 2\n").expect("written");
+    let error = start(&story.clean).expect_err("a newer format").to_string();
+    assert!(error.contains("version 2") && error.contains("ottla-format"), "{error}");
+}
+
+#[test]
+fn a_data_directory_that_others_can_write_to_is_refused() {
+    let tmp = tempfile::tempdir().expect("a scratch directory");
+    fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o777)).expect("set");
+    let error = Broker::builder().data_dir(tmp.path()).spawn().expect_err("open to all").to_string();
+    assert!(error.contains("chmod 700") && error.contains("0777"), "{error}");
+}
+
+#[test]
+fn a_missing_journal_is_refused_and_not_begun_anew() {
+    let story = story();
+    for journal in ["__ottla-meta", "__ottla-offsets"] {
+        let trial = story.clean.with_file_name("trial");
+        let _ = fs::remove_dir_all(&trial);
+        copy(&story.clean, &trial);
+        fs::remove_dir_all(trial.join(journal)).expect("removed");
+        let error = start(&trial).expect_err(journal).to_string();
+        assert!(error.contains(journal) && error.contains("missing"), "{error}");
+        assert_eq!(examined(&trial).damage[0].place, journal);
+        repaired(&trial).stop();
+    }
+}

@@ -1,0 +1,400 @@
+//! Looking at the files of a log without changing any: what is there, what is torn, what is lost.
+//!
+//! [`crate::recovery`] acts on the [`Plan`] made here. A plan with losses is acted on only by a salvage, so a log that
+//! has lost records stays as it was found.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::checkpoint::{self, Checkpoint, CleanMark};
+use crate::config::Visible;
+use crate::error::{LogError, Loss};
+use crate::index::{Index, Loaded, OffsetEntry};
+use crate::log::Log;
+use crate::recovery::{How, RecoveryReport};
+use crate::scan::{LOOKUP_CHUNK_BYTES, Scanned, Window, scan};
+use crate::segment::{
+    BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name, parse_name,
+};
+use crate::storage::{Entry, FRESH_SUFFIX, Storage};
+use crate::synced::{self, Found};
+
+/// What a directory holds.
+pub(crate) struct Directory {
+    pub(crate) exists: bool,
+    /// Base offsets and sizes, rising.
+    pub(crate) segments: Vec<(i64, u64)>,
+    /// Files that nothing needs: half-made replacements, indexes without a segment.
+    pub(crate) leftovers: Vec<String>,
+}
+
+pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
+    let (exists, entries): (bool, Vec<Entry>) = match storage.list(dir) {
+        Ok(entries) => (true, entries),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (false, Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let of_suffix = |wanted: &'static str| {
+        entries
+            .iter()
+            .filter_map(move |entry| Some((parse_name(&entry.name)?, entry.len)))
+            .filter(move |((_, suffix), _)| *suffix == wanted)
+            .map(|((offset, _), len)| (offset, len))
+    };
+    let mut segments: Vec<(i64, u64)> = of_suffix(LOG_SUFFIX).collect();
+    segments.sort_unstable();
+    let has_log = |base: i64| segments.binary_search_by_key(&base, |(base, _)| *base).is_ok();
+    let mut leftovers = Vec::new();
+    for suffix in [INDEX_SUFFIX, TIME_INDEX_SUFFIX] {
+        let orphans = of_suffix(suffix).filter(|(base, _)| !has_log(*base));
+        leftovers.extend(orphans.map(|(base, _)| file_name(base, suffix)));
+    }
+    let fresh = entries.iter().filter(|entry| entry.name.ends_with(FRESH_SUFFIX) && !entry.is_dir);
+    leftovers.extend(fresh.map(|entry| entry.name.clone()));
+    Ok(Directory { exists, segments, leftovers })
+}
+
+/// The small files of a log.
+#[derive(Default)]
+pub(crate) struct Checkpoints {
+    /// `log-start-offset`, if it is there.
+    pub(crate) start: Option<i64>,
+    pub(crate) recovery_point: i64,
+    pub(crate) mark: Option<CleanMark>,
+    pub(crate) bad: Vec<BadRange>,
+    pub(crate) gaps: Vec<BadRange>,
+    pub(crate) synced: Found,
+}
+
+pub(crate) fn load_checkpoints(storage: &dyn Storage, dir: &str) -> Result<Checkpoints, LogError> {
+    let newer = |name: &str, version, known| LogError::NewerFormat {
+        dir: dir.to_owned(),
+        file: name.to_owned(),
+        version,
+        known,
+    };
+    let failed =
+        |name: &str, source| LogError::Io { dir: dir.to_owned(), doing: format!("read {name}"), source };
+    let load = |name: &str| -> Result<Option<Vec<u8>>, LogError> {
+        match checkpoint::load(storage, dir, name).map_err(|source| failed(name, source))? {
+            Checkpoint::Body(body) => Ok(Some(body)),
+            Checkpoint::Unknown => Ok(None),
+            Checkpoint::Newer(version) => Err(newer(name, version, checkpoint::version())),
+        }
+    };
+    let one = |body: Option<Vec<u8>>| body.and_then(|body| checkpoint::numbers::<1>(&body)).map(|[n]| n);
+    let synced = synced::load(storage, dir).map_err(|source| failed(checkpoint::SYNCED, source))?;
+    if let Found::Newer(version) = synced {
+        return Err(newer(checkpoint::SYNCED, version, synced::version()));
+    }
+    let (gaps, bad) = load(checkpoint::QUARANTINE)?
+        .map_or_else(Vec::new, |body| checkpoint::decode_bad(&body))
+        .into_iter()
+        .partition(BadRange::is_accepted_gap);
+    Ok(Checkpoints {
+        start: one(load(checkpoint::START_OFFSET)?),
+        recovery_point: one(load(checkpoint::RECOVERY_POINT)?).unwrap_or(0),
+        mark: load(checkpoint::CLEAN_SHUTDOWN)?.and_then(|body| CleanMark::decode(&body)),
+        bad,
+        gaps,
+        synced,
+    })
+}
+
+/// Segments as the names say: each ends where the next one starts, the last one where nobody knows yet.
+pub(crate) fn segments_of(sizes: &[(i64, u64)], now_ms: i64) -> Vec<Segment> {
+    let ends = sizes.iter().skip(1).map(|(base, _)| *base).chain(sizes.last().map(|(base, _)| *base));
+    sizes.iter().zip(ends).map(|((base, size), end)| Segment::existing(*base, end, *size, now_ms)).collect()
+}
+
+/// What has to be done to open a log.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// The log was closed cleanly and ends here.
+    pub(crate) clean_end: Option<i64>,
+    /// The first segment that was scanned.
+    pub(crate) first: usize,
+    /// What the scans found, segment by segment; those after the last one are cut off.
+    pub(crate) scans: Vec<(Scanned, IndexBuilder)>,
+    /// How many segments stay.
+    pub(crate) keep: usize,
+    /// What is gone that should be there.
+    pub(crate) losses: Vec<Loss>,
+}
+
+/// Compares the files with what the log had promised.
+pub(crate) fn examine(
+    log: &mut Log,
+    found: &Checkpoints,
+    how: &How,
+    report: &mut RecoveryReport,
+) -> io::Result<Plan> {
+    let mut plan = Plan::default();
+    // Without the start offset of `synced`, segments at the front may have been deleted by retention.
+    if let (Some(_), Some(first)) = (found.synced.start(), log.segments.first())
+        && first.base_offset > log.start_offset
+    {
+        let (offset, next) = (log.start_offset, first.base_offset);
+        plan.losses.push(Loss::Gap { file: file_name(offset, LOG_SUFFIX), position: 0, offset, next });
+    }
+    if let Some(mark) = &found.mark {
+        plan.clean_end = check_mark(log, mark, &mut plan.losses);
+    }
+    if how.full {
+        plan.clean_end = None;
+    }
+    let synced = found.synced.synced();
+    let end = if let Some(end) = plan.clean_end {
+        plan.keep = log.segments.len();
+        report.clean = true;
+        end
+    } else if log.segments.is_empty() {
+        report.clean = plan.losses.is_empty();
+        log.start_offset
+    } else {
+        scan_tail(log, synced, how, &mut plan, report)?
+    };
+    if let Some(synced) = synced.filter(|synced| end.max(log.start_offset) < *synced) {
+        let last = log.segments.get(plan.keep.saturating_sub(1));
+        let scanned = plan.scans.get((plan.keep.max(1) - 1).saturating_sub(plan.first));
+        let position = scanned.map_or(0, |(scanned, _)| scanned.end);
+        plan.losses.push(Loss::End {
+            file: file_name(last.map_or(log.start_offset, |segment| segment.base_offset), LOG_SUFFIX),
+            position,
+            bytes: last.map_or(0, |segment| segment.size).saturating_sub(position),
+            end,
+            synced,
+        });
+    }
+    Ok(plan)
+}
+
+/// The end of the log if the mark fits; what it names and is not there is a loss.
+fn check_mark(log: &Log, mark: &CleanMark, losses: &mut Vec<Loss>) -> Option<i64> {
+    let newest = log.segments.last().map(|segment| segment.base_offset);
+    let last = mark.segments.last().map(|(base, _)| *base);
+    // Nothing is written behind a mark that counts: after a power cut an old one can be back.
+    let mut fits = newest == last;
+    for (number, (base, was)) in mark.segments.iter().enumerate() {
+        let next = mark.segments.get(number + 1).map_or(mark.end, |(base, _)| *base);
+        if next <= log.start_offset && Some(*base) != last {
+            continue;
+        }
+        let Some(segment) = log.segments.iter().find(|segment| segment.base_offset == *base) else {
+            fits = false;
+            let offset = log.start_offset.max(*base);
+            if offset < next {
+                losses.push(Loss::Gap { file: file_name(*base, LOG_SUFFIX), position: 0, offset, next });
+            }
+            continue;
+        };
+        if segment.size < *was {
+            let file = file_name(*base, LOG_SUFFIX);
+            losses.push(Loss::Shrunk { file, bytes: segment.size, was: *was });
+        }
+        fits &= segment.size == *was;
+    }
+    fits.then_some(mark.end)
+}
+
+/// Scans the segments that may not be durable, and looks at how the others end. Returns the end of the log.
+fn scan_tail(
+    log: &mut Log,
+    synced: Option<i64>,
+    how: &How,
+    plan: &mut Plan,
+    report: &mut RecoveryReport,
+) -> io::Result<i64> {
+    let first = if how.full { 0 } else { log.segment_of(log.sync.recovery_point) };
+    plan.first = first;
+    for number in 0..first {
+        check_end(log, number, &mut plan.losses)?;
+    }
+    // Damage from there on is a torn write, whatever follows: it was promised to nobody.
+    let torn_from = synced.filter(|_| log.config.visible == Visible::Synced && !how.salvage);
+    let storage = log.storage.clone();
+    let interval = log.config.index_interval_bytes;
+    let bases: Vec<i64> = log.segments[first..].iter().map(|segment| segment.base_offset).collect();
+    let mut cut = false;
+    for segment in &mut log.segments[first..] {
+        segment.open_log(&*storage, &log.dir)?;
+        let mut built = IndexBuilder::new(segment.base_offset, interval);
+        let file = segment.log().clone();
+        let base = segment.base_offset;
+        let mut scanned = scan(&*file, base, segment.size, |header, at| built.note(header, at))?;
+        report.scanned_segments += 1;
+        report.scanned_bytes += segment.size;
+        let torn = scanned.bad.iter().find(|bad| torn_from.is_some_and(|from| bad.offset >= from)).copied();
+        if let Some(torn) = torn {
+            built = IndexBuilder::new(base, interval);
+            scanned = scan(&*file, base, torn.position, |header, at| built.note(header, at))?;
+        }
+        let next_offset = scanned.next_offset;
+        plan.scans.push((scanned, built));
+        let gap = torn_from.is_some_and(|from| next_offset >= from)
+            && bases.get(plan.scans.len()).is_some_and(|base| *base > next_offset);
+        if torn.is_some() || gap {
+            cut = true;
+            break;
+        }
+    }
+    // What follows the last segment with a sound batch is not worth keeping.
+    let live = plan.scans.iter().rposition(|(scanned, _)| scanned.end > 0 || !scanned.bad.is_empty());
+    let mut keep = first + live.unwrap_or(0) + 1;
+    let mut end = plan.scans[keep - 1 - first].0.next_offset;
+    let empty_follows = |segment: &Segment| {
+        // An empty segment that was just started, or that a salvage has started behind what was lost.
+        segment.base_offset == end || log.gaps.iter().any(|gap| gap.next_offset == segment.base_offset)
+    };
+    if !cut && log.segments.get(keep).is_some_and(empty_follows) {
+        end = log.segments[keep].base_offset;
+        keep += 1;
+    }
+    plan.keep = keep;
+    find_losses(log, synced, how, plan);
+    Ok(end)
+}
+
+/// Looks at the end of a segment that is not scanned: its last batch must end with the file and lead to the next one.
+fn check_end(log: &Log, number: usize, losses: &mut Vec<Loss>) -> io::Result<()> {
+    let segment = &log.segments[number];
+    let next = log.segments[number + 1].base_offset;
+    let known = log.bad.iter().chain(&log.gaps).filter(|bad| bad.segment == segment.base_offset);
+    if next <= log.start_offset || known.into_iter().any(|bad| bad.next_offset == next) {
+        return Ok(());
+    }
+    let file = file_name(segment.base_offset, LOG_SUFFIX);
+    let path = format!("{}/{file}", log.dir);
+    let bytes = log.storage.open(&path, crate::storage::Open::Existing)?;
+    let index = format!("{}/{}", log.dir, file_name(segment.base_offset, INDEX_SUFFIX));
+    let indexed = match Index::<OffsetEntry>::load(&*log.storage, index)? {
+        Loaded::Sound(index) => index.last(),
+        Loaded::Missing | Loaded::Damaged => None,
+    };
+    let mut window = Window::new(&*bytes, segment.size, LOOKUP_CHUNK_BYTES);
+    let (mut at, mut end) = (0, segment.base_offset);
+    if let Some(entry) = indexed
+        && let Ok(header) = window.header(u64::from(entry.position))?
+        && header.last_offset() == segment.base_offset + i64::from(entry.relative_offset)
+    {
+        (at, end) = (u64::from(entry.position), header.base_offset);
+    }
+    while at < segment.size {
+        if let Some(bad) = log.bad.iter().find(|bad| bad.segment == segment.base_offset && bad.position == at)
+        {
+            (at, end) = (at + bad.bytes.max(1), bad.next_offset);
+            continue;
+        }
+        let Ok(header) = window.header(at)? else { break };
+        (at, end) = (at + header.total_bytes() as u64, header.next_offset());
+    }
+    if at != segment.size || end != next {
+        losses.push(Loss::Gap { file, position: at, offset: end.min(next), next });
+    }
+    Ok(())
+}
+
+/// What the scanned segments lack of what was synced.
+fn find_losses(log: &Log, synced: Option<i64>, how: &How, plan: &mut Plan) {
+    let Plan { first, scans, keep, losses, .. } = plan;
+    let (first, keep) = (*first, *keep);
+    let start = log.start_offset;
+    let name = |number: usize| file_name(log.segments[number].base_offset, LOG_SUFFIX);
+    for (number, (scanned, _)) in (first..keep).zip(scans.iter()) {
+        for bad in &scanned.bad {
+            let known = log.bad.contains(bad) || bad.next_offset <= start;
+            if (how.strict || how.full) && !known {
+                losses.push(Loss::Damaged {
+                    file: name(number),
+                    position: bad.position,
+                    bytes: bad.bytes,
+                    offset: bad.offset,
+                    next: bad.next_offset,
+                });
+            }
+        }
+        let next = log.segments.get(number + 1).filter(|_| number + 1 < keep);
+        if let Some(next) = next.map(|next| next.base_offset).filter(|next| *next > scanned.next_offset) {
+            let offset = scanned.next_offset;
+            let segment = log.segments[number].base_offset;
+            let known = log
+                .bad
+                .iter()
+                .chain(&log.gaps)
+                .any(|bad| bad.segment == segment && bad.offset == offset && bad.next_offset == next);
+            let promised = synced.is_none_or(|synced| offset < synced);
+            if !known && next > start && promised {
+                losses.push(Loss::Gap { file: name(number), position: scanned.end, offset, next });
+            }
+        }
+    }
+    if synced.is_none() {
+        let (last, _) = &scans[keep.min(first + scans.len()) - 1 - first];
+        let torn = log.segments[keep.min(first + scans.len()) - 1].size - last.end;
+        let removed: u64 = log.segments[keep..].iter().map(|segment| segment.size).sum();
+        if torn + removed > 0 {
+            losses.push(Loss::Unknown {
+                file: name(keep.min(first + scans.len()) - 1),
+                position: last.end,
+                bytes: torn + removed,
+                offset: last.next_offset,
+            });
+        }
+    }
+}
+
+/// What a look at a log found; see [`check_log`].
+#[derive(Clone, Debug)]
+pub struct LogCheck {
+    /// The directory.
+    pub dir: String,
+    /// The first offset there is.
+    pub start_offset: i64,
+    /// The offset after the last sound batch.
+    pub end_offset: i64,
+    /// All records below were synced, if that is known.
+    pub synced_offset: Option<i64>,
+    /// Segment files.
+    pub segments: usize,
+    /// Bytes of the segments.
+    pub bytes: u64,
+    /// Damage that was found earlier and is set aside.
+    pub quarantined: Vec<BadRange>,
+    /// What is damaged or gone.
+    pub losses: Vec<Loss>,
+}
+
+/// Checks every batch of the log in `dir` and changes nothing.
+pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogError> {
+    let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "examine".into(), source };
+    let directory = look(&**storage, dir).map_err(failed)?;
+    if !directory.exists {
+        return Ok(LogCheck {
+            dir: dir.to_owned(),
+            start_offset: 0,
+            end_offset: 0,
+            synced_offset: None,
+            segments: 0,
+            bytes: 0,
+            quarantined: Vec::new(),
+            losses: vec![Loss::Directory],
+        });
+    }
+    let found = load_checkpoints(&**storage, dir)?;
+    let config = crate::LogConfig { visible: Visible::Synced, ..crate::LogConfig::default() };
+    let mut log = crate::recovery::unopened(storage.clone(), dir, config, &directory, &found, 0);
+    let how = How { full: true, ..How::default() };
+    let mut report = RecoveryReport::default();
+    let plan = examine(&mut log, &found, &how, &mut report).map_err(failed)?;
+    let end = plan.scans.get((plan.keep.max(1) - 1).saturating_sub(plan.first));
+    Ok(LogCheck {
+        dir: dir.to_owned(),
+        start_offset: log.start_offset,
+        end_offset: end.map_or(log.start_offset, |(scanned, _)| scanned.next_offset),
+        synced_offset: found.synced.synced(),
+        segments: log.segments.len(),
+        bytes: log.size_bytes(),
+        quarantined: log.bad.clone(),
+        losses: plan.losses,
+    })
+}
