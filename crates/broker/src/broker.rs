@@ -408,7 +408,7 @@ async fn keep(cluster: Arc<Cluster>) {
             cluster.enforce_retention();
         }
     };
-    tokio::join!(retention, cluster.groups.keep_time());
+    tokio::join!(retention, cluster.groups.keep_time(), crate::scrub::run(cluster.clone()));
 }
 
 fn bootstrap_servers(cluster: &Cluster) -> String {

@@ -124,7 +124,9 @@ pub(crate) fn body(numbers: &[i64]) -> Vec<u8> {
 
 /// The quarantine as a body.
 pub(crate) fn encode_bad(bad: &[BadRange]) -> Vec<u8> {
-    let fields = |b: &BadRange| [b.segment, b.position as i64, b.bytes as i64, b.offset, b.next_offset];
+    // What is skipped has the complement of its bytes, a negative number.
+    let bytes = |b: &BadRange| if b.skipped { !(b.bytes as i64) } else { b.bytes as i64 };
+    let fields = |b: &BadRange| [b.segment, b.position as i64, bytes(b), b.offset, b.next_offset];
     body(&bad.iter().flat_map(fields).collect::<Vec<_>>())
 }
 
@@ -135,9 +137,10 @@ pub(crate) fn decode_bad(body: &[u8]) -> Vec<BadRange> {
         .map(|[segment, position, bytes, offset, next_offset]| BadRange {
             segment,
             position: position as u64,
-            bytes: bytes as u64,
+            bytes: if bytes < 0 { !bytes as u64 } else { bytes as u64 },
             offset,
             next_offset,
+            skipped: bytes < 0 || position as u64 == u64::MAX,
         })
         .collect()
 }
@@ -172,7 +175,14 @@ mod tests {
 
     #[test]
     fn the_quarantine_comes_back() {
-        let bad = [1, 2].map(|n| BadRange { segment: n, position: 5, bytes: 7, offset: 8, next_offset: 9 });
+        let bad = [1, 2].map(|n| BadRange {
+            segment: n,
+            position: 5,
+            bytes: 7,
+            offset: 8,
+            next_offset: 9,
+            skipped: n == 2,
+        });
         assert_eq!(decode_bad(&encode_bad(&bad)), bad);
     }
 }

@@ -76,6 +76,7 @@ pub mod storage;
 mod sync;
 mod synced;
 mod tail;
+mod verify;
 
 pub use append::{AppendOptions, Appended, Check, Origin};
 pub use check::check_batches;
@@ -92,3 +93,4 @@ pub use segment::BadRange;
 pub use shared::{Batch, Reader, SharedLog};
 pub use sync::{PendingSync, Synced};
 pub use tail::{Grown, Tail, Waiter};
+pub use verify::{ScrubCursor, ScrubTask, Scrubbed};

@@ -93,6 +93,11 @@ impl Log {
                     self.set_damage_aside(cold.view.base_offset)
                         .map_err(|source| self.read_failed(offset, source))?;
                 }
+                Err(LookupError::Unsound(unsound)) => {
+                    let number = self.segment_of(cold.view.base_offset);
+                    self.set_unsound_aside(number, unsound)
+                        .map_err(|source| self.read_failed(offset, source))?;
+                }
                 Err(error) => return Err(cold.failed(error)),
             }
         }
@@ -243,6 +248,7 @@ impl Log {
                 bytes: size - scanned.end,
                 offset: scanned.next_offset,
                 next_offset: end_offset,
+                skipped: false,
             });
         }
         self.bad.sort_by_key(|bad| (bad.segment, bad.position));
@@ -250,7 +256,7 @@ impl Log {
         self.store_quarantine()
     }
 
-    fn read_failed(&self, offset: i64, source: io::Error) -> ReadError {
+    pub(crate) fn read_failed(&self, offset: i64, source: io::Error) -> ReadError {
         ReadError::Io { dir: self.dir.to_string(), offset, source }
     }
 
@@ -295,9 +301,34 @@ impl ColdRead {
         } else {
             0
         };
+        let len = self.checked(start, len)?;
         let file = self.view.log.clone();
         let chain = Chain::from(FileSlice { file, offset: start, len: len as usize });
         Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset) }))
+    }
+
+    /// Whether it may read and check many bytes first, because this process did not write them.
+    pub fn is_unchecked(&self) -> bool {
+        !self.view.verified.covers(0, self.view.size)
+    }
+
+    /// How many of `len` bytes from `start` on can be served: all, once they are checked, or those before damage.
+    fn checked(&self, start: u64, len: u64) -> Result<u64, LookupError> {
+        let view = &self.view;
+        let end = start + len;
+        if len == 0 || view.verified.covers(start, end) {
+            return Ok(len);
+        }
+        // From the batch that the index names, whose offset it proves; the front of a segment proves its own.
+        let from = view.position_below(self.offset)?.min(start);
+        let expected = (from == 0).then_some(view.base_offset);
+        let (to, unsound, _) = view.verify(from, end, expected)?;
+        view.verified.add(from, to);
+        match unsound {
+            None => Ok(len),
+            Some(unsound) if unsound.position > start => Ok((unsound.position - start).min(len)),
+            Some(unsound) => Err(LookupError::Unsound(unsound)),
+        }
     }
 
     fn failed(&self, error: LookupError) -> ReadError {
@@ -317,5 +348,6 @@ fn lookup_failed(dir: &str, view: &SegmentView, offset: i64, error: LookupError)
         LookupError::Io(source) => ReadError::Io { dir: dir.to_owned(), offset, source },
         LookupError::Bad(bad) => corrupt(bad.position, bad.next_offset),
         LookupError::Damaged(position) => corrupt(position, view.end_offset),
+        LookupError::Unsound(unsound) => corrupt(unsound.position, view.end_offset),
     }
 }

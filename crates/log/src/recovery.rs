@@ -250,6 +250,7 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
         let segment = &mut log.segments[number];
         settle(segment, next_base, scanned, how, &mut bad, &mut log.gaps, report)?;
         segment.install(&*storage, &log.dir, built);
+        segment.verified.add(0, segment.size);
         if write_again {
             write_once_more(&**segment.log(), segment.size)?;
         }
@@ -264,11 +265,16 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
         storage.remove(&log.path(checkpoint::SYNC_FAILED))?;
     }
     storage.sync_dir(&log.dir)?;
+    // What the operator accepted stays accepted.
+    let is_skipped = |it: &BadRange| log.bad.iter().any(|old| BadRange { skipped: true, ..*it } == *old);
+    for range in &mut bad {
+        range.skipped = is_skipped(range);
+    }
     if bad != log.bad || log.gaps != gaps {
         log.bad = bad;
         log.store_quarantine()?;
     }
-    for bad in &log.bad {
+    for bad in log.bad.iter().filter(|bad| !bad.skipped) {
         tracing::error!(dir = &*log.dir, ?bad, "damaged batches are set aside");
     }
     if report.truncated_bytes > 0 {
@@ -322,6 +328,7 @@ fn settle(
             bytes: tail,
             offset: scanned.next_offset,
             next_offset,
+            skipped: false,
         });
         segment.end_offset = next_offset;
         return Ok(());

@@ -118,6 +118,7 @@ pub(crate) fn scan(
             bytes: found - at,
             offset: scanned.next_offset,
             next_offset: header.base_offset,
+            skipped: false,
         });
         at = found;
         scanned.next_offset = header.base_offset;
@@ -157,7 +158,7 @@ fn sound(window: &mut Window<'_>, segment: i64, at: u64, expected: i64) -> io::R
 }
 
 /// The first sound batch behind the damage at `at`.
-fn next_sound(
+pub(crate) fn next_sound(
     window: &mut Window<'_>,
     segment: i64,
     at: u64,
@@ -318,6 +319,7 @@ mod tests {
                     bytes: one as u64,
                     offset: 10 + hit as i64,
                     next_offset,
+                    skipped: false,
                 };
                 assert_eq!(found.bad, [range], "byte {at}");
             } else {

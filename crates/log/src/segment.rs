@@ -10,6 +10,7 @@ use ottla_wire::batch::BatchHeader;
 use crate::index::{Index, IndexEntry, IndexView, Loaded, OffsetEntry, TimeEntry};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Window, walk};
 use crate::storage::{File, Open, Storage};
+use crate::verify::{Unsound, Verified};
 
 pub(crate) const LOG_SUFFIX: &str = "log";
 pub(crate) const INDEX_SUFFIX: &str = "index";
@@ -41,6 +42,8 @@ pub struct BadRange {
     pub offset: i64,
     /// The first one after it that can.
     pub next_offset: i64,
+    /// Whether readers pass it instead of failing: its loss was accepted by `ottla log skip`.
+    pub skipped: bool,
 }
 
 /// The position of a range that has no place in a file.
@@ -49,7 +52,7 @@ const NOWHERE: u64 = u64::MAX;
 impl BadRange {
     /// Offsets that are gone and whose loss was accepted: readers continue behind them.
     pub(crate) fn accepted_gap(segment: i64, offset: i64, next_offset: i64) -> Self {
-        Self { segment, position: NOWHERE, bytes: 0, offset, next_offset }
+        Self { segment, position: NOWHERE, bytes: 0, offset, next_offset, skipped: true }
     }
 
     pub(crate) fn is_accepted_gap(&self) -> bool {
@@ -81,6 +84,7 @@ pub(crate) struct Segment {
     pub(crate) largest: Option<Largest>,
     bytes_since_index: u64,
     files: Option<Files>,
+    pub(crate) verified: Arc<Verified>,
     /// When it was last used, in a count of uses.
     pub(crate) used: u64,
 }
@@ -125,6 +129,7 @@ impl Segment {
             largest: None,
             bytes_since_index: 0,
             files: None,
+            verified: Arc::new(Verified::nothing_of(size)),
             used: 0,
         }
     }
@@ -358,6 +363,7 @@ impl Segment {
             offsets: files.offsets.view(),
             times: files.times.view(),
             bad: bad.iter().filter(|range| range.segment == self.base_offset).copied().collect(),
+            verified: self.verified.clone(),
             misled: files.misled.clone(),
         }
     }
@@ -449,6 +455,8 @@ pub(crate) enum LookupError {
     Bad(BadRange),
     /// Damage nobody knew of, at this position.
     Damaged(u64),
+    /// A batch that failed its check before it was served for the first time.
+    Unsound(Unsound),
 }
 
 impl From<io::Error> for LookupError {
@@ -467,6 +475,7 @@ pub(crate) struct SegmentView {
     offsets: IndexView,
     times: IndexView,
     pub(crate) bad: Vec<BadRange>,
+    pub(crate) verified: Arc<Verified>,
     misled: Arc<AtomicBool>,
 }
 
@@ -490,7 +499,7 @@ impl SegmentView {
     }
 
     /// Where to start looking for `target`: the position of an indexed batch at or below it.
-    fn position_below(&self, target: i64) -> Result<u64, LookupError> {
+    pub(crate) fn position_below(&self, target: i64) -> Result<u64, LookupError> {
         let entry = self
             .offsets
             .last_where(|entry: OffsetEntry| self.base_offset + i64::from(entry.relative_offset) <= target)?;
@@ -518,7 +527,7 @@ impl SegmentView {
         let mut at = start;
         loop {
             if let Some(bad) = self.bad.iter().find(|bad| bad.position == at) {
-                if (bad.offset..bad.next_offset).contains(&target) {
+                if !bad.skipped && (bad.offset..bad.next_offset).contains(&target) {
                     return Err(LookupError::Bad(*bad));
                 }
                 at += bad.bytes;

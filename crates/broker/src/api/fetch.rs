@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ottla_log::{Grown, ReadError};
+use ottla_log::{ColdRead, Grown, ReadError, ReadPlan};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{
     EpochEndOffset, FetchRequest, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::fetch_sessions::{Name, Said, Selected, Wanted};
 use super::{Api, Asked};
-use crate::partition::Partition;
+use crate::partition::{Partition, Syncer};
 use crate::topics::Topic;
 
 /// A partition of the request with what is known of it here.
@@ -42,8 +42,20 @@ impl Api for FetchRequest {
         let targets: Vec<Target> =
             partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted, &mut last)).collect();
         let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
+        // What this process did not write is checked before it is served, which can mean much reading from a disk.
+        let mut unchecked = match cluster.syncer {
+            Syncer::Thread => Unchecked::Found(Vec::new()),
+            Syncer::Inline(_) => Unchecked::ReadHere,
+        };
         let answers = loop {
-            let (answers, bytes, urgent) = read_all(&asked, &targets, self.max_bytes.max(0) as usize);
+            let (answers, bytes, urgent) =
+                read_all(&asked, &targets, self.max_bytes.max(0) as usize, &mut unchecked);
+            if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere) {
+                if !reads.is_empty() {
+                    check_elsewhere(reads).await;
+                    continue;
+                }
+            }
             if urgent
                 || bytes >= self.min_bytes.max(0) as usize
                 || Instant::now() >= deadline
@@ -142,15 +154,44 @@ fn find(
     Target { name, wanted, partition }
 }
 
+/// What becomes of reads of batches that have to be checked first.
+enum Unchecked {
+    /// They are collected, to be checked on a thread that may block.
+    Found(Vec<ColdRead>),
+    /// They are checked as they are read.
+    ReadHere,
+}
+
+/// Checks what is about to be served, on a thread that may block. What is damaged is found once more by the read itself.
+async fn check_elsewhere(reads: Vec<ColdRead>) {
+    #[expect(clippy::disallowed_methods, reason = "reads from a disk block; only production does this")]
+    let done = tokio::task::spawn_blocking(move || {
+        for read in reads {
+            if let Err(error) = read.run() {
+                tracing::debug!(%error, "checked before it is served");
+            }
+        }
+    })
+    .await;
+    if let Err(error) = done {
+        tracing::error!(%error, "checking batches");
+    }
+}
+
 /// Reads what there is now: the answers, their bytes, and whether one of them must not wait.
-fn read_all(asked: &Asked, targets: &[Target], bytes_max: usize) -> (Vec<PartitionData>, usize, bool) {
+fn read_all(
+    asked: &Asked,
+    targets: &[Target],
+    bytes_max: usize,
+    unchecked: &mut Unchecked,
+) -> (Vec<PartitionData>, usize, bool) {
     let (mut bytes, mut left) = (0, bytes_max);
     let mut urgent = false;
     let answers = targets
         .iter()
         .map(|target| {
             let data = match &target.partition {
-                Ok(partition) => read_one(asked, partition, &target.wanted, left, bytes == 0),
+                Ok(partition) => read_one(asked, partition, &target.wanted, left, bytes == 0, unchecked),
                 Err(code) => failed(target.name.partition, *code),
             };
             let read = data.records.as_ref().map_or(0, Chain::len);
@@ -182,6 +223,7 @@ fn read_one(
     wanted: &Wanted,
     bytes_left: usize,
     first: bool,
+    unchecked: &mut Unchecked,
 ) -> PartitionData {
     let want = &wanted.asked;
     let follower = asked.cluster().staged.follower(&partition.topic, partition.index);
@@ -232,12 +274,29 @@ fn read_one(
         return data;
     }
     let bytes_max = (want.partition_max_bytes.max(0) as usize).min(bytes_left);
-    match log.read(want.fetch_offset, bytes_max, high_watermark, first) {
+    let plan = match unchecked {
+        Unchecked::Found(_) => log.plan_read(want.fetch_offset, bytes_max, high_watermark, first).map(Some),
+        Unchecked::ReadHere => Ok(None),
+    };
+    let read = match (plan, unchecked) {
+        (Ok(Some(ReadPlan::Ready(read))), _) => Ok(read),
+        (Ok(Some(ReadPlan::Cold(read))), Unchecked::Found(reads)) if read.is_unchecked() => {
+            reads.push(read);
+            return data;
+        }
+        (Ok(Some(ReadPlan::Cold(_)) | None), _) => {
+            log.read(want.fetch_offset, bytes_max, high_watermark, first)
+        }
+        (Err(error), _) => Err(error),
+    };
+    match read {
         Ok(read) => data.records = Some(read.chain),
         Err(error) => {
             data.error_code = code_of(&error);
-            if data.error_code != ErrorCode::OffsetOutOfRange {
-                tracing::error!(%error, "read");
+            match error {
+                // Whoever finds damage logs it, once.
+                ReadError::OutOfRange { .. } | ReadError::Corrupt { .. } => tracing::debug!(%error, "read"),
+                ReadError::Io { .. } | ReadError::Offline { .. } => tracing::error!(%error, "read"),
             }
         }
     }

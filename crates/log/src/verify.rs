@@ -1,0 +1,286 @@
+//! Checking batches that this process did not write before they are served for the first time, and again from time to
+//! time: a disk can change what it keeps, and no index tells.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::{LogError, ReadError};
+use crate::log::Log;
+use crate::scan::{SCAN_CHUNK_BYTES, Window, next_sound};
+use crate::segment::{BadRange, SegmentView};
+
+/// The parts of a segment's file whose batches were checked since the log was opened.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    /// Bytes from here on were written by this process.
+    written_from: u64,
+    /// Sorted, and apart from each other.
+    ranges: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Verified {
+    /// Nothing of the first `size` bytes is checked.
+    pub(crate) fn nothing_of(size: u64) -> Self {
+        Self { written_from: size, ranges: Mutex::default() }
+    }
+
+    /// Whether all these bytes are checked.
+    pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
+        let to = to.min(self.written_from);
+        from >= to || self.lock().iter().any(|range| range.0 <= from && to <= range.1)
+    }
+
+    pub(crate) fn add(&self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let mut ranges = self.lock();
+        let mut merged = (from, to);
+        ranges.retain(|range| {
+            let apart = range.1 < merged.0 || merged.1 < range.0;
+            if !apart {
+                merged = (merged.0.min(range.0), merged.1.max(range.1));
+            }
+            apart
+        });
+        let at = ranges.partition_point(|range| range.0 < merged.0);
+        ranges.insert(at, merged);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u64, u64)>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A batch that is not what was written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Unsound {
+    /// Where it begins.
+    pub(crate) position: u64,
+    /// The offset that it should begin with.
+    pub(crate) expected: i64,
+}
+
+impl SegmentView {
+    /// Checks the batches from `from`, where a batch begins, until `to` is reached: checksums, and that offsets follow
+    /// each other. `expected` is the offset of the first, where it is known. Returns where it ended, and the first
+    /// unsound batch that it ended at.
+    pub(crate) fn verify(
+        &self,
+        from: u64,
+        to: u64,
+        expected: Option<i64>,
+    ) -> io::Result<(u64, Option<Unsound>, i64)> {
+        let mut window =
+            Window::new(&*self.log, self.size, SCAN_CHUNK_BYTES.min((to - from).max(4096) as usize));
+        let (mut at, mut expected) = (from, expected);
+        while at < to.min(self.size) {
+            if let Some(bad) = self.bad.iter().find(|bad| bad.position == at && bad.bytes > 0) {
+                at += bad.bytes;
+                expected = Some(bad.next_offset);
+                continue;
+            }
+            let parsed = window.header(at)?.ok();
+            let follows =
+                |base_offset| expected.is_none_or(|expected| self.may_follow(expected, base_offset));
+            let sound = match parsed.filter(|header| follows(header.base_offset)) {
+                Some(header) => window.crc_is_right(at, &header)?.then_some(header),
+                None => None,
+            };
+            let Some(header) = sound else {
+                let expected =
+                    expected.or(parsed.map(|header| header.base_offset)).unwrap_or(self.base_offset);
+                return Ok((at, Some(Unsound { position: at, expected }), expected));
+            };
+            at += header.total_bytes() as u64;
+            expected = Some(header.next_offset());
+        }
+        Ok((at, None, expected.unwrap_or(self.base_offset)))
+    }
+
+    /// Whether a batch with this base offset may come after the last one: directly, or behind missing bytes that are
+    /// known.
+    fn may_follow(&self, expected: i64, base_offset: i64) -> bool {
+        let is_known = |bad: &BadRange| bad.offset == expected && bad.next_offset == base_offset;
+        base_offset == expected || self.bad.iter().any(is_known)
+    }
+}
+
+/// Where a scrub goes on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ScrubCursor {
+    segment: i64,
+    position: u64,
+    expected: Option<i64>,
+}
+
+/// A part of a closed segment to be checked, on a thread that may block.
+#[derive(Debug)]
+pub struct ScrubTask {
+    view: SegmentView,
+    from: ScrubCursor,
+    to: u64,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Scrubbed {
+    from: ScrubCursor,
+    to: u64,
+    expected: i64,
+    unsound: Option<Unsound>,
+}
+
+impl ScrubTask {
+    /// Bytes that it reads.
+    pub fn bytes(&self) -> u64 {
+        self.to - self.from.position
+    }
+
+    /// Reads and checks.
+    pub fn run(self) -> io::Result<Scrubbed> {
+        let (to, unsound, expected) = self.view.verify(self.from.position, self.to, self.from.expected)?;
+        Ok(Scrubbed { from: self.from, to, expected, unsound })
+    }
+}
+
+impl Log {
+    /// The next part of the closed segments to be checked, about `bytes` of it; `None` behind the last.
+    ///
+    /// # Errors
+    /// The segment's files cannot be opened.
+    pub fn scrub(&mut self, cursor: ScrubCursor, bytes: u64) -> Result<Option<ScrubTask>, ReadError> {
+        if self.offline_reason().is_some() {
+            return Ok(None);
+        }
+        let closed = self.segments.len() - 1;
+        let mut found = None;
+        for (number, segment) in self.segments[..closed].iter().enumerate() {
+            if segment.base_offset == cursor.segment && cursor.position < segment.size {
+                found = Some((number, cursor));
+                break;
+            }
+            if segment.base_offset > cursor.segment || cursor == ScrubCursor::default() && segment.size > 0 {
+                let from = ScrubCursor { segment: segment.base_offset, position: 0, expected: None };
+                found = Some((number, from));
+                break;
+            }
+        }
+        let Some((number, mut from)) = found else { return Ok(None) };
+        if from.position == 0 {
+            from.expected = Some(from.segment);
+        }
+        self.open_segment(number).map_err(|(source, _)| self.read_failed(from.segment, source))?;
+        let view = self.segments[number].view(&self.bad);
+        let to = view.size.min(from.position + bytes.max(1));
+        Ok(Some(ScrubTask { view, from, to }))
+    }
+
+    /// Takes the result of a part, sets damage aside, and says where to go on.
+    ///
+    /// # Errors
+    /// The damage cannot be noted.
+    pub fn scrubbed(&mut self, scrubbed: Scrubbed) -> Result<ScrubCursor, ReadError> {
+        let Scrubbed { from, to, expected, unsound } = scrubbed;
+        let number = self.segment_of(from.segment);
+        let segment = &self.segments[number];
+        // It was deleted meanwhile.
+        if segment.base_offset != from.segment {
+            return Ok(ScrubCursor { segment: from.segment, position: u64::MAX, expected: None });
+        }
+        segment.verified.add(from.position, to);
+        let mut next = ScrubCursor { position: to, expected: Some(expected), ..from };
+        if let Some(unsound) = unsound {
+            let bad = self
+                .set_unsound_aside(number, unsound)
+                .map_err(|source| self.read_failed(unsound.expected, source))?;
+            next.position = bad.position + bad.bytes;
+            next.expected = Some(bad.next_offset);
+        }
+        Ok(next)
+    }
+
+    /// Lets readers pass the damaged range that holds `offset`: they go on at the next sound batch. Returns the range, or
+    /// `None` if the offset is in no damaged range.
+    ///
+    /// # Errors
+    /// The decision cannot be stored; then it does not hold.
+    pub fn skip_damage(&mut self, offset: i64) -> Result<Option<BadRange>, LogError> {
+        let holds = |bad: &&mut BadRange| (bad.offset..bad.next_offset).contains(&offset);
+        let Some(bad) = self.bad.iter_mut().find(holds) else { return Ok(None) };
+        bad.skipped = true;
+        let bad = *bad;
+        if let Err(source) = self.store_quarantine() {
+            self.bad.iter_mut().filter(|other| **other == bad).for_each(|bad| bad.skipped = false);
+            let doing = "store which damage is skipped".into();
+            return Err(LogError::Io { dir: self.dir.to_string(), doing, source });
+        }
+        Ok(Some(bad))
+    }
+
+    /// Finds the next sound batch behind an unsound one, and sets aside what lies between: reads of it fail from now on,
+    /// and all else stays readable.
+    pub(crate) fn set_unsound_aside(&mut self, number: usize, unsound: Unsound) -> io::Result<BadRange> {
+        let Unsound { position, expected } = unsound;
+        let segment = &self.segments[number];
+        let (base, size, end_offset) = (segment.base_offset, segment.size, segment.end_offset);
+        let file = segment.log().clone();
+        let mut window = Window::new(&*file, size, SCAN_CHUNK_BYTES);
+        let mut budget = size.saturating_mul(4) + (64 << 20);
+        let found = next_sound(&mut window, base, position, expected, &mut budget)?;
+        let (until, next_offset) = found.map_or((size, end_offset), |(at, header)| (at, header.base_offset));
+        let mut bad = BadRange {
+            segment: base,
+            position,
+            bytes: until - position,
+            offset: expected,
+            next_offset,
+            skipped: false,
+        };
+        tracing::error!(
+            dir = &*self.dir,
+            segment = base,
+            position,
+            bytes = bad.bytes,
+            offset = expected,
+            next_offset,
+            "a damaged batch is set aside: its records cannot be read; `ottla log skip` lets readers pass it"
+        );
+        // Neighbours become one range, so that a walk that passes one does not stop at the other.
+        self.bad.retain(|other| {
+            let before =
+                other.segment == base && other.bytes > 0 && other.position + other.bytes == bad.position;
+            let inside = other.segment == base && bad.position <= other.position && other.position < until;
+            if before {
+                (bad.position, bad.offset) = (other.position, other.offset);
+                bad.bytes += other.bytes;
+            }
+            !before && !inside
+        });
+        self.bad.push(bad);
+        self.bad.sort_by_key(|bad| (bad.segment, bad.position));
+        self.store_quarantine()?;
+        Ok(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checked_ranges_grow_together() {
+        let verified = Verified::nothing_of(100);
+        assert!(!verified.covers(0, 10) && verified.covers(100, 500));
+        verified.add(10, 20);
+        verified.add(40, 60);
+        assert!(verified.covers(10, 20) && !verified.covers(10, 21) && !verified.covers(9, 12));
+        verified.add(20, 40);
+        assert!(verified.covers(10, 60));
+        verified.add(0, 5);
+        verified.add(60, 100);
+        assert!(verified.covers(10, 4000) && !verified.covers(3, 12));
+        verified.add(0, 100);
+        assert!(verified.covers(0, u64::MAX));
+    }
+}
