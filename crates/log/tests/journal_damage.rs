@@ -93,7 +93,7 @@ fn no_cut_of_a_journal_removes_an_entry() {
                 match open(&disk) {
                     Ok((journal, _)) => assert!(!log && map(&journal) == whole, "{path} cut {cut:?}"),
                     Err(error) => {
-                        assert!(error.to_string().contains("repair"), "{path} cut {cut:?}: {error}")
+                        assert!(error.to_string().contains("repair"), "{path} cut {cut:?}: {error}");
                     }
                 }
             }

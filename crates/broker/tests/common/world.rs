@@ -289,11 +289,7 @@ fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
 }
 
 fn listed(connection: &mut Raw, topic: &str, index: i32, timestamp: i64) -> Result<i64, ErrorCode> {
-    let partition = ListOffsetsPartition {
-        partition_index: index,
-        current_leader_epoch: -1,
-        timestamp,
-    };
+    let partition = ListOffsetsPartition { partition_index: index, current_leader_epoch: -1, timestamp };
     let topics = vec![ListOffsetsTopic { name: topic.into(), partitions: vec![partition] }];
     let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
     let answer = connection.ask(5, &request).expect("an answer");
