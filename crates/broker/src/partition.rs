@@ -206,3 +206,28 @@ impl Syncer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ottla_log::storage::mem::MemStorage;
+    use ottla_log::{AppendOptions, LogConfig};
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+
+    #[test]
+    fn a_sync_of_a_deleted_partition_ends_quietly() {
+        let storage = Arc::new(MemStorage::new());
+        let (mut log, _) = Log::open(storage.clone(), "orders-0", LogConfig::default(), 0).expect("opened");
+        let mut batch = BatchBuilder::new();
+        batch.push(0, None, Some(b"x"), &[]);
+        let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
+        log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        // The next sync fails, as one does whose directory is gone.
+        storage.fail_nth(0, ottla_log::storage::mem::Fault::Io, false);
+        let partition = Partition::new("orders".into(), 0, log, 1, 0);
+        partition.delete();
+        assert!(!partition.sync_once());
+        assert_eq!(partition.log().offline_reason(), None);
+    }
+}

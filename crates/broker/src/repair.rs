@@ -112,7 +112,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
         return Err(not_ours());
     };
     let mut names = std::fs::read_dir(&dir).map_err(io)?.flatten().map(|entry| entry.file_name());
-    if !names.any(|name| name.to_str().is_some_and(|name| name.ends_with(".log") || name == METADATA_FILE)) {
+    if !names.any(|name| is_log(Path::new(&name)) || name == METADATA_FILE) {
         return Err(not_ours());
     }
     let _lock = lock(root)?;
@@ -246,6 +246,10 @@ impl Repair {
             None => format!("{loss}; which keys it changes is unknown"),
         }
     }
+}
+
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "log")
 }
 
 fn saved(check: &LogCheck, start_offset: i64) -> String {

@@ -110,7 +110,10 @@ fn a_cut_segment_takes_its_partition_offline_and_no_other() {
         found
     };
     let dir = story.clean.join("stock-0");
-    let logs: Vec<String> = files(&dir).into_iter().filter(|file| file.ends_with(".log")).collect();
+    let logs: Vec<String> = files(&dir)
+        .into_iter()
+        .filter(|file| Path::new(file).extension().is_some_and(|it| it == "log"))
+        .collect();
     type Harm<'a> = (&'a str, Box<dyn Fn(&Path) + 'a>);
     let cut = |path: std::path::PathBuf, less: u64| {
         let file = fs::OpenOptions::new().write(true).open(path).expect("there");
@@ -122,7 +125,9 @@ fn a_cut_segment_takes_its_partition_offline_and_no_other() {
         (
             "no segments",
             Box::new(|dir| {
-                logs.iter().for_each(|log| fs::remove_file(dir.join("stock-0").join(log)).expect("removed"))
+                for log in &logs {
+                    fs::remove_file(dir.join("stock-0").join(log)).expect("removed");
+                }
             }),
         ),
         (

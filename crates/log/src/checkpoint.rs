@@ -99,7 +99,7 @@ impl CleanMark {
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
         let all: Vec<i64> = body.chunks_exact(8).filter_map(numbers::<1>).map(|[number]| number).collect();
         let (end, pairs) = all.split_last()?;
-        let sound = body.len() % 8 == 0 && !pairs.is_empty() && pairs.len() % 2 == 0;
+        let sound = body.len().is_multiple_of(8) && !pairs.is_empty() && pairs.len().is_multiple_of(2);
         let segments = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1] as u64)).collect();
         sound.then_some(Self { segments, end: *end })
     }

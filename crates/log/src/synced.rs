@@ -105,8 +105,7 @@ pub(crate) fn load(storage: &dyn Storage, dir: &str) -> io::Result<Found> {
         newest = match (newest, found) {
             (_, Found::Newer(version)) => return Ok(Found::Newer(version)),
             (Found::Slot { sequence: known, .. }, Found::Slot { sequence, .. }) if known > sequence => newest,
-            (_, Found::Slot { .. }) => found,
-            (Found::Damaged, Found::Old { .. }) => found,
+            (_, Found::Slot { .. }) | (Found::Damaged, Found::Old { .. }) => found,
             _ => newest,
         };
     }

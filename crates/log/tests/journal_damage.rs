@@ -93,7 +93,7 @@ fn no_cut_of_a_journal_removes_an_entry() {
                 match open(&disk) {
                     Ok((journal, _)) => assert!(!log && map(&journal) == whole, "{path} cut {cut:?}"),
                     Err(error) => {
-                        assert!(error.to_string().contains("repair"), "{path} cut {cut:?}: {error}")
+                        assert!(error.to_string().contains("repair"), "{path} cut {cut:?}: {error}");
                     }
                 }
             }
@@ -136,7 +136,7 @@ fn a_salvage_keeps_the_sound_entries_and_the_journal_opens_again() {
                 let (journal, report) =
                     Journal::salvage(storage.clone(), DIR, config(), NOW).expect(&context);
                 let left = map(&journal);
-                let lost = if (12..16).contains(&at) { 0 } else { 1 };
+                let lost = usize::from(!(12..16).contains(&at));
                 assert!(left.len() >= 22 && left.len() <= 24 - lost, "{context}: {}", left.len());
                 assert!(lost == 0 || !report.losses.is_empty(), "{context}");
                 drop(journal);

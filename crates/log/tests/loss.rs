@@ -209,7 +209,8 @@ fn a_salvage_keeps_what_is_sound_and_never_uses_an_offset_again() {
                 let whole = disk.contents(path).expect("there");
                 disk.set_contents(path, &whole[..whole.len() - 1]);
             };
-            let harms: Vec<(&str, Box<dyn Fn(&MemStorage)>)> = vec![
+            type Harm<'a> = (&'a str, Box<dyn Fn(&MemStorage) + 'a>);
+            let harms: Vec<Harm<'_>> = vec![
                 ("the first segment", Box::new(|disk| disk.remove(&files[0]).expect("removed"))),
                 ("a segment in the middle", Box::new(|disk| disk.remove(&files[3]).expect("removed"))),
                 (

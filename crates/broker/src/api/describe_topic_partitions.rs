@@ -87,6 +87,5 @@ fn described(partition: &Partition) -> DescribeTopicPartitionsResponsePartition 
         // Java's admin client cannot take null here, though the schema allows it.
         eligible_leader_replicas: Some(Vec::new()),
         last_known_elr: Some(Vec::new()),
-        ..Default::default()
     }
 }

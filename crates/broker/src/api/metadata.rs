@@ -115,6 +115,5 @@ fn described_partition(cluster: &Cluster, partition: &Partition) -> MetadataResp
         isr_nodes: if partition.unavailable().is_some() { Vec::new() } else { replicas.clone() },
         offline_replicas: partition.offline_replicas(),
         replica_nodes: replicas,
-        ..Default::default()
     }
 }

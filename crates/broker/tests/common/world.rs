@@ -138,7 +138,7 @@ fn produce_rounds(connection: &mut Raw, me: (i64, i16), rounds: std::ops::Range<
             for index in 0..partitions {
                 let value = |n: i32| format!("{name}-{index} round {round} record {n} {}", "x".repeat(60));
                 let values: Vec<String> = (0..3).map(value).collect();
-                let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+                let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
                 let bytes = if (name, index) == PRODUCED {
                     numbered(me, round * 3, &values)
                 } else {
@@ -157,7 +157,7 @@ pub(crate) fn last_batch_of(producer: (i64, i16)) -> (Vec<u8>, i64) {
     let round = ROUNDS - 1;
     let values: Vec<String> =
         (0..3).map(|n| format!("{name}-{index} round {round} record {n} {}", "x".repeat(60))).collect();
-    let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+    let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
     (numbered(producer, round * 3, &values), i64::from(round) * 3)
 }
 
@@ -289,12 +289,7 @@ fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
 }
 
 fn listed(connection: &mut Raw, topic: &str, index: i32, timestamp: i64) -> Result<i64, ErrorCode> {
-    let partition = ListOffsetsPartition {
-        partition_index: index,
-        current_leader_epoch: -1,
-        timestamp,
-        ..Default::default()
-    };
+    let partition = ListOffsetsPartition { partition_index: index, current_leader_epoch: -1, timestamp };
     let topics = vec![ListOffsetsTopic { name: topic.into(), partitions: vec![partition] }];
     let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
     let answer = connection.ask(5, &request).expect("an answer");
