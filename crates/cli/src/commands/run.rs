@@ -1,6 +1,7 @@
 //! `ottla run`.
 
 mod child;
+mod program;
 
 use std::time::Duration;
 
@@ -24,7 +25,9 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Each worker is a process of its own: it reads records from its standard input, one per line, and writes one line for each
 /// to its standard output, in the same order. A record is done when its answer has come, and what is committed never passes
 /// one that is not. An answer that begins with `error`, or is a JSON object with a member `error`, says that the record has
-/// failed; so does a process that ends. Ctrl-C waits for the records in hand, commits, and leaves the group.
+/// failed; so does a process that ends. A program that cannot be started is no failure of a record: the command ends, and
+/// nothing of the record is committed. Ctrl-C waits for the records in hand, commits, and leaves the group. A
+/// summary is printed at the end, and the exit code is 1 when records were skipped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The topics, separated by commas; one that begins with ^ is a regular expression
@@ -73,6 +76,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // Before the group is joined: a program that is not there would fail every record.
+    program::check(&args.command[0], std::env::var_os("PATH").as_deref())?;
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;
     config.set("group.id", &args.group)?;
@@ -81,8 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         // An unreachable broker is reported now.
         drop(contact(config.clone()).await?);
         let processor = start(args, config)?;
-        let metrics = processor.metrics_source();
-        let _endpoint = args.metrics.serve_and(processor.client(), move || metrics().prometheus_text())?;
+        let (metrics, served) = (processor.metrics_source(), processor.metrics_source());
+        let _endpoint = args.metrics.serve_and(processor.client(), move || served().prometheus_text())?;
         let interrupted = interrupted();
         tokio::pin!(interrupted);
         let mut quiet = Duration::ZERO;
@@ -100,8 +105,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
         processor.stop();
-        Ok(processor.join()?)
+        let ended = processor.join();
+        let metrics = metrics();
+        eprintln!("{}", summary(&metrics, args.dead_letters.as_deref()));
+        ended?;
+        match metrics.skipped {
+            0 => Ok(()),
+            skipped => Err(Failure::failed(format!(
+                "{skipped} {} failed more often than --retries {} allows and {} skipped: --dead-letters TOPIC keeps such records",
+                if skipped == 1 { "record" } else { "records" },
+                args.retries,
+                if skipped == 1 { "was" } else { "were" },
+            ))),
+        }
     })
+}
+
+/// What became of the records.
+fn summary(metrics: &Metrics, dead_letters: Option<&str>) -> String {
+    let to = dead_letters.map(|topic| format!(" to {topic}")).unwrap_or_default();
+    let Metrics { handled, retries, skipped, dead_letters, .. } = metrics;
+    format!(
+        "{handled} records handled, {retries} retries, {skipped} skipped, {dead_letters} dead-lettered{to}"
+    )
 }
 
 fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure> {

@@ -1,0 +1,6 @@
+//! The `ottla` binary as its users run it, against a broker in this process.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod handlers;
+mod support;
