@@ -143,7 +143,8 @@ fn groups_are_listed_described_reset_and_deleted(cluster: &KafkaCluster) -> Resu
     assert!(command(cluster, &["groups", "list"], b"")?.contains(group));
     let described = command(cluster, &["groups", "describe", group], b"")?;
     assert!(described.contains(topic), "{described}");
-    command(cluster, &["groups", "reset-offsets", group, "--topic", topic, "--to", "beginning"], b"")?;
+    let reset = ["groups", "reset-offsets", group, "--topic", topic, "--to", "beginning", "--execute"];
+    command(cluster, &reset, b"")?;
     assert_eq!(consume(cluster, topic, &["--group", group, "--format", "%s\n"])?.len(), 8);
     command(cluster, &["groups", "delete", group], b"")?;
     assert!(!command(cluster, &["groups", "list"], b"")?.contains(group));

@@ -55,10 +55,23 @@ pub(crate) fn sentence(error: &io::Error) -> String {
     })
 }
 
+/// A text without the numbers of the system's errors, which follow their words.
+pub(crate) fn without_os_error(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut short = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => short += rest,
+            _ => short += &format!(" (os error {part}"),
+        }
+    }
+    short
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Failed(text) => f.write_str(&without_os_error(text)),
             Self::OutputClosed => f.write_str("standard output is closed"),
         }
     }
@@ -68,6 +81,9 @@ impl From<ottla_client::Error> for Failure {
     fn from(error: ottla_client::Error) -> Self {
         match error {
             ottla_client::Error::Config(text) => Self::Usage(text),
+            ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
+                "no broker could be reached at {brokers}: {reason} (`ottla doctor -b {brokers}` finds causes)"
+            )),
             error => Self::Failed(error.to_string()),
         }
     }
@@ -86,5 +102,22 @@ impl From<ottla_parallel::Error> for Failure {
 impl From<ottla_client::ProduceError> for Failure {
     fn from(error: ottla_client::ProduceError) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_errors_are_left_out() {
+        for (text, short) in [
+            ("refused (os error 111)", "refused"),
+            ("a (os error 1): b (os error 2) c", "a: b c"),
+            ("(os error) (os error x)", "(os error) (os error x)"),
+            ("", ""),
+        ] {
+            assert_eq!(without_os_error(text), short);
+        }
     }
 }

@@ -22,10 +22,13 @@ mod properties;
 mod table;
 mod time;
 mod topic_spec;
+mod warnings;
 
 use std::process::ExitCode;
 
 use clap::{ArgAction, Parser, Subcommand};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
 
@@ -35,7 +38,7 @@ use crate::failure::Failure;
 #[derive(Debug, Parser)]
 #[command(name = "ottla", version, propagate_version = true)]
 struct Cli {
-    /// Logs to stderr: -v what happens, -vv in detail, -vvv everything
+    /// Logs to stderr: -v what happens, -vv in detail, -vvv everything [default: a line for each problem]
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -64,11 +67,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr(cli.verbose);
+    log_to_stderr(cli.verbose, &cli.command);
     match run(cli.command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("ottla: {failure}");
+            output::note(&format!("ottla: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -91,15 +94,22 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn log_to_stderr(verbose: u8) {
+fn log_to_stderr(verbose: u8, command: &Command) {
     let level = match verbose {
-        0 => "error",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+        0 => None,
+        1 => Some("info"),
+        2 => Some("debug"),
+        _ => Some("trace"),
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG").ok();
+    let Some(filter) = filter.or_else(|| level.map(tracing_subscriber::EnvFilter::new)) else {
+        let doctor = !matches!(command, Command::Broker(_) | Command::Demo(_) | Command::Log(_));
+        // The doctor's report has all that it finds.
+        if !matches!(command, Command::Doctor(_)) {
+            tracing_subscriber::registry().with(warnings::Warnings::new(doctor)).init();
+        }
+        return;
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -11,7 +11,9 @@ use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::lines::Lines;
 use crate::metrics::MetricsArgs;
+use crate::output::note;
 use crate::properties::key_value;
+use crate::warnings;
 
 /// How long a topic that is missing may take to come into being.
 const TOPIC_WITHIN: Duration = Duration::from_secs(10);
@@ -91,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(acks) = args.acks {
         config.set("acks", acks.value())?;
     }
+    warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
     // A missing file is found before anything is sent.
     let input = Input::open(args, &config)?;
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut sending = Sending::new(args, &client);
     let read = sending.send_all(input);
     let summary = sending.finish();
-    eprintln!("{summary}");
+    note(&summary.to_string());
     read?;
     match summary.failed {
         0 => Ok(()),

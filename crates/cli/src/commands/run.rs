@@ -13,6 +13,8 @@ use crate::bench::parse_order;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
+use crate::output::note;
+use crate::warnings;
 
 /// How often it is looked whether the processor is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -81,6 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;
     config.set("group.id", &args.group)?;
+    // For the dead letters.
+    warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
     runtime()?.block_on(async {
         // An unreachable broker is reported now.
@@ -107,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         processor.stop();
         let ended = processor.join();
         let metrics = metrics();
-        eprintln!("{}", summary(&metrics, args.dead_letters.as_deref()));
+        note(&summary(&metrics, args.dead_letters.as_deref()));
         ended?;
         match metrics.skipped {
             0 => Ok(()),

@@ -2,5 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+mod groups;
 mod handlers;
 mod support;
+mod warnings;
