@@ -130,9 +130,9 @@ fn a_group_goes_on_where_it_stopped(cluster: &KafkaCluster) -> Result<(), Failur
         values.sort_unstable();
         Ok::<_, Failure>(values)
     };
-    command(cluster, &["produce", topic, "-k", ":"], b"a:1\nb:2\nc:3\nd:4\ne:5\nf:6\n")?;
+    command(cluster, &["produce", topic, "-K", ":"], b"a:1\nb:2\nc:3\nd:4\ne:5\nf:6\n")?;
     assert_eq!(group()?, ["1", "2", "3", "4", "5", "6"]);
-    command(cluster, &["produce", topic, "-k", ":"], b"a:7\nb:8\n")?;
+    command(cluster, &["produce", topic, "-K", ":"], b"a:7\nb:8\n")?;
     assert_eq!(group()?, ["7", "8"], "only what came after the committed offsets");
     Ok(())
 }

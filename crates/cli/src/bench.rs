@@ -19,6 +19,7 @@ use crate::commands::produce::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
+use crate::topic_args::topic_name;
 
 pub(crate) use self::patterns::parse_order;
 use self::payload::Pool;
@@ -44,10 +45,10 @@ pub(crate) enum Bench {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
     /// The topic; made if it is not there
-    #[arg(short, long, default_value = "bench")]
+    #[arg(short, long, default_value = "bench", value_parser = topic_name)]
     topic: String,
     /// Messages in the measured phase
-    #[arg(short = 'n', long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, short_alias = 'n', long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Bytes of each message
     #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use ottla_client::ErrorCode;
+
 /// A command's end that is not success.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -84,6 +86,16 @@ impl From<ottla_client::Error> for Failure {
             ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
                 "no broker could be reached at {brokers}: {reason} (`ottla doctor -b {brokers}` finds causes)"
             )),
+            ottla_client::Error::Broker { what, code } => Self::Failed(match code {
+                ErrorCode::UnknownTopicOrPartition if !what.contains("partition") => {
+                    format!("{what} does not exist: `ottla topics list` prints the topics")
+                }
+                ErrorCode::GroupIdNotFound => {
+                    let group = what.trim_start_matches("deleting ");
+                    format!("{group} does not exist: `ottla groups list` prints the groups")
+                }
+                code => format!("{what}: {code}"),
+            }),
             error => Self::Failed(error.to_string()),
         }
     }

@@ -15,18 +15,21 @@ mod commands;
 mod connect;
 mod failure;
 mod format;
+#[cfg(test)]
+mod letters;
 mod lines;
 mod metrics;
 mod output;
 mod properties;
 mod table;
 mod time;
+mod topic_args;
 mod topic_spec;
 mod warnings;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -66,7 +69,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     log_to_stderr(cli.verbose, &cli.command);
     match run(cli.command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
@@ -75,6 +78,13 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// The command line. A letter has one meaning in all subcommands: `-f` is the format, so a file of lines is `-l`, as in kcat.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommand("log", |log| {
+        log.mut_subcommand("append", |append| append.mut_arg("file", |arg| arg.short('l')))
+    })
 }
 
 fn run(command: Command) -> Result<(), Failure> {

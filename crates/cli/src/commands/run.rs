@@ -14,6 +14,7 @@ use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
 use crate::output::note;
+use crate::topic_args::{topic_name, topic_or_regex};
 use crate::warnings;
 
 /// How often it is looked whether the processor is still there.
@@ -33,13 +34,13 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The topics, separated by commas; one that begins with ^ is a regular expression
-    #[arg(short, long, required = true, value_delimiter = ',')]
+    #[arg(short, long, required = true, value_delimiter = ',', value_parser = topic_or_regex)]
     topic: Vec<String>,
     /// The consumer group
-    #[arg(short, long)]
+    #[arg(short = 'G', short_alias = 'g', long)]
     group: String,
     /// How many processes
-    #[arg(short = 'n', long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
     /// Each line is a JSON object: topic, partition, offset, timestamp, key, value, headers; otherwise it is the value
     #[arg(long)]
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Prints the answers
-    #[arg(short, long)]
+    #[arg(long)]
     print: bool,
     /// How often a failed record is tried again
     #[arg(long, default_value_t = 3)]
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long)]
     hold: bool,
     /// Where records go that have failed too often [default: the command stops]
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", value_parser = topic_name)]
     dead_letters: Option<String>,
     /// Records that have failed too often count as done
     #[arg(long, conflicts_with = "dead_letters")]

@@ -4,5 +4,6 @@
 
 mod groups;
 mod handlers;
+mod letters;
 mod support;
 mod warnings;

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::output::{note, print};
 use crate::table::Table;
 use crate::time;
+use crate::topic_args::topic_name;
 
 /// Shows which offsets a group without members would have, and sets them with --execute
 #[derive(Debug, clap::Args)]
@@ -18,8 +19,8 @@ pub(crate) struct Args {
     /// The group
     group: String,
     /// Only this topic, or with :PARTITION only that; may be repeated. Otherwise all that have committed offsets
-    #[arg(short, long, value_name = "TOPIC[:PARTITION]")]
-    topic: Vec<String>,
+    #[arg(short, long, value_name = "TOPIC[:PARTITION]", value_parser = topic_and_partition)]
+    topic: Vec<(String, Option<i32>)>,
     /// beginning, end, an offset, or a time
     #[arg(long, group = "where", value_parser = parse_target, value_name = "beginning|end|OFFSET|TIME")]
     to: Option<Target>,
@@ -63,6 +64,15 @@ fn parse_target(text: &str) -> Result<Target, String> {
             None => Target::Listed(OffsetAt::Timestamp(time::parse_ms(text)?)),
         },
     })
+}
+
+fn topic_and_partition(text: &str) -> Result<(String, Option<i32>), String> {
+    let Some((name, partition)) = text.split_once(':') else { return Ok((topic_name(text)?, None)) };
+    let number = partition.parse().ok().filter(|number| *number >= 0);
+    let number = number.ok_or_else(|| {
+        format!("`{partition}` is not a partition: give a number from 0 on, as in orders:0")
+    })?;
+    Ok((topic_name(name)?, Some(number)))
 }
 
 impl Args {
@@ -205,14 +215,7 @@ async fn chosen(
         return Ok(committed.keys().cloned().collect());
     }
     let mut partitions = BTreeSet::new();
-    for topic in &args.topic {
-        let (name, only) = match topic.split_once(':') {
-            None => (topic.as_str(), None),
-            Some((name, partition)) => {
-                let refuse = |_| Failure::usage(format!("--topic {topic}: `{partition}` is not a partition"));
-                (name, Some(partition.parse::<i32>().map_err(refuse)?))
-            }
-        };
+    for (name, only) in &args.topic {
         let described = admin.describe_topics(&[name]).await?;
         let all: BTreeSet<i32> = described
             .iter()
