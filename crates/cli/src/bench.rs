@@ -8,6 +8,7 @@ mod patterns;
 mod payload;
 mod pingpong;
 mod produce;
+mod progress;
 mod subscribe;
 
 use std::path::PathBuf;
@@ -29,7 +30,8 @@ const TOPIC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Measures producing, consuming, latency, and the log underneath
 ///
-/// Client creation and warm-up lie outside the measured phase. With --json the last line is one JSON object.
+/// Client creation and warm-up lie outside the measured phase. With --json the last line is one JSON object. Ctrl-C ends
+/// the measured phase and prints what was measured until then, with exit code 130.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
     Produce(produce::Args),

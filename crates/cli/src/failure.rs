@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was tried and did not work: exit code 1.
     Failed(String),
+    /// A signal ended it before it was done: exit code 128 and the signal's number, as a shell reports it.
+    Interrupted(u8),
     /// Whoever read our output has seen enough, as `head` does: no failure to report.
     OutputClosed,
 }
@@ -43,6 +45,7 @@ impl Failure {
         match self {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
+            Self::Interrupted(signal) => 128 + signal,
             Self::OutputClosed => 0,
         }
     }
@@ -74,6 +77,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Failed(text) => f.write_str(&without_os_error(text)),
+            Self::Interrupted(_) => f.write_str("interrupted"),
             Self::OutputClosed => f.write_str("standard output is closed"),
         }
     }

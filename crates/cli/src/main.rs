@@ -21,6 +21,7 @@ mod lines;
 mod metrics;
 mod output;
 mod properties;
+mod signals;
 mod table;
 mod time;
 mod topic_args;
@@ -37,7 +38,7 @@ use crate::failure::Failure;
 
 /// A Kafka broker, and what one does with it.
 ///
-/// Exit codes: 0 done, 1 failed, 2 not understood.
+/// Exit codes: 0 done, 1 failed, 2 not understood, 130 and 143 ended by SIGINT and SIGTERM before it was done.
 #[derive(Debug, Parser)]
 #[command(name = "ottla", version, propagate_version = true)]
 struct Cli {

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::format::{Format, Shown};
 use crate::metrics::MetricsArgs;
 use crate::output::Output;
+use crate::signals;
 use crate::time;
 use crate::topic_args::TopicArg;
 
@@ -386,15 +387,7 @@ impl<'a> Reading<'a> {
 
 /// Resolves when the user or the system asks us to stop.
 pub(crate) async fn interrupted() -> Result<(), Failure> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let refuse = |error: std::io::Error| Failure::failed(format!("no signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(refuse)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refuse)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    signals::interrupted().await.map(drop)
 }
 
 #[cfg(test)]

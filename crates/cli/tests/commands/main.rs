@@ -2,8 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
+mod diagnoses;
 mod groups;
 mod handlers;
+mod interrupts;
 mod letters;
 mod support;
 mod warnings;
