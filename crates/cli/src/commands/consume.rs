@@ -153,8 +153,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
     if let Some(group) = &args.group {
         config.set("group.id", group)?;
         match args.from {
-            None => {}
-            Some(Start::Stored) => {}
+            None | Some(Start::Stored) => {}
             Some(Start::At(StartAt::Beginning)) => config.set("auto.offset.reset", "earliest")?,
             Some(Start::At(StartAt::End)) => config.set("auto.offset.reset", "latest")?,
             Some(Start::At(_) | Start::Last(_)) => {

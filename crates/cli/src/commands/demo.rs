@@ -79,17 +79,14 @@ fn remove(scratch: &Scratch) {
 }
 
 fn run_in(args: &Args, input: Input, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
-    let temporary = match &args.data {
-        Some(_) => None,
-        None => {
-            let made = tempfile::Builder::new().prefix("ottla-demo-").tempdir().map_err(|error| {
-                Failure::failed(format!("no temporary directory: {}", crate::failure::sentence(&error)))
-            })?;
-            let path = made.path().to_owned();
-            *scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
-            Some(path)
-        }
-    };
+    let mut temporary = None;
+    if args.data.is_none() {
+        let made = tempfile::Builder::new().prefix("ottla-demo-").tempdir().map_err(|error| {
+            Failure::failed(format!("no temporary directory: {}", crate::failure::sentence(&error)))
+        })?;
+        temporary = Some(made.path().to_owned());
+        *scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    }
     let data = args.data.clone().or(temporary);
     let data = data.ok_or_else(|| Failure::failed("no data directory"))?;
     // A directory that stays may have the topic of an earlier run.

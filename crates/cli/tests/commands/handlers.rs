@@ -60,7 +60,7 @@ fn a_program_that_does_not_start_any_more_ends_the_command_and_commits_nothing()
             .failed(1, &["handle` does not start", "records handled", "0 skipped, 0 dead-lettered"]);
         assert_eq!(ended.stderr.matches("does not start").count(), 1, "{}", ended.stderr);
         assert_eq!(committed(&broker), 3, "{give_up} {batch}: {}", ended.stderr);
-        assert_eq!(broker.cluster().offsets_of("dead", 0).map(|(_, end)| end).unwrap_or(0), 0);
+        assert_eq!(broker.cluster().offsets_of("dead", 0).map_or(0, |(_, end)| end), 0);
     }
 }
 
