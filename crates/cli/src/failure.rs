@@ -60,6 +60,23 @@ pub(crate) fn sentence(error: &io::Error) -> String {
     })
 }
 
+/// A broker's answer in words, with what to do about a misspelled name. `what` may have a verb before the thing, and more
+/// behind it, as in "deleting records of topic `orders` partition 3".
+fn broker_refused(what: &str, code: ErrorCode) -> String {
+    let thing = |noun: &str| {
+        let from = what.find(&format!("{noun} `"))?;
+        what.get(from..).filter(|thing| thing.ends_with('`') && thing.matches('`').count() == 2)
+    };
+    match code {
+        ErrorCode::UnknownTopicOrPartition => thing("topic")
+            .map(|topic| format!("{topic} does not exist: `ottla topics list` prints the topics")),
+        ErrorCode::GroupIdNotFound => thing("group")
+            .map(|group| format!("{group} does not exist: `ottla groups list` prints the groups")),
+        _ => None,
+    }
+    .unwrap_or_else(|| format!("{what}: {code}"))
+}
+
 /// A text without the numbers of the system's errors, which follow their words.
 pub(crate) fn without_os_error(text: &str) -> String {
     let mut parts = text.split(" (os error ");
@@ -90,16 +107,7 @@ impl From<ottla_client::Error> for Failure {
             ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
                 "no broker could be reached at {brokers}: {reason} (`ottla doctor -b {brokers}` finds causes)"
             )),
-            ottla_client::Error::Broker { what, code } => Self::Failed(match code {
-                ErrorCode::UnknownTopicOrPartition if !what.contains("partition") => {
-                    format!("{what} does not exist: `ottla topics list` prints the topics")
-                }
-                ErrorCode::GroupIdNotFound => {
-                    let group = what.trim_start_matches("deleting ");
-                    format!("{group} does not exist: `ottla groups list` prints the groups")
-                }
-                code => format!("{what}: {code}"),
-            }),
+            ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),
             error => Self::Failed(error.to_string()),
         }
     }
@@ -124,6 +132,21 @@ impl From<ottla_client::ProduceError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_does_not_exist_is_reported_as_that() {
+        let (topic, group) = (ErrorCode::UnknownTopicOrPartition, ErrorCode::GroupIdNotFound);
+        for (what, code, start) in [
+            ("topic `a`", topic, "topic `a` does not exist: "),
+            ("deleting topic `a`", topic, "topic `a` does not exist: "),
+            ("topic `a` partition 3", topic, "topic `a` partition 3: UNKNOWN_TOPIC_OR_PARTITION"),
+            ("deleting group `a`", group, "group `a` does not exist: "),
+            ("topic `a`", ErrorCode::TopicAuthorizationFailed, "topic `a`: TOPIC_AUTHORIZATION_FAILED"),
+        ] {
+            let text = broker_refused(what, code);
+            assert!(text.starts_with(start), "{text}");
+        }
+    }
 
     #[test]
     fn the_numbers_of_errors_are_left_out() {

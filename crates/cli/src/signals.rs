@@ -9,13 +9,19 @@ use crate::connect::runtime;
 use crate::failure::Failure;
 
 /// Resolves with the number of the signal when the user or the system asks the command to stop.
-pub(crate) async fn interrupted() -> Result<u8, Failure> {
-    let refuse = |error: std::io::Error| Failure::failed(format!("no signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(refuse)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refuse)?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(TERM),
-        _ = interrupt.recv() => Ok(INT),
+///
+/// The handlers are in place when this returns, in the context of a runtime: a signal that comes before the first poll does not
+/// end the process.
+pub(crate) fn interrupted() -> impl Future<Output = Result<u8, Failure>> {
+    let handlers = signal(SignalKind::terminate())
+        .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)))
+        .map_err(|error| Failure::failed(format!("no signals: {error}")));
+    async move {
+        let (mut terminate, mut interrupt) = handlers?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(TERM),
+            _ = interrupt.recv() => Ok(INT),
+        }
     }
 }
 
@@ -30,7 +36,7 @@ impl Interrupt {
     pub(crate) fn watch() -> Result<Self, Failure> {
         Self::watch_and(|signal| {
             // Nobody waits: this thread has nothing else to do.
-            let second = runtime().and_then(|runtime| runtime.block_on(interrupted()));
+            let second = runtime().and_then(|runtime| runtime.block_on(async { interrupted().await }));
             std::process::exit(i32::from(128 + second.unwrap_or(signal)));
         })
     }
@@ -40,15 +46,10 @@ impl Interrupt {
         let interrupt = Self::default();
         let noted = interrupt.clone();
         let runtime = runtime()?;
-        // The handlers are in place when this returns: no signal ends the process any more.
-        let mut watching = Box::pin(interrupted());
-        runtime.block_on(async {
-            tokio::select! {
-                biased;
-                _ = &mut watching => {}
-                () = std::future::ready(()) => {}
-            }
-        });
+        let watching = {
+            let _context = runtime.enter();
+            interrupted()
+        };
         let watch = move || {
             if let Ok(signal) = runtime.block_on(watching) {
                 noted.signal.store(signal, Ordering::Relaxed);

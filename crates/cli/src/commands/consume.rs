@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(short, short_alias = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Only these partitions
-    #[arg(short, long, conflicts_with = "group", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(short, long, allow_negative_numbers = true, conflicts_with = "group", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(0..))]
     partition: Vec<i32>,
     /// Only records that contain this text in key or value; key=TEXT and value=TEXT look in one of them; may be
     /// repeated
@@ -385,8 +385,9 @@ impl<'a> Reading<'a> {
 }
 
 /// Resolves when the user or the system asks us to stop.
-pub(crate) async fn interrupted() -> Result<(), Failure> {
-    signals::interrupted().await.map(drop)
+pub(crate) fn interrupted() -> impl Future<Output = Result<(), Failure>> {
+    let interrupted = signals::interrupted();
+    async move { interrupted.await.map(drop) }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(short = 'Z', long)]
     tombstone: bool,
     /// The partition; otherwise chosen by key, or one after the other
-    #[arg(short, long, value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(short, long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     partition: Option<i32>,
     /// How batches are compressed: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long)]
@@ -189,7 +189,8 @@ impl std::fmt::Display for Summary {
         let acknowledged = self.sent - self.failed;
         write!(
             f,
-            "{acknowledged} records acknowledged, {} bytes, {:.3} s, {:.0} records/s",
+            "{acknowledged} {} acknowledged, {} bytes, {:.3} s, {:.0} records/s",
+            if acknowledged == 1 { "record" } else { "records" },
             self.bytes,
             seconds,
             acknowledged as f64 / seconds

@@ -5,6 +5,7 @@ mod program;
 
 use std::time::Duration;
 
+use ottla_client::{Admin, Client, Error, ErrorCode};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
 use self::child::{Answer, Child, Feed};
@@ -88,13 +89,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
     runtime()?.block_on(async {
-        // An unreachable broker is reported now.
-        drop(contact(config.clone()).await?);
+        // From here on a signal ends the command cleanly, also one that comes before the group is joined.
+        let interrupted = interrupted();
+        tokio::pin!(interrupted);
+        // An unreachable broker is reported now, and a misspelled topic, which may also come into being later.
+        let (client, _) = tokio::select! {
+            biased;
+            signal = &mut interrupted => return signal,
+            contacted = contact(config.clone()) => contacted?,
+        };
+        warn_of_missing_topics(&client, &args.topic).await;
+        drop(client);
         let processor = start(args, config)?;
         let (metrics, served) = (processor.metrics_source(), processor.metrics_source());
         let _endpoint = args.metrics.serve_and(processor.client(), move || served().prometheus_text())?;
-        let interrupted = interrupted();
-        tokio::pin!(interrupted);
         let mut quiet = Duration::ZERO;
         while !processor.is_stopped() {
             tokio::select! {
@@ -124,6 +132,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             ))),
         }
     })
+}
+
+/// A topic that does not exist is waited for: without a word, a misspelled name looks like one without records.
+async fn warn_of_missing_topics(client: &Client, topics: &[String]) {
+    for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
+        let described = Admin::of(client).describe_topics(&[topic]).await;
+        if let Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) = described {
+            note(&format!("ottla: warning: topic `{topic}` does not exist: its records are waited for"));
+        }
+    }
 }
 
 /// What became of the records.

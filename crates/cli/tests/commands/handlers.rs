@@ -97,3 +97,16 @@ fn skipped_records_show_in_the_summary_and_in_the_exit_code() {
     let ended = running.wait().succeeded();
     assert!(ended.stderr.contains("0 skipped, 1 dead-lettered to dead"), "{}", ended.stderr);
 }
+
+/// It waited without a word.
+#[test]
+fn a_misspelled_topic_is_reported() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    let run = ["run", "-b", &servers, "-t", "ordres", "-G", "workers", "--", "cat"];
+    let mut running = Running::start(&mut command(&run), "");
+    running.until("warned", PATIENCE, |it| it.stderr().contains("topic `ordres` does not exist"));
+    running.signal(Signal::TERM);
+    let ended = running.wait().succeeded();
+    assert!(ended.stderr.contains("0 records handled"), "{}", ended.stderr);
+}

@@ -45,6 +45,8 @@ fn kcats_starts_are_understood() {
     assert_eq!(read(&["-G", "readers", "-c", "1"]), "1\n");
     assert_eq!(read(&["-G", "readers", "-o", "stored"]), "2\n");
     at(&broker, &["consume", "orders", "-o", "stored"], "").failed(2, &["--group"]);
+    at(&broker, &["consume", "orders", "-p", "-1"], "").failed(2, &["-1 is not in 0.."]);
+    at(&broker, &["produce", "orders", "-p", "-1"], "").failed(2, &["-1 is not in 0.."]);
     at(&broker, &["consume", "orders", "-o", "e@1"], "").failed(2, &["-N for the last N"]);
 }
 
@@ -85,6 +87,7 @@ fn a_misspelled_name_is_reported_with_what_to_do() {
     let unknown = ["topic `ordres` does not exist", "ottla topics list"];
     at(&broker, &["consume", "ordres"], "").failed(1, &unknown);
     at(&broker, &["topics", "describe", "ordres"], "").failed(1, &unknown);
+    at(&broker, &["topics", "delete", "ordres"], "").failed(1, &unknown);
     at(&broker, &["groups", "delete", "raeders"], "").failed(1, &["group `raeders` does not exist"]);
     // The broker creates topics for producers; that is worth a line.
     let produced = at(&broker, &["produce", "ordres"], "1\n").succeeded();
