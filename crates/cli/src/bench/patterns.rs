@@ -259,7 +259,7 @@ fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Re
     let processor = start(mode, builder, Tally::of(&totals), wait, block)?;
     let (mut handled, mut moved) = (0, Instant::now());
     while handled < count && !progress.is_interrupted() {
-        progress.show(handled / 256 * 256);
+        progress.show(handled);
         std::thread::park_timeout(LOOK_EVERY);
         let now = processor.metrics().handled;
         if now > handled {

@@ -1,6 +1,7 @@
 //! How far a benchmark is: a bar on a terminal, and partial results when a signal comes.
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,24 +14,33 @@ use crate::signals::Interrupt;
 /// The last acknowledgements may take so long after a signal.
 pub(super) const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// One look at the clock decides whether the bar is drawn: not for each message.
-const SHOW_EVERY: u64 = 256;
+/// The bar is moved after so many messages at the latest, and not for each: it looks at the clock.
+const STEP_MAX: u64 = 256;
 
 /// A phase of a benchmark that may be interrupted.
 pub(super) struct Progress {
     interrupt: Interrupt,
     bar: ProgressBar,
+    step: u64,
+    shown: AtomicU64,
 }
 
 impl Progress {
     /// Takes signals from now on: the first ends the phase, the second the process.
     pub(super) fn start() -> Result<Self, Failure> {
-        Ok(Self { interrupt: Interrupt::watch()?, bar: ProgressBar::hidden() })
+        Ok(Self {
+            interrupt: Interrupt::watch()?,
+            bar: ProgressBar::hidden(),
+            step: 1,
+            shown: AtomicU64::new(0),
+        })
     }
 
     /// Shows a bar of `total` messages, if somebody sees it.
     pub(super) fn phase(&mut self, name: &'static str, total: u64) {
         self.bar.finish_and_clear();
+        self.step = (total / 1000).clamp(1, STEP_MAX);
+        self.shown.store(0, Ordering::Relaxed);
         if !std::io::stderr().is_terminal() {
             return;
         }
@@ -45,7 +55,8 @@ impl Progress {
     /// So many are done.
     #[inline]
     pub(super) fn show(&self, done: u64) {
-        if done.is_multiple_of(SHOW_EVERY) {
+        if done.saturating_sub(self.shown.load(Ordering::Relaxed)) >= self.step {
+            self.shown.store(done, Ordering::Relaxed);
             self.bar.set_position(done);
         }
     }

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             if progress.is_interrupted() {
                 break;
             }
+            progress.show(latencies.len());
             let latency = join(&config, &args.common.topic, &format!("bench-{unique}-{number}"))?;
             latencies.saturating_record(latency.as_nanos() as u64);
         }
