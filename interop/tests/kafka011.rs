@@ -277,7 +277,7 @@ async fn the_command_works(bootstrap: &str) {
         output.succeeded().expect("success").lines()
     };
     command(&["topics", "create", "lines", "--partitions", "2"], b"");
-    command(&["produce", "lines", "-k", ":"], b"a:1\nb:2\nc:3\n");
+    command(&["produce", "lines", "-K", ":"], b"a:1\nb:2\nc:3\n");
     let consume = ["consume", "lines", "--from", "beginning", "--exit-at-end", "--format", "%k=%s\n"];
     let mut read = command(&consume, b"");
     read.sort();

@@ -130,9 +130,9 @@ fn a_group_goes_on_where_it_stopped(cluster: &KafkaCluster) -> Result<(), Failur
         values.sort_unstable();
         Ok::<_, Failure>(values)
     };
-    command(cluster, &["produce", topic, "-k", ":"], b"a:1\nb:2\nc:3\nd:4\ne:5\nf:6\n")?;
+    command(cluster, &["produce", topic, "-K", ":"], b"a:1\nb:2\nc:3\nd:4\ne:5\nf:6\n")?;
     assert_eq!(group()?, ["1", "2", "3", "4", "5", "6"]);
-    command(cluster, &["produce", topic, "-k", ":"], b"a:7\nb:8\n")?;
+    command(cluster, &["produce", topic, "-K", ":"], b"a:7\nb:8\n")?;
     assert_eq!(group()?, ["7", "8"], "only what came after the committed offsets");
     Ok(())
 }
@@ -143,7 +143,8 @@ fn groups_are_listed_described_reset_and_deleted(cluster: &KafkaCluster) -> Resu
     assert!(command(cluster, &["groups", "list"], b"")?.contains(group));
     let described = command(cluster, &["groups", "describe", group], b"")?;
     assert!(described.contains(topic), "{described}");
-    command(cluster, &["groups", "reset-offsets", group, "--topic", topic, "--to", "beginning"], b"")?;
+    let reset = ["groups", "reset-offsets", group, "--topic", topic, "--to", "beginning", "--execute"];
+    command(cluster, &reset, b"")?;
     assert_eq!(consume(cluster, topic, &["--group", group, "--format", "%s\n"])?.len(), 8);
     command(cluster, &["groups", "delete", group], b"")?;
     assert!(!command(cluster, &["groups", "list"], b"")?.contains(group));

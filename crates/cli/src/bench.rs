@@ -8,6 +8,7 @@ mod patterns;
 mod payload;
 mod pingpong;
 mod produce;
+mod progress;
 mod subscribe;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use crate::commands::produce::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
+use crate::topic_args::topic_name;
 
 pub(crate) use self::patterns::parse_order;
 use self::payload::Pool;
@@ -28,7 +30,8 @@ const TOPIC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Measures producing, consuming, latency, and the log underneath
 ///
-/// Client creation and warm-up lie outside the measured phase. With --json the last line is one JSON object.
+/// Client creation and warm-up lie outside the measured phase. With --json the last line is one JSON object. Ctrl-C ends
+/// the measured phase and prints what was measured until then, with exit code 130.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
     Produce(produce::Args),
@@ -44,10 +47,10 @@ pub(crate) enum Bench {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
     /// The topic; made if it is not there
-    #[arg(short, long, default_value = "bench")]
+    #[arg(short, long, default_value = "bench", value_parser = topic_name)]
     topic: String,
     /// Messages in the measured phase
-    #[arg(short = 'n', long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, short_alias = 'n', long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Bytes of each message
     #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]

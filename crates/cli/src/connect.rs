@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
 use crate::properties::{self, key_value};
+use crate::warnings;
 
 /// Where a broker is looked for when nobody says.
 const DEFAULT_BROKERS: &str = "127.0.0.1:9092";
@@ -49,6 +50,7 @@ impl ConnectArgs {
         if let Some(brokers) = &self.brokers {
             config.set("bootstrap.servers", brokers)?;
         }
+        warnings::watch(&mut config, false)?;
         Ok(config)
     }
 }
@@ -69,7 +71,7 @@ pub(crate) async fn contact(config: Config) -> Result<(Client, ClusterDescriptio
     match tokio::time::timeout(CONTACT_WITHIN, admin.describe_cluster()).await {
         Ok(cluster) => Ok((client, cluster?)),
         Err(_) => Err(Failure::failed(format!(
-            "no broker answered at {brokers} within {} s",
+            "no broker answered at {brokers} within {} s (`ottla doctor -b {brokers}` finds causes)",
             CONTACT_WITHIN.as_secs()
         ))),
     }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use ottla_client::ErrorCode;
+
 /// A command's end that is not success.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -11,6 +13,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was tried and did not work: exit code 1.
     Failed(String),
+    /// A signal ended it before it was done: exit code 128 and the signal's number, as a shell reports it.
+    Interrupted(u8),
     /// Whoever read our output has seen enough, as `head` does: no failure to report.
     OutputClosed,
 }
@@ -41,6 +45,7 @@ impl Failure {
         match self {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
+            Self::Interrupted(signal) => 128 + signal,
             Self::OutputClosed => 0,
         }
     }
@@ -55,10 +60,41 @@ pub(crate) fn sentence(error: &io::Error) -> String {
     })
 }
 
+/// A broker's answer in words, with what to do about a misspelled name. `what` may have a verb before the thing, and more
+/// behind it, as in "deleting records of topic `orders` partition 3".
+fn broker_refused(what: &str, code: ErrorCode) -> String {
+    let thing = |noun: &str| {
+        let from = what.find(&format!("{noun} `"))?;
+        what.get(from..).filter(|thing| thing.ends_with('`') && thing.matches('`').count() == 2)
+    };
+    match code {
+        ErrorCode::UnknownTopicOrPartition => thing("topic")
+            .map(|topic| format!("{topic} does not exist: `ottla topics list` prints the topics")),
+        ErrorCode::GroupIdNotFound => thing("group")
+            .map(|group| format!("{group} does not exist: `ottla groups list` prints the groups")),
+        _ => None,
+    }
+    .unwrap_or_else(|| format!("{what}: {code}"))
+}
+
+/// A text without the numbers of the system's errors, which follow their words.
+pub(crate) fn without_os_error(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut short = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => short += rest,
+            _ => short += &format!(" (os error {part}"),
+        }
+    }
+    short
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Failed(text) => f.write_str(&without_os_error(text)),
+            Self::Interrupted(_) => f.write_str("interrupted"),
             Self::OutputClosed => f.write_str("standard output is closed"),
         }
     }
@@ -68,6 +104,10 @@ impl From<ottla_client::Error> for Failure {
     fn from(error: ottla_client::Error) -> Self {
         match error {
             ottla_client::Error::Config(text) => Self::Usage(text),
+            ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
+                "no broker could be reached at {brokers}: {reason} (`ottla doctor -b {brokers}` finds causes)"
+            )),
+            ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),
             error => Self::Failed(error.to_string()),
         }
     }
@@ -86,5 +126,37 @@ impl From<ottla_parallel::Error> for Failure {
 impl From<ottla_client::ProduceError> for Failure {
     fn from(error: ottla_client::ProduceError) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_exist_is_reported_as_that() {
+        let (topic, group) = (ErrorCode::UnknownTopicOrPartition, ErrorCode::GroupIdNotFound);
+        for (what, code, start) in [
+            ("topic `a`", topic, "topic `a` does not exist: "),
+            ("deleting topic `a`", topic, "topic `a` does not exist: "),
+            ("topic `a` partition 3", topic, "topic `a` partition 3: UNKNOWN_TOPIC_OR_PARTITION"),
+            ("deleting group `a`", group, "group `a` does not exist: "),
+            ("topic `a`", ErrorCode::TopicAuthorizationFailed, "topic `a`: TOPIC_AUTHORIZATION_FAILED"),
+        ] {
+            let text = broker_refused(what, code);
+            assert!(text.starts_with(start), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_errors_are_left_out() {
+        for (text, short) in [
+            ("refused (os error 111)", "refused"),
+            ("a (os error 1): b (os error 2) c", "a: b c"),
+            ("(os error) (os error x)", "(os error) (os error x)"),
+            ("", ""),
+        ] {
+            assert_eq!(without_os_error(text), short);
+        }
     }
 }

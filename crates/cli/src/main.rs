@@ -15,27 +15,34 @@ mod commands;
 mod connect;
 mod failure;
 mod format;
+#[cfg(test)]
+mod letters;
 mod lines;
 mod metrics;
 mod output;
 mod properties;
+mod signals;
 mod table;
 mod time;
+mod topic_args;
 mod topic_spec;
+mod warnings;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
 
 /// A Kafka broker, and what one does with it.
 ///
-/// Exit codes: 0 done, 1 failed, 2 not understood.
+/// Exit codes: 0 done, 1 failed, 2 not understood, 130 and 143 ended by SIGINT and SIGTERM before it was done.
 #[derive(Debug, Parser)]
 #[command(name = "ottla", version, propagate_version = true)]
 struct Cli {
-    /// Logs to stderr: -v what happens, -vv in detail, -vvv everything
+    /// Logs to stderr: -v what happens, -vv in detail, -vvv everything [default: a line for each problem]
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -63,15 +70,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    log_to_stderr(cli.verbose);
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    log_to_stderr(cli.verbose, &cli.command);
     match run(cli.command) {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("ottla: {failure}");
+            output::note(&format!("ottla: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// The command line. A letter has one meaning in all subcommands: `-f` is the format, so a file of lines is `-l`, as in kcat.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommand("log", |log| {
+        log.mut_subcommand("append", |append| append.mut_arg("file", |arg| arg.short('l')))
+    })
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -91,15 +105,22 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn log_to_stderr(verbose: u8) {
+fn log_to_stderr(verbose: u8, command: &Command) {
     let level = match verbose {
-        0 => "error",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+        0 => None,
+        1 => Some("info"),
+        2 => Some("debug"),
+        _ => Some("trace"),
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG").ok();
+    let Some(filter) = filter.or_else(|| level.map(tracing_subscriber::EnvFilter::new)) else {
+        let doctor = !matches!(command, Command::Broker(_) | Command::Demo(_) | Command::Log(_));
+        // The doctor's report has all that it finds.
+        if !matches!(command, Command::Doctor(_)) {
+            tracing_subscriber::registry().with(warnings::Warnings::new(doctor)).init();
+        }
+        return;
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -6,6 +6,7 @@ use clap::Args;
 use ottla_client::{Client, Config, PrometheusEndpoint};
 
 use crate::failure::{Failure, sentence};
+use crate::output::note;
 
 /// How old the numbers are at most, unless `statistics.interval.ms` says otherwise.
 const INTERVAL_MS: &str = "1000";
@@ -42,7 +43,7 @@ impl MetricsArgs {
         let listener = TcpListener::bind(address)
             .map_err(|error| Failure::failed(format!("--metrics-listen {address}: {}", sentence(&error))))?;
         let endpoint = client.serve_prometheus_and(listener, more)?;
-        eprintln!("metrics at http://{}/metrics", endpoint.address());
+        note(&format!("metrics at http://{}/metrics", endpoint.address()));
         Ok(Some(endpoint))
     }
 }

@@ -29,3 +29,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     output.write(text.as_bytes())?;
     output.flush()
 }
+
+/// Prints a line on standard error. It is no failure when nothing reads it, as with `2>&1 | head`.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::topic_args::topic_name;
+
 /// A topic and, if it says so, how many partitions it shall have.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct TopicSpec {
@@ -22,10 +24,7 @@ impl FromStr for TopicSpec {
                 (name, Some(count.ok_or_else(refuse)?))
             }
         };
-        if name.is_empty() {
-            return Err(format!("`{text}`: the topic's name is missing"));
-        }
-        Ok(Self { name: name.to_owned(), partitions })
+        Ok(Self { name: topic_name(name)?, partitions })
     }
 }
 
@@ -38,7 +37,7 @@ mod tests {
         let spec = |name: &str, partitions| Ok(TopicSpec { name: name.into(), partitions });
         assert_eq!("orders".parse(), spec("orders", None));
         assert_eq!("orders:12".parse(), spec("orders", Some(12)));
-        for text in ["", ":3", "orders:", "orders:0", "orders:-1", "orders:x", "a:1:2"] {
+        for text in ["", ":3", "orders:", "orders:0", "orders:-1", "orders:x", "a:1:2", "a b", ".."] {
             assert!(text.parse::<TopicSpec>().is_err(), "{text}");
         }
     }

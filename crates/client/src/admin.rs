@@ -44,6 +44,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
 use crate::log::Context;
+use crate::topic_name::check_topic_name;
 
 /// Looks at and changes a cluster's topics, groups, settings, rights and credentials.
 ///
@@ -131,6 +132,7 @@ impl Admin {
     /// # Errors
     /// What was in the way last, after `timeout`.
     pub async fn await_topic(&self, name: &str, timeout: Duration) -> Result<usize, Error> {
+        check_topic_name(name)?;
         let name: Arc<str> = name.into();
         let wait = move |cluster: Rc<Cluster>| async move {
             let layout = cluster.await_topic(&name, Instant::now() + timeout).await?;

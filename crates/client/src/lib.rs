@@ -36,6 +36,7 @@ mod producer;
 mod record;
 mod security;
 mod stats;
+mod topic_name;
 mod transaction;
 mod watchdog;
 
@@ -94,6 +95,7 @@ pub use security::{
     SaslSettings, Secret, Security, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider,
     open_keystore,
 };
+pub use topic_name::check_topic_name;
 pub use transaction::GroupMetadata;
 pub use transaction::error::{TransactionError, TransactionErrorKind};
 

@@ -15,6 +15,7 @@ use crate::produce::queue::{Content, Push, Refused};
 use crate::produce::reports::Reports;
 use crate::produce::topics::{NotTaken, Topic};
 use crate::record::{Record, RecordMetadata};
+use crate::topic_name::check_topic_name;
 
 /// Sends records and tells what became of each.
 ///
@@ -166,6 +167,7 @@ impl Producer {
     /// [`Error::Config`] when the settings contradict the client's, as `acks=1` does idempotence, or when the topic is in
     /// use already: records may be under way with the settings that it has.
     pub fn topic_with(&self, name: &str, settings: &TopicConfig) -> Result<TopicProducer, Error> {
+        check_topic_name(name)?;
         let of_topic = |reason: String| Error::Config(format!("topic `{name}`: {reason}"));
         let own = settings.over(self.client.config());
         own.check().map_err(of_topic)?;

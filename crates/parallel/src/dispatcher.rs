@@ -68,7 +68,8 @@ impl Dispatcher {
     pub(crate) async fn run(mut self) -> Result<(), Error> {
         let result = self.consume().await;
         if let Err(error) = &result {
-            tracing::error!(%error, "the processor stops");
+            // Whoever joins the processor gets the error.
+            tracing::info!(%error, "the processor stops");
         }
         let all: Vec<_> = self.parts.keys().cloned().collect();
         // A transaction in which a record was given up cannot be committed any more.

@@ -36,6 +36,8 @@ pub(crate) enum FailureKind {
     Undecodable,
     /// The handler panicked.
     Panicked,
+    /// The handler cannot work at all: no record is to blame.
+    Fatal,
 }
 
 impl FailureKind {
@@ -45,6 +47,7 @@ impl FailureKind {
             Self::Refused => "refused",
             Self::Undecodable => "undecodable",
             Self::Panicked => "panicked",
+            Self::Fatal => "fatal",
         }
     }
 }
@@ -65,6 +68,12 @@ impl Failure {
         Self::of(reason, FailureKind::Undecodable)
     }
 
+    /// The handler itself cannot work, whatever the record: the processor stops with [`Error::Handler`]. The record is neither
+    /// tried again nor given up, whatever [`GiveUp`](crate::GiveUp) says, and is not committed.
+    pub fn fatal(reason: impl Display) -> Self {
+        Self::of(reason, FailureKind::Fatal)
+    }
+
     pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -77,7 +86,7 @@ impl Failure {
 
     /// Whether the record is not to be tried again.
     pub(crate) const fn is_final(&self) -> bool {
-        matches!(self.kind, FailureKind::Refused | FailureKind::Undecodable)
+        matches!(self.kind, FailureKind::Refused | FailureKind::Undecodable | FailureKind::Fatal)
     }
 }
 
@@ -142,6 +151,16 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
         /// What the handler said last.
+        reason: String,
+    },
+    /// The handler cannot work ([`Failure::fatal`]). The record that it had is not committed.
+    #[error("{at} offset {offset} is not handled: {reason}")]
+    Handler {
+        /// Of which partition.
+        at: TopicPartition,
+        /// Which record.
+        offset: i64,
+        /// What the handler reported.
         reason: String,
     },
     /// A dead letter or an output could not be written.

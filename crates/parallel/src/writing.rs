@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::core::work::{Unsettled, Work};
 use crate::dispatcher::Dispatcher;
-use crate::error::Error;
+use crate::error::{Error, FailureKind};
 use crate::exchange::Produced;
 use crate::message::Pieces;
 use crate::outputs::Outputs;
@@ -115,7 +115,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// What failed too often.
+    /// Writes or skips what failed too often. A handler that cannot work ends the processor instead.
     async fn give_up(&self, work: &Work<Pieces>) -> Result<Vec<Delivery>, Error> {
         let failure = work.payload.failure.as_ref();
         let (reason, kind) = failure.map_or(("", ""), |failure| (&*failure.reason, failure.kind.name()));
@@ -123,6 +123,10 @@ impl Dispatcher {
         for found in work.payload.iter() {
             let record = found.map_err(|corrupt| corrupt.error().clone())?.record;
             let (offset, attempts) = (record.offset(), work.payload.attempts);
+            if failure.is_some_and(|failure| failure.kind == FailureKind::Fatal) {
+                let (at, reason) = (record.at().clone(), reason.to_owned());
+                return Err(Error::Handler { at, offset, reason });
+            }
             match &self.settings.give_up {
                 GiveUp::Stop => {
                     let (at, reason) = (record.at().clone(), reason.to_owned());

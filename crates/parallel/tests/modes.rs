@@ -241,6 +241,30 @@ fn a_record_that_is_given_up_stops_the_processor_and_is_not_committed() {
     }
 }
 
+/// Neither skipped nor a dead letter: with a program that does not exist, `ottla run --skip` lost all records.
+#[test]
+fn a_handler_that_cannot_work_stops_the_processor_whatever_becomes_of_given_up_records() {
+    let broker = broker("orders", 1);
+    produce(broker.bootstrap_servers(), "orders", 0, 100);
+    for give_up in [GiveUp::Skip, GiveUp::DeadLetter("dead".into()), GiveUp::Stop] {
+        let processor = builder(&broker, Mode::MultiAsync, Order::Partition)
+            .retry(Retry::times(3))
+            .give_up(give_up)
+            .start_each(
+                |message| if message.offset() >= 41 { Err(Failure::fatal("no program")) } else { Ok(()) },
+            )
+            .expect("a processor");
+        let metrics = processor.metrics_source();
+        let Err(Error::Handler { offset, reason, .. }) = processor.join() else {
+            panic!("it stops with the handler's error");
+        };
+        assert_eq!((offset, &*reason), (41, "no program"));
+        let metrics = metrics();
+        assert_eq!((metrics.retries, metrics.skipped, metrics.dead_letters), (0, 0, 0));
+        assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), 41);
+    }
+}
+
 #[test]
 fn a_stuck_worker_shows_in_the_metrics_and_holds_nothing_but_the_commit() {
     let broker = broker("orders", 2);

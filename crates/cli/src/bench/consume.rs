@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use ottla_client::{Admin, Client, Consumer, Next, OffsetAt, Polled, StartAt, TopicPartition};
 
-use super::measure::{Phase, report};
+use super::measure::Phase;
 use super::payload::Sums;
+use super::progress::Progress;
 use super::{Common, Prepared, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// A topic that gives nothing for so long has nothing more.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long one poll waits: a signal is noticed in between.
+const POLL: Duration = Duration::from_millis(200);
+
+/// A topic that gives nothing in so many polls, which are 10 s, has nothing more.
+const SILENT_POLLS_MAX: u32 = 50;
 
 /// Measures consuming
 ///
@@ -40,16 +44,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let starts = starts(client, args, *partitions)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
     let mut consumer = Consumer::of(client);
+    let mut progress = Progress::start()?;
     if warmup > 0 {
-        read(&mut consumer, &starts, warmup, args)?;
+        progress.phase("warm-up", warmup);
+        read(&mut consumer, &starts, warmup, args, &progress)?;
+        progress.check()?;
     }
 
+    progress.phase("consume", args.common.count);
     let phase = Phase::start();
-    let sums = read(&mut consumer, &starts, args.common.count, args)?;
+    let sums = read(&mut consumer, &starts, args.common.count, args, &progress)?;
     let measured = phase.end(sums.messages, sums.lengths);
 
     if let Some(expected) = args.sum
         && expected != sums
+        && !progress.is_interrupted()
     {
         return Err(Failure::failed(format!("the messages' sum is {sums}, expected was {expected}")));
     }
@@ -61,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if args.one_by_one { "one by one" } else { "in batches" },
         if args.any_size { "of any size".to_owned() } else { format!("each of {} bytes", args.common.size) },
     );
-    report(&title, measured.json(), args.common.json)
+    progress.report(&title, measured.json(), args.common.json)
 }
 
 /// The first offset of each partition; an error if there is not enough in them.
@@ -91,6 +100,7 @@ fn read(
     starts: &[(TopicPartition, i64)],
     count: u64,
     args: &Args,
+    progress: &Progress,
 ) -> Result<Sums, Failure> {
     let assigned: Vec<_> = starts.iter().map(|(at, offset)| (at.clone(), StartAt::Offset(*offset))).collect();
     runtime()?.block_on(consumer.assign(&assigned))?;
@@ -101,20 +111,29 @@ fn read(
         sums: Sums::default(),
     };
     if args.one_by_one {
-        read_one_by_one(consumer, count, &mut check)?;
+        read_one_by_one(consumer, count, &mut check, progress)?;
     } else {
-        read_batches(consumer, count, &mut check)?;
+        read_batches(consumer, count, &mut check, progress)?;
     }
     Ok(check.sums)
 }
 
-fn read_one_by_one(consumer: &mut Consumer, count: u64, check: &mut Check) -> Result<(), Failure> {
-    while check.sums.messages < count {
-        match consumer.next_record_blocking(SILENCE_MAX)? {
+fn read_one_by_one(
+    consumer: &mut Consumer,
+    count: u64,
+    check: &mut Check,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let mut silent = 0;
+    while check.sums.messages < count && !progress.is_interrupted() {
+        match consumer.next_record_blocking(POLL)? {
             Some(Next::Record(record)) => {
+                silent = 0;
                 check.record(record.partition(), record.offset(), record.value())?;
+                progress.show(check.sums.messages);
             }
             Some(_) => {}
+            None if silent < SILENT_POLLS_MAX => silent += 1,
             None => return Err(check.silence(count)),
         }
     }
@@ -122,13 +141,27 @@ fn read_one_by_one(consumer: &mut Consumer, count: u64, check: &mut Check) -> Re
 }
 
 /// Stops within the batch that holds the last one.
-fn read_batches(consumer: &mut Consumer, count: u64, check: &mut Check) -> Result<(), Failure> {
-    while check.sums.messages < count {
-        let polled = consumer.poll_blocking(SILENCE_MAX)?.ok_or_else(|| check.silence(count))?;
+fn read_batches(
+    consumer: &mut Consumer,
+    count: u64,
+    check: &mut Check,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let mut silent = 0;
+    while check.sums.messages < count && !progress.is_interrupted() {
+        let Some(polled) = consumer.poll_blocking(POLL)? else {
+            silent += 1;
+            if silent > SILENT_POLLS_MAX {
+                return Err(check.silence(count));
+            }
+            continue;
+        };
         let Polled::Records(batch) = polled else { continue };
+        silent = 0;
         for record in &batch {
             let record = record?;
             check.record(batch.partition(), record.offset, record.value)?;
+            progress.show(check.sums.messages);
             if check.sums.messages == count {
                 break;
             }
@@ -168,7 +201,7 @@ impl Check {
     }
 
     fn silence(&self, count: u64) -> Failure {
-        let (seconds, read) = (SILENCE_MAX.as_secs(), self.sums.messages);
+        let (seconds, read) = ((POLL * SILENT_POLLS_MAX).as_secs(), self.sums.messages);
         Failure::failed(format!("nothing came for {seconds} s after {read} of {count} messages"))
     }
 }

@@ -8,8 +8,9 @@ use ottla_client::{
     Admin, Client, Consumer, Delivery, OffsetAt, Polled, Producer, Record, StartAt, TopicPartition,
 };
 
-use super::measure::{Phase, histogram, percentiles_us, report};
+use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
+use super::progress::Progress;
 use super::{Common, Prepared, Producing, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
@@ -56,17 +57,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut consumer =
         if args.acks_only { None } else { Some(at_end(client, &args.common.topic, *partitions)?) };
     let producer = Producer::of(client);
-    let once = |consumer: &mut Option<Consumer>, from, count| {
-        let pass = Pass { args, producer: &producer, pool: &pool, from, count, base: Instant::now() };
-        pass.run(consumer.as_mut())
+    let mut progress = Progress::start()?;
+    let once = |progress: &Progress, consumer: &mut Option<Consumer>, from, count| {
+        let (producer, pool, base) = (&producer, &pool, Instant::now());
+        Pass { args, producer, pool, from, count, base, progress }.run(consumer.as_mut())
     };
     if warmup > 0 {
-        once(&mut consumer, 0, warmup)?;
+        progress.phase("warm-up", warmup);
+        once(&progress, &mut consumer, 0, warmup)?;
+        progress.check()?;
     }
 
+    progress.phase("latency", args.common.count);
     let phase = Phase::start();
-    let (acks, ends) = once(&mut consumer, warmup, args.common.count)?;
-    let measured = phase.end(args.common.count, args.common.count * pool.size() as u64);
+    let (acks, ends) = once(&progress, &mut consumer, warmup, args.common.count)?;
+    let measured = phase.end(acks.len(), acks.len() * pool.size() as u64);
 
     let mut fields = measured.json();
     fields.insert("ack_us".into(), percentiles_us(&acks));
@@ -81,10 +86,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         "latency through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, {described}; \
          {loop_kind}",
         args.common.topic,
-        args.common.count,
+        acks.len(),
         pool.size(),
     );
-    report(&title, fields, args.common.json)
+    progress.report(&title, fields, args.common.json)
 }
 
 /// A consumer of all partitions that starts at their ends, and has them.
@@ -109,6 +114,7 @@ struct Pass<'a> {
     from: u64,
     count: u64,
     base: Instant,
+    progress: &'a Progress,
 }
 
 impl Pass<'_> {
@@ -130,6 +136,10 @@ impl Pass<'_> {
         let mut waiting = VecDeque::new();
         let mut body = Vec::new();
         for index in 0..self.count {
+            if self.progress.is_interrupted() {
+                break;
+            }
+            self.progress.show(index);
             let due_ns = (u128::from(index) * 1_000_000_000 / u128::from(rate)) as u64;
             self.take_until(self.base + Duration::from_nanos(due_ns), &mut waiting, &mut acks)?;
             self.fill(&mut body, due_ns, self.from + index);
@@ -137,6 +147,9 @@ impl Pass<'_> {
             waiting.push_back((due_ns, topic.enqueue_blocking(&record)?));
         }
         for (due_ns, delivery) in waiting {
+            if self.progress.is_interrupted() && delivery.try_offset().is_none() {
+                continue;
+            }
             settle(&delivery)?;
             acks.saturating_record(self.elapsed_ns().saturating_sub(due_ns));
         }
@@ -183,6 +196,10 @@ impl Pass<'_> {
         let mut acks = histogram();
         let mut body = Vec::new();
         for index in 0..self.count {
+            if self.progress.is_interrupted() {
+                break;
+            }
+            self.progress.show(index);
             let due_ns = self.elapsed_ns();
             self.fill(&mut body, due_ns, self.from + index);
             let record = Record::to(&self.args.common.topic).value(&body);
@@ -196,7 +213,7 @@ impl Pass<'_> {
         let mut ends = histogram();
         let mut seen = 0;
         let mut deadline = Instant::now() + END_WITHIN;
-        while seen < self.count {
+        while seen < self.count && !self.progress.is_interrupted() {
             let Some(Polled::Records(batch)) = consumer.poll_blocking(Duration::from_millis(200))? else {
                 if Instant::now() > deadline {
                     let missing = self.count - seen;

@@ -11,10 +11,12 @@ use ottla_client::{Admin, Config, OffsetAt, Producer, Record, TopicPartition};
 use ottla_parallel::{Builder, Failure as Failed, Mode, Order, Processor};
 use serde::Deserialize;
 
-use super::measure::{Measured, Phase, report, rounded};
+use super::measure::{Measured, Phase, rounded};
+use super::progress::Progress;
 use super::{Common, Prepared, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
+use crate::output::note;
 
 /// A topic that gives nothing for so long has nothing more.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -97,8 +99,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.waits {
         return waits::run(args, &config);
     }
+    let mut progress = Progress::start()?;
     for mode in modes {
-        measure(args, mode, &config)?;
+        progress.phase(mode.name(), args.common.count);
+        measure(args, mode, &config, &progress)?;
     }
     Ok(())
 }
@@ -206,21 +210,24 @@ fn group(kind: &str) -> String {
 }
 
 /// All rounds of a mode: what they took together, and how long it was from the first to the last.
-fn measure(args: &Args, mode: Mode, config: &Config) -> Result<(), Failure> {
+fn measure(args: &Args, mode: Mode, config: &Config, progress: &Progress) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut measured = round(args, mode, config.clone())?;
+    let mut measured = round(args, mode, config.clone(), progress)?;
     for _ in 1..args.rounds {
-        let next = round(args, mode, config.clone())?;
+        if progress.is_interrupted() {
+            break;
+        }
+        let next = round(args, mode, config.clone(), progress)?;
         measured.messages += next.messages;
         measured.wall += next.wall;
         measured.cpu += next.cpu;
         measured.max_rss_kb = next.max_rss_kb;
-        eprintln!(
+        note(&format!(
             "{}: {} messages in {:.1} s",
             mode.name(),
             measured.messages,
             began.elapsed().as_secs_f64()
-        );
+        ));
     }
     let cores = measured.cpu.as_secs_f64() / measured.wall.as_secs_f64().max(1e-9);
     let mut fields = measured.json();
@@ -232,11 +239,11 @@ fn measure(args: &Args, mode: Mode, config: &Config) -> Result<(), Failure> {
     }
     let (count, tracked) = (measured.messages, if args.untracked { "untracked" } else { "committed" });
     let title = format!("{} from {}: {count} messages decoded, {tracked}", mode.name(), args.common.topic);
-    report(&title, fields, args.common.json)
+    progress.report(&title, fields, args.common.json)
 }
 
 /// Reads the whole topic once.
-fn round(args: &Args, mode: Mode, mut config: Config) -> Result<Measured, Failure> {
+fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Result<Measured, Failure> {
     let count = args.common.count;
     config.set_all([("group.id", &*group(mode.name())), ("auto.offset.reset", "earliest")])?;
     let mut builder = Processor::builder(config, mode).topics([&*args.common.topic]).workers(args.workers);
@@ -251,7 +258,8 @@ fn round(args: &Args, mode: Mode, mut config: Config) -> Result<Measured, Failur
     let (wait, block) = (Duration::from_micros(args.wait_us), Duration::from_micros(args.block_us));
     let processor = start(mode, builder, Tally::of(&totals), wait, block)?;
     let (mut handled, mut moved) = (0, Instant::now());
-    while handled < count {
+    while handled < count && !progress.is_interrupted() {
+        progress.show(handled);
         std::thread::park_timeout(LOOK_EVERY);
         let now = processor.metrics().handled;
         if now > handled {
@@ -269,6 +277,9 @@ fn round(args: &Args, mode: Mode, mut config: Config) -> Result<Measured, Failur
     processor.stop();
     processor.join()?;
     totals.await_all();
+    if progress.is_interrupted() {
+        return Ok(measured);
+    }
     let (sum, expected) = (totals.sum.load(Ordering::Relaxed), count * (count - 1) / 2);
     if sum != expected {
         return Err(Failure::failed(format!("{}: the ids' sum is {sum}, not {expected}", mode.name())));

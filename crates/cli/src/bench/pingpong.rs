@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use ottla_client::{Producer, Record};
 
-use super::measure::{Phase, histogram, percentiles_us, report};
+use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
+use super::progress::Progress;
 use super::{Common, Prepared, Producing, prepare};
 use crate::failure::Failure;
 
@@ -32,11 +33,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
     let producer = Producer::of(client);
     let warmup = args.producing.warmup(&args.common, 10_000);
-    round_trips(&producer, args, &pool, 0, warmup)?;
+    let mut progress = Progress::start()?;
+    progress.phase("warm-up", warmup);
+    round_trips(&producer, args, &pool, 0, warmup, &progress)?;
+    progress.check()?;
 
+    progress.phase("round trips", args.common.count);
     let phase = Phase::start();
-    let latencies = round_trips(&producer, args, &pool, warmup, args.common.count)?;
-    let measured = phase.end(args.common.count, args.common.count * pool.size() as u64);
+    let latencies = round_trips(&producer, args, &pool, warmup, args.common.count, &progress)?;
+    let measured = phase.end(latencies.len(), latencies.len() * pool.size() as u64);
 
     let mut fields = measured.json();
     fields.insert("ack_us".into(), percentiles_us(&latencies));
@@ -44,10 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         "round trips through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, \
          {described}",
         args.common.topic,
-        args.common.count,
+        latencies.len(),
         pool.size(),
     );
-    report(&title, fields, args.common.json)
+    progress.report(&title, fields, args.common.json)
 }
 
 fn round_trips(
@@ -56,10 +61,15 @@ fn round_trips(
     pool: &Pool,
     from: u64,
     count: u64,
+    progress: &Progress,
 ) -> Result<Histogram<u64>, Failure> {
     let topic = producer.topic(&args.common.topic);
     let mut latencies = histogram();
     for message in pool.messages(from).take(count as usize) {
+        if progress.is_interrupted() {
+            break;
+        }
+        progress.show(latencies.len());
         let began = Instant::now();
         let delivery = topic.enqueue_blocking(&Record::to(&args.common.topic).value(message))?;
         producer.flush_blocking(FLUSH_WITHIN)?;

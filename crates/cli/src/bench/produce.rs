@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use ottla_client::{Client, ProduceError, Producer, Record, Reports};
 
-use super::measure::{Phase, report};
+use super::measure::Phase;
 use super::payload::{Pool, Sums};
+use super::progress::{END_WITHIN, Progress};
 use super::{Common, Prepared, Producing, prepare};
 use crate::failure::Failure;
 use crate::time;
@@ -38,25 +39,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
     let pool = args.producing.pool(&args.common)?;
     let size = pool.size();
+    let mut progress = Progress::start()?;
     let mut bench = Bench::new(client, args, &pool)?;
     let warmup = args.producing.warmup(&args.common, 100_000);
-    bench.send(0, warmup, 0)?;
+    progress.phase("warm-up", warmup);
+    bench.send(0, warmup, 0, &progress)?;
+    progress.check()?;
 
+    progress.phase("produce", args.common.count);
     let phase = Phase::start();
-    bench.send(warmup, args.common.count, args.rate)?;
-    let measured = phase.end(args.common.count, args.common.count * size as u64);
+    let acknowledged = bench.send(warmup, args.common.count, args.rate, &progress)?;
+    let measured = phase.end(acknowledged, acknowledged * size as u64);
 
     let mut sums = Sums::default();
-    let all = (warmup + args.common.count) as usize;
+    let all = (warmup + acknowledged) as usize;
     pool.messages(0).take(all).for_each(|message| sums.add(message));
     let title = format!(
         "produce to {} ({partitions} partitions): {} messages of {size} bytes after {warmup} for warm-up, {described}, \
          {}; sum {sums}",
         args.common.topic,
-        args.common.count,
+        acknowledged,
         if args.rate == 0 { "as fast as it goes".to_owned() } else { format!("at {} per second", args.rate) },
     );
-    report(&title, measured.json(), args.common.json)
+    progress.report(&title, measured.json(), args.common.json)
 }
 
 struct Bench<'a> {
@@ -73,15 +78,16 @@ impl<'a> Bench<'a> {
         Ok(Self { reports: producer.reports()?, producer, pool, topic: &args.common.topic, acknowledged: 0 })
     }
 
-    /// Sends `count` messages from number `from` on, and takes the result of each.
-    fn send(&mut self, from: u64, count: u64, rate: u64) -> Result<(), Failure> {
+    /// Sends `count` messages from number `from` on, and takes the result of each; gives the number of those that were
+    /// acknowledged, which is less than `count` after a signal only.
+    fn send(&mut self, from: u64, count: u64, rate: u64, progress: &Progress) -> Result<u64, Failure> {
         let topic = self.producer.topic(self.topic);
         let mut record = Record::to(self.topic);
         let started = Instant::now();
         let before = self.acknowledged;
         let mut messages = self.pool.messages(from);
         let mut sent = 0;
-        while sent < count {
+        while sent < count && !progress.is_interrupted() {
             let stride = STRIDE.min(count - sent);
             record.timestamp_ms = Some(time::now_ms());
             for message in messages.by_ref().take(stride as usize) {
@@ -90,6 +96,7 @@ impl<'a> Bench<'a> {
             }
             sent += stride;
             self.take_done()?;
+            progress.show(self.acknowledged - before);
             if rate > 0 {
                 let due = started + Duration::from_secs_f64(sent as f64 / rate as f64);
                 let early = due.saturating_duration_since(Instant::now());
@@ -98,13 +105,18 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        self.producer.flush_blocking(FLUSH_WITHIN)?;
+        if progress.is_interrupted() {
+            // What is under way after this does not count.
+            let _ = self.producer.flush_blocking(END_WITHIN);
+        } else {
+            self.producer.flush_blocking(FLUSH_WITHIN)?;
+        }
         self.take_done()?;
         let got = self.acknowledged - before;
-        if got != count {
+        if got != count && !progress.is_interrupted() {
             return Err(Failure::failed(format!("{count} messages were sent and {got} acknowledged")));
         }
-        Ok(())
+        Ok(got)
     }
 
     #[inline]

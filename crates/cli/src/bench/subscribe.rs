@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use hdrhistogram::Histogram;
 use ottla_client::{Config, Consumer, Polled};
 
-use super::measure::{Phase, histogram, percentiles_us, report};
+use super::measure::{Phase, histogram, percentiles_us};
+use super::progress::Progress;
 use super::{Common, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
@@ -32,25 +33,34 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     prepare(&args.common, config.clone())?;
     // Nobody's group from before: one with members, or with offsets, is no new group.
     let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let join_all = |from, count| -> Result<Histogram<u64>, Failure> {
+    let mut progress = Progress::start()?;
+    let join_all = |progress: &Progress, from, count| -> Result<Histogram<u64>, Failure> {
         let mut latencies = histogram();
         for number in from..from + count {
+            if progress.is_interrupted() {
+                break;
+            }
+            progress.show(latencies.len());
             let latency = join(&config, &args.common.topic, &format!("bench-{unique}-{number}"))?;
             latencies.saturating_record(latency.as_nanos() as u64);
         }
         Ok(latencies)
     };
-    join_all(0, args.warmup)?;
+    join_all(&progress, 0, args.warmup)?;
+    progress.check()?;
 
+    progress.phase("groups", args.common.count);
     let phase = Phase::start();
-    let latencies = join_all(args.warmup, args.common.count)?;
-    let mut fields = phase.end(args.common.count, 0).json();
+    let latencies = join_all(&progress, args.warmup, args.common.count)?;
+    let mut fields = phase.end(latencies.len(), 0).json();
     fields.insert("first_us".into(), percentiles_us(&latencies));
     let title = format!(
         "first record of {} in a new group of one: {} groups after {} for warm-up",
-        args.common.topic, args.common.count, args.warmup,
+        args.common.topic,
+        latencies.len(),
+        args.warmup,
     );
-    report(&title, fields, args.common.json)
+    progress.report(&title, fields, args.common.json)
 }
 
 fn join(config: &Config, topic: &str, group: &str) -> Result<Duration, Failure> {

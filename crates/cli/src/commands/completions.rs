@@ -1,6 +1,5 @@
 //! `ottla completions`.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::failure::Failure;
@@ -17,7 +16,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "ottla", &mut script);
+    clap_complete::generate(args.shell, &mut crate::command(), "ottla", &mut script);
     let mut output = Output::new();
     output.write(&script)?;
     output.flush()

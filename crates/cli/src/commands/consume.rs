@@ -12,7 +12,9 @@ use crate::failure::Failure;
 use crate::format::{Format, Shown};
 use crate::metrics::MetricsArgs;
 use crate::output::Output;
+use crate::signals;
 use crate::time;
+use crate::topic_args::TopicArg;
 
 /// How long committing and leaving the group may take at the end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
@@ -25,23 +27,25 @@ const POLL: Duration = Duration::from_millis(200);
 /// Without a group it reads all partitions, with one those that the group assigns. Ctrl-C commits and leaves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topic
-    topic: String,
+    #[command(flatten)]
+    topic: TopicArg,
     /// Reads as a member of this group, and commits what was printed
-    #[arg(short, long)]
+    #[arg(short = 'G', short_alias = 'g', long)]
     group: Option<String>,
-    /// Where to start: beginning, end, an offset, or a time like 2026-01-31T12:00:00Z or @ and milliseconds since
-    /// 1970. With a group: where it has no committed offset [default: beginning]
-    #[arg(long, value_parser = parse_from, value_name = "beginning|end|OFFSET|TIME")]
-    from: Option<StartAtArg>,
+    /// Where to start: beginning, end, an offset, -N for the last N records of each partition, or a time like
+    /// 2026-01-31T12:00:00Z or s@ (or @) and milliseconds since 1970. With a group: where it has no committed offset;
+    /// stored is where it has one [default: beginning]
+    #[arg(short = 'o', long, alias = "offset", value_parser = Start::parse, allow_negative_numbers = true)]
+    #[arg(value_name = "beginning|end|stored|OFFSET|-N|TIME")]
+    from: Option<Start>,
     /// Stops at the end that each partition has at the start
     #[arg(short, long)]
     exit_at_end: bool,
     /// Stops after so many printed records
-    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, short_alias = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Only these partitions
-    #[arg(short, long, conflicts_with = "group", value_delimiter = ',')]
+    #[arg(short, long, allow_negative_numbers = true, conflicts_with = "group", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(0..))]
     partition: Vec<i32>,
     /// Only records that contain this text in key or value; key=TEXT and value=TEXT look in one of them; may be
     /// repeated
@@ -51,7 +55,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_parser = Format::parse, conflicts_with = "json")]
     format: Option<Format>,
     /// One JSON object per record
-    #[arg(long)]
+    #[arg(short = 'J', long)]
     json: bool,
     #[command(flatten)]
     connect: ConnectArgs,
@@ -59,7 +63,15 @@ pub(crate) struct Args {
     metrics: MetricsArgs,
 }
 
-type StartAtArg = StartAt;
+/// Where to start.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Start {
+    At(StartAt),
+    /// So many records before the end of each partition.
+    Last(i64),
+    /// At the committed offset.
+    Stored,
+}
 
 /// What a record must contain.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -90,15 +102,29 @@ impl Filter {
     }
 }
 
-pub(crate) fn parse_from(text: &str) -> Result<StartAt, String> {
-    match text {
-        "beginning" | "earliest" => Ok(StartAt::Beginning),
-        "end" | "latest" => Ok(StartAt::End),
-        _ if time::looks_like_time(text) => time::parse_ms(text).map(StartAt::Timestamp),
-        _ => match text.parse::<i64>() {
-            Ok(offset) if offset >= 0 => Ok(StartAt::Offset(offset)),
-            _ => Err(format!("`{text}` is none of beginning, end, an offset, a time")),
-        },
+impl Start {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "beginning" | "earliest" => Ok(Self::At(StartAt::Beginning)),
+            "end" | "latest" => Ok(Self::At(StartAt::End)),
+            "stored" => Ok(Self::Stored),
+            _ => {
+                // kcat's form of a time.
+                let time = text.strip_prefix('s').filter(|rest| rest.starts_with('@')).unwrap_or(text);
+                if time::looks_like_time(time) {
+                    return time::parse_ms(time).map(|ms| Self::At(StartAt::Timestamp(ms)));
+                }
+                match text.parse::<i64>() {
+                    Ok(offset) if offset >= 0 && !text.starts_with('-') => {
+                        Ok(Self::At(StartAt::Offset(offset)))
+                    }
+                    Ok(last) if last < 0 && last > i64::MIN => Ok(Self::Last(-last)),
+                    _ => Err(format!(
+                        "`{text}` is none of beginning, end, stored, an offset, -N for the last N, a time"
+                    )),
+                }
+            }
+        }
     }
 }
 
@@ -127,15 +153,17 @@ fn config(args: &Args) -> Result<Config, Failure> {
     if let Some(group) = &args.group {
         config.set("group.id", group)?;
         match args.from {
-            None => {}
-            Some(StartAt::Beginning) => config.set("auto.offset.reset", "earliest")?,
-            Some(StartAt::End) => config.set("auto.offset.reset", "latest")?,
-            Some(_) => {
+            None | Some(Start::Stored) => {}
+            Some(Start::At(StartAt::Beginning)) => config.set("auto.offset.reset", "earliest")?,
+            Some(Start::At(StartAt::End)) => config.set("auto.offset.reset", "latest")?,
+            Some(Start::At(_) | Start::Last(_)) => {
                 return Err(Failure::usage(
                     "--from an offset or a time does not go with --group: use `ottla groups reset-offsets`",
                 ));
             }
         }
+    } else if args.from == Some(Start::Stored) {
+        return Err(Failure::usage("--from stored is where a group has committed: name it with --group"));
     }
     Ok(config)
 }
@@ -170,13 +198,12 @@ impl<'a> Reading<'a> {
     async fn run(&mut self, consumer: &mut Consumer) -> Result<(), Failure> {
         let partitions = self.partitions().await?;
         if self.args.group.is_some() {
-            consumer.subscribe(&[&self.args.topic]).await?;
+            consumer.subscribe(&[self.args.topic.name()]).await?;
         } else {
-            let start = self.args.from.unwrap_or(StartAt::Beginning);
+            let assigned = self.starts(partitions).await?;
             if self.args.exit_at_end {
-                self.ends = Some(self.ends_after(&partitions, start).await?);
+                self.ends = Some(self.ends_after(&assigned).await?);
             }
-            let assigned: Vec<_> = partitions.into_iter().map(|at| (at, start)).collect();
             consumer.assign(&assigned).await?;
         }
         let mut interrupted = Box::pin(interrupted());
@@ -205,7 +232,7 @@ impl<'a> Reading<'a> {
 
     /// The partitions that were asked for.
     async fn partitions(&self) -> Result<Vec<TopicPartition>, Failure> {
-        let topic = &self.args.topic;
+        let topic = self.args.topic.name();
         let described = self.admin.describe_topics(&[topic]).await?;
         let count = described.first().map_or(0, |topic| topic.partitions.len());
         if let Some(absent) = self.args.partition.iter().find(|at| !(0..count as i32).contains(at)) {
@@ -218,23 +245,57 @@ impl<'a> Reading<'a> {
         Ok(all.map(|partition| TopicPartition::new(topic, partition)).collect())
     }
 
-    /// The ends of partitions, of those that have anything before it.
+    /// Where each partition is read from.
+    async fn starts(
+        &self,
+        partitions: Vec<TopicPartition>,
+    ) -> Result<Vec<(TopicPartition, StartAt)>, Failure> {
+        let count = match self.args.from.unwrap_or(Start::At(StartAt::Beginning)) {
+            Start::At(start) => return Ok(partitions.into_iter().map(|at| (at, start)).collect()),
+            // `config` has refused it.
+            Start::Stored => 0,
+            Start::Last(count) => count,
+        };
+        let ask = |which| partitions.iter().map(|at| (at.clone(), which)).collect::<Vec<_>>();
+        let first = self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
+        let ends = self.admin.list_offsets(&ask(OffsetAt::Latest)).await?;
+        let start = |(at, end): (TopicPartition, i64)| {
+            let first = first.get(&at).copied().unwrap_or(0);
+            (at, StartAt::Offset(end.saturating_sub(count).max(first)))
+        };
+        Ok(ends.into_iter().map(start).collect())
+    }
+
+    /// The ends of partitions, of those that have anything between their start and their end.
     async fn ends_after(
         &self,
-        partitions: &[TopicPartition],
-        start: StartAt,
+        starts: &[(TopicPartition, StartAt)],
     ) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
-        let ask = |which| partitions.iter().map(|at| (at.clone(), which)).collect::<Vec<_>>();
+        let ask = |which| starts.iter().map(|(at, _)| (at.clone(), which)).collect::<Vec<_>>();
         let mut ends = self.admin.list_offsets(&ask(OffsetAt::Latest)).await?;
-        let starts = match start {
-            StartAt::End => ends.clone(),
-            StartAt::Timestamp(ms) => self.admin.list_offsets(&ask(OffsetAt::Timestamp(ms))).await?,
-            StartAt::Beginning | StartAt::Offset(_) | StartAt::OffsetInEpoch { .. } | StartAt::Committed => {
-                self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?
-            }
+        let mut from = self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
+        let timed = |(at, start): &(TopicPartition, StartAt)| match start {
+            StartAt::Timestamp(ms) => Some((at.clone(), OffsetAt::Timestamp(*ms))),
+            _ => None,
         };
-        let at_least = if let StartAt::Offset(offset) = start { offset } else { 0 };
-        ends.retain(|at, end| starts.get(at).is_none_or(|start| (*start).max(at_least) < *end));
+        let timed: Vec<_> = starts.iter().filter_map(timed).collect();
+        if !timed.is_empty() {
+            from.extend(self.admin.list_offsets(&timed).await?);
+        }
+        for (at, start) in starts {
+            let (Some(end), Some(from)) = (ends.get(at).copied(), from.get(at).copied()) else { continue };
+            let from = match start {
+                StartAt::End => end,
+                StartAt::Offset(offset) => from.max(*offset),
+                StartAt::Beginning
+                | StartAt::Timestamp(_)
+                | StartAt::OffsetInEpoch { .. }
+                | StartAt::Committed => from,
+            };
+            if from >= end {
+                ends.remove(at);
+            }
+        }
         Ok(ends)
     }
 
@@ -251,7 +312,8 @@ impl<'a> Reading<'a> {
                     let start =
                         if reset == OffsetReset::Earliest { StartAt::Beginning } else { StartAt::End };
                     let committed = consumer.committed(&partitions).await?;
-                    ends = self.ends_after(&partitions, StartAt::Beginning).await?;
+                    let all: Vec<_> = partitions.iter().map(|at| (at.clone(), StartAt::Beginning)).collect();
+                    ends = self.ends_after(&all).await?;
                     if start == StartAt::End {
                         ends.retain(|at, _| committed.contains_key(at));
                     }
@@ -323,16 +385,9 @@ impl<'a> Reading<'a> {
 }
 
 /// Resolves when the user or the system asks us to stop.
-pub(crate) async fn interrupted() -> Result<(), Failure> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let refuse = |error: std::io::Error| Failure::failed(format!("no signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(refuse)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refuse)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+pub(crate) fn interrupted() -> impl Future<Output = Result<(), Failure>> {
+    let interrupted = signals::interrupted();
+    async move { interrupted.await.map(drop) }
 }
 
 #[cfg(test)]
@@ -341,13 +396,20 @@ mod tests {
 
     #[test]
     fn a_start_is_a_word_an_offset_or_a_time() {
-        assert_eq!(parse_from("beginning"), Ok(StartAt::Beginning));
-        assert_eq!(parse_from("end"), Ok(StartAt::End));
-        assert_eq!(parse_from("12"), Ok(StartAt::Offset(12)));
-        assert_eq!(parse_from("@12"), Ok(StartAt::Timestamp(12)));
-        assert_eq!(parse_from("2026-01-31T12:00:00Z"), Ok(StartAt::Timestamp(1_769_860_800_000)));
-        for text in ["", "start", "-1", "2026-99-31"] {
-            assert!(parse_from(text).is_err(), "{text}");
+        for (text, expected) in [
+            ("beginning", Start::At(StartAt::Beginning)),
+            ("end", Start::At(StartAt::End)),
+            ("stored", Start::Stored),
+            ("12", Start::At(StartAt::Offset(12))),
+            ("-12", Start::Last(12)),
+            ("@12", Start::At(StartAt::Timestamp(12))),
+            ("s@12", Start::At(StartAt::Timestamp(12))),
+            ("2026-01-31T12:00:00Z", Start::At(StartAt::Timestamp(1_769_860_800_000))),
+        ] {
+            assert_eq!(Start::parse(text), Ok(expected), "{text}");
+        }
+        for text in ["", "start", "-0", "-", "--1", "2026-99-31", "s@x", "e@12", "-9223372036854775808"] {
+            assert!(Start::parse(text).is_err(), "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ mod run;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,12 +16,20 @@ use self::input::Input;
 use self::run::{Outcome, Run};
 use super::broker::start_failed;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{note, print};
+use crate::signals::Interrupt;
 use crate::time;
 
 const PARTITIONS: i32 = 3;
 /// How often the rates are shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
+/// How long the demo may take to end by itself after a signal.
+const END_WITHIN: Duration = Duration::from_secs(2);
+/// So often the temporary directory is tried to be removed.
+const REMOVALS_MAX: u32 = 20;
+
+/// The temporary directory, while it exists.
+type Scratch = Mutex<Option<tempfile::TempDir>>;
 
 /// Sends a text through an embedded broker and checks what comes out
 ///
@@ -40,13 +49,45 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(args.file.as_deref())?;
-    let scratch = match &args.data {
-        Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("ottla-demo-").tempdir().map_err(|error| {
+    let scratch = Arc::new(Mutex::new(None));
+    let at_end = scratch.clone();
+    // Before the directory exists: whenever a signal comes, the directory goes.
+    let interrupt = Interrupt::watch_and(move |signal| {
+        std::thread::sleep(END_WITHIN);
+        // Something blocks, such as a read from a terminal.
+        remove(&at_end);
+        note("ottla: interrupted");
+        std::process::exit(i32::from(128 + signal));
+    })?;
+    let ended = run_in(args, input, &scratch, &interrupt);
+    remove(&scratch);
+    ended
+}
+
+/// Removes the temporary directory. The broker may still create files in it: a few attempts.
+fn remove(scratch: &Scratch) {
+    let directory = scratch.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(directory) = directory.map(tempfile::TempDir::keep) else { return };
+    for _ in 0..REMOVALS_MAX {
+        match std::fs::remove_dir_all(&directory) {
+            Ok(()) => return,
+            Err(_) if !directory.exists() => return,
+            Err(_) => std::thread::sleep(SHOW_EVERY),
+        }
+    }
+    note(&format!("ottla: {} could not be removed", directory.display()));
+}
+
+fn run_in(args: &Args, input: Input, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
+    let mut temporary = None;
+    if args.data.is_none() {
+        let made = tempfile::Builder::new().prefix("ottla-demo-").tempdir().map_err(|error| {
             Failure::failed(format!("no temporary directory: {}", crate::failure::sentence(&error)))
-        })?),
-    };
-    let data = args.data.clone().or_else(|| scratch.as_ref().map(|dir| dir.path().to_owned()));
+        })?;
+        temporary = Some(made.path().to_owned());
+        *scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    }
+    let data = args.data.clone().or(temporary);
     let data = data.ok_or_else(|| Failure::failed("no data directory"))?;
     // A directory that stays may have the topic of an earlier run.
     let topic = if args.data.is_some() { format!("demo-{}", time::now_ms()) } else { "demo".to_owned() };
@@ -67,8 +108,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         input.description(),
     ))?;
 
-    let outcome = send_through(&broker, &topic, input)?;
+    let outcome = send_through(&broker, &topic, input, interrupt);
     broker.stop();
+    interrupt.check()?;
+    let outcome = outcome?;
     print(&report(&outcome))?;
     outcome.verify()?;
     print(&what_next(args))
@@ -82,12 +125,17 @@ const fn acknowledged(durability: Durability) -> &'static str {
     }
 }
 
-fn send_through(broker: &BrokerThread, topic: &str, input: Input) -> Result<Outcome, Failure> {
+fn send_through(
+    broker: &BrokerThread,
+    topic: &str,
+    input: Input,
+    interrupt: &Interrupt,
+) -> Result<Outcome, Failure> {
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("group.id", "demo")?;
     config.set("auto.offset.reset", "earliest")?;
     let lines = input.lines_known();
-    let run = Run::new(Client::new(config)?, topic);
+    let run = Run::new(Client::new(config)?, topic, interrupt.clone());
     let bar = bar(lines);
     let outcome = std::thread::scope(|scope| {
         let working = scope.spawn(|| run.run(input));

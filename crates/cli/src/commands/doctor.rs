@@ -21,6 +21,7 @@ use self::report::{Report, Status, Step};
 use self::wire::Terms;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
+use crate::topic_args::topic_name;
 
 /// How long an answer may take, unless `socket.timeout.ms` says otherwise: somebody sits and waits.
 const ANSWER_WITHIN_MS: &str = "10000";
@@ -34,7 +35,7 @@ const ANSWER_WITHIN_MS: &str = "10000";
 pub(crate) struct Args {
     /// The topic whose records are read, and with --write written; otherwise, with --write, one that is created and
     /// deleted
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(short, long, value_name = "TOPIC", value_parser = topic_name)]
     topic: Option<String>,
     /// Writes a few records, without which nothing is known of acknowledgements
     #[arg(long)]

@@ -1,14 +1,16 @@
 //! `ottla groups`.
 
+mod reset;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use ottla_client::{Admin, Error, ErrorCode, GroupDescription, OffsetAt, TopicPartition};
+use ottla_client::{Admin, Error, ErrorCode, GroupDescription, MemberDescription, OffsetAt, TopicPartition};
+use serde_json::{Value, json};
 
 use crate::connect::{ConnectArgs, admin, runtime};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::table::Table;
-use crate::time;
 
 /// Lists, describes, resets and deletes consumer groups
 #[derive(Debug, clap::Subcommand)]
@@ -23,11 +25,13 @@ pub(crate) enum Groups {
         /// The groups
         #[arg(required = true, value_name = "GROUP")]
         groups: Vec<String>,
+        /// One JSON object per group; what is not known is null
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Sets the committed offsets of a group that has no members
-    ResetOffsets(ResetArgs),
+    ResetOffsets(reset::Args),
     /// Deletes groups that have no members, with their offsets
     Delete {
         /// The groups
@@ -38,76 +42,14 @@ pub(crate) enum Groups {
     },
 }
 
-/// Where to set the offsets of which topics.
-#[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("where").required(true))]
-pub(crate) struct ResetArgs {
-    /// The group
-    group: String,
-    /// Only this topic, or with :PARTITION only that; may be repeated. Otherwise all that have committed offsets
-    #[arg(short, long, value_name = "TOPIC[:PARTITION]")]
-    topic: Vec<String>,
-    /// beginning, end, an offset, or a time
-    #[arg(long, group = "where", value_parser = parse_target, value_name = "beginning|end|OFFSET|TIME")]
-    to: Option<Target>,
-    /// To the oldest records
-    #[arg(long, group = "where")]
-    to_earliest: bool,
-    /// To the end
-    #[arg(long, group = "where")]
-    to_latest: bool,
-    /// To this offset, or the nearest that exists
-    #[arg(long, group = "where", value_name = "OFFSET")]
-    to_offset: Option<i64>,
-    /// To the first records from this time on: 2026-01-31T12:00:00Z, or @ and milliseconds since 1970
-    #[arg(long, group = "where", value_parser = time::parse_ms, value_name = "TIME")]
-    to_time: Option<i64>,
-    /// Only prints what would be set
-    #[arg(long)]
-    dry_run: bool,
-    /// Sets the offsets; the default, here for those who are used to saying it
-    #[arg(long, conflicts_with = "dry_run")]
-    execute: bool,
-    #[command(flatten)]
-    connect: ConnectArgs,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Target {
-    Listed(OffsetAt),
-    Offset(i64),
-}
-
-fn parse_target(text: &str) -> Result<Target, String> {
-    Ok(match text {
-        "beginning" | "earliest" => Target::Listed(OffsetAt::Earliest),
-        "end" | "latest" => Target::Listed(OffsetAt::Latest),
-        _ => match text.parse::<i64>().ok().filter(|offset| *offset >= 0) {
-            Some(offset) => Target::Offset(offset),
-            None => Target::Listed(OffsetAt::Timestamp(time::parse_ms(text)?)),
-        },
-    })
-}
-
-impl ResetArgs {
-    fn target(&self) -> Target {
-        match (self.to, self.to_offset, self.to_time) {
-            (Some(target), _, _) => target,
-            (_, Some(offset), _) => Target::Offset(offset),
-            (_, _, Some(time)) => Target::Listed(OffsetAt::Timestamp(time)),
-            _ if self.to_latest => Target::Listed(OffsetAt::Latest),
-            // clap demands one of them; this is the last.
-            _ => Target::Listed(OffsetAt::Earliest),
-        }
-    }
-}
-
 pub(crate) fn run(groups: &Groups) -> Result<(), Failure> {
     runtime()?.block_on(async {
         match groups {
             Groups::List { connect } => list(&admin(connect).await?).await,
-            Groups::Describe { groups, connect } => describe(&admin(connect).await?, groups).await,
-            Groups::ResetOffsets(args) => reset(&admin(&args.connect).await?, args).await,
+            Groups::Describe { groups, json, connect } => {
+                describe(&admin(connect).await?, groups, *json).await
+            }
+            Groups::ResetOffsets(args) => reset::run(args).await,
             Groups::Delete { groups, connect } => delete(&admin(connect).await?, groups).await,
         }
     })
@@ -128,30 +70,103 @@ async fn list(admin: &Admin) -> Result<(), Failure> {
     print(&table.render())
 }
 
-async fn describe(admin: &Admin, groups: &[String]) -> Result<(), Failure> {
-    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Failure> {
     let mut text = String::new();
-    for group in admin.describe_groups(&groups).await? {
+    for name in groups {
+        let Some(group) = find(admin, name).await? else {
+            print(&text)?;
+            return Err(unknown(name));
+        };
+        let lags = Lags::of(admin, &group).await?;
+        if json {
+            text += &format!("{}\n", to_json(&group, &lags));
+            continue;
+        }
         if !text.is_empty() {
             text.push('\n');
         }
-        text += &describe_one(admin, &group).await?;
+        text += &to_text(&group, &lags);
     }
     print(&text)
 }
 
-async fn describe_one(admin: &Admin, group: &GroupDescription) -> Result<String, Failure> {
-    let committed = admin.group_offsets(&group.group, None).await?;
-    let owners: BTreeMap<&TopicPartition, usize> = group
-        .members
-        .iter()
-        .enumerate()
-        .flat_map(|(index, member)| member.assignment.iter().map(move |at| (at, index)))
-        .collect();
-    let mut partitions: BTreeSet<TopicPartition> = committed.keys().cloned().collect();
-    partitions.extend(owners.keys().map(|at| (*at).clone()));
-    let ends = ends(admin, &partitions).await?;
+/// The description of a group; `None` when the group does not exist.
+async fn find(admin: &Admin, group: &str) -> Result<Option<GroupDescription>, Failure> {
+    let found = match admin.describe_groups(&[group]).await {
+        Ok(found) => found.into_iter().next(),
+        Err(Error::Broker { code: ErrorCode::GroupIdNotFound, .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // Brokers before KIP-1043 describe a group that does not exist as dead.
+    Ok(found.filter(|group| group.state != "Dead"))
+}
 
+fn unknown(group: &str) -> Failure {
+    Failure::failed(format!("group `{group}` does not exist: `ottla groups list` prints the groups"))
+}
+
+/// How far a group is, in each partition that it has committed or that a member reads.
+struct Lags {
+    partitions: Vec<Lag>,
+}
+
+struct Lag {
+    at: TopicPartition,
+    committed: Option<i64>,
+    end: Option<i64>,
+    /// The member that has the partition, by its index.
+    owner: Option<usize>,
+}
+
+impl Lag {
+    /// The records that are not committed; `None` without a committed offset, or without a topic.
+    fn records(&self) -> Option<i64> {
+        self.committed.zip(self.end).map(|(committed, end)| (end - committed).max(0))
+    }
+}
+
+impl Lags {
+    async fn of(admin: &Admin, group: &GroupDescription) -> Result<Self, Failure> {
+        let committed = admin.group_offsets(&group.group, None).await?;
+        let owners: BTreeMap<&TopicPartition, usize> = group
+            .members
+            .iter()
+            .enumerate()
+            .flat_map(|(index, member)| member.assignment.iter().map(move |at| (at, index)))
+            .collect();
+        let mut partitions: BTreeSet<TopicPartition> = committed.keys().cloned().collect();
+        partitions.extend(owners.keys().map(|at| (*at).clone()));
+        let ends = offsets(admin, &partitions, OffsetAt::Latest).await?;
+        let lag = |at: TopicPartition| Lag {
+            committed: committed.get(&at).copied(),
+            end: ends.get(&at).copied(),
+            owner: owners.get(&at).copied(),
+            at,
+        };
+        Ok(Self { partitions: partitions.into_iter().map(lag).collect() })
+    }
+
+    /// The sum of what is known; `None` when nothing is known, which is not 0.
+    fn total(&self) -> Option<i64> {
+        let known = self.partitions.iter().filter_map(Lag::records);
+        known.fold(None, |total, lag| Some(total.unwrap_or(0) + lag))
+    }
+
+    fn total_text(&self) -> String {
+        let (count, unknown) =
+            (self.partitions.len(), self.partitions.iter().filter(|lag| lag.records().is_none()).count());
+        match self.total() {
+            None => "total lag unknown: the group has no committed offsets\n".into(),
+            Some(total) if unknown == 0 => format!("total lag {total}\n"),
+            Some(total) => format!(
+                "total lag {total} in {} of {count} partitions, and unknown in {unknown} without a committed offset\n",
+                count - unknown
+            ),
+        }
+    }
+}
+
+fn to_text(group: &GroupDescription, lags: &Lags) -> String {
     let mut text = format!(
         "{}  {}  {} members  coordinator {}",
         group.group,
@@ -164,19 +179,14 @@ async fn describe_one(admin: &Admin, group: &GroupDescription) -> Result<String,
     }
     text.push('\n');
     let mut table = Table::new(["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "CLIENT", "HOST"]);
-    let mut total = 0;
-    for at in &partitions {
-        let (done, end) = (committed.get(at), ends.get(at));
-        let lag = done.zip(end).map(|(done, end)| (end - done).max(0));
-        total += lag.unwrap_or(0);
-        let member = owners.get(at).and_then(|index| group.members.get(*index));
-        let number = |number: Option<i64>| number.map_or("-".into(), |number| number.to_string());
+    for lag in &lags.partitions {
+        let member = lag.owner.and_then(|index| group.members.get(index));
         table.row([
-            at.topic.to_string(),
-            at.partition.to_string(),
-            number(done.copied()),
-            number(end.copied()),
-            number(lag),
+            lag.at.topic.to_string(),
+            lag.at.partition.to_string(),
+            or_dash(lag.committed),
+            or_dash(lag.end),
+            or_dash(lag.records()),
             member.map_or("-".into(), |member| member.member.clone()),
             member.map_or("-".into(), |member| member.client_id.clone()),
             member.map_or("-".into(), |member| member.host.clone()),
@@ -186,107 +196,55 @@ async fn describe_one(admin: &Admin, group: &GroupDescription) -> Result<String,
     for member in group.members.iter().filter(|member| member.assignment.is_empty()) {
         text += &format!("{} ({} at {}) has no partitions\n", member.member, member.client_id, member.host);
     }
-    text += &format!("total lag {total}\n");
-    Ok(text)
+    text + &lags.total_text()
 }
 
-/// The ends of partitions; a topic that was deleted since has none.
-async fn ends(
+fn to_json(group: &GroupDescription, lags: &Lags) -> Value {
+    let member = |member: &MemberDescription| json!({ "member": member.member, "client": member.client_id, "host": member.host });
+    let partition = |lag: &Lag| {
+        json!({
+            "topic": &*lag.at.topic,
+            "partition": lag.at.partition,
+            "committed": lag.committed,
+            "end": lag.end,
+            "lag": lag.records(),
+            "member": lag.owner.and_then(|index| group.members.get(index)).map(|member| &member.member),
+        })
+    };
+    json!({
+        "group": group.group,
+        "state": group.state,
+        "coordinator": group.coordinator,
+        "assignor": Some(&group.protocol).filter(|protocol| !protocol.is_empty()),
+        "members": group.members.iter().map(member).collect::<Vec<_>>(),
+        "partitions": lags.partitions.iter().map(partition).collect::<Vec<_>>(),
+        "total_lag": lags.total(),
+    })
+}
+
+fn or_dash(number: Option<i64>) -> String {
+    number.map_or("-".into(), |number| number.to_string())
+}
+
+/// The first offsets or the ends of partitions; a topic that was deleted since has none.
+async fn offsets(
     admin: &Admin,
     partitions: &BTreeSet<TopicPartition>,
+    which: OffsetAt,
 ) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
-    let ask: Vec<_> = partitions.iter().map(|at| (at.clone(), OffsetAt::Latest)).collect();
+    let ask: Vec<_> = partitions.iter().map(|at| (at.clone(), which)).collect();
     match admin.list_offsets(&ask).await {
-        Ok(ends) => return Ok(ends),
+        Ok(offsets) => return Ok(offsets),
         Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let mut ends = BTreeMap::new();
+    let mut offsets = BTreeMap::new();
     for one in ask {
         if let Ok(found) = admin.list_offsets(&[one]).await {
-            ends.extend(found);
+            offsets.extend(found);
         }
     }
-    Ok(ends)
-}
-
-async fn reset(admin: &Admin, args: &ResetArgs) -> Result<(), Failure> {
-    refuse_members(admin, &args.group).await?;
-    let committed = admin.group_offsets(&args.group, None).await?;
-    let partitions = chosen(admin, args, &committed).await?;
-    let new = match args.target() {
-        Target::Listed(offset) => {
-            let ask: Vec<_> = partitions.iter().map(|at| (at.clone(), offset)).collect();
-            admin.list_offsets(&ask).await?
-        }
-        Target::Offset(offset) => {
-            let ask = |which| partitions.iter().map(|at| (at.clone(), which)).collect::<Vec<_>>();
-            let first = admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
-            let end = admin.list_offsets(&ask(OffsetAt::Latest)).await?;
-            let nearest = |(at, end): (TopicPartition, i64)| {
-                let first = first.get(&at).copied().unwrap_or(0);
-                (at, offset.clamp(first, end.max(first)))
-            };
-            end.into_iter().map(nearest).collect()
-        }
-    };
-    if !args.dry_run {
-        admin.alter_group_offsets(&args.group, &new).await?;
-    }
-    let mut table = Table::new(["TOPIC", "PARTITION", "WAS", "NOW"]);
-    for (at, offset) in &new {
-        let was = committed.get(at).map_or("-".into(), i64::to_string);
-        table.row([at.topic.to_string(), at.partition.to_string(), was, offset.to_string()]);
-    }
-    print(&table.render())?;
-    if args.dry_run {
-        eprintln!("nothing was changed: this was a dry run");
-    }
-    Ok(())
-}
-
-/// Offsets are set for a group without members only: members would overwrite them.
-async fn refuse_members(admin: &Admin, group: &str) -> Result<(), Failure> {
-    match admin.describe_groups(&[group]).await {
-        Ok(found) => match found.first().map(|group| group.members.len()) {
-            Some(members) if members > 0 => {
-                Err(Failure::failed(format!("group `{group}` has {members} members: stop them first")))
-            }
-            _ => Ok(()),
-        },
-        // A group that has never been is made by its first offsets.
-        Err(Error::Broker { code: ErrorCode::GroupIdNotFound, .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The partitions that the arguments name, or those with committed offsets.
-async fn chosen(
-    admin: &Admin,
-    args: &ResetArgs,
-    committed: &BTreeMap<TopicPartition, i64>,
-) -> Result<Vec<TopicPartition>, Failure> {
-    if args.topic.is_empty() {
-        if committed.is_empty() {
-            let group = &args.group;
-            return Err(Failure::failed(format!("group `{group}` has no committed offsets: name a --topic")));
-        }
-        return Ok(committed.keys().cloned().collect());
-    }
-    let mut partitions = BTreeSet::new();
-    for topic in &args.topic {
-        if let Some((name, partition)) = topic.split_once(':') {
-            let partition = partition
-                .parse()
-                .map_err(|_| Failure::usage(format!("--topic {topic}: `{partition}` is not a partition")))?;
-            partitions.insert(TopicPartition::new(name, partition));
-        } else {
-            let described = admin.describe_topics(&[topic]).await?;
-            let found = described.iter().flat_map(|topic| &topic.partitions);
-            partitions.extend(found.map(|partition| TopicPartition::new(topic, partition.partition)));
-        }
-    }
-    Ok(partitions.into_iter().collect())
+    Ok(offsets)
 }
 
 async fn delete(admin: &Admin, groups: &[String]) -> Result<(), Failure> {
@@ -295,19 +253,4 @@ async fn delete(admin: &Admin, groups: &[String]) -> Result<(), Failure> {
         print(&format!("deleted {group}\n"))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_a_word_an_offset_or_a_time() {
-        assert_eq!(parse_target("beginning"), Ok(Target::Listed(OffsetAt::Earliest)));
-        assert_eq!(parse_target("latest"), Ok(Target::Listed(OffsetAt::Latest)));
-        assert_eq!(parse_target("42"), Ok(Target::Offset(42)));
-        assert_eq!(parse_target("@42"), Ok(Target::Listed(OffsetAt::Timestamp(42))));
-        assert!(parse_target("-3").is_err());
-        assert!(parse_target("soon").is_err());
-    }
 }

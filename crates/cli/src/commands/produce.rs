@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ottla_client::{Client, Config, Delivery, ProduceError, Producer, Record, TopicProducer};
+use ottla_client::{
+    Admin, Client, Config, Delivery, Error, ErrorCode, ProduceError, Producer, Record, TopicProducer,
+};
 
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::lines::Lines;
 use crate::metrics::MetricsArgs;
+use crate::output::note;
 use crate::properties::key_value;
+use crate::topic_args::TopicArg;
+use crate::warnings;
 
 /// How long a topic that is missing may take to come into being.
 const TOPIC_WITHIN: Duration = Duration::from_secs(10);
@@ -24,28 +29,28 @@ const LOOK_EVERY: usize = 256;
 /// Each line of standard input becomes a record. Exit code 1 if any record was not acknowledged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topic
-    topic: String,
+    #[command(flatten)]
+    topic: TopicArg,
     /// Lines of this file instead of standard input
-    #[arg(short, long, value_name = "FILE", conflicts_with = "whole_file")]
+    #[arg(short = 'l', long, value_name = "FILE", conflicts_with = "whole_file")]
     file: Option<PathBuf>,
     /// Each of these files becomes one record
     #[arg(long, value_name = "FILE", num_args = 1..)]
     whole_file: Vec<PathBuf>,
     /// What stands before this text in a line is the key; a line without it has none
-    #[arg(short, long, value_name = "TEXT")]
+    #[arg(short = 'K', long, value_name = "TEXT")]
     key_delimiter: Option<String>,
     /// The key of every record
-    #[arg(long, conflicts_with = "key_delimiter")]
+    #[arg(short, long, conflicts_with = "key_delimiter")]
     key: Option<String>,
     /// A header of every record; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
+    #[arg(short = 'H', long, value_name = "NAME=VALUE", value_parser = key_value)]
     header: Vec<(String, String)>,
     /// An empty value becomes null: a tombstone in a compacted topic
-    #[arg(long)]
+    #[arg(short = 'Z', long)]
     tombstone: bool,
     /// The partition; otherwise chosen by key, or one after the other
-    #[arg(short, long)]
+    #[arg(short, long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     partition: Option<i32>,
     /// How batches are compressed: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long)]
@@ -91,15 +96,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(acks) = args.acks {
         config.set("acks", acks.value())?;
     }
+    warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
     // A missing file is found before anything is sent.
     let input = Input::open(args, &config)?;
-    let client = ready(config, &args.topic)?;
+    let client = ready(config, args.topic.name())?;
     let _metrics = args.metrics.serve(&client)?;
     let mut sending = Sending::new(args, &client);
     let read = sending.send_all(input);
     let summary = sending.finish();
-    eprintln!("{summary}");
+    note(&summary.to_string());
     read?;
     match summary.failed {
         0 => Ok(()),
@@ -114,7 +120,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 pub(crate) fn ready(config: Config, topic: &str) -> Result<Client, Failure> {
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
-        ottla_client::Admin::of(&client).await_topic(topic, TOPIC_WITHIN).await?;
+        let admin = Admin::of(&client);
+        // Asked without creating it: a topic that is created by a misspelled name is worth a line.
+        let existed = match admin.describe_topics(&[topic]).await {
+            Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => false,
+            // Whatever else is wrong, waiting for the topic meets it again.
+            Ok(_) | Err(_) => true,
+        };
+        let partitions = admin.await_topic(topic, TOPIC_WITHIN).await?;
+        if !existed {
+            note(&format!("topic `{topic}` did not exist: the broker created it, partitions: {partitions}"));
+        }
         Ok(client)
     })
 }
@@ -173,7 +189,8 @@ impl std::fmt::Display for Summary {
         let acknowledged = self.sent - self.failed;
         write!(
             f,
-            "{acknowledged} records acknowledged, {} bytes, {:.3} s, {:.0} records/s",
+            "{acknowledged} {} acknowledged, {} bytes, {:.3} s, {:.0} records/s",
+            if acknowledged == 1 { "record" } else { "records" },
             self.bytes,
             seconds,
             acknowledged as f64 / seconds
@@ -186,7 +203,7 @@ impl<'a> Sending<'a> {
         let producer = Producer::of(client);
         Self {
             args,
-            topic: producer.topic(&args.topic),
+            topic: producer.topic(args.topic.name()),
             producer,
             headers: args.header.iter().map(|(name, value)| (&**name, Some(value.as_bytes()))).collect(),
             window: VecDeque::new(),
@@ -222,7 +239,7 @@ impl<'a> Sending<'a> {
 
     fn send(&mut self, key: Option<&[u8]>, value: &[u8]) {
         let record = Record {
-            topic: &self.args.topic,
+            topic: self.args.topic.name(),
             partition: self.args.partition,
             key,
             value: if value.is_empty() && self.args.tombstone { None } else { Some(value) },

@@ -1,9 +1,11 @@
 //! `ottla run`.
 
 mod child;
+mod program;
 
 use std::time::Duration;
 
+use ottla_client::{Admin, Client, Error, ErrorCode};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
 use self::child::{Answer, Child, Feed};
@@ -12,6 +14,9 @@ use crate::bench::parse_order;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
+use crate::output::note;
+use crate::topic_args::{topic_name, topic_or_regex};
+use crate::warnings;
 
 /// How often it is looked whether the processor is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -24,17 +29,19 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Each worker is a process of its own: it reads records from its standard input, one per line, and writes one line for each
 /// to its standard output, in the same order. A record is done when its answer has come, and what is committed never passes
 /// one that is not. An answer that begins with `error`, or is a JSON object with a member `error`, says that the record has
-/// failed; so does a process that ends. Ctrl-C waits for the records in hand, commits, and leaves the group.
+/// failed; so does a process that ends. A program that cannot be started is no failure of a record: the command ends, and
+/// nothing of the record is committed. Ctrl-C waits for the records in hand, commits, and leaves the group. A
+/// summary is printed at the end, and the exit code is 1 when records were skipped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The topics, separated by commas; one that begins with ^ is a regular expression
-    #[arg(short, long, required = true, value_delimiter = ',')]
+    #[arg(short, long, required = true, value_delimiter = ',', value_parser = topic_or_regex)]
     topic: Vec<String>,
     /// The consumer group
-    #[arg(short, long)]
+    #[arg(short = 'G', short_alias = 'g', long)]
     group: String,
     /// How many processes
-    #[arg(short = 'n', long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
     /// Each line is a JSON object: topic, partition, offset, timestamp, key, value, headers; otherwise it is the value
     #[arg(long)]
@@ -46,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Prints the answers
-    #[arg(short, long)]
+    #[arg(long)]
     print: bool,
     /// How often a failed record is tried again
     #[arg(long, default_value_t = 3)]
@@ -58,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long)]
     hold: bool,
     /// Where records go that have failed too often [default: the command stops]
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", value_parser = topic_name)]
     dead_letters: Option<String>,
     /// Records that have failed too often count as done
     #[arg(long, conflicts_with = "dead_letters")]
@@ -73,18 +80,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    // Before the group is joined: a program that is not there would fail every record.
+    program::check(&args.command[0], std::env::var_os("PATH").as_deref())?;
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;
     config.set("group.id", &args.group)?;
+    // For the dead letters.
+    warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
     runtime()?.block_on(async {
-        // An unreachable broker is reported now.
-        drop(contact(config.clone()).await?);
-        let processor = start(args, config)?;
-        let metrics = processor.metrics_source();
-        let _endpoint = args.metrics.serve_and(processor.client(), move || metrics().prometheus_text())?;
+        // From here on a signal ends the command cleanly, also one that comes before the group is joined.
         let interrupted = interrupted();
         tokio::pin!(interrupted);
+        // An unreachable broker is reported now, and a misspelled topic, which may also come into being later.
+        let (client, _) = tokio::select! {
+            biased;
+            signal = &mut interrupted => return signal,
+            contacted = contact(config.clone()) => contacted?,
+        };
+        warn_of_missing_topics(&client, &args.topic).await;
+        drop(client);
+        let processor = start(args, config)?;
+        let (metrics, served) = (processor.metrics_source(), processor.metrics_source());
+        let _endpoint = args.metrics.serve_and(processor.client(), move || served().prometheus_text())?;
         let mut quiet = Duration::ZERO;
         while !processor.is_stopped() {
             tokio::select! {
@@ -100,8 +118,39 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
         processor.stop();
-        Ok(processor.join()?)
+        let ended = processor.join();
+        let metrics = metrics();
+        note(&summary(&metrics, args.dead_letters.as_deref()));
+        ended?;
+        match metrics.skipped {
+            0 => Ok(()),
+            skipped => Err(Failure::failed(format!(
+                "{skipped} {} failed more often than --retries {} allows and {} skipped: --dead-letters TOPIC keeps such records",
+                if skipped == 1 { "record" } else { "records" },
+                args.retries,
+                if skipped == 1 { "was" } else { "were" },
+            ))),
+        }
     })
+}
+
+/// A topic that does not exist is waited for: without a word, a misspelled name looks like one without records.
+async fn warn_of_missing_topics(client: &Client, topics: &[String]) {
+    for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
+        let described = Admin::of(client).describe_topics(&[topic]).await;
+        if let Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) = described {
+            note(&format!("ottla: warning: topic `{topic}` does not exist: its records are waited for"));
+        }
+    }
+}
+
+/// What became of the records.
+fn summary(metrics: &Metrics, dead_letters: Option<&str>) -> String {
+    let to = dead_letters.map(|topic| format!(" to {topic}")).unwrap_or_default();
+    let Metrics { handled, retries, skipped, dead_letters, .. } = metrics;
+    format!(
+        "{handled} records handled, {retries} retries, {skipped} skipped, {dead_letters} dead-lettered{to}"
+    )
 }
 
 fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure> {

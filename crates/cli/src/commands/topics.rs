@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::properties::key_value;
 use crate::table::Table;
+use crate::topic_args::{TopicArg, TopicArgs};
 use crate::topic_spec::TopicSpec;
 
 /// Lists, describes, creates, grows and deletes topics
@@ -22,9 +23,8 @@ pub(crate) enum Topics {
     },
     /// Prints partitions, leaders, offsets and settings
     Describe {
-        /// The topics
-        #[arg(required = true, value_name = "TOPIC")]
-        topics: Vec<String>,
+        #[command(flatten)]
+        topics: TopicArgs,
         /// Every setting, not only those that somebody chose
         #[arg(long)]
         all_settings: bool,
@@ -37,13 +37,13 @@ pub(crate) enum Topics {
         #[arg(required = true, value_name = "NAME[:PARTITIONS]")]
         topics: Vec<TopicSpec>,
         /// How many partitions each gets; otherwise as the broker thinks fit
-        #[arg(short, long, value_parser = clap::value_parser!(i32).range(1..))]
+        #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         partitions: Option<i32>,
         /// How many copies of each partition; otherwise as the broker thinks fit
         #[arg(short, long, value_parser = clap::value_parser!(i16).range(1..))]
         replication_factor: Option<i16>,
         /// A setting of the topic, by Kafka's name; may be repeated
-        #[arg(short, long, value_name = "KEY=VALUE", value_parser = key_value)]
+        #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
         set: Vec<(String, String)>,
         /// Topics that exist are no failure
         #[arg(long)]
@@ -53,19 +53,18 @@ pub(crate) enum Topics {
     },
     /// Gives a topic more partitions
     Grow {
-        /// The topic
-        topic: String,
+        #[command(flatten)]
+        topic: TopicArg,
         /// How many it has then
-        #[arg(short, long, value_parser = clap::value_parser!(i32).range(1..))]
+        #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         partitions: i32,
         #[command(flatten)]
         connect: ConnectArgs,
     },
     /// Deletes topics with everything in them
     Delete {
-        /// The topics
-        #[arg(required = true, value_name = "TOPIC")]
-        topics: Vec<String>,
+        #[command(flatten)]
+        topics: TopicArgs,
         #[command(flatten)]
         connect: ConnectArgs,
     },
@@ -90,6 +89,7 @@ pub(crate) fn run(topics: &Topics) -> Result<(), Failure> {
                 create(&admin(connect).await?, &topics, *if_not_exists).await
             }
             Topics::Grow { topic, partitions, connect } => {
+                let topic = topic.name();
                 admin(connect).await?.create_partitions(topic, *partitions).await?;
                 print(&format!("{topic} has {partitions} partitions\n"))
             }
@@ -104,8 +104,8 @@ async fn list(admin: &Admin, internal: bool) -> Result<(), Failure> {
     print(&shown.map(|topic| topic.name.clone() + "\n").collect::<String>())
 }
 
-async fn describe(admin: &Admin, names: &[String], all_settings: bool) -> Result<(), Failure> {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+async fn describe(admin: &Admin, topics: &TopicArgs, all_settings: bool) -> Result<(), Failure> {
+    let names: Vec<&str> = topics.names().collect();
     let mut text = String::new();
     for topic in admin.describe_topics(&names).await? {
         let leaders = topic.partitions.iter().filter(|partition| partition.leader.is_some());
@@ -157,8 +157,8 @@ async fn create(admin: &Admin, topics: &[NewTopic], if_not_exists: bool) -> Resu
     Ok(())
 }
 
-async fn delete(admin: &Admin, names: &[String]) -> Result<(), Failure> {
-    for name in names {
+async fn delete(admin: &Admin, topics: &TopicArgs) -> Result<(), Failure> {
+    for name in topics.names() {
         admin.delete_topics(&[name]).await?;
         print(&format!("deleted {name}\n"))?;
     }

@@ -10,6 +10,7 @@ use super::operation::{Operation, Repeat, Target};
 use super::{AclOperation, Admin, Describe, Each, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::topic_name::check_all;
 
 const DESCRIBE_CLUSTER_VERSION_MAX: i16 = 1;
 /// Metadata tells what we may do with the cluster in these versions only.
@@ -131,6 +132,7 @@ impl Admin {
     /// # Errors
     /// [`Error::Broker`] with the first topic that does not exist. None is created by asking.
     pub async fn describe_topics(&self, names: &[&str]) -> Result<Vec<TopicDescription>, Error> {
+        check_all(names.iter().copied())?;
         let names = owned(names);
         let work = |cluster: Rc<Cluster>| async move {
             let refs: Vec<&str> = names.iter().map(String::as_str).collect();

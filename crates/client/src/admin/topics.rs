@@ -17,6 +17,7 @@ use super::operation::{Operation, Repeat, Target, wrong_controller};
 use super::{Admin, Change, Each, Timeouts, first_error, in_order, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::topic_name::{check_all, check_topic_name};
 
 const CREATE_TOPICS_VERSION_MAX: i16 = 7;
 const CREATE_PARTITIONS_VERSION_MAX: i16 = 3;
@@ -113,6 +114,7 @@ impl Admin {
     /// Every topic is tried; the error is that of the first one that failed. See
     /// [`create_topics_with`](Self::create_topics_with) for all of them.
     pub async fn create_topics(&self, topics: &[NewTopic]) -> Result<(), Error> {
+        check_all(topics.iter().map(|topic| &*topic.name))?;
         let topics = topics.to_vec();
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "create_topics");
@@ -145,6 +147,7 @@ impl Admin {
     /// # Errors
     /// Every topic is tried; the error is that of the first one that failed.
     pub async fn delete_topics(&self, names: &[&str]) -> Result<(), Error> {
+        check_all(names.iter().copied())?;
         let names = owned(names);
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "delete_topics");
@@ -171,6 +174,7 @@ impl Admin {
 
     /// Gives a topic more partitions: `total` of them then.
     pub async fn create_partitions(&self, topic: &str, total: i32) -> Result<(), Error> {
+        check_topic_name(topic)?;
         let wanted = [NewPartitions::new(topic, total)];
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "create_partitions");

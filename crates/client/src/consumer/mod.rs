@@ -31,6 +31,7 @@ pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Enough, Inbox};
 use crate::fetch::queue::Queue;
 use crate::group::polls::Polls;
+use crate::topic_name::check_all;
 
 /// A batch that is given to the application is closed when it has decompressed so much: the rest of the response waits
 /// compressed.
@@ -172,6 +173,7 @@ impl Consumer {
     /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
     /// part, but with a `group.id` positions can be committed.
     pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
+        check_all(partitions.iter().map(|(at, _)| &*at.topic))?;
         self.reader.forget_handed_out(None);
         self.control.assign(partitions).await
     }
@@ -182,9 +184,10 @@ impl Consumer {
     /// also for those that come later. A consumer that is in the group already stays in it and changes its topics.
     ///
     /// # Errors
-    /// [`Error::Config`] without a `group.id`, and for what is no regular expression. What goes wrong with the group
+    /// [`Error::Config`] without a `group.id`, for what is no regular expression, and for a name that no topic can have. What goes wrong with the group
     /// later comes from [`Consumer::poll`].
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
+        check_all(topics.iter().copied().filter(|topic| !topic.starts_with('^')))?;
         self.control.subscribe(topics).await
     }
 

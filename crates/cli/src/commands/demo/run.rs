@@ -11,6 +11,7 @@ use ottla_wire::crc::crc32c;
 use super::input::Input;
 use crate::connect::runtime;
 use crate::failure::Failure;
+use crate::signals::Interrupt;
 
 /// How long the rest may take once everything is sent.
 const REST_WITHIN: Duration = Duration::from_secs(60);
@@ -74,10 +75,11 @@ pub(super) struct Run<'a> {
     consumed: AtomicU64,
     /// How many lines there are, once the last is sent.
     total: AtomicU64,
+    interrupt: Interrupt,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(client: Client, topic: &'a str) -> Self {
+    pub(super) fn new(client: Client, topic: &'a str, interrupt: Interrupt) -> Self {
         Self {
             client,
             topic,
@@ -85,6 +87,7 @@ impl<'a> Run<'a> {
             produced: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             total: AtomicU64::new(UNKNOWN),
+            interrupt,
         }
     }
 
@@ -100,6 +103,7 @@ impl<'a> Run<'a> {
         runtime()?.block_on(consumer.subscribe(&[self.topic]))?;
         // The member is in its group before the first line: what is measured is lines, not joining.
         while !matches!(consumer.poll_blocking(POLL)?, Some(Polled::Event(_))) {
+            self.interrupt.check()?;
             if self.started.elapsed() > REST_WITHIN {
                 return Err(Failure::failed("the consumer did not get its partitions"));
             }
@@ -125,6 +129,7 @@ impl<'a> Run<'a> {
         let mut window: VecDeque<Delivery> = VecDeque::new();
         let mut seen = Seen::default();
         while let Some(line) = input.next()? {
+            self.interrupt.check()?;
             let number = seen.lines;
             let (number_text, sent_ns) = (number.to_string(), sending.elapsed().as_nanos().to_string());
             let record =
@@ -163,6 +168,7 @@ impl<'a> Run<'a> {
         let mut last = sending.elapsed();
         let mut silent_since = Instant::now();
         while seen.lines < self.total.load(Ordering::Acquire) {
+            self.interrupt.check()?;
             let Some(polled) = consumer.poll_blocking(POLL)? else {
                 let all_sent = self.total.load(Ordering::Acquire) != UNKNOWN;
                 if all_sent && silent_since.elapsed() > REST_WITHIN {

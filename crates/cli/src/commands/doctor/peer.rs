@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use ottla_protocol::ApiKey;
 use ottla_protocol::messages::SaslHandshakeRequest;
@@ -22,7 +23,10 @@ impl Speaks {
     /// Told from where a Kafka frame would have its size. None of these would be a size that anybody allows.
     pub(super) fn from_first_bytes(bytes: [u8; 4]) -> Option<Self> {
         match bytes {
-            [b'H', b'T', b'T', b'P'] => Some(Self::Http),
+            // A page without a status line is the answer of HTTP 0.9, to what is no request.
+            [b'H', b'T', b'T', b'P'] | [b'<', b'!', b'D' | b'd', _] | [b'<', b'h' | b'H', b't' | b'T', _] => {
+                Some(Self::Http)
+            }
             [b'S', b'S', b'H', b'-'] => Some(Self::Ssh),
             // A handshake record, or an alert, of SSL 3 to TLS 1.3.
             [0x15 | 0x16, 3, 0..=4, _] => Some(Self::Tls),
@@ -45,7 +49,7 @@ impl fmt::Display for Speaks {
 pub(super) fn diagnose(peer: &Reachable, terms: &Terms, trouble: &Trouble) -> Vec<String> {
     let speaks = match trouble {
         Trouble::Foreign(speaks) => Some(*speaks),
-        Trouble::Closed | Trouble::Silent(_) | Trouble::Nonsense(_) => tries_tls(peer.address, terms),
+        Trouble::Closed | Trouble::Silent(_) | Trouble::Nonsense(_) => speaks_to(peer.address, terms),
         Trouble::Io(_) | Trouble::Unknown(_) | Trouble::Tls(_) | Trouble::Unproven(_) => None,
     };
     let text = match speaks {
@@ -74,11 +78,15 @@ pub(super) fn diagnose(peer: &Reachable, terms: &Terms, trouble: &Trouble) -> Ve
     vec![text.to_owned()]
 }
 
-/// Greets as TLS does, on a connection of its own.
-fn tries_tls(address: SocketAddr, terms: &Terms) -> Option<Speaks> {
+/// Greets as clients of other protocols do, each on a connection of its own.
+fn speaks_to(address: SocketAddr, terms: &Terms) -> Option<Speaks> {
+    [HTTP_REQUEST, CLIENT_HELLO].into_iter().find_map(|greeting| answer_to(greeting, address, terms))
+}
+
+fn answer_to(greeting: &[u8], address: SocketAddr, terms: &Terms) -> Option<Speaks> {
     let mut stream = TcpStream::connect_timeout(&address, terms.connect).ok()?;
-    stream.set_read_timeout(Some(terms.answer)).ok()?;
-    stream.write_all(CLIENT_HELLO).ok()?;
+    stream.set_read_timeout(Some(terms.answer.min(GREETING_WITHIN))).ok()?;
+    stream.write_all(greeting).ok()?;
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).ok()?;
     Speaks::from_first_bytes(answer)
@@ -113,6 +121,12 @@ pub(super) fn diagnose_after_greeting(
     }
 }
 
+/// How long the answer to a greeting of another protocol may take.
+const GREETING_WITHIN: Duration = Duration::from_secs(2);
+
+/// A request that every web server answers, if only to refuse it. A broker takes its first bytes for a size and hangs up.
+const HTTP_REQUEST: &[u8] = b"HEAD / HTTP/1.0\r\n\r\n";
+
 /// A TLS 1.2 greeting with one suite that everybody has: enough to be answered, with a handshake or with an alert.
 const CLIENT_HELLO: &[u8] = &[
     0x16, 3, 1, 0, 47, // record: handshake
@@ -133,6 +147,8 @@ mod tests {
     fn peers_are_known_by_their_first_bytes() {
         for (bytes, speaks) in [
             (*b"HTTP", Some(Speaks::Http)),
+            (*b"<!DO", Some(Speaks::Http)),
+            (*b"<htm", Some(Speaks::Http)),
             (*b"SSH-", Some(Speaks::Ssh)),
             ([0x15, 3, 3, 0], Some(Speaks::Tls)),
             ([0x16, 3, 1, 7], Some(Speaks::Tls)),

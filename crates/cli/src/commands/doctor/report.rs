@@ -1,5 +1,6 @@
 //! What was found, step by step: as lines while it is found out, or as JSON at the end.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -77,7 +78,8 @@ impl Step {
         self.status == Status::Fail
     }
 
-    fn line(&self) -> String {
+    /// The step for people. Advice that an earlier step gave is not repeated.
+    fn line(&self, given: &mut BTreeSet<String>) -> String {
         let took = self.took.map_or_else(String::new, millis);
         let mut facts = self.facts.iter();
         let first = facts.next().map_or("", String::as_str);
@@ -85,7 +87,8 @@ impl Step {
             format!("{:<4}  {:<14} {:<28} {took:>10}  {first}", self.status.name(), self.name, self.target);
         let mut text = format!("{}\n", line.trim_end());
         facts.for_each(|fact| text += &format!("      {fact}\n"));
-        self.advice.iter().for_each(|advice| text += &format!("      -> {advice}\n"));
+        let new = self.advice.iter().filter(|advice| given.insert((*advice).clone()));
+        new.for_each(|advice| text += &format!("      -> {advice}\n"));
         text
     }
 
@@ -112,16 +115,18 @@ pub(super) struct Report {
     json: bool,
     steps: Vec<Step>,
     suggestions: Vec<Suggestion>,
+    /// The advice that was printed.
+    given: BTreeSet<String>,
 }
 
 impl Report {
     pub(super) fn new(json: bool) -> Self {
-        Self { json, steps: Vec::new(), suggestions: Vec::new() }
+        Self { json, steps: Vec::new(), suggestions: Vec::new(), given: BTreeSet::new() }
     }
 
     pub(super) fn add(&mut self, step: Step) -> Result<(), Failure> {
         if !self.json {
-            print(&step.line())?;
+            print(&step.line(&mut self.given))?;
         }
         self.steps.push(step);
         Ok(())
@@ -168,9 +173,11 @@ mod tests {
         let step =
             Step::new("dns", "localhost:9092").took(Duration::from_micros(1234)).fact("::1").fact("more");
         let step = step.advice("do it").status(Status::Warn).status(Status::Ok);
-        let line = step.line();
+        let mut given = BTreeSet::new();
+        let line = step.line(&mut given);
         assert!(line.starts_with("WARN  dns            localhost:9092 "), "{line}");
         assert!(line.ends_with("   1.23 ms  ::1\n      more\n      -> do it\n"), "{line}");
         assert_eq!(step.to_json()["status"], "warn");
+        assert!(!step.line(&mut given).contains("->"), "each piece of advice once");
     }
 }

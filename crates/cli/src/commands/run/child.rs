@@ -17,6 +17,9 @@ use crate::output::print;
 /// not wait for a process that waits for us to read its answers.
 const UNANSWERED_BYTES_MAX: usize = 32 << 10;
 
+/// The exit codes of shells and of `env` for a program that they cannot execute or do not find.
+const NO_PROGRAM: std::ops::RangeInclusive<i32> = 126..=127;
+
 /// How long a process may take to end when its standard input has.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
@@ -46,6 +49,8 @@ struct Running {
     process: process::Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
+    /// Whether this process has answered a record.
+    answered: bool,
 }
 
 impl Child {
@@ -148,12 +153,14 @@ impl Running {
         let mut command = Command::new(&feed.command[0]);
         // A group of its own: Ctrl-C is for us, who lets it finish what it has.
         command.args(&feed.command[1..]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let refused =
-            |error: std::io::Error| Failure::new(format!("{}: {}", feed.command[0], sentence(&error)));
+        // No record is to blame for a program that does not start: it must not be skipped or become a dead letter.
+        let refused = |error: std::io::Error| {
+            Failure::fatal(format!("`{}` does not start: {}", feed.command[0], sentence(&error)))
+        };
         let mut process = command.spawn().map_err(refused)?;
         let (to, from) = (process.stdin.take(), process.stdout.take());
-        let from = from.ok_or_else(|| Failure::new("the process has no standard output"))?;
-        Ok(Self { process, to, from: BufReader::new(from) })
+        let from = from.ok_or_else(|| Failure::fatal("the process has no standard output"))?;
+        Ok(Self { process, to, from: BufReader::new(from), answered: false })
     }
 
     fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
@@ -183,6 +190,7 @@ impl Running {
                 return Err(self.ended(&sentence(&error)));
             }
         }
+        self.answered = true;
         if let Some(reason) = failed(answer.trim_end()) {
             answers.push(Answer::Failed(Failure::new(reason)));
             return Ok(());
@@ -198,6 +206,11 @@ impl Running {
         // Whatever is left of it could answer the next line with what belongs to this one.
         let _ = self.process.kill();
         match self.process.wait() {
+            Ok(status) if !self.answered && status.code().is_some_and(|code| NO_PROGRAM.contains(&code)) => {
+                Failure::fatal(format!(
+                    "the process did not start its program ({status}), as a shell or env reports it"
+                ))
+            }
             Ok(status) => Failure::new(format!("the process is gone ({status}): {what}")),
             Err(error) => Failure::new(format!("the process is gone: {what}; {}", sentence(&error))),
         }

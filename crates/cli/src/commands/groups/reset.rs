@@ -1,0 +1,270 @@
+//! `ottla groups reset-offsets`: a plan first, and offsets that change only with `--execute`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ottla_client::{Admin, OffsetAt, TopicPartition};
+
+use super::{find, offsets, or_dash, unknown};
+use crate::connect::{ConnectArgs, admin};
+use crate::failure::Failure;
+use crate::output::{note, print};
+use crate::table::Table;
+use crate::time;
+use crate::topic_args::topic_name;
+
+/// Shows which offsets a group without members would have, and sets them with --execute
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("where").required(true))]
+pub(crate) struct Args {
+    /// The group
+    group: String,
+    /// Only this topic, or with :PARTITION only that; may be repeated. Otherwise all that have committed offsets
+    #[arg(short, long, value_name = "TOPIC[:PARTITION]", value_parser = topic_and_partition)]
+    topic: Vec<(String, Option<i32>)>,
+    /// beginning, end, an offset, or a time
+    #[arg(long, group = "where", value_parser = parse_target, value_name = "beginning|end|OFFSET|TIME")]
+    to: Option<Target>,
+    /// To the oldest records
+    #[arg(long, group = "where")]
+    to_earliest: bool,
+    /// To the end
+    #[arg(long, group = "where")]
+    to_latest: bool,
+    /// To this offset, or the nearest that exists
+    #[arg(long, group = "where", value_name = "OFFSET", value_parser = clap::value_parser!(i64).range(0..))]
+    to_offset: Option<i64>,
+    /// To the first records from this time on: 2026-01-31T12:00:00Z, or @ and milliseconds since 1970
+    #[arg(long, group = "where", value_parser = time::parse_ms, value_name = "TIME")]
+    to_time: Option<i64>,
+    /// Sets the offsets; without it only the plan is printed
+    #[arg(long)]
+    execute: bool,
+    /// Only prints the plan; the default
+    #[arg(long, conflicts_with = "execute")]
+    dry_run: bool,
+    /// Creates the group if it does not exist
+    #[arg(long)]
+    create: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Target {
+    Listed(OffsetAt),
+    Offset(i64),
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    Ok(match text {
+        "beginning" | "earliest" => Target::Listed(OffsetAt::Earliest),
+        "end" | "latest" => Target::Listed(OffsetAt::Latest),
+        _ => match text.parse::<i64>().ok().filter(|offset| *offset >= 0) {
+            Some(offset) => Target::Offset(offset),
+            None => Target::Listed(OffsetAt::Timestamp(time::parse_ms(text)?)),
+        },
+    })
+}
+
+fn topic_and_partition(text: &str) -> Result<(String, Option<i32>), String> {
+    let Some((name, partition)) = text.split_once(':') else { return Ok((topic_name(text)?, None)) };
+    let number = partition.parse().ok().filter(|number| *number >= 0);
+    let number = number.ok_or_else(|| {
+        format!("`{partition}` is not a partition: give a number from 0 on, as in orders:0")
+    })?;
+    Ok((topic_name(name)?, Some(number)))
+}
+
+impl Args {
+    fn target(&self) -> Target {
+        match (self.to, self.to_offset, self.to_time) {
+            (Some(target), _, _) => target,
+            (_, Some(offset), _) => Target::Offset(offset),
+            (_, _, Some(time)) => Target::Listed(OffsetAt::Timestamp(time)),
+            _ if self.to_latest => Target::Listed(OffsetAt::Latest),
+            // clap demands one of them; this is the last.
+            _ => Target::Listed(OffsetAt::Earliest),
+        }
+    }
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    let admin = admin(&args.connect).await?;
+    check_group(&admin, args).await?;
+    let committed = admin.group_offsets(&args.group, None).await?;
+    let partitions = chosen(&admin, args, &committed).await?;
+    let plan = plan(&admin, args.target(), &partitions, &committed).await?;
+    print(&table(&plan))?;
+    let new: BTreeMap<TopicPartition, i64> =
+        plan.iter().filter_map(|step| Some((step.at.clone(), step.new?))).collect();
+    if !args.execute {
+        note("nothing was changed: add --execute to set these offsets");
+        return Ok(());
+    }
+    if new.is_empty() {
+        return Err(Failure::failed(format!("group `{}`: there is no offset to set", args.group)));
+    }
+    admin.alter_group_offsets(&args.group, &new).await?;
+    note(&format!("the offsets of {} partitions of group `{}` were set", new.len(), args.group));
+    Ok(())
+}
+
+/// Offsets are set for a group that exists and has no members: members would overwrite them.
+async fn check_group(admin: &Admin, args: &Args) -> Result<(), Failure> {
+    let group = &args.group;
+    match find(admin, group).await?.map(|group| group.members.len()) {
+        None if args.create => Ok(()),
+        None => Err(Failure::failed(format!("{}; --create creates it", unknown(group)))),
+        Some(0) => Ok(()),
+        Some(1) => Err(Failure::failed(format!("group `{group}` has 1 active member: stop it first"))),
+        Some(members) => {
+            Err(Failure::failed(format!("group `{group}` has {members} active members: stop them first")))
+        }
+    }
+}
+
+/// What becomes of a partition's offset.
+#[derive(Debug, Eq, PartialEq)]
+struct Step {
+    at: TopicPartition,
+    current: Option<i64>,
+    /// `None` leaves the offset as it is.
+    new: Option<i64>,
+    start: Option<i64>,
+    end: Option<i64>,
+    note: String,
+}
+
+async fn plan(
+    admin: &Admin,
+    target: Target,
+    partitions: &BTreeSet<TopicPartition>,
+    committed: &BTreeMap<TopicPartition, i64>,
+) -> Result<Vec<Step>, Failure> {
+    let starts = offsets(admin, partitions, OffsetAt::Earliest).await?;
+    let ends = offsets(admin, partitions, OffsetAt::Latest).await?;
+    let found = match target {
+        Target::Listed(OffsetAt::Earliest) => starts.clone(),
+        Target::Listed(OffsetAt::Latest) => ends.clone(),
+        Target::Listed(which) => offsets(admin, partitions, which).await?,
+        Target::Offset(offset) => partitions.iter().map(|at| (at.clone(), offset)).collect(),
+    };
+    let step = |at: &TopicPartition| {
+        step(
+            at.clone(),
+            target,
+            committed.get(at).copied(),
+            found.get(at).copied(),
+            starts.get(at).copied().zip(ends.get(at).copied()),
+        )
+    };
+    Ok(partitions.iter().map(step).collect())
+}
+
+/// Decides about one partition: `wanted` may be outside of the log, which is `start` to `end`.
+fn step(
+    at: TopicPartition,
+    target: Target,
+    current: Option<i64>,
+    wanted: Option<i64>,
+    log: Option<(i64, i64)>,
+) -> Step {
+    let Some(((start, end), wanted)) = log.zip(wanted) else {
+        let note = "the partition does not exist: left as it is".into();
+        return Step { at, current, new: None, start: None, end: None, note };
+    };
+    let new = wanted.clamp(start, end.max(start));
+    let by_time = matches!(target, Target::Listed(OffsetAt::Timestamp(_)));
+    let note = match wanted {
+        _ if by_time && new == end => "no record from this time on: the end".into(),
+        _ if wanted < start => format!("clamped: {wanted} is before the log start"),
+        _ if wanted > end => format!("clamped: {wanted} is past the log end"),
+        _ if current == Some(new) => "unchanged".into(),
+        _ => String::new(),
+    };
+    Step { at, current, new: Some(new), start: Some(start), end: Some(end), note }
+}
+
+fn table(plan: &[Step]) -> String {
+    let mut table = Table::new(["TOPIC", "PARTITION", "CURRENT", "NEW", "LOG-START", "LOG-END", "NOTE"]);
+    for step in plan {
+        table.row([
+            step.at.topic.to_string(),
+            step.at.partition.to_string(),
+            or_dash(step.current),
+            or_dash(step.new.or(step.current)),
+            or_dash(step.start),
+            or_dash(step.end),
+            step.note.clone(),
+        ]);
+    }
+    table.render()
+}
+
+/// The partitions that the arguments name, or those with committed offsets.
+async fn chosen(
+    admin: &Admin,
+    args: &Args,
+    committed: &BTreeMap<TopicPartition, i64>,
+) -> Result<BTreeSet<TopicPartition>, Failure> {
+    if args.topic.is_empty() {
+        if committed.is_empty() {
+            let group = &args.group;
+            return Err(Failure::failed(format!("group `{group}` has no committed offsets: name a --topic")));
+        }
+        return Ok(committed.keys().cloned().collect());
+    }
+    let mut partitions = BTreeSet::new();
+    for (name, only) in &args.topic {
+        let described = admin.describe_topics(&[name]).await?;
+        let all: BTreeSet<i32> = described
+            .iter()
+            .flat_map(|topic| &topic.partitions)
+            .map(|partition| partition.partition)
+            .collect();
+        if let Some(absent) = only.filter(|only| !all.contains(only)) {
+            return Err(Failure::failed(format!(
+                "topic `{name}` has no partition {absent}: it has {}",
+                all.len()
+            )));
+        }
+        let chosen = all.into_iter().filter(|partition| only.is_none_or(|only| only == *partition));
+        partitions.extend(chosen.map(|partition| TopicPartition::new(name, partition)));
+    }
+    Ok(partitions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_word_an_offset_or_a_time() {
+        assert_eq!(parse_target("beginning"), Ok(Target::Listed(OffsetAt::Earliest)));
+        assert_eq!(parse_target("latest"), Ok(Target::Listed(OffsetAt::Latest)));
+        assert_eq!(parse_target("42"), Ok(Target::Offset(42)));
+        assert_eq!(parse_target("@42"), Ok(Target::Listed(OffsetAt::Timestamp(42))));
+        assert!(parse_target("-3").is_err());
+        assert!(parse_target("soon").is_err());
+    }
+
+    #[test]
+    fn an_offset_outside_of_the_log_is_clamped_and_the_note_says_so() {
+        let at = || TopicPartition::new("orders", 0);
+        let decided = |wanted, current| {
+            let step = step(at(), Target::Offset(wanted), current, Some(wanted), Some((10, 20)));
+            (step.new, step.note)
+        };
+        assert_eq!(decided(5, None), (Some(10), "clamped: 5 is before the log start".into()));
+        assert_eq!(decided(21, None), (Some(20), "clamped: 21 is past the log end".into()));
+        assert_eq!(decided(20, Some(1)), (Some(20), String::new()));
+        assert_eq!(decided(15, Some(15)), (Some(15), "unchanged".into()));
+        let gone = step(at(), Target::Offset(5), Some(3), Some(5), None);
+        assert_eq!((gone.new, gone.note.as_str()), (None, "the partition does not exist: left as it is"));
+        let time = Target::Listed(OffsetAt::Timestamp(1));
+        assert_eq!(
+            step(at(), time, None, Some(20), Some((10, 20))).note,
+            "no record from this time on: the end"
+        );
+    }
+}

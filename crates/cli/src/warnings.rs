@@ -1,0 +1,133 @@
+//! Problems while a command runs: one line for each on standard error, without repetition.
+//!
+//! The client's and the broker's log events come in; [`Ledger`] decides which of them a user has to see. `-v` and `OTTLA_LOG`
+//! replace this by the whole log.
+
+mod ledger;
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use ottla_client::Config;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+use self::ledger::{Ledger, Noted};
+use crate::failure::Failure;
+use crate::output::note;
+
+/// How often connections that take long are looked at, while there are any.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The addresses that the user gave.
+static BOOTSTRAP: OnceLock<String> = OnceLock::new();
+
+/// A layer that prints warnings and stalls.
+pub(crate) struct Warnings {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    ledger: Mutex<Ledger>,
+    /// Notified when a connection begins to be waited for.
+    waiting: Condvar,
+}
+
+impl Warnings {
+    /// With `doctor`, the first line says that `ottla doctor` finds causes.
+    pub(crate) fn new(doctor: bool) -> Self {
+        let shared = Arc::new(Shared { ledger: Mutex::new(Ledger::new(doctor)), waiting: Condvar::new() });
+        let watched = shared.clone();
+        // Without the thread there are no warnings about connections; nothing else depends on it.
+        let _detached =
+            std::thread::Builder::new().name("ottla-warnings".into()).spawn(move || watched.watch());
+        Self { shared }
+    }
+}
+
+impl Shared {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self) {
+        let mut ledger = self.ledger();
+        loop {
+            if ledger.is_waiting() {
+                drop(ledger);
+                std::thread::sleep(LOOK_EVERY);
+                ledger = self.ledger();
+                let bootstrap = BOOTSTRAP.get().map_or("", String::as_str);
+                ledger.due(Instant::now(), bootstrap).iter().for_each(|line| note(line));
+            } else {
+                ledger = self.waiting.wait(ledger).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        match metadata.target() {
+            // The lines that say that a stall is over.
+            "ottla" => *metadata.level() <= Level::INFO,
+            "ottla::broker" | "ottla::msg" => true,
+            target => target.starts_with("ottla") && *metadata.level() <= Level::WARN,
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let Fields { facility, message, rest } = fields;
+        let noted = Noted { is_warning: *event.metadata().level() <= Level::WARN, facility, message, rest };
+        let mut ledger = self.shared.ledger();
+        let line = ledger.on_event(Instant::now(), noted);
+        if ledger.is_waiting() {
+            self.shared.waiting.notify_one();
+        }
+        drop(ledger);
+        if let Some(line) = line {
+            note(&line);
+        }
+    }
+}
+
+/// The parts of an event.
+#[derive(Default)]
+struct Fields {
+    facility: String,
+    message: String,
+    rest: String,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            // The client's number says nothing to a user.
+            "client" => {}
+            "error" => self.rest += &format!(": {value:?}"),
+            name => self.rest += &format!(", {name} {value:?}"),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "facility" => value.clone_into(&mut self.facility),
+            name => self.rest += &format!(", {name} {value}"),
+        }
+    }
+}
+
+/// Lets the client report what warnings are made of: connections, and with `records` batches that are sent again.
+pub(crate) fn watch(config: &mut Config, records: bool) -> Result<(), Failure> {
+    // What the user asks for comes first; it is seen with -vv only.
+    if !config.is_set("debug") || matches!(&*config.debug, "broker") {
+        config.set("debug", if records { "broker,msg" } else { "broker" })?;
+    }
+    let _first = BOOTSTRAP.set(config.bootstrap_servers.clone());
+    Ok(())
+}

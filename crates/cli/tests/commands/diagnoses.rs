@@ -1,0 +1,91 @@
+//! `ottla doctor`: it blames only what stays, knows a web server, and gives each advice once.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{broker, ottla};
+
+/// Runs `serve` for each connection, in threads that end with the test process.
+fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let serve = Arc::new(serve);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+fn frame(from: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    from.read_exact(&mut frame).ok()?;
+    let size = u32::from_be_bytes(frame[..4].try_into().ok()?) as usize;
+    frame.resize(4 + size, 0);
+    from.read_exact(&mut frame[4..]).ok()?;
+    Some(frame)
+}
+
+/// A machine that was busy for a moment had Nagle's algorithm blamed.
+#[test]
+fn a_round_trip_that_is_slow_for_a_moment_is_measured_again() {
+    let broker = broker(1);
+    let to = broker.addresses()[0];
+    let answered = Arc::new(AtomicUsize::new(0));
+    // The first answers are late by the time of a delayed acknowledgement.
+    let proxy = listen(move |mut here| {
+        let Ok(mut there) = TcpStream::connect(to) else { return };
+        let _ = here.set_nodelay(true);
+        while let Some(request) = frame(&mut here) {
+            if there.write_all(&request).is_err() {
+                return;
+            }
+            let Some(answer) = frame(&mut there) else { return };
+            if answered.fetch_add(1, Ordering::Relaxed) < 15 {
+                thread::sleep(Duration::from_millis(42));
+            }
+            if here.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    });
+    let found = ottla(&["doctor", "-b", &proxy.to_string()], "");
+    let step = found.stdout.lines().find(|line| line.contains(" round-trip ")).expect("a step");
+    assert!(step.starts_with("ok ") && step.contains("samples"), "{}", found.stdout);
+    assert!(!found.stdout.contains("delayed acknowledgement's time"), "{}", found.stdout);
+}
+
+/// It waits for a line, as many web servers do: what a client of Kafka sends has none.
+#[test]
+fn a_web_server_that_waits_for_a_line_is_recognised() {
+    let web = listen(|mut stream| {
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\n") {
+            match stream.read(&mut byte) {
+                Ok(1) => request.push(byte[0]),
+                _ => return,
+            }
+        }
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n<!DOCTYPE html>");
+    });
+    let impatient = ["-X", "socket.timeout.ms=500"];
+    let found = ottla(&[&["doctor", "-b", &web.to_string()], &impatient[..]].concat(), "").failed(1, &[]);
+    assert!(found.stdout.contains("a web server listens there"), "{}", found.stdout);
+}
+
+#[test]
+fn each_piece_of_advice_is_given_once() {
+    let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
+    let port = nowhere.port();
+    let servers = format!("127.0.0.1:{port},localhost:{port}");
+    let found = ottla(&["doctor", "-b", &servers], "").failed(1, &[]);
+    let advice = format!("nothing listens on port {port} of this machine");
+    assert_eq!(found.stdout.matches(&advice).count(), 1, "{}", found.stdout);
+}

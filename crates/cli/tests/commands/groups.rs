@@ -1,0 +1,107 @@
+//! `ottla groups`: what is not known is not 0, and offsets change only on request.
+
+use ottla_broker::BrokerThread;
+
+use crate::support::{PATIENCE, Running, at, broker, command, fill};
+
+fn row(text: &str, partition: &str) -> Vec<String> {
+    let rows = text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    let row = rows.filter(|row| row.len() > 2).find(|row| row[0] == "orders" && row[1] == partition);
+    row.unwrap_or_else(|| panic!("no row of partition {partition} in {text}"))
+}
+
+/// A member that has read and has not committed.
+fn member(broker: &BrokerThread) -> Running {
+    let servers = broker.bootstrap_servers();
+    let args = ["consume", "orders", "--group", "readers", "-b", &servers, "-X", "enable.auto.commit=false"];
+    let mut member = Running::start(&mut command(&args), "");
+    member.until("assigned", PATIENCE, |_| {
+        at(broker, &["groups", "describe", "readers"], "").stdout.contains("Stable")
+    });
+    member
+}
+
+/// It printed `total lag 0`, as for a group that has read everything.
+#[test]
+fn a_group_without_commits_has_an_unknown_lag() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n");
+    let _member = member(&broker);
+    let described = at(&broker, &["groups", "describe", "readers"], "").succeeded();
+    assert!(described.stdout.contains("total lag unknown"), "{}", described.stdout);
+    assert_eq!(row(&described.stdout, "0")[2..5], ["-", "2", "-"]);
+    let described = at(&broker, &["groups", "describe", "readers", "--json"], "").succeeded();
+    let json: serde_json::Value = serde_json::from_str(&described.stdout).expect("JSON");
+    assert!(json["total_lag"].is_null() && json["partitions"][0]["lag"].is_null(), "{json}");
+    assert_eq!(json["partitions"][0]["end"], 2);
+}
+
+#[test]
+fn a_group_that_has_read_everything_has_no_lag() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n");
+    at(&broker, &["consume", "orders", "--group", "readers", "-e"], "").succeeded();
+    let described = at(&broker, &["groups", "describe", "readers"], "").succeeded();
+    assert!(described.stdout.contains("total lag 0\n"), "{}", described.stdout);
+    at(&broker, &["groups", "describe", "raeders"], "")
+        .failed(1, &["group `raeders` does not exist", "groups list"]);
+}
+
+/// They were set at once.
+#[test]
+fn offsets_are_reset_with_execute_only() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n3\n4\n");
+    at(&broker, &["consume", "orders", "--group", "readers", "-e"], "").succeeded();
+    let reset = ["groups", "reset-offsets", "readers", "--to", "beginning"];
+    let before = at(&broker, &["groups", "describe", "readers"], "").stdout;
+    for extra in [&[][..], &["--dry-run"]] {
+        let planned = at(&broker, &[&reset[..], extra].concat(), "").succeeded();
+        assert!(planned.stderr.contains("nothing was changed: add --execute"), "{}", planned.stderr);
+        let header: Vec<&str> =
+            planned.stdout.lines().next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(header, ["TOPIC", "PARTITION", "CURRENT", "NEW", "LOG-START", "LOG-END", "NOTE"]);
+        let end = row(&before, "0")[3].clone();
+        assert_eq!(row(&planned.stdout, "0")[2..], [&*end, "0", "0", &*end]);
+        assert_eq!(at(&broker, &["groups", "describe", "readers"], "").stdout, before);
+    }
+    at(&broker, &[&reset[..], &["--execute"]].concat(), "").succeeded();
+    let described = at(&broker, &["groups", "describe", "readers"], "").stdout;
+    assert!(described.contains("total lag 4\n"), "{described}");
+}
+
+/// `--to 99999999` was clamped without a word.
+#[test]
+fn an_offset_that_is_clamped_is_reported_for_each_partition() {
+    let broker = broker(1);
+    fill(&broker, "1\n2\n");
+    at(&broker, &["consume", "orders", "--group", "readers", "-e"], "").succeeded();
+    let reset =
+        ["groups", "reset-offsets", "readers", "--topic", "orders:0", "--to", "99999999", "--execute"];
+    let done = at(&broker, &reset, "").succeeded();
+    assert!(done.stdout.contains("clamped: 99999999 is past the log end"), "{}", done.stdout);
+    let reset = ["groups", "reset-offsets", "readers", "--topic", "orders:7", "--to", "1"];
+    at(&broker, &reset, "").failed(1, &["topic `orders` has no partition 7: it has 1"]);
+}
+
+/// A misspelled name created a group.
+#[test]
+fn an_unknown_group_is_refused_unless_it_is_to_be_created() {
+    let broker = broker(1);
+    let reset = ["groups", "reset-offsets", "raeders", "--topic", "orders", "--to", "beginning", "--execute"];
+    at(&broker, &reset, "").failed(1, &["group `raeders` does not exist", "--create"]);
+    assert_eq!(at(&broker, &["groups", "list"], "").succeeded().stdout.lines().count(), 1, "the header only");
+    at(&broker, &[&reset[..], &["--create"]].concat(), "").succeeded();
+    assert!(at(&broker, &["groups", "list"], "").stdout.contains("raeders"));
+}
+
+#[test]
+fn a_group_with_members_is_refused_with_their_number() {
+    let broker = broker(1);
+    let member = member(&broker);
+    let reset = ["groups", "reset-offsets", "readers", "--topic", "orders", "--to", "beginning"];
+    for more in [&["--execute"][..], &["--execute", "--create"], &[]] {
+        at(&broker, &[&reset[..], more].concat(), "").failed(1, &["has 1 active member: stop it first"]);
+    }
+    drop(member);
+}

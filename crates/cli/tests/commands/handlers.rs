@@ -1,0 +1,112 @@
+//! `ottla run`: a program that does not start loses no record.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use ottla_broker::BrokerThread;
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, Running, at, broker, command, fill};
+
+const SEVEN: &str = "1\n2\n3\n4\n5\n6\n7\n";
+
+/// The first offset that the group has not committed.
+fn committed(broker: &BrokerThread) -> i64 {
+    let described = at(broker, &["groups", "describe", "workers"], "");
+    let row = described.stdout.lines().find(|line| line.starts_with("orders ")).map(str::to_owned);
+    row.and_then(|row| row.split_whitespace().nth(2)?.parse().ok()).unwrap_or(0)
+}
+
+/// It skipped or dead-lettered every record, and committed all of them.
+#[test]
+fn a_command_that_does_not_exist_costs_no_record() {
+    let broker = broker(1);
+    fill(&broker, SEVEN);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let plain = file.path().to_str().expect("UTF-8");
+    for give_up in [&["--skip"][..], &["--dead-letters", "dead"], &[]] {
+        for (program, words) in [
+            ("no-such-handler", "directories of PATH"),
+            ("./no-such-handler", "does not exist"),
+            (plain, "is not executable"),
+        ] {
+            let run =
+                [&["run", "--topic", "orders", "--group", "workers"], give_up, &["--", program]].concat();
+            at(&broker, &run, "").failed(2, &[program, words]);
+        }
+    }
+    let groups = at(&broker, &["groups", "list"], "").succeeded();
+    assert!(!groups.stdout.contains("workers"), "the group was not even joined: {}", groups.stdout);
+    assert_eq!(broker.cluster().offsets_of("dead", 0), None);
+}
+
+/// It starts as it should, and is gone when the next process is needed.
+#[test]
+fn a_program_that_does_not_start_any_more_ends_the_command_and_commits_nothing() {
+    for (give_up, batch) in [("--skip", "1"), ("--dead-letters=dead", "1"), ("--skip", "4")] {
+        let broker = broker(1);
+        fill(&broker, SEVEN);
+        let dir = tempfile::tempdir().expect("a directory");
+        let script = dir.path().join("handle");
+        // Answers three records and removes itself.
+        fs::write(&script, "#!/bin/sh\nfor n in 1 2 3; do read -r line; echo \"$line\"; done\nrm \"$0\"\n")
+            .expect("written");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("changed");
+        let program = script.to_str().expect("UTF-8");
+        let run =
+            ["run", "--topic", "orders", "--group", "workers", "--workers", "1", "--batch", batch, give_up];
+        let more = ["--order", "partition", "--retries", "5", "--retry-delay-ms", "1", "--", program];
+        let ended = at(&broker, &[&run[..], &more].concat(), "")
+            .failed(1, &["handle` does not start", "records handled", "0 skipped, 0 dead-lettered"]);
+        assert_eq!(ended.stderr.matches("does not start").count(), 1, "{}", ended.stderr);
+        assert_eq!(committed(&broker), 3, "{give_up} {batch}: {}", ended.stderr);
+        assert_eq!(broker.cluster().offsets_of("dead", 0).map_or(0, |(_, end)| end), 0);
+    }
+}
+
+#[test]
+fn a_shell_that_does_not_find_its_program_is_no_handler_that_fails() {
+    let broker = broker(1);
+    fill(&broker, SEVEN);
+    let run =
+        ["run", "--topic", "orders", "--group", "workers", "--skip", "--", "sh", "-c", "no-such-handler"];
+    at(&broker, &run, "").failed(1, &["did not start its program", "127"]);
+    assert_eq!(committed(&broker), 0);
+}
+
+#[test]
+fn skipped_records_show_in_the_summary_and_in_the_exit_code() {
+    let broker = broker(1);
+    fill(&broker, "1\nerror: no\n3\n");
+    let servers = broker.bootstrap_servers();
+    let run = ["run", "-b", &servers, "--topic", "orders", "--group", "workers", "--skip", "--retries", "2"];
+    let more = ["--retry-delay-ms", "1", "--", "cat"];
+    let mut running = Running::start(&mut command(&[&run[..], &more].concat()), "");
+    running.until("committed", PATIENCE, |_| committed(&broker) == 3);
+    running.signal(Signal::INT);
+    running.wait().failed(
+        1,
+        &["2 records handled, 2 retries, 1 skipped, 0 dead-lettered", "1 record failed", "--dead-letters"],
+    );
+
+    let run = ["run", "-b", &servers, "--topic", "orders", "--group", "others", "--dead-letters", "dead"];
+    let more = ["--retries", "0", "--", "cat"];
+    let mut running = Running::start(&mut command(&[&run[..], &more].concat()), "");
+    running.until("kept", PATIENCE, |_| broker.cluster().offsets_of("dead", 0) == Some((0, 1)));
+    running.signal(Signal::TERM);
+    let ended = running.wait().succeeded();
+    assert!(ended.stderr.contains("0 skipped, 1 dead-lettered to dead"), "{}", ended.stderr);
+}
+
+/// It waited without a word.
+#[test]
+fn a_misspelled_topic_is_reported() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    let run = ["run", "-b", &servers, "-t", "ordres", "-G", "workers", "--", "cat"];
+    let mut running = Running::start(&mut command(&run), "");
+    running.until("warned", PATIENCE, |it| it.stderr().contains("topic `ordres` does not exist"));
+    running.signal(Signal::TERM);
+    let ended = running.wait().succeeded();
+    assert!(ended.stderr.contains("0 records handled"), "{}", ended.stderr);
+}

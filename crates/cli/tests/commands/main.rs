@@ -1,0 +1,11 @@
+//! The `ottla` binary as its users run it, against a broker in this process.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod diagnoses;
+mod groups;
+mod handlers;
+mod interrupts;
+mod letters;
+mod support;
+mod warnings;
