@@ -279,7 +279,10 @@ impl ColdRead {
 
     /// `None` if the segment has no batch at the offset or above.
     fn find(&self) -> Result<Option<ReadResult>, LookupError> {
-        let Some((start, first)) = self.view.locate(self.offset)? else { return Ok(None) };
+        let Some((start, first)) = self.view.locate(self.offset)? else {
+            self.check_end()?;
+            return Ok(None);
+        };
         let end = match self.limit {
             Limit::End => self.view.size,
             Limit::Position(position) => position,
@@ -329,6 +332,19 @@ impl ColdRead {
             Some(unsound) if unsound.position > start => Ok((unsound.position - start).min(len)),
             Some(unsound) => Err(LookupError::Unsound(unsound)),
         }
+    }
+
+    /// Checks the batches that a lookup has passed up to the end of the segment: one whose base offset has changed is
+    /// not found under its own offsets.
+    fn check_end(&self) -> Result<(), LookupError> {
+        let view = &self.view;
+        let from = view.position_below(self.offset)?;
+        if self.offset >= view.end_offset || view.verified.covers(from, view.size) {
+            return Ok(());
+        }
+        let (to, unsound, _) = view.verify(from, view.size, (from == 0).then_some(view.base_offset))?;
+        view.verified.add(from, to);
+        unsound.map_or(Ok(()), |unsound| Err(LookupError::Unsound(unsound)))
     }
 
     fn failed(&self, error: LookupError) -> ReadError {

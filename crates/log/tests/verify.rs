@@ -1,0 +1,147 @@
+//! Batches that another process wrote are checked before they are served, and again by the scrub.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{DIR, NOW, append, log_files, open, records, small};
+use ottla_log::storage::mem::MemStorage;
+use ottla_log::{Log, LogConfig, ReadPlan, ScrubCursor};
+
+const RECORDS: usize = 40;
+
+fn value(n: usize) -> Vec<u8> {
+    format!("value {n:02}").into_bytes()
+}
+
+/// A log of several segments that was closed cleanly: nothing of it is scanned when it is opened.
+fn closed() -> MemStorage {
+    let disk = MemStorage::new();
+    let (mut log, _) = open(&disk, &small());
+    for n in 0..RECORDS {
+        append(&mut log, &value(n)).expect("appended");
+    }
+    log.close().expect("closed");
+    assert!(log_files(&disk).len() > 3, "several segments");
+    disk
+}
+
+fn flip(disk: &MemStorage, path: &str, at: usize) {
+    let mut bytes = disk.contents(path).expect("there");
+    bytes[at] ^= 0x10;
+    disk.set_contents(path, &bytes);
+}
+
+fn batch_bytes(disk: &MemStorage) -> usize {
+    let bytes = disk.contents(&log_files(disk)[0]).expect("there");
+    12 + i32::from_be_bytes(bytes[8..12].try_into().expect("four bytes")) as usize
+}
+
+/// Scrubs all there is; returns in how many parts.
+fn scrub(log: &mut Log, bytes: u64) -> usize {
+    let (mut cursor, mut parts) = (ScrubCursor::default(), 0);
+    while let Some(task) = log.scrub(cursor, bytes).expect("readable") {
+        parts += 1;
+        assert!(parts < 1000, "no progress at {cursor:?}");
+        cursor = log.scrubbed(task.run().expect("memory does not fail")).expect("noted");
+    }
+    parts
+}
+
+#[test]
+fn a_flipped_byte_is_found_before_it_is_served_and_costs_one_batch() {
+    let sound = closed();
+    let all: Vec<_> = (0..RECORDS).map(|n| (n as i64, value(n))).collect();
+    let one = batch_bytes(&sound);
+    for path in log_files(&sound) {
+        for at in 0..sound.contents(&path).expect("there").len() {
+            let disk = sound.fork();
+            flip(&disk, &path, at);
+            let (mut log, report) = open(&disk, &small());
+            assert!(report.clean, "nothing is scanned");
+            let read = records(&mut log);
+            // No checksum covers the leader epoch; it changes no record.
+            let lost = usize::from(!(12..16).contains(&(at % one)));
+            assert!(read.iter().all(|record| all.contains(record)), "{path} {at}: {read:?}");
+            let bad = log.quarantined();
+            assert_eq!((read.len(), bad.len()), (RECORDS - lost, lost), "{path} {at}: {bad:?}");
+        }
+    }
+}
+
+#[test]
+fn a_read_of_many_batches_ends_before_the_damaged_one() {
+    let disk = closed();
+    let path = &log_files(&disk)[1];
+    let one = batch_bytes(&disk);
+    flip(&disk, path, 2 * one + one - 3);
+    let (mut log, _) = open(&disk, &small());
+    let base: i64 = path.rsplit('/').next().and_then(|name| name[..20].parse().ok()).expect("an offset");
+    let read = log.read(base, 1 << 20, i64::MAX, true).expect("two sound batches");
+    assert_eq!(read.chain.len(), 2 * one);
+    let error = log.read(base + 2, 1 << 20, i64::MAX, true).expect_err("the third is damaged");
+    assert!(error.to_string().contains(".log"), "{error}");
+    assert!(!log.read(base + 3, 1 << 20, i64::MAX, true).expect("the fourth").chain.is_empty());
+}
+
+#[test]
+fn what_was_checked_is_not_checked_again() {
+    let disk = closed();
+    let (mut log, _) = open(&disk, &small());
+    let is_unchecked = |log: &mut Log| match log.plan_read(0, 1 << 20, i64::MAX, true).expect("in range") {
+        ReadPlan::Cold(read) => read.is_unchecked(),
+        ReadPlan::Ready(_) => panic!("nothing is in memory"),
+    };
+    assert!(is_unchecked(&mut log));
+    records(&mut log);
+    assert!(!is_unchecked(&mut log));
+}
+
+#[test]
+fn the_scrub_finds_damage_that_nobody_reads() {
+    let sound = closed();
+    let one = batch_bytes(&sound);
+    let files = log_files(&sound);
+    for chunk in [1, 100, 1 << 20] {
+        let disk = sound.fork();
+        let (mut log, _) = open(&disk, &small());
+        assert!(scrub(&mut log, chunk) >= files.len() - 1, "each closed segment is read");
+        assert!(log.quarantined().is_empty());
+        drop(log);
+        flip(&disk, &files[0], one + 70);
+        flip(&disk, &files[2], 3);
+        let (mut log, _) = open(&disk, &small());
+        scrub(&mut log, chunk);
+        assert_eq!(log.quarantined().len(), 2, "in chunks of {chunk}: {:?}", log.quarantined());
+        assert_eq!(records(&mut log).len(), RECORDS - 2);
+    }
+}
+
+#[test]
+fn readers_pass_damage_that_is_skipped_also_after_a_restart() {
+    let disk = closed();
+    let one = batch_bytes(&disk);
+    flip(&disk, &log_files(&disk)[0], one + 70);
+    let (mut log, _) = open(&disk, &small());
+    log.read(1, 1 << 20, i64::MAX, true).expect_err("damaged");
+    assert_eq!(log.skip_damage(5).expect("stored"), None, "5 is sound");
+    let bad = log.skip_damage(1).expect("stored").expect("1 is damaged");
+    assert_eq!((bad.offset, bad.next_offset), (1, 2));
+    for clean in [true, false] {
+        let read = log.read(1, 1 << 20, i64::MAX, true).expect("passed").chain.to_bytes().expect("bytes");
+        assert_eq!(i64::from_be_bytes(read[..8].try_into().expect("an offset")), 2);
+        assert_eq!(records(&mut log).len(), RECORDS - 1);
+        if clean {
+            log.close().expect("closed");
+        } else {
+            append(&mut log, b"more").expect("appended");
+            drop(log);
+        }
+        let config = LogConfig { ..small() };
+        log = Log::open(Arc::new(disk.clone()), DIR, config, NOW).expect("opened").0;
+        assert!(log.quarantined().iter().all(|bad| bad.skipped), "{:?}", log.quarantined());
+        if !clean {
+            break;
+        }
+    }
+}
