@@ -43,6 +43,23 @@ pub(crate) enum Log {
     ///
     /// Without --accept-loss nothing is changed; the exit code is 1 when damage was found, 0 when there is none.
     Repair(RepairArgs),
+    /// Lists the damaged ranges of a partition, and with --accept-loss lets consumers pass them
+    ///
+    /// Consumers of a damaged range receive KAFKA_STORAGE_ERROR and wait. After --accept-loss they go on behind it.
+    /// The exit code is 1 while there is a range that is not skipped.
+    Skip(SkipArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SkipArgs {
+    /// The partition's directory in the data directory of a stopped broker
+    dir: PathBuf,
+    /// Only the range that holds this offset
+    #[arg(short, long, allow_negative_numbers = true)]
+    offset: Option<i64>,
+    /// Gives up the records of the listed ranges
+    #[arg(long)]
+    accept_loss: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +109,7 @@ pub(crate) fn run(log: &Log) -> Result<(), Failure> {
         Log::Append(args) => append(args),
         Log::Tail(args) => runtime()?.block_on(tail(args)),
         Log::Repair(args) => repair(args),
+        Log::Skip(args) => skip(args),
     }
 }
 
@@ -172,6 +190,37 @@ fn repair(args: &RepairArgs) -> Result<(), Failure> {
         "{} is damaged; nothing was changed; copy it, then run `ottla log repair --accept-loss {}`",
         args.dir.display(),
         args.dir.display()
+    )))
+}
+
+fn skip(args: &SkipArgs) -> Result<(), Failure> {
+    let SkipArgs { dir, offset, accept_loss } = args;
+    let ranges = ottla_broker::skip_damage(dir, *offset, *accept_loss, time::now_ms())
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let place = dir.display();
+    let mut output = Output::new();
+    for range in &ranges {
+        let (first, last) = (range.offset, range.next_offset - 1);
+        let (segment, position, bytes) = (range.segment, range.position, range.bytes);
+        let what = if *accept_loss { "skipped" } else { "damaged" };
+        let line = format!(
+            "{place}: offsets {first} to {last} {what}: {bytes} bytes at {position} of {segment:020}.log\n"
+        );
+        output.write(line.as_bytes())?;
+    }
+    let records: i64 = ranges.iter().map(|range| range.next_offset - range.offset).sum();
+    let end = match (ranges.is_empty(), offset) {
+        (true, Some(offset)) => format!("offset {offset} is in no damaged range of {place}\n"),
+        (true, None) => format!("{place}: no damaged range\n"),
+        (false, _) => format!("{records} records in {} damaged ranges\n", ranges.len()),
+    };
+    output.write(end.as_bytes())?;
+    output.flush()?;
+    if ranges.is_empty() || *accept_loss {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "nothing was changed; `ottla log skip --accept-loss {place}` lets consumers pass these ranges"
     )))
 }
 
