@@ -44,6 +44,22 @@ const SOAKS: &[Soak] = &[
         count: 1,
     },
     Soak {
+        name: "seeds",
+        what: "random seeds of the simulation: no anomaly, no livelock; each failure prints its seed",
+        package: "ottla-sim",
+        test: "seeds",
+        variable: "OTTLA_SIM_RANDOM",
+        count: 20_000,
+    },
+    Soak {
+        name: "errors",
+        what: "1 = every API with every error: no client sends more requests than its back-off allows",
+        package: "ottla-sim",
+        test: "errors",
+        variable: "OTTLA_SIM_STRIDE",
+        count: 1,
+    },
+    Soak {
         name: "groups",
         what: "members of a group in each protocol, 6 s for each, that leave, die and stall while brokers go and come",
         package: "ottla-interop",
