@@ -16,8 +16,8 @@ pub struct AnsweredRequest<'a> {
     pub client_id: &'a str,
     /// The time from its arrival to its answer.
     pub took: Duration,
-    /// Whether it moved records: a fetch that returned some, a produce request without an error. Always `false` for
-    /// other APIs.
+    /// Whether it moved records: a fetch that returned some, a produce request that appended some. Always `false` for other
+    /// APIs.
     pub moved_records: bool,
 }
 

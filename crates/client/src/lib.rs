@@ -36,6 +36,7 @@ mod producer;
 mod record;
 mod security;
 mod stats;
+mod timer;
 mod topic_name;
 mod transaction;
 mod watchdog;

@@ -15,6 +15,7 @@ use crate::produce::queue::{Content, Push, Refused};
 use crate::produce::reports::Reports;
 use crate::produce::topics::{NotTaken, Topic};
 use crate::record::{Record, RecordMetadata};
+use crate::timer;
 use crate::topic_name::check_topic_name;
 
 /// Sends records and tells what became of each.
@@ -203,9 +204,9 @@ impl Producer {
                 settled.await;
             }
         };
-        let result = tokio::time::timeout(timeout, all_settled).await;
+        let result = timer::timeout(timeout, all_settled).await;
         queues.flushing.fetch_sub(1, Ordering::Relaxed);
-        result.map_err(|_| Error::TimedOut {
+        result.ok_or_else(|| Error::TimedOut {
             what: format!("flush: {} batches are not acknowledged", queues.unsettled()),
             waited_ms: timeout.as_millis(),
         })
@@ -330,18 +331,17 @@ impl TopicProducer {
     async fn push_when_room(&self, record: &Record<'_>, watched: bool) -> Result<Option<Delivery>, NotTaken> {
         let memory = &self.client.produce().queues.memory;
         let mut waiting = None;
-        let give_up = tokio::time::sleep(self.topic.config.delivery_timeout);
-        let mut give_up = pin!(give_up);
+        let mut give_up_at = None;
         loop {
             let mut room = pin!(memory.freed.notified());
             room.as_mut().enable();
             match self.push(record, watched, Push::Patient) {
                 Err(refused) if is_full(refused) => {
                     waiting.get_or_insert_with(|| memory.wait());
-                    tokio::select! {
-                        biased;
-                        () = room => {}
-                        () = &mut give_up => return Err(refused),
+                    let give_up_at = *give_up_at
+                        .get_or_insert_with(|| timer::deadline_after(self.topic.config.delivery_timeout));
+                    if timer::timeout_at(give_up_at, room).await.is_none() {
+                        return Err(refused);
                     }
                 }
                 result => return result,

@@ -77,7 +77,7 @@ impl Api for ProduceRequest {
 
     fn moved_records(response: &ProduceResponse) -> bool {
         let mut partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
-        partitions.all(|partition| partition.error_code == ErrorCode::None)
+        partitions.any(|partition| partition.error_code == ErrorCode::None)
     }
 
     fn refuse(self, _asked: &Asked, code: ErrorCode) -> ProduceResponse {

@@ -31,6 +31,7 @@ pub use crate::fetch::cursor::StartAt;
 use crate::fetch::inbox::{Enough, Inbox};
 use crate::fetch::queue::Queue;
 use crate::group::polls::Polls;
+use crate::timer;
 use crate::topic_name::check_all;
 
 /// A batch that is given to the application is closed when it has decompressed so much: the rest of the response waits
@@ -199,7 +200,7 @@ impl Consumer {
     pub async fn unsubscribe(&mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
         let leaving = self.control.unsubscribe(timeout);
-        tokio::time::timeout(timeout, leaving).await.unwrap_or_else(|_| {
+        timer::timeout(timeout, leaving).await.unwrap_or_else(|| {
             Err(Error::TimedOut { what: "leaving the group".into(), waited_ms: timeout.as_millis() })
         })
     }
@@ -282,7 +283,7 @@ impl Consumer {
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
         let closing = self.control.close(timeout);
-        tokio::time::timeout(timeout, closing).await.unwrap_or_else(|_| {
+        timer::timeout(timeout, closing).await.unwrap_or_else(|| {
             Err(Error::TimedOut { what: "closing the consumer".into(), waited_ms: timeout.as_millis() })
         })
     }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::opened::{Opened, Reading};
 use super::{Event, Polled, TopicPartition};
 use crate::blocking;
@@ -13,6 +11,7 @@ use crate::fetch::inbox::Item;
 use crate::fetch::place::Place;
 use crate::fetch::queue::Queue;
 use crate::group::polls::Polls;
+use crate::timer;
 
 /// Belongs to one thread at a time.
 #[derive(Debug)]
@@ -56,7 +55,7 @@ impl Reader {
         if let Some(polled) = self.take()? {
             return Ok(Some(polled));
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = timer::deadline_after(timeout);
         let polls = self.polls.clone();
         let _waiting = polls.as_ref().map(|polls| polls.wait());
         loop {
@@ -64,7 +63,7 @@ impl Reader {
                 return Ok(Some(polled));
             }
             let bell = self.queue.bell();
-            if tokio::time::timeout_at(deadline, bell.filled.notified()).await.is_err() {
+            if timer::timeout_at(deadline, bell.filled.notified()).await.is_none() {
                 return self.take();
             }
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_wire::{BatchHeader, HeadersRef, RecordRef, Records, TimestampType};
-use tokio::time::Instant;
 
 use super::batch::own;
 use super::opened::corrupt;
@@ -13,6 +12,7 @@ use super::{Consumer, Event, PartitionQueue, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::record::OwnedRecord;
+use crate::timer;
 
 /// What [`Consumer::next_record`] returns.
 #[derive(Debug)]
@@ -256,10 +256,10 @@ impl Reader {
         if matches!(step, Step::Nothing) {
             let polls = self.polls.clone();
             let _waiting = polls.as_ref().map(|polls| polls.wait());
-            let deadline = Instant::now() + timeout;
+            let deadline = timer::deadline_after(timeout);
             while matches!(step, Step::Nothing) {
                 let bell = self.queue.bell();
-                let in_time = tokio::time::timeout_at(deadline, bell.filled.notified()).await.is_ok();
+                let in_time = timer::timeout_at(deadline, bell.filled.notified()).await.is_some();
                 step = self.step()?;
                 if !in_time {
                     break;

@@ -1,0 +1,94 @@
+//! The calls that an application awaits need no Tokio runtime: here a thread that parks is the executor.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use ottla_broker::{ApiKey, Broker, Fault};
+use ottla_client::{
+    Admin, Client, Config, Consumer, NewTopic, OffsetReset, Polled, Producer, Record, StartAt, TopicPartition,
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(50);
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    assert!(tokio::runtime::Handle::try_current().is_err(), "no runtime is around");
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        std::thread::park_timeout(WAIT);
+    }
+}
+
+fn client(broker: &ottla_broker::BrokerThread, change: impl FnOnce(&mut Config)) -> Client {
+    let mut config = Config::new(broker.bootstrap_servers());
+    config.offset_reset = OffsetReset::Earliest;
+    change(&mut config);
+    Client::new(config).expect("a client")
+}
+
+#[test]
+fn producer_consumer_and_admin_work_on_an_executor_without_tokio() {
+    let broker = Broker::builder().memory().spawn().expect("a broker in memory");
+    let producing = client(&broker, |_| {});
+    block_on(Admin::of(&producing).create_topics(&[NewTopic::new("orders").partitions(1)])).expect("created");
+    let producer = Producer::of(&producing);
+    block_on(producer.send(Record::to("orders").value("first"))).expect("acknowledged");
+    let delivery = block_on(producer.enqueue(Record::to("orders").value("second"))).expect("room");
+    block_on(producer.flush(WAIT)).expect("flushed");
+    assert_eq!(block_on(delivery).expect("acknowledged").offset, 1);
+
+    let reading = client(&broker, |config| config.group_id = Some("billing".into()));
+    let mut consumer = Consumer::of(&reading);
+    block_on(consumer.subscribe(&["orders"])).expect("subscribed");
+    let mut values = Vec::new();
+    while values.len() < 2 {
+        match block_on(consumer.poll(WAIT)).expect("polled").expect("in time") {
+            Polled::Records(batch) => {
+                values.extend(batch.iter().map(|it| it.expect("sound").value.map(<[u8]>::to_vec)));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(values, [Some(b"first".to_vec()), Some(b"second".to_vec())]);
+    assert!(block_on(consumer.poll(SHORT)).expect("polled").is_none(), "the deadline of a poll");
+    block_on(consumer.commit()).expect("committed");
+    block_on(consumer.unsubscribe(WAIT)).expect("left");
+    block_on(consumer.assign(&[(TopicPartition::new("orders", 0), StartAt::End)])).expect("assigned");
+    assert!(
+        block_on(consumer.next_record(SHORT)).expect("polled").is_none(),
+        "the deadline of a single record"
+    );
+    block_on(consumer.close(WAIT)).expect("closed");
+}
+
+#[test]
+fn a_full_buffer_and_an_unanswered_flush_have_their_deadlines_without_tokio() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let full = client(&broker, |config| {
+        config.buffer_bytes_max = 64 << 10;
+        config.batch_bytes_max = 16 << 10;
+        config.delivery_timeout = Duration::from_millis(400);
+    });
+    broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Delay(WAIT));
+    let producer = Producer::of(&full);
+    let value = vec![b'x'; 4 << 10];
+    let refused = (0..100).find_map(|_| block_on(producer.enqueue(Record::to("orders").value(&value))).err());
+    assert!(refused.is_some(), "the buffer is full and stays so");
+    assert!(block_on(producer.flush(SHORT)).is_err(), "nothing is acknowledged in time");
+}
