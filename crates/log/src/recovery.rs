@@ -266,7 +266,7 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
     }
     storage.sync_dir(&log.dir)?;
     // What the operator accepted stays accepted.
-    let is_skipped = |it: &BadRange| log.bad.iter().any(|old| BadRange { skipped: true, ..*it } == *old);
+    let is_skipped = |it: &BadRange| log.bad.contains(&BadRange { skipped: true, ..*it });
     for range in &mut bad {
         range.skipped = is_skipped(range);
     }

@@ -9,6 +9,9 @@ use crate::log::Log;
 use crate::scan::{SCAN_CHUNK_BYTES, Window, next_sound};
 use crate::segment::{BadRange, SegmentView};
 
+/// Ranges of one segment that are remembered: readers go on where they are, so that there are few.
+const RANGES_MAX: usize = 1024;
+
 /// The parts of a segment's file whose batches were checked since the log was opened.
 #[derive(Debug)]
 pub(crate) struct Verified {
@@ -27,7 +30,12 @@ impl Verified {
     /// Whether all these bytes are checked.
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
         let to = to.min(self.written_from);
-        from >= to || self.lock().iter().any(|range| range.0 <= from && to <= range.1)
+        if from >= to {
+            return true;
+        }
+        let ranges = self.lock();
+        let after = ranges.partition_point(|range| range.0 <= from);
+        after > 0 && to <= ranges[after - 1].1
     }
 
     pub(crate) fn add(&self, from: u64, to: u64) {
@@ -45,6 +53,13 @@ impl Verified {
         });
         let at = ranges.partition_point(|range| range.0 < merged.0);
         ranges.insert(at, merged);
+        if ranges.len() > RANGES_MAX {
+            // Checked once more when it is read again.
+            let shortest = ranges.iter().enumerate().min_by_key(|(_, range)| range.1 - range.0);
+            if let Some(at) = shortest.map(|(at, _)| at) {
+                ranges.remove(at);
+            }
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u64, u64)>> {
