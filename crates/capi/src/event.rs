@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::lists::{self, OwnedList};
 use crate::message::{Owned, Slot};
 use crate::op::{Op, Outcome};
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::producer::each_report;
 
 /// An event; the application destroys it.
@@ -143,12 +143,14 @@ unsafe fn event<'a>(rkev: *const rd_kafka_event_t) -> Option<&'a rd_kafka_event_
     unsafe { rkev.as_ref() }
 }
 
+#[on_panic(RD_KAFKA_EVENT_NONE)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_type(rkev: *const rd_kafka_event_t) -> rd_kafka_event_type_t {
     // SAFETY: by contract.
     unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_name(rkev: *const rd_kafka_event_t) -> *const c_char {
     // SAFETY: by contract.
@@ -194,21 +196,23 @@ fn name(kind: rd_kafka_event_type_t) -> &'static std::ffi::CStr {
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_destroy(rkev: *mut rd_kafka_event_t) {
     if !rkev.is_null() {
         // SAFETY: from a box, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(rkev) }));
+        drop(unsafe { Box::from_raw(rkev) });
     }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_message_next(
     rkev: *mut rd_kafka_event_t,
 ) -> *const rd_kafka_message_t {
     // SAFETY: by contract nobody else uses the event meanwhile.
     let Some(event) = (unsafe { rkev.as_mut() }) else { return null() };
-    guard(null(), || match &mut event.content {
+    match &mut event.content {
         // The event keeps it; it goes when the event does.
         Content::Message(_, raw) => std::mem::replace(raw, null_mut()).cast_const(),
         Content::Reports { slots, next, .. } => {
@@ -217,9 +221,10 @@ pub unsafe extern "C" fn rd_kafka_event_message_next(
             slot.map_or(null(), Slot::as_raw)
         }
         _ => null(),
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_message_array(
     rkev: *mut rd_kafka_event_t,
@@ -240,6 +245,7 @@ pub unsafe extern "C" fn rd_kafka_event_message_array(
     count
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_t) -> usize {
     // SAFETY: by contract.
@@ -250,6 +256,7 @@ pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_
     })
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_config_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
     // SAFETY: by contract.
@@ -259,17 +266,19 @@ pub unsafe extern "C" fn rd_kafka_event_config_string(rkev: *mut rd_kafka_event_
     })
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error(rkev: *mut rd_kafka_event_t) -> rd_kafka_resp_err_t {
     // SAFETY: by contract.
     unsafe { event(rkev) }.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_event_t::error)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
     // SAFETY: by contract.
     let Some(event) = (unsafe { event(rkev) }) else { return null() };
-    guard(null(), || match &event.content {
+    match &event.content {
         Content::Error { text, .. } if !text.is_empty() => text.as_ptr(),
         // SAFETY: the message lives as long as the event.
         Content::ConsumerError(message) => unsafe {
@@ -277,9 +286,10 @@ pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t
         },
         Content::Result(outcome) if !outcome.text.is_empty() => outcome.text.as_ptr(),
         _ => crate::error::rd_kafka_err2str(event.error()),
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error_is_fatal(rkev: *mut rd_kafka_event_t) -> c_int {
     // SAFETY: by contract.
@@ -288,6 +298,7 @@ pub unsafe extern "C" fn rd_kafka_event_error_is_fatal(rkev: *mut rd_kafka_event
         .into()
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_opaque(rkev: *mut rd_kafka_event_t) -> *mut c_void {
     // SAFETY: by contract.
@@ -298,6 +309,7 @@ pub unsafe extern "C" fn rd_kafka_event_opaque(rkev: *mut rd_kafka_event_t) -> *
     })
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_log(
     rkev: *mut rd_kafka_event_t,
@@ -326,6 +338,7 @@ pub unsafe extern "C" fn rd_kafka_event_log(
     0
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
     rkev: *mut rd_kafka_event_t,
@@ -341,6 +354,7 @@ pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
     0
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_stats(rkev: *mut rd_kafka_event_t) -> *const c_char {
     // SAFETY: by contract.
@@ -350,6 +364,7 @@ pub unsafe extern "C" fn rd_kafka_event_stats(rkev: *mut rd_kafka_event_t) -> *c
     })
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_topic_partition_list(
     rkev: *mut rd_kafka_event_t,
@@ -358,6 +373,7 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition_list(
     unsafe { event(rkev) }.and_then(|event| event.list.as_ref()).map_or(null_mut(), |list| list.0)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_topic_partition(
     rkev: *mut rd_kafka_event_t,
@@ -368,15 +384,13 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition(
         Content::ConsumerError(message) => Some(message.as_raw()),
         _ => None,
     });
-    guard(null_mut(), || {
-        let Some(message) = message else { return null_mut() };
-        // SAFETY: the message lives; its topic does, too.
-        unsafe {
-            let name = crate::topic::rd_kafka_topic_name((*message).rkt);
-            if name.is_null() {
-                return null_mut();
-            }
-            crate::partitions::lone(std::ffi::CStr::from_ptr(name), (*message).partition, (*message).offset)
+    let Some(message) = message else { return null_mut() };
+    // SAFETY: the message lives; its topic does, too.
+    unsafe {
+        let name = crate::topic::rd_kafka_topic_name((*message).rkt);
+        if name.is_null() {
+            return null_mut();
         }
-    })
+        crate::partitions::lone(std::ffi::CStr::from_ptr(name), (*message).partition, (*message).offset)
+    }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// Headers in the order in which they were added; a name may come more than once.
 #[derive(Clone, Default)]
@@ -84,26 +84,30 @@ pub unsafe fn bytes<'a>(pointer: *const c_void, size: isize) -> Option<&'a [u8]>
     })
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_headers_new(initial_count: usize) -> *mut rd_kafka_headers_t {
-    guard(null_mut(), || rd_kafka_headers_t::with_capacity(initial_count).into_raw())
+    rd_kafka_headers_t::with_capacity(initial_count).into_raw()
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_headers_destroy(hdrs: *mut rd_kafka_headers_t) {
     if !hdrs.is_null() {
         // SAFETY: one of ours, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(hdrs) }));
+        drop(unsafe { Box::from_raw(hdrs) });
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_headers_copy(src: *const rd_kafka_headers_t) -> *mut rd_kafka_headers_t {
     // SAFETY: NULL or headers, by contract.
     let src = unsafe { src.as_ref() };
-    guard(null_mut(), || src.map_or(null_mut(), |src| src.clone().into_raw()))
+    src.map_or(null_mut(), |src| src.clone().into_raw())
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_add(
     hdrs: *mut rd_kafka_headers_t,
@@ -115,15 +119,16 @@ pub unsafe extern "C" fn rd_kafka_header_add(
     // SAFETY: NULL, or headers and bytes of those sizes, by contract.
     let (hdrs, name, value) =
         unsafe { (hdrs.as_mut(), bytes(name.cast(), name_size), bytes(value, value_size)) };
-    guard(RD_KAFKA_RESP_ERR__FAIL, || match (hdrs, name) {
+    match (hdrs, name) {
         (Some(hdrs), Some(name)) => {
             hdrs.add(name, value);
             RD_KAFKA_RESP_ERR_NO_ERROR
         }
         _ => RD_KAFKA_RESP_ERR__INVALID_ARG,
-    })
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_remove(
     hdrs: *mut rd_kafka_headers_t,
@@ -131,14 +136,13 @@ pub unsafe extern "C" fn rd_kafka_header_remove(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: NULL, or headers and a C string, by contract.
     let (hdrs, name) = unsafe { (hdrs.as_mut(), (!name.is_null()).then(|| CStr::from_ptr(name))) };
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        let (Some(hdrs), Some(name)) = (hdrs, name) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let before = hdrs.0.len();
-        hdrs.0.retain(|header| header.name.as_c_str() != name);
-        if hdrs.0.len() == before { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
-    })
+    let (Some(hdrs), Some(name)) = (hdrs, name) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let before = hdrs.0.len();
+    hdrs.0.retain(|header| header.name.as_c_str() != name);
+    if hdrs.0.len() == before { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_get_last(
     hdrs: *const rd_kafka_headers_t,
@@ -157,6 +161,7 @@ pub unsafe extern "C" fn rd_kafka_header_get_last(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_get(
     hdrs: *const rd_kafka_headers_t,
@@ -176,6 +181,7 @@ pub unsafe extern "C" fn rd_kafka_header_get(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_get_all(
     hdrs: *const rd_kafka_headers_t,
@@ -195,6 +201,7 @@ pub unsafe extern "C" fn rd_kafka_header_get_all(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_cnt(hdrs: *const rd_kafka_headers_t) -> usize {
     // SAFETY: NULL or headers, by contract.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 
 use crate::conf::rd_kafka_conf_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// One function with its owner's name and opaque.
 #[derive(Clone)]
@@ -154,6 +154,7 @@ impl Drop for Interceptors {
 macro_rules! adders {
     ($($function:ident $chain:ident: $type:ty,)*) => {
         $(
+            #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 conf: *mut rd_kafka_conf_t,
@@ -163,11 +164,11 @@ macro_rules! adders {
             ) -> rd_kafka_resp_err_t {
                 // SAFETY: NULL or a configuration, by contract.
                 let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-                guard(RD_KAFKA_RESP_ERR__FAIL, || match conf {
+                match conf {
                     // SAFETY: NULL or a C string, by contract.
                     Some(conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },
                     None => RD_KAFKA_RESP_ERR__INVALID_ARG,
-                })
+                }
             }
         )*
     };

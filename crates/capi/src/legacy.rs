@@ -12,7 +12,7 @@ use crate::error::{set_last_error, set_last_error_and_errno};
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::message::Owned;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::poll::next_message;
 use crate::queue::{Queue, timeout_of};
 use crate::queues::{each, fill};
@@ -73,6 +73,7 @@ unsafe fn start(rkt: *mut rd_kafka_topic_t, partition: i32, offset: i64, to: Opt
     0
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_start(
     rkt: *mut rd_kafka_topic_t,
@@ -80,9 +81,10 @@ pub unsafe extern "C" fn rd_kafka_consume_start(
     offset: i64,
 ) -> c_int {
     // SAFETY: by contract.
-    guard(-1, || unsafe { start(rkt, partition, offset, None) })
+    unsafe { start(rkt, partition, offset, None) }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_start_queue(
     rkt: *mut rd_kafka_topic_t,
@@ -90,34 +92,32 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
     offset: i64,
     rkqu: *mut rd_kafka_queue_t,
 ) -> c_int {
-    guard(-1, || {
+    // SAFETY: by contract.
+    match unsafe { rd_kafka_queue_t::of(rkqu) } {
         // SAFETY: by contract.
-        match unsafe { rd_kafka_queue_t::of(rkqu) } {
-            // SAFETY: by contract.
-            Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
-            None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
-        }
-    })
+        Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
+        None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
+    }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let Some(Consumed { consuming, at, .. }) = (unsafe { Consumed::of(rkt, partition) }) else {
-            return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-        };
-        match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
-            Ok(()) => {
-                consuming.forget_queue(&at);
-                0
-            }
-            Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
-            Err(error) => refuse(code_of(&error)),
+    // SAFETY: by contract.
+    let Some(Consumed { consuming, at, .. }) = (unsafe { Consumed::of(rkt, partition) }) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
+        Ok(()) => {
+            consuming.forget_queue(&at);
+            0
         }
-    })
+        Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
+        Err(error) => refuse(code_of(&error)),
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_seek(
     rkt: *mut rd_kafka_topic_t,
@@ -125,36 +125,34 @@ pub unsafe extern "C" fn rd_kafka_seek(
     offset: i64,
     _timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        match unsafe { Consumed::of(rkt, partition) } {
-            Some(consumed) => crate::kafka_consumer::seek(&consumed.consuming, &consumed.at, offset),
-            None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-        }
-    })
+    // SAFETY: by contract.
+    match unsafe { Consumed::of(rkt, partition) } {
+        Some(consumed) => crate::kafka_consumer::seek(&consumed.consuming, &consumed.at, offset),
+        None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+    }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
-            refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-            return null_mut();
-        };
-        if let Some(message) = next_message(&consumed.handle, &consumed.queue(), timeout_of(timeout_ms)) {
-            Owned::into_raw(message)
-        } else {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
-            null_mut()
-        }
-    })
+    // SAFETY: by contract.
+    let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return null_mut();
+    };
+    if let Some(message) = next_message(&consumed.handle, &consumed.queue(), timeout_of(timeout_ms)) {
+        Owned::into_raw(message)
+    } else {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
+        null_mut()
+    }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_batch(
     rkt: *mut rd_kafka_topic_t,
@@ -163,18 +161,17 @@ pub unsafe extern "C" fn rd_kafka_consume_batch(
     rkmessages: *mut *mut rd_kafka_message_t,
     rkmessages_size: usize,
 ) -> isize {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
-            refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-            return -1;
-        };
-        set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
-        // SAFETY: by contract.
-        unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
-    })
+    // SAFETY: by contract.
+    let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return -1;
+    };
+    set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
+    // SAFETY: by contract.
+    unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_callback(
     rkt: *mut rd_kafka_topic_t,
@@ -183,11 +180,9 @@ pub unsafe extern "C" fn rd_kafka_consume_callback(
     consume_cb: rd_kafka_consume_cb_t,
     commit_opaque: *mut c_void,
 ) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let (Some(consumed), Some(function)) = (unsafe { Consumed::of(rkt, partition) }, consume_cb) else {
-            return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-        };
-        each(&consumed.handle, &consumed.queue(), timeout_ms, function, commit_opaque)
-    })
+    // SAFETY: by contract.
+    let (Some(consumed), Some(function)) = (unsafe { Consumed::of(rkt, partition) }, consume_cb) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    each(&consumed.handle, &consumed.queue(), timeout_ms, function, commit_opaque)
 }

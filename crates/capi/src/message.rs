@@ -17,7 +17,7 @@ use ottla_client::{HeadersRef, Record, RecordView};
 use crate::error::description;
 use crate::ffi::*;
 use crate::headers::rd_kafka_headers_t;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::topic::Topic;
 
 /// Messages of one slab: enough that what they share costs nothing, few enough to stay in the caches.
@@ -426,26 +426,29 @@ unsafe fn destroy(message: *mut rd_kafka_message_t) {
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_message_t) {
     if !rkmessage.is_null() {
         // SAFETY: by contract.
-        guard((), || unsafe { destroy(rkmessage) });
+        unsafe { destroy(rkmessage) };
     }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
     // SAFETY: by contract.
     let slot = unsafe { slot(rkmessage) };
-    guard(null(), || match slot {
+    match slot {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
             slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
         }
         _ => null(),
-    })
+    }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_produce_errstr(
     rkmessage: *const rd_kafka_message_t,
@@ -454,6 +457,7 @@ pub unsafe extern "C" fn rd_kafka_message_produce_errstr(
     unsafe { rd_kafka_message_errstr(rkmessage) }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_timestamp(
     rkmessage: *const rd_kafka_message_t,
@@ -469,24 +473,28 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
     known.0
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_latency(rkmessage: *const rd_kafka_message_t) -> i64 {
     // SAFETY: by contract.
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.latency_us)
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_broker_id(rkmessage: *const rd_kafka_message_t) -> i32 {
     // SAFETY: by contract.
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.broker)
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafka_message_t) -> i32 {
     // SAFETY: by contract.
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.leader_epoch)
 }
 
+#[on_panic(RD_KAFKA_MSG_STATUS_NOT_PERSISTED)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_status(
     rkmessage: *const rd_kafka_message_t,
@@ -520,21 +528,21 @@ fn headers_of(slot: &Slot) -> *mut rd_kafka_headers_t {
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_headers(
     rkmessage: *const rd_kafka_message_t,
     hdrsp: *mut *mut rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        *out = headers_of(slot);
-        if out.is_null() { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
-    })
+    // SAFETY: by contract.
+    let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    *out = headers_of(slot);
+    if out.is_null() { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_detach_headers(
     rkmessage: *mut rd_kafka_message_t,
@@ -553,6 +561,7 @@ pub unsafe extern "C" fn rd_kafka_message_detach_headers(
     err
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_set_headers(
     rkmessage: *mut rd_kafka_message_t,

@@ -7,11 +7,12 @@ use std::hash::{BuildHasher, RandomState};
 use ottla_client::Partitioner;
 
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 macro_rules! partitioners {
     ($($function:ident $partitioner:ident,)*) => {
         $(
+            #[on_panic(RD_KAFKA_PARTITION_UA)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 _rkt: *const rd_kafka_topic_t,
@@ -23,7 +24,7 @@ macro_rules! partitioners {
             ) -> i32 {
                 // SAFETY: NULL or that many bytes, by contract.
                 let key = (!key.is_null()).then(|| unsafe { std::slice::from_raw_parts(key.cast::<u8>(), keylen) });
-                guard(RD_KAFKA_PARTITION_UA, || choose(&Partitioner::$partitioner, key, partition_cnt))
+                choose(&Partitioner::$partitioner, key, partition_cnt)
             }
         )*
     };

@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use ottla_client::Uuid;
 
 use crate::ffi::*;
+use crate::panic::on_panic;
 
 /// What an element knows beyond its public fields.
 #[derive(Clone)]
@@ -211,11 +212,13 @@ fn by_topic_and_partition(a: &rd_kafka_topic_partition_t, b: &rd_kafka_topic_par
     a.topic().cmp(b.topic()).then(a.partition.cmp(&b.partition))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_topic_partition_list_new(size: c_int) -> *mut rd_kafka_topic_partition_list_t {
     rd_kafka_topic_partition_list_t::new(usize::try_from(size).unwrap_or(0))
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_destroy(list: *mut rd_kafka_topic_partition_list_t) {
     // SAFETY: NULL or a list, given back once, by contract.
@@ -242,6 +245,7 @@ pub(crate) fn lone(topic: &CStr, partition: i32, offset: i64) -> *mut rd_kafka_t
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_destroy(rktpar: *mut rd_kafka_topic_partition_t) {
     // SAFETY: NULL or an element of its own, given back once, by contract.
@@ -253,6 +257,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_destroy(rktpar: *mut rd_kafka_
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_add(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -266,6 +271,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_add(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_add_range(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -282,6 +288,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_add_range(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_del(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -296,6 +303,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_del_by_idx(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -310,6 +318,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del_by_idx(
     1
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_copy(
     src: *const rd_kafka_topic_partition_list_t,
@@ -318,6 +327,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_copy(
     unsafe { src.as_ref() }.map_or(null_mut(), rd_kafka_topic_partition_list_t::copy)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_set_offset(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -338,6 +348,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_set_offset(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_find(
     list: *const rd_kafka_topic_partition_list_t,
@@ -351,6 +362,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_find(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_sort(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -360,10 +372,11 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_sort(
     // SAFETY: NULL or a list, by contract.
     if let Some(list) = unsafe { list.as_mut() } {
         // An order that contradicts itself makes the sort panic; the elements are all there then, in some order.
-        crate::panic::guard((), || list.sort(cmp, cmp_opaque));
+        list.sort(cmp, cmp_opaque);
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_set_leader_epoch(
     rktpar: *mut rd_kafka_topic_partition_t,
@@ -376,6 +389,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_set_leader_epoch(
     }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_get_leader_epoch(
     rktpar: *const rd_kafka_topic_partition_t,

@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::lists::{self, OwnedList};
 use crate::message::Owned;
 use crate::op::{Committed, Op};
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::producer::{drop_report, each_report};
 use crate::queue::{Queue, timeout_of};
 
@@ -154,56 +154,52 @@ pub(crate) fn next_message(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_poll(rk: *mut rd_kafka_t, timeout_ms: c_int) -> c_int {
-    guard(0, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return 0 };
-        let served = serve_all(&handle, &handle.main, timeout_of(timeout_ms));
-        c_int::try_from(served).unwrap_or(c_int::MAX)
-    })
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return 0 };
+    let served = serve_all(&handle, &handle.main, timeout_of(timeout_ms));
+    c_int::try_from(served).unwrap_or(c_int::MAX)
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
-    guard((), || {
-        // SAFETY: by contract.
-        if let Some(handle) = unsafe { Handle::of(rk) } {
-            handle.main.yield_once();
-        }
-    });
+    // SAFETY: by contract.
+    if let Some(handle) = unsafe { Handle::of(rk) } {
+        handle.main.yield_once();
+    }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_poll(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(consuming) = (unsafe { Handle::of(rk) }).and_then(Handle::consuming) else {
-            crate::error::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
-            return null_mut();
-        };
-        if let Some(message) = consuming.queue.message() {
-            return message.into_raw();
-        }
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
-        if consuming.is_closed() {
-            return null_mut();
-        }
-        next_message(&handle, &consuming.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
-    })
+    // SAFETY: by contract.
+    let Some(consuming) = (unsafe { Handle::of(rk) }).and_then(Handle::consuming) else {
+        crate::error::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+        return null_mut();
+    };
+    if let Some(message) = consuming.queue.message() {
+        return message.into_raw();
+    }
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
+    if consuming.is_closed() {
+        return null_mut();
+    }
+    next_message(&handle, &consuming.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_poll_set_consumer(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
-        handle.main.forward_to(Some(&consuming.queue));
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    handle.main.forward_to(Some(&consuming.queue));
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }

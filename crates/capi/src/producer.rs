@@ -19,7 +19,7 @@ use crate::headers::rd_kafka_headers_t;
 use crate::hooks::Hooks;
 use crate::message::{Delivered, Slot};
 use crate::op::Op;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::poll::{serve, serve_all};
 use crate::queue::{Queue, Source, timeout_of};
 use crate::topic::Topic;
@@ -213,6 +213,7 @@ unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Option<&'a [u8]> {
     (!pointer.is_null()).then(|| unsafe { &*slice_from_raw_parts(pointer.cast::<u8>(), len) })
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produce(
     rkt: *mut rd_kafka_topic_t,
@@ -224,31 +225,30 @@ pub unsafe extern "C" fn rd_kafka_produce(
     keylen: usize,
     msg_opaque: *mut c_void,
 ) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let topic = unsafe { Topic::of(rkt) };
-        let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
-        let Some((topic, handle)) = usable else {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return -1;
-        };
-        if msgflags & RD_KAFKA_MSG_F_COPY != 0 && msgflags & RD_KAFKA_MSG_F_FREE != 0 {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return -1;
+    // SAFETY: by contract.
+    let topic = unsafe { Topic::of(rkt) };
+    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let Some((topic, handle)) = usable else {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return -1;
+    };
+    if msgflags & RD_KAFKA_MSG_F_COPY != 0 && msgflags & RD_KAFKA_MSG_F_FREE != 0 {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return -1;
+    }
+    let payload = Payload { pointer: payload, len, flags: msgflags };
+    // SAFETY: by contract.
+    let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
+    match send(handle, topic, record, payload, msg_opaque) {
+        Ok(()) => 0,
+        Err((code, errno)) => {
+            set_last_error_and_errno(code, errno);
+            -1
         }
-        let payload = Payload { pointer: payload, len, flags: msgflags };
-        // SAFETY: by contract.
-        let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
-        match send(handle, topic, record, payload, msg_opaque) {
-            Ok(()) => 0,
-            Err((code, errno)) => {
-                set_last_error_and_errno(code, errno);
-                -1
-            }
-        }
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produce_batch(
     rkt: *mut rd_kafka_topic_t,
@@ -257,36 +257,34 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     rkmessages: *mut rd_kafka_message_t,
     message_cnt: c_int,
 ) -> c_int {
-    guard(0, || {
+    // SAFETY: by contract.
+    let topic = unsafe { Topic::of(rkt) };
+    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let Some((topic, handle)) = usable else {
+        return 0;
+    };
+    let count = usize::try_from(message_cnt).unwrap_or(0);
+    if rkmessages.is_null() || count == 0 {
+        return 0;
+    }
+    // SAFETY: by contract so many messages.
+    let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
+    let mut taken = 0;
+    for message in messages {
+        let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
+        let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
         // SAFETY: by contract.
-        let topic = unsafe { Topic::of(rkt) };
-        let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
-        let Some((topic, handle)) = usable else {
-            return 0;
+        let key = unsafe { bytes(message.key, message.key_len) };
+        let record = record_of(if own { message.partition } else { partition }, &payload, key);
+        message.err = match send(handle, topic, record, payload, message._private) {
+            Ok(()) => {
+                taken += 1;
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            }
+            Err((code, _)) => code,
         };
-        let count = usize::try_from(message_cnt).unwrap_or(0);
-        if rkmessages.is_null() || count == 0 {
-            return 0;
-        }
-        // SAFETY: by contract so many messages.
-        let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
-        let mut taken = 0;
-        for message in messages {
-            let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
-            let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
-            // SAFETY: by contract.
-            let key = unsafe { bytes(message.key, message.key_len) };
-            let record = record_of(if own { message.partition } else { partition }, &payload, key);
-            message.err = match send(handle, topic, record, payload, message._private) {
-                Ok(()) => {
-                    taken += 1;
-                    RD_KAFKA_RESP_ERR_NO_ERROR
-                }
-                Err((code, _)) => code,
-            };
-        }
-        taken
-    })
+    }
+    taken
 }
 
 /// A record as `rd_kafka_producev` describes it.
@@ -406,36 +404,34 @@ fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<()
     }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produceva(
     rk: *mut rd_kafka_t,
     vus: *const rd_kafka_vu_t,
     cnt: usize,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let handle = unsafe { Handle::shared(rk) };
-        let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
-            return invalid("NULL handle or arguments").into_raw();
-        };
-        // SAFETY: by contract so many.
-        let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
-        produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
-    })
+    // SAFETY: by contract.
+    let handle = unsafe { Handle::shared(rk) };
+    let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
+        return invalid("NULL handle or arguments").into_raw();
+    };
+    // SAFETY: by contract so many.
+    let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
+    produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_flush(rk: *mut rd_kafka_t, timeout_ms: c_int) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
-        if settle(&handle, producer, timeout_of(timeout_ms)) {
-            RD_KAFKA_RESP_ERR_NO_ERROR
-        } else {
-            RD_KAFKA_RESP_ERR__TIMED_OUT
-        }
-    })
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
+    if settle(&handle, producer, timeout_of(timeout_ms)) {
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    } else {
+        RD_KAFKA_RESP_ERR__TIMED_OUT
+    }
 }
 
 /// Waits until every record has its outcome and the application has been told, at most for `timeout`.
@@ -476,24 +472,22 @@ const READ_ELSEWHERE: Duration = Duration::from_millis(5);
 /// A flush looks at the clock at least so often.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        const KNOWN: c_int =
-            RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
-        if purge_flags & !KNOWN != 0 {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        }
-        let (queue, in_flight) =
-            (purge_flags & RD_KAFKA_PURGE_F_QUEUE != 0, purge_flags & RD_KAFKA_PURGE_F_INFLIGHT != 0);
-        if queue || in_flight {
-            producer.purge(Purge { queued: queue, in_flight });
-        }
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    const KNOWN: c_int = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
+    if purge_flags & !KNOWN != 0 {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let (queue, in_flight) =
+        (purge_flags & RD_KAFKA_PURGE_F_QUEUE != 0, purge_flags & RD_KAFKA_PURGE_F_INFLIGHT != 0);
+    if queue || in_flight {
+        producer.purge(Purge { queued: queue, in_flight });
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
 /// Calls `each` with the report of every record, one after the other, and says with how many.

@@ -11,7 +11,7 @@ use crate::ffi::*;
 use crate::handle::Handle;
 use crate::message::Owned;
 use crate::op::Op;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::poll::{next_message, serve_all};
 use crate::queue::{Queue, timeout_of};
 use crate::remains::Remains;
@@ -46,54 +46,57 @@ unsafe fn get(
     rk: *mut rd_kafka_t,
     which: impl FnOnce(&Arc<Handle>) -> Option<Arc<Queue>>,
 ) -> *mut rd_kafka_queue_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
-        which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue))
-    })
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
+    which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
     // SAFETY: by contract.
     unsafe { get(rk, |_| Some(Queue::new())) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
-    guard((), || {
-        // SAFETY: by contract.
-        let Some(open) = (unsafe { rkqu.as_mut() }).and_then(|queue| queue.0.take()) else { return };
-        drop(open);
-        // SAFETY: from `give`, and open until now: it is given back once.
-        REMAINS.keep(unsafe { Box::from_raw(rkqu) });
-    });
+    // SAFETY: by contract.
+    let Some(open) = (unsafe { rkqu.as_mut() }).and_then(|queue| queue.0.take()) else { return };
+    drop(open);
+    // SAFETY: from `give`, and open until now: it is given back once.
+    REMAINS.keep(unsafe { Box::from_raw(rkqu) });
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_main(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
     // SAFETY: by contract.
     unsafe { get(rk, |handle| Some(handle.main.clone())) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_consumer(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
     // SAFETY: by contract.
     unsafe { get(rk, |handle| Some(handle.consuming()?.queue.clone())) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_background(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
     // SAFETY: by contract.
     unsafe { get(rk, |handle| handle.background()) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_sasl(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
     // SAFETY: by contract.
     unsafe { get(rk, |handle| handle.sasl_queue()) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_partition(
     rk: *mut rd_kafka_t,
@@ -106,34 +109,36 @@ pub unsafe extern "C" fn rd_kafka_queue_get_partition(
     unsafe { get(rk, |handle| Some(handle.consuming()?.queue_of(&TopicPartition::new(&name, partition)))) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst: *mut rd_kafka_queue_t) {
-    guard((), || {
-        // SAFETY: by contract.
-        let Some(src) = (unsafe { rd_kafka_queue_t::of(src) }) else { return };
-        // SAFETY: by contract.
-        let dst = unsafe { rd_kafka_queue_t::of(dst) }.map(|dst| &dst.queue);
-        src.queue.forward_to(dst);
-        if let Some(consuming) = src.handle.consuming() {
-            consuming.forwarded(&src.handle, &src.queue, dst);
-        }
-    });
+    // SAFETY: by contract.
+    let Some(src) = (unsafe { rd_kafka_queue_t::of(src) }) else { return };
+    // SAFETY: by contract.
+    let dst = unsafe { rd_kafka_queue_t::of(dst) }.map(|dst| &dst.queue);
+    src.queue.forward_to(dst);
+    if let Some(consuming) = src.handle.consuming() {
+        consuming.forwarded(&src.handle, &src.queue, dst);
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_length(rkqu: *mut rd_kafka_queue_t) -> usize {
     // SAFETY: by contract.
-    guard(0, || unsafe { rd_kafka_queue_t::of(rkqu) }.map_or(0, |queue| queue.queue.len()))
+    unsafe { rd_kafka_queue_t::of(rkqu) }.map_or(0, |queue| queue.queue.len())
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_yield(rkqu: *mut rd_kafka_queue_t) {
     // SAFETY: by contract.
     if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
-        guard((), || queue.queue.yield_once());
+        queue.queue.yield_once();
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_io_event_enable(
     rkqu: *mut rd_kafka_queue_t,
@@ -143,20 +148,19 @@ pub unsafe extern "C" fn rd_kafka_queue_io_event_enable(
 ) {
     // SAFETY: by contract.
     let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return };
-    guard((), || {
-        let io = (fd >= 0).then(|| {
-            let bytes = if payload.is_null() {
-                Vec::new()
-            } else {
-                // SAFETY: by contract.
-                unsafe { &*slice_from_raw_parts(payload.cast::<u8>(), size) }.to_vec()
-            };
-            (fd, bytes)
-        });
-        queue.queue.enable_io(io);
+    let io = (fd >= 0).then(|| {
+        let bytes = if payload.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: by contract.
+            unsafe { &*slice_from_raw_parts(payload.cast::<u8>(), size) }.to_vec()
+        };
+        (fd, bytes)
     });
+    queue.queue.enable_io(io);
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_cb_event_enable(
     rkqu: *mut rd_kafka_queue_t,
@@ -165,74 +169,71 @@ pub unsafe extern "C" fn rd_kafka_queue_cb_event_enable(
 ) {
     // SAFETY: by contract.
     if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
-        guard((), || queue.queue.enable_call(event_cb, queue.handle.as_raw(), qev_opaque));
+        queue.queue.enable_call(event_cb, queue.handle.as_raw(), qev_opaque);
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_poll(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_event_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
-        let timeout = timeout_of(timeout_ms);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let Some(op) = queue.queue.poll(left) else { return null_mut() };
-            if let Some(event) = rd_kafka_event_t::of(&queue.handle, op) {
-                return Box::into_raw(event);
-            }
+    // SAFETY: by contract.
+    let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
+    let timeout = timeout_of(timeout_ms);
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let Some(op) = queue.queue.poll(left) else { return null_mut() };
+        if let Some(event) = rd_kafka_event_t::of(&queue.handle, op) {
+            return Box::into_raw(event);
         }
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_poll_callback(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> c_int {
-    guard(0, || {
-        // SAFETY: by contract.
-        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return 0 };
-        let served = serve_all(&queue.handle, &queue.queue, timeout_of(timeout_ms));
-        c_int::try_from(served).unwrap_or(c_int::MAX)
-    })
+    // SAFETY: by contract.
+    let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return 0 };
+    let served = serve_all(&queue.handle, &queue.queue, timeout_of(timeout_ms));
+    c_int::try_from(served).unwrap_or(c_int::MAX)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_set_log_queue(
     rk: *mut rd_kafka_t,
     rkqu: *mut rd_kafka_queue_t,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        if !handle.config.log_queue {
-            return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
-        }
-        // SAFETY: by contract; without a queue lines go to the main one.
-        let queue = unsafe { rd_kafka_queue_t::of(rkqu) }
-            .map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
-        handle.logs.set_queue(Some(queue));
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    // SAFETY: by contract.
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    if !handle.config.log_queue {
+        return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
+    }
+    // SAFETY: by contract; without a queue lines go to the main one.
+    let queue = unsafe { rd_kafka_queue_t::of(rkqu) }
+        .map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
+    handle.logs.set_queue(Some(queue));
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_queue(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
-        next_message(&queue.handle, &queue.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
-    })
+    // SAFETY: by contract.
+    let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
+    next_message(&queue.handle, &queue.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_batch_queue(
     rkqu: *mut rd_kafka_queue_t,
@@ -240,12 +241,10 @@ pub unsafe extern "C" fn rd_kafka_consume_batch_queue(
     rkmessages: *mut *mut rd_kafka_message_t,
     rkmessages_size: usize,
 ) -> isize {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return -1 };
-        // SAFETY: by contract.
-        unsafe { fill(&queue.handle, &queue.queue, timeout_ms, rkmessages, rkmessages_size) }
-    })
+    // SAFETY: by contract.
+    let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return -1 };
+    // SAFETY: by contract.
+    unsafe { fill(&queue.handle, &queue.queue, timeout_ms, rkmessages, rkmessages_size) }
 }
 
 /// Fills an array with messages, until it is full or the time is over.
@@ -286,6 +285,7 @@ pub(crate) unsafe fn fill(
     isize::try_from(count).unwrap_or(isize::MAX)
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_callback_queue(
     rkqu: *mut rd_kafka_queue_t,
@@ -293,13 +293,11 @@ pub unsafe extern "C" fn rd_kafka_consume_callback_queue(
     consume_cb: rd_kafka_consume_cb_t,
     commit_opaque: *mut c_void,
 ) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let (Some(queue), Some(function)) = (unsafe { rd_kafka_queue_t::of(rkqu) }, consume_cb) else {
-            return -1;
-        };
-        each(&queue.handle, &queue.queue, timeout_ms, function, commit_opaque)
-    })
+    // SAFETY: by contract.
+    let (Some(queue), Some(function)) = (unsafe { rd_kafka_queue_t::of(rkqu) }, consume_cb) else {
+        return -1;
+    };
+    each(&queue.handle, &queue.queue, timeout_ms, function, commit_opaque)
 }
 
 /// Calls `function` with each message there is; waits for the first.

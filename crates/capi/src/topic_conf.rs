@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::conf::{Given, NotSet, TOPIC_NAMES, pointer, shown, text_for};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::{guard, on_panic};
 use crate::text::{get_into, leaked_pairs, text, write_errstr};
 
 /// A topic's configuration; `rd_kafka_topic_new` takes it over.
@@ -129,28 +129,32 @@ fn state(property: &properties::Property) -> State {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_topic_conf_new() -> *mut rd_kafka_topic_conf_t {
-    guard(null_mut(), || Box::into_raw(Box::default()))
+    Box::into_raw(Box::default())
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_dup(
     conf: *const rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
     // SAFETY: NULL or a configuration, by contract.
     let conf = unsafe { conf.as_ref() };
-    guard(null_mut(), || conf.map_or(null_mut(), |conf| Box::into_raw(conf.dup(&|_| true))))
+    conf.map_or(null_mut(), |conf| Box::into_raw(conf.dup(&|_| true)))
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_destroy(topic_conf: *mut rd_kafka_topic_conf_t) {
     if !topic_conf.is_null() {
         // SAFETY: one of ours, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(topic_conf) }));
+        drop(unsafe { Box::from_raw(topic_conf) });
     }
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set(
     conf: *mut rd_kafka_topic_conf_t,
@@ -161,10 +165,13 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set(
 ) -> rd_kafka_conf_res_t {
     // SAFETY: NULL, or a configuration and C strings, by contract.
     let (conf, name, value) = unsafe { (conf.as_mut(), text(name), text(value)) };
-    let set = guard(Err(NotSet::Invalid("the property could not be set".into())), || match (conf, name) {
-        (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
-        _ => Err(NotSet::Invalid("rd_kafka_topic_conf_set without configuration or name".into())),
-    });
+    let set = guard(
+        || Err(NotSet::Invalid("the property could not be set".into())),
+        || match (conf, name) {
+            (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
+            _ => Err(NotSet::Invalid("rd_kafka_topic_conf_set without configuration or name".into())),
+        },
+    );
     // SAFETY: the caller's buffer, by contract.
     unsafe { answer(set, errstr, errstr_size) }
 }
@@ -188,6 +195,7 @@ pub(crate) unsafe fn answer(
     code
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_get(
     conf: *const rd_kafka_topic_conf_t,
@@ -197,11 +205,12 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_get(
 ) -> rd_kafka_conf_res_t {
     // SAFETY: NULL, or a configuration and a C string, by contract.
     let (conf, name) = unsafe { (conf.as_ref(), text(name)) };
-    let value = guard(None, || conf?.get(&name?));
+    let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
     // SAFETY: NULL or a buffer of that size, by contract.
     unsafe { get_into(value.as_deref(), dest, dest_size) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_dump(
     conf: *mut rd_kafka_topic_conf_t,
@@ -209,11 +218,12 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_dump(
 ) -> *mut *const c_char {
     // SAFETY: NULL or a configuration, by contract.
     let conf = unsafe { conf.as_ref() };
-    let pairs = guard(Vec::new(), || conf.map_or_else(Vec::new, rd_kafka_topic_conf_t::dump));
+    let pairs = conf.map_or_else(Vec::new, rd_kafka_topic_conf_t::dump);
     // SAFETY: NULL or a place for a number, by contract.
     unsafe { leaked_pairs(pairs, cntp) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set_opaque(
     conf: *mut rd_kafka_topic_conf_t,
@@ -225,6 +235,7 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set_opaque(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set_partitioner_cb(
     conf: *mut rd_kafka_topic_conf_t,
@@ -236,6 +247,7 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set_partitioner_cb(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set_msg_order_cmp(
     conf: *mut rd_kafka_topic_conf_t,

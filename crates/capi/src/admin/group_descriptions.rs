@@ -13,6 +13,7 @@ use super::names::{GROUP_STATES, GROUP_TYPES, number};
 use super::{Array, DefaultPointer, List, error_object, error_pointer, optional};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
+use crate::panic::on_panic;
 use crate::text::c_string;
 
 /// A group, or why there is nothing to say of it.
@@ -155,6 +156,7 @@ array_readers! {
         -> *const rd_kafka_AclOperation_t, |group| operations(group.operations.as_deref());
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ConsumerGroupDescription_member(
     grpdesc: *const rd_kafka_ConsumerGroupDescription_t,

@@ -11,7 +11,7 @@ use super::macros::destroyers;
 use super::names::{GROUP_STATES, GROUP_TYPES};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::write_errstr;
 
 const HOUR_MS: c_int = 3_600_000;
@@ -113,17 +113,16 @@ const AUTHORIZED: &[rd_kafka_admin_op_t] = &[
 const GROUPS: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS];
 const ISOLATION: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTOFFSETS];
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_new(
     rk: *mut rd_kafka_t,
     for_api: rd_kafka_admin_op_t,
 ) -> *mut rd_kafka_AdminOptions_t {
-    guard(null_mut(), || {
-        if rk.is_null() || !(RD_KAFKA_ADMIN_OP_ANY..RD_KAFKA_ADMIN_OP__CNT).contains(&for_api) {
-            return null_mut();
-        }
-        Box::into_raw(Box::new(rd_kafka_AdminOptions_t::new(for_api)))
-    })
+    if rk.is_null() || !(RD_KAFKA_ADMIN_OP_ANY..RD_KAFKA_ADMIN_OP__CNT).contains(&for_api) {
+        return null_mut();
+    }
+    Box::into_raw(Box::new(rd_kafka_AdminOptions_t::new(for_api)))
 }
 
 destroyers! {
@@ -140,14 +139,12 @@ unsafe fn set(
     size: usize,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(options) = (unsafe { options.as_mut() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Err(reason) = change(options) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-        // SAFETY: by contract.
-        unsafe { write_errstr(errstr, size, &reason) };
-        RD_KAFKA_RESP_ERR__INVALID_ARG
-    })
+    // SAFETY: by contract.
+    let Some(options) = (unsafe { options.as_mut() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Err(reason) = change(options) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+    // SAFETY: by contract.
+    unsafe { write_errstr(errstr, size, &reason) };
+    RD_KAFKA_RESP_ERR__INVALID_ARG
 }
 
 /// The same for functions that return an error.
@@ -158,13 +155,12 @@ unsafe fn try_set(
     options: *mut rd_kafka_AdminOptions_t,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(options) = (unsafe { options.as_mut() }) else { return invalid("options: NULL") };
-        change(options).map_or_else(|reason| invalid(&reason), |()| null_mut())
-    })
+    // SAFETY: by contract.
+    let Some(options) = (unsafe { options.as_mut() }) else { return invalid("options: NULL") };
+    change(options).map_or_else(|reason| invalid(&reason), |()| null_mut())
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_request_timeout(
     options: *mut rd_kafka_AdminOptions_t,
@@ -180,6 +176,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_request_timeout(
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_operation_timeout(
     options: *mut rd_kafka_AdminOptions_t,
@@ -196,6 +193,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_operation_timeout(
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
     options: *mut rd_kafka_AdminOptions_t,
@@ -213,6 +211,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
 }
 
 /// The broker follows from what is asked: the number is checked and not needed.
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
     options: *mut rd_kafka_AdminOptions_t,
@@ -224,6 +223,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
     unsafe { set(options, errstr, errstr_size, |_| in_range("broker", broker_id, 0, i32::MAX).map(|_| ())) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
     options: *mut rd_kafka_AdminOptions_t,
@@ -238,6 +238,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations(
     options: *mut rd_kafka_AdminOptions_t,
@@ -252,6 +253,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
     options: *mut rd_kafka_AdminOptions_t,
@@ -269,6 +271,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
     options: *mut rd_kafka_AdminOptions_t,
@@ -286,6 +289,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
     options: *mut rd_kafka_AdminOptions_t,
@@ -304,6 +308,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_opaque(
     options: *mut rd_kafka_AdminOptions_t,

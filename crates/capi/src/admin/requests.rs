@@ -15,7 +15,7 @@ use super::{List, acls, code, configs, group_descriptions, groups, layout, offse
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::op::{Op, Opaque, Outcome};
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::queue::Queue;
 use crate::text::c_string;
 
@@ -50,33 +50,31 @@ unsafe fn request<Q, V, R, F>(
     F: Future<Output = Result<V, Error>> + Send + 'static,
     R: Any + Send,
 {
-    guard((), || {
-        // SAFETY: by contract.
-        let (handle, queue, options) =
-            unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
-        let (Some(handle), Some(queue)) = (handle, queue) else { return };
-        let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
-        let call = Call { handle, queue: queue.queue.clone(), kind, options };
-        let question = match check() {
-            Ok(question) => question,
-            Err(reason) => {
-                return call.answer(RD_KAFKA_RESP_ERR__INVALID_ARG, c_string(&reason), Box::new(()));
-            }
+    // SAFETY: by contract.
+    let (handle, queue, options) =
+        unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
+    let (Some(handle), Some(queue)) = (handle, queue) else { return };
+    let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
+    let call = Call { handle, queue: queue.queue.clone(), kind, options };
+    let question = match check() {
+        Ok(question) => question,
+        Err(reason) => {
+            return call.answer(RD_KAFKA_RESP_ERR__INVALID_ARG, c_string(&reason), Box::new(()));
+        }
+    };
+    let handle = call.handle.clone();
+    let Some(client) = handle.client() else {
+        return call.answer(RD_KAFKA_RESP_ERR__DESTROY, CString::default(), Box::new(()));
+    };
+    let asking = ask(Admin::of(client), call.options.clone(), question);
+    let Call { queue, kind, options, .. } = call;
+    let asked = Asked { queue, kind, opaque: Some(Opaque(options.opaque())) };
+    handle.admin.start(async move {
+        let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
+            Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
+            Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
         };
-        let handle = call.handle.clone();
-        let Some(client) = handle.client() else {
-            return call.answer(RD_KAFKA_RESP_ERR__DESTROY, CString::default(), Box::new(()));
-        };
-        let asking = ask(Admin::of(client), call.options.clone(), question);
-        let Call { queue, kind, options, .. } = call;
-        let asked = Asked { queue, kind, opaque: Some(Opaque(options.opaque())) };
-        handle.admin.start(async move {
-            let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
-                Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
-                Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
-            };
-            asked.answer(err, text, result);
-        });
+        asked.answer(err, text, result);
     });
 }
 
@@ -154,6 +152,7 @@ fn refs(names: &[String]) -> Vec<&str> {
 macro_rules! array_requests {
     ($($name:ident($type:ty, $kind:ident): |$things:ident| $check:expr,
         |$admin:ident, $options:ident, $question:ident: $asked:ty| $ask:expr, $read:expr;)*) => {$(
+        #[on_panic(())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             rk: *mut rd_kafka_t,
@@ -291,6 +290,7 @@ fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) ->
     distinct(partitions.collect(), "partition").map(|_| ())
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeTopics(
     rk: *mut rd_kafka_t,
@@ -311,6 +311,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
     unsafe { request(rk, options, rkqu, kind, check, ask, layout::topics) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster(
     rk: *mut rd_kafka_t,
@@ -325,6 +326,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster(
     unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     rk: *mut rd_kafka_t,
@@ -339,6 +341,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, groups::listed) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     rk: *mut rd_kafka_t,
@@ -360,6 +363,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     unsafe { request(rk, options, rkqu, kind, check, ask, group_descriptions::described) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     rk: *mut rd_kafka_t,
@@ -384,6 +388,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     unsafe { request(rk, options, rkqu, kind, check, ask, scram::described) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     rk: *mut rd_kafka_t,
@@ -404,6 +409,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     unsafe { request(rk, options, rkqu, kind, check, ask, |acls: Vec<_>| acls::described(&acls)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListOffsets(
     rk: *mut rd_kafka_t,
@@ -425,6 +431,7 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
     unsafe { request(rk, options, rkqu, kind, check, ask, offsets::found) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ElectLeaders(
     rk: *mut rd_kafka_t,

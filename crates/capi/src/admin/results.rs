@@ -8,11 +8,12 @@ use super::layout::{Cluster, operations};
 use super::{Array, DefaultPointer, List, optional};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// The event as a result, if it is one of that kind.
 macro_rules! results {
     ($($name:ident: $kind:ident;)*) => {$(
+        #[on_panic(null())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(rkev: *mut rd_kafka_event_t) -> *const rd_kafka_event_t {
             // SAFETY: NULL or an event that lives, by contract.
@@ -58,10 +59,11 @@ unsafe fn content<'a, T: 'static>(result: *const rd_kafka_event_t) -> Option<&'a
 
 macro_rules! arrays {
     ($($name:ident: $type:ty;)*) => {$(
+        #[on_panic(null_mut())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(result: *const rd_kafka_event_t, cntp: *mut usize) -> *mut *const $type {
             // SAFETY: by contract.
-            guard(null_mut(), || unsafe { told(content::<Array<$type>>(result).map(Array::read), cntp) })
+            unsafe { told(content::<Array<$type>>(result).map(Array::read), cntp) }
         }
     )*};
 }
@@ -101,6 +103,7 @@ arrays! {
     rd_kafka_ElectLeaders_result_partitions: rd_kafka_topic_partition_result_t;
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteRecords_result_offsets(
     result: *const rd_kafka_event_t,
@@ -109,6 +112,7 @@ pub unsafe extern "C" fn rd_kafka_DeleteRecords_result_offsets(
     unsafe { content::<List>(result) }.map_or(null(), List::as_ptr)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_valid(
     result: *const rd_kafka_event_t,
@@ -118,6 +122,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_valid(
     unsafe { told(content::<Listings>(result).map(|listings| listings.valid.read()), cntp) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_errors(
     result: *const rd_kafka_event_t,
@@ -127,6 +132,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_errors(
     unsafe { told(content::<Listings>(result).map(|listings| listings.errors.read()), cntp) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_nodes(
     result: *const rd_kafka_event_t,
@@ -136,6 +142,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_nodes(
     unsafe { told(content::<Cluster>(result).map(|cluster| cluster.nodes.read()), cntp) }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_authorized_operations(
     result: *const rd_kafka_event_t,
@@ -145,6 +152,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_authorized_operations(
     unsafe { told(content::<Cluster>(result).map(|cluster| operations(cluster.operations.as_deref())), cntp) }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_controller(
     result: *const rd_kafka_event_t,
@@ -154,6 +162,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_controller(
     cluster.and_then(|cluster| cluster.controller.as_ref()).map_or(null(), std::ptr::from_ref)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_cluster_id(
     result: *const rd_kafka_event_t,

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::rd_kafka_conf_t;
 use crate::ffi::*;
 use crate::log_printers::rd_kafka_log_print;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// What the application wants to be called for, and with which opaque. Functions run in the thread that polls, but for
 /// those of logs, sockets, certificates and the background.
@@ -132,15 +132,14 @@ named_fields! {
 macro_rules! setters {
     ($($function:ident $field:ident: $type:ty,)*) => {
         $(
+            #[on_panic(())]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(conf: *mut rd_kafka_conf_t, value: $type) {
                 // SAFETY: NULL or a configuration, by contract.
                 let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-                guard((), || {
-                    if let Some(conf) = conf {
-                        conf.callbacks.$field = value;
-                    }
-                });
+                if let Some(conf) = conf {
+                    conf.callbacks.$field = value;
+                }
             }
         )*
     };
@@ -168,18 +167,18 @@ setters! {
     rd_kafka_conf_set_resolve_cb resolve: rd_kafka_resolve_cb_t,
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_enable_sasl_queue(conf: *mut rd_kafka_conf_t, enable: c_int) {
     // SAFETY: NULL or a configuration, by contract.
     let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-    guard((), || {
-        if let Some(conf) = conf {
-            conf.callbacks.sasl_queue = enable != 0;
-            conf.hidden.insert("enable_sasl_queue", (enable != 0).to_string());
-        }
-    });
+    if let Some(conf) = conf {
+        conf.callbacks.sasl_queue = enable != 0;
+        conf.hidden.insert("enable_sasl_queue", (enable != 0).to_string());
+    }
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert_verify_cb(
     conf: *mut rd_kafka_conf_t,

@@ -9,9 +9,10 @@ use ottla_client::{Secret, open_keystore};
 
 use super::{NotSet, rd_kafka_conf_t};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::{guard, on_panic};
 use crate::topic_conf::answer;
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
     conf: *mut rd_kafka_conf_t,
@@ -27,10 +28,13 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
         let bytes = (!buffer.is_null()).then(|| std::slice::from_raw_parts(buffer.cast::<u8>(), size));
         (rd_kafka_conf_t::of_mut(conf), bytes)
     };
-    let set = guard(Err(NotSet::Invalid("the certificate could not be set".into())), || match conf {
-        Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
-        None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
-    });
+    let set = guard(
+        || Err(NotSet::Invalid("the certificate could not be set".into())),
+        || match conf {
+            Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
+            None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
+        },
+    );
     // SAFETY: the caller's buffer, by contract.
     unsafe { answer(set, errstr, errstr_size) }
 }

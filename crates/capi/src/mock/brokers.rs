@@ -7,12 +7,14 @@ use ottla_broker::{ApiKey, Cluster};
 
 use super::with;
 use crate::ffi::*;
+use crate::panic::on_panic;
 use crate::text::text;
 
 /// Functions that do something with one broker, or with all.
 macro_rules! of_brokers {
     ($($function:ident => $does:expr;)*) => {
         $(
+            #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 mcluster: *mut rd_kafka_mock_cluster_t,
@@ -32,6 +34,7 @@ of_brokers! {
     rd_kafka_mock_broker_remove_from_metadata => |cluster, node| cluster.set_hidden(node, true);
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -47,6 +50,7 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_set_rack(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -62,6 +66,7 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rack(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_set_host_port(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -80,6 +85,7 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_host_port(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -94,6 +100,7 @@ pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
 }
 
 /// There are no transactions here, so nobody coordinates them.
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -114,6 +121,7 @@ pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_set_apiversion(
     mcluster: *mut rd_kafka_mock_cluster_t,

@@ -8,7 +8,7 @@ use ottla_broker::{ApiKey, ErrorCode, Fault};
 
 use super::with;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// A request that came. `rd_kafka_mock_request_t` points to one in a box.
 struct Request {
@@ -39,6 +39,7 @@ unsafe fn array<'a, T>(pointer: *const T, cnt: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(pointer, cnt) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_push_request_errors_array(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -81,6 +82,7 @@ pub(crate) unsafe fn push_at_broker(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_clear_request_errors(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -90,6 +92,7 @@ pub unsafe extern "C" fn rd_kafka_mock_clear_request_errors(
     unsafe { with(mcluster, (), |it| it.cluster().clear_intercepts_of(ApiKey::from_i16(api_key))) };
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -107,24 +110,28 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_start_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
     // SAFETY: by contract.
     unsafe { with(mcluster, (), |it| it.cluster().track_requests(true)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_stop_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
     // SAFETY: by contract.
     unsafe { with(mcluster, (), |it| it.cluster().track_requests(false)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_clear_requests(mcluster: *mut rd_kafka_mock_cluster_t) {
     // SAFETY: by contract.
     unsafe { with(mcluster, (), |it| it.cluster().forget_tracked_requests()) };
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_get_requests(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -154,14 +161,16 @@ pub unsafe extern "C" fn rd_kafka_mock_get_requests(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_request_destroy(mreq: *mut rd_kafka_mock_request_t) {
     if !mreq.is_null() {
         // SAFETY: from `rd_kafka_mock_get_requests`, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(mreq.cast::<Request>()) }));
+        drop(unsafe { Box::from_raw(mreq.cast::<Request>()) });
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_request_destroy_array(
     mreqs: *mut *mut rd_kafka_mock_request_t,
@@ -180,6 +189,7 @@ pub unsafe extern "C" fn rd_kafka_mock_request_destroy_array(
 macro_rules! accessors {
     ($($function:ident $field:ident: $type:ty;)*) => {
         $(
+            #[on_panic(-1)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(mreq: *mut rd_kafka_mock_request_t) -> $type {
                 // SAFETY: NULL or a request that lives, by contract.

@@ -6,6 +6,7 @@ use ottla_broker::{Cluster, ErrorCode};
 
 use super::{MockCluster, with};
 use crate::ffi::*;
+use crate::panic::on_panic;
 use crate::text::text;
 
 type Answer = Result<(), ErrorCode>;
@@ -58,6 +59,7 @@ fn code_of(answer: Answer) -> rd_kafka_resp_err_t {
     answer.map_or_else(|code| code.code().into(), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_topic_create(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -75,6 +77,7 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_create(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_topic_delete(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -84,6 +87,7 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_delete(
     unsafe { with_topic(mcluster, topic, Cluster::remove_topic) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_topic_set_error(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -101,6 +105,7 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_set_error(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -117,6 +122,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -133,6 +139,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -151,6 +158,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_push_leader_response(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -168,6 +176,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_push_leader_response(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_delete_records(
     mcluster: *mut rd_kafka_mock_cluster_t,
