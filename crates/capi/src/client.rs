@@ -14,7 +14,8 @@ use crate::text::text;
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_brokers_add(rk: *mut rd_kafka_t, brokerlist: *const c_char) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `brokerlist` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_brokers_add`).
     let (handle, servers) = unsafe { (Handle::of(rk), text(brokerlist)) };
     let (Some(client), Some(servers)) = (handle.and_then(Handle::client), servers) else { return 0 };
     // One that is no address does not keep the others out.
@@ -25,7 +26,8 @@ pub unsafe extern "C" fn rd_kafka_brokers_add(rk: *mut rd_kafka_t, brokerlist: *
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_brokers_learned_ids(rk: *mut rd_kafka_t, cntp: *mut usize) -> *mut i32 {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
+    // `rd_kafka_brokers_learned_ids`).
     let (handle, count) = unsafe { (Handle::of(rk), cntp.as_mut()) };
     let (Some(client), Some(count)) = (handle.and_then(Handle::client), count) else { return null_mut() };
     let ids = client.known_brokers();
@@ -47,7 +49,8 @@ pub unsafe extern "C" fn rd_kafka_brokers_learned_ids(rk: *mut rd_kafka_t, cntp:
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_default_topic_conf_dup(rk: *mut rd_kafka_t) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_default_topic_conf_dup`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else {
         set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
         return null_mut();
@@ -59,7 +62,7 @@ pub unsafe extern "C" fn rd_kafka_default_topic_conf_dup(rk: *mut rd_kafka_t) ->
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_set_log_level(rk: *mut rd_kafka_t, level: c_int) {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_set_log_level`).
     if let Some(handle) = unsafe { Handle::of(rk) } {
         handle.logs.set_level(level);
         if let Some(client) = handle.client() {
@@ -71,7 +74,7 @@ pub unsafe extern "C" fn rd_kafka_set_log_level(rk: *mut rd_kafka_t, level: c_in
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_set_logger(rk: *mut rd_kafka_t, func: rd_kafka_log_cb_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_set_logger`).
     if let Some(handle) = unsafe { Handle::of(rk) } {
         handle.logs.set_function(func);
     }
@@ -84,7 +87,8 @@ pub unsafe extern "C" fn rd_kafka_sasl_set_credentials(
     username: *const c_char,
     password: *const c_char,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `username` and `password` are each
+    // NULL or a C string (rdkafka.h, `rd_kafka_sasl_set_credentials`).
     let (handle, username, password) = unsafe { (Handle::of(rk), text(username), text(password)) };
     let (Some(username), Some(password)) = (username, password) else {
         let why = "Username and password are required";
@@ -102,10 +106,10 @@ pub unsafe extern "C" fn rd_kafka_sasl_set_credentials(
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_dump(fp: *mut libc::FILE, rk: *mut rd_kafka_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_dump`).
     let Some(handle) = (unsafe { Handle::of(rk) }).filter(|_| !fp.is_null()) else { return };
     let text = described(handle);
-    // SAFETY: a stream of C's that is open, by contract.
+    // SAFETY: a stream of C's that is open (rdkafka.h, `rd_kafka_dump`).
     unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), fp) };
 }
 

@@ -120,7 +120,8 @@ pub unsafe extern "C" fn rd_kafka_list_groups(
     grplistp: *mut *const rd_kafka_group_list,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `group` is NULL or a C string;
+    // `grplistp` is NULL or writable (rdkafka.h, `rd_kafka_list_groups`).
     let (handle, group, place) = unsafe { (Handle::of(rk), text(group), grplistp.as_mut()) };
     let (Some(client), Some(place)) = (handle.and_then(Handle::client), place) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -142,7 +143,8 @@ pub unsafe extern "C" fn rd_kafka_list_groups(
 pub unsafe extern "C" fn rd_kafka_group_list_destroy(grplist: *const rd_kafka_group_list) {
     if !grplist.is_null() {
         let told: *mut Told = grplist.cast_mut().cast();
-        // SAFETY: the first field of what `rd_kafka_list_groups` leaked, given back once, by contract.
+        // SAFETY: the first field of what `rd_kafka_list_groups` leaked, given back once (rdkafka.h,
+        // `rd_kafka_group_list_destroy`).
         drop(unsafe { Box::from_raw(told) });
     }
 }

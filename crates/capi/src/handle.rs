@@ -97,7 +97,8 @@ impl Handle {
         if handle.is_null() {
             return None;
         }
-        // SAFETY: the memory is there, by contract; what is destroyed has still its mark, and nothing else is looked at.
+        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
+        // contract of this function, above).
         let forks = unsafe { (*handle).forks.load(Ordering::Relaxed) };
         // SAFETY: it lives.
         (forks == FORKS.load(Ordering::Relaxed)).then(|| unsafe { &*handle })
@@ -114,7 +115,8 @@ impl Handle {
     /// # Safety
     /// As of [`Handle::of`].
     pub(crate) unsafe fn shared(rk: *const rd_kafka_t) -> Option<Arc<Self>> {
-        // SAFETY: by contract.
+        // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (the contract of this function,
+        // above).
         unsafe {
             Self::of(rk)?;
             let raw: *const Self = rk.cast();
@@ -400,7 +402,7 @@ pub unsafe extern "C" fn rd_kafka_new(
     errstr_size: usize,
 ) -> *mut rd_kafka_t {
     let refused = |text: &str| {
-        // SAFETY: by contract.
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_new`).
         unsafe { write_errstr(errstr, errstr_size, text) };
         set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         null_mut()
@@ -411,7 +413,7 @@ pub unsafe extern "C" fn rd_kafka_new(
     let taken = if conf.is_null() {
         Some(rd_kafka_conf_t::new())
     } else {
-        // SAFETY: ours by contract, and taken over if this succeeds.
+        // SAFETY: ours, and taken over if this succeeds (rdkafka.h, `rd_kafka_new`).
         unsafe { rd_kafka_conf_t::taken(conf) }
     };
     let Some(conf) = taken else {
@@ -435,14 +437,15 @@ pub unsafe extern "C" fn rd_kafka_new(
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_destroy(rk: *mut rd_kafka_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_destroy`).
     unsafe { rd_kafka_destroy_flags(rk, 0) };
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_int) {
-    // SAFETY: by contract; a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_destroy_flags`);
+    // a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return };
     if handle.ending.swap(true, Ordering::AcqRel) {
         return;
@@ -460,35 +463,35 @@ pub unsafe extern "C" fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_in
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_name(rk: *const rd_kafka_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_name`).
     unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.name.as_ptr())
 }
 
 #[on_panic(RD_KAFKA_PRODUCER)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_type(rk: *const rd_kafka_t) -> rd_kafka_type_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_type`).
     unsafe { Handle::of(rk) }.map_or(RD_KAFKA_PRODUCER, |handle| handle.kind)
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_opaque(rk: *const rd_kafka_t) -> *mut c_void {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_opaque`).
     unsafe { Handle::of(rk) }.map_or(null_mut(), |handle| handle.callbacks.opaque)
 }
 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf(rk: *mut rd_kafka_t) -> *const rd_kafka_conf_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_conf`).
     unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.conf())
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_memberid`).
     let handle = unsafe { Handle::of(rk) };
     let metadata = handle.and_then(Handle::consuming).and_then(|consuming| consuming.group_metadata().ok());
     metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
@@ -497,7 +500,7 @@ pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_clusterid`).
     let handle = unsafe { Handle::of(rk) };
     // It never changes.
     let cluster = handle.and_then(|handle| handle.known_cluster().or_else(|| handle.ask_cluster(timeout_ms)));
@@ -507,7 +510,7 @@ pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_i
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_controllerid`).
     let handle = unsafe { Handle::of(rk) };
     let cluster = handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
     cluster.map_or(-1, |(_, controller)| controller)
@@ -541,7 +544,7 @@ pub unsafe extern "C" fn rd_kafka_fatal_error(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_fatal_error`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
     let own = handle.producer().and_then(Producer::fatal_error);
     let (code, text) = match (handle.fatal.get(), own) {
@@ -549,7 +552,7 @@ pub unsafe extern "C" fn rd_kafka_fatal_error(
         (None, Some(kind)) => (crate::codes::of_kind(&kind), kind.to_string()),
         (None, None) => return RD_KAFKA_RESP_ERR_NO_ERROR,
     };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_fatal_error`).
     unsafe { write_errstr(errstr, errstr_size, &text) };
     code
 }
@@ -561,11 +564,12 @@ pub unsafe extern "C" fn rd_kafka_test_fatal_error(
     err: rd_kafka_resp_err_t,
     reason: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `reason` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_test_fatal_error`).
     let (Some(handle), false) = (unsafe { Handle::of(rk) }, reason.is_null()) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
-    // SAFETY: by contract.
+    // SAFETY: `reason` is a C string (rdkafka.h, `rd_kafka_test_fatal_error`).
     let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
     if handle.set_fatal(err, &format!("test_fatal_error: {reason}")) {
         RD_KAFKA_RESP_ERR_NO_ERROR
@@ -577,7 +581,7 @@ pub unsafe extern "C" fn rd_kafka_test_fatal_error(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_outq_len(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_outq_len`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return 0 };
     let queued = handle.producer().map_or(0, Producer::unsettled_records);
     c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)

@@ -92,7 +92,7 @@ const NO_SOCKET: c_int = -1;
 macro_rules! call_each {
     ($chain:expr, $($argument:expr),*) => {
         for interceptor in $chain.iter() {
-            // SAFETY: the application's functions, with arguments that live until they return, by contract.
+            // SAFETY: the application's functions, with arguments that live until they return.
             unsafe { (interceptor.function)($($argument,)* interceptor.opaque) };
         }
     };
@@ -258,11 +258,12 @@ macro_rules! adders {
                 function: $type,
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
-                // SAFETY: by contract.
+                // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, every function
+                // of this macro).
                 let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
                 let mut open = handle.hooking.open.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(hooks) = open.as_mut() else { return RD_KAFKA_RESP_ERR__STATE };
-                // SAFETY: NULL or a C string, by contract.
+                // SAFETY: `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).
                 let err = unsafe { hooks.$chain.add(ic_name, function, ic_opaque) };
                 hooks.any |= err == RD_KAFKA_RESP_ERR_NO_ERROR;
                 err

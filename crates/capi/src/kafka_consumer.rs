@@ -24,7 +24,8 @@ unsafe fn with(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     if consuming.is_closing() && consuming.is_closed() {
@@ -39,9 +40,11 @@ unsafe fn with_assignment(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let outcome = unsafe { with(rk, body) };
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let closing =
         unsafe { Handle::of(rk) }.and_then(Handle::consuming).is_some_and(|consuming| consuming.is_closing());
     if closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
@@ -52,7 +55,8 @@ unsafe fn with_error(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     object(unsafe { with(rk, body) })
 }
 
@@ -73,7 +77,8 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
     rk: *mut rd_kafka_t,
     topics: *const rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_subscribe`).
     unsafe {
         with(rk, |handle, consuming| {
             let mut names: Vec<String> = lists::entries(topics)
@@ -104,7 +109,7 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_unsubscribe`).
     unsafe { with(rk, |handle, consuming| consuming.unsubscribe(handle).map_err(code)) }
 }
 
@@ -114,7 +119,8 @@ pub unsafe extern "C" fn rd_kafka_subscription(
     rk: *mut rd_kafka_t,
     topics: *mut *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or writable
+    // (rdkafka.h, `rd_kafka_subscription`).
     unsafe {
         with(rk, |_, consuming| {
             let place = topics.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
@@ -136,7 +142,8 @@ unsafe fn starts(
     handle: &Handle,
     list: *const rd_kafka_topic_partition_list_t,
 ) -> Result<Vec<(TopicPartition, StartAt)>, rd_kafka_resp_err_t> {
-    // SAFETY: by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (required by the C functions that call
+    // this).
     let entries = unsafe { lists::entries(list) };
     entries
         .iter()
@@ -162,7 +169,8 @@ pub unsafe extern "C" fn rd_kafka_assign(
     rk: *mut rd_kafka_t,
     partitions: *const rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
         with_assignment(rk, |handle, consuming| {
             let starts = starts(handle, partitions)?;
@@ -186,7 +194,8 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     rk: *mut rd_kafka_t,
     partitions: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
         let code = with_assignment(rk, |handle, consuming| {
             let starts = starts(handle, partitions)?;
@@ -204,7 +213,8 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     rk: *mut rd_kafka_t,
     partitions: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
     unsafe {
         let code = with_assignment(rk, |_, consuming| {
             let partitions = lists::partitions(partitions);
@@ -220,7 +230,8 @@ pub unsafe extern "C" fn rd_kafka_assignment(
     rk: *mut rd_kafka_t,
     partitions: *mut *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or writable
+    // (rdkafka.h, `rd_kafka_assignment`).
     unsafe {
         with(rk, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
@@ -233,7 +244,8 @@ pub unsafe extern "C" fn rd_kafka_assignment(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_assignment_lost`).
     let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
     consuming.is_some_and(|consuming| consuming.lost.load(Ordering::Relaxed)).into()
 }
@@ -241,7 +253,8 @@ pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_rebalance_protocol`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return null() };
     let Some(consuming) = handle.consuming() else { return null() };
     let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
@@ -260,7 +273,8 @@ unsafe fn set_paused(
     partitions: *mut rd_kafka_topic_partition_list_t,
     paused: bool,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (required by the C functions that call this).
     unsafe {
         with(rk, |_, consuming| {
             if partitions.is_null() {
@@ -292,7 +306,8 @@ pub unsafe extern "C" fn rd_kafka_pause_partitions(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_pause_partitions`).
     unsafe { set_paused(rk, partitions, true) }
 }
 
@@ -302,7 +317,8 @@ pub unsafe extern "C" fn rd_kafka_resume_partitions(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_resume_partitions`).
     unsafe { set_paused(rk, partitions, false) }
 }
 
@@ -313,7 +329,8 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     partitions: *mut rd_kafka_topic_partition_list_t,
     _timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
     unsafe {
         with_error(rk, |_, consuming| {
             for entry in lists::entries(partitions) {
@@ -337,7 +354,7 @@ pub(crate) fn seek(consuming: &Consuming, at: &TopicPartition, offset: i64) -> r
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_close(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close`).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     if consuming.is_closed() {
@@ -353,7 +370,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     rkqu: *mut rd_kafka_queue_t,
 ) -> *mut rd_kafka_error_t {
     let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `rkqu` is NULL or a queue of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close_queue`).
     let (Some(handle), Some(queue)) = (unsafe { Handle::shared(rk) }, unsafe { rd_kafka_queue_t::of(rkqu) })
     else {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
@@ -391,7 +409,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_closed(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_closed`).
     let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
     consuming.is_some_and(|consuming| consuming.is_closed()).into()
 }

@@ -27,7 +27,8 @@ struct Consumed {
 
 impl Consumed {
     unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
-        // SAFETY: by contract.
+        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions
+        // that call this).
         let topic = unsafe { Topic::of(rkt) }?;
         let handle = topic.handle.clone().filter(|handle| handle.is_usable())?;
         let consuming = handle.consuming()?.clone();
@@ -52,14 +53,16 @@ fn refuse(code: rd_kafka_resp_err_t) -> c_int {
 }
 
 unsafe fn start(rkt: *mut rd_kafka_topic_t, partition: i32, offset: i64, to: Option<&Arc<Queue>>) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
+    // call this).
     let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     let Consumed { handle, consuming, at } = &consumed;
     let start = crate::lists::start(offset).or_else(|| crate::kafka_consumer::from_tail(handle, at, offset));
     let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
+    // call this).
     let settings = unsafe { Topic::of(rkt) }.and_then(Topic::settings).cloned().unwrap_or_default();
     if let Err(error) = consuming.control.start_with(at, start, &settings).wait(ENGINE_TIMEOUT) {
         return refuse(match error {
@@ -80,7 +83,8 @@ pub unsafe extern "C" fn rd_kafka_consume_start(
     partition: i32,
     offset: i64,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_start`).
     unsafe { start(rkt, partition, offset, None) }
 }
 
@@ -92,9 +96,11 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
     offset: i64,
     rkqu: *mut rd_kafka_queue_t,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_start_queue`).
     match unsafe { rd_kafka_queue_t::of(rkqu) } {
-        // SAFETY: by contract.
+        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+        // `rd_kafka_consume_start_queue`).
         Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
         None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
     }
@@ -103,7 +109,8 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_stop`).
     let Some(Consumed { consuming, at, .. }) = (unsafe { Consumed::of(rkt, partition) }) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
@@ -125,7 +132,7 @@ pub unsafe extern "C" fn rd_kafka_seek(
     offset: i64,
     _timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_seek`).
     match unsafe { Consumed::of(rkt, partition) } {
         Some(consumed) => crate::kafka_consumer::seek(&consumed.consuming, &consumed.at, offset),
         None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
@@ -139,7 +146,7 @@ pub unsafe extern "C" fn rd_kafka_consume(
     partition: i32,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_consume`).
     let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return null_mut();
@@ -161,13 +168,15 @@ pub unsafe extern "C" fn rd_kafka_consume_batch(
     rkmessages: *mut *mut rd_kafka_message_t,
     rkmessages_size: usize,
 ) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_batch`).
     let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return -1;
     };
     set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
-    // SAFETY: by contract.
+    // SAFETY: `rkmessages` points to `rkmessages_size` pointers to objects of its type (rdkafka.h,
+    // `rd_kafka_consume_batch`).
     unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
 }
 
@@ -180,7 +189,8 @@ pub unsafe extern "C" fn rd_kafka_consume_callback(
     consume_cb: rd_kafka_consume_cb_t,
     commit_opaque: *mut c_void,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_callback`).
     let (Some(consumed), Some(function)) = (unsafe { Consumed::of(rkt, partition) }, consume_cb) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn rd_kafka_log_print(
     buf: *const c_char,
 ) {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the time; NULL or C strings, by contract.
+    // SAFETY: a valid place for the time; NULL or C strings (rdkafka.h, `rd_kafka_log_print`).
     let (name, fac, buf) = unsafe {
         libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now);
         (text(name_of(rk)), text(fac), text(buf))
@@ -56,7 +56,8 @@ unsafe fn name_of(rk: *const rd_kafka_t) -> *const c_char {
     if rk.is_null() {
         return c"".as_ptr();
     }
-    // SAFETY: a handle, by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     or_empty(unsafe { rd_kafka_name(rk) })
 }
 

@@ -23,6 +23,6 @@ pub unsafe extern "C" fn rd_kafka_mem_calloc(_rk: *mut rd_kafka_t, num: usize, s
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mem_free(_rk: *mut rd_kafka_t, ptr: *mut c_void) {
-    // SAFETY: NULL or memory that this library gave away, by contract.
+    // SAFETY: `ptr` is NULL or memory that this library allocated for the application (rdkafka.h, `rd_kafka_mem_free`).
     unsafe { libc::free(ptr) };
 }

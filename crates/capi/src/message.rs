@@ -177,7 +177,8 @@ impl Owned {
     /// A message from [`Owned::into_raw`] that nobody else has.
     #[inline]
     pub(crate) unsafe fn of(raw: *mut rd_kafka_message_t) -> Self {
-        // SAFETY: by contract.
+        // SAFETY: `raw` is NULL or a message of this library, not yet destroyed (the contract of this function,
+        // above).
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
@@ -285,7 +286,8 @@ impl Slot {
             offset: record.offset(),
             _private: null_mut(),
         };
-        // SAFETY: the bytes stay where they are as long as their block is kept, by contract of who calls.
+        // SAFETY: the bytes stay where they are as long as their block is kept (required by the C functions that call
+        // this).
         let raw_headers =
             unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.raw_headers()) };
         let timestamp_type = match (record.timestamp_ms(), record.is_timestamp_of_append()) {
@@ -430,7 +432,8 @@ unsafe fn destroy(message: *mut rd_kafka_message_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_message_t) {
     if !rkmessage.is_null() {
-        // SAFETY: by contract.
+        // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_message_destroy`).
         unsafe { destroy(rkmessage) };
     }
 }
@@ -438,7 +441,8 @@ pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_messa
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_errstr`).
     let slot = unsafe { slot(rkmessage) };
     match slot {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
@@ -453,7 +457,8 @@ pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_mess
 pub unsafe extern "C" fn rd_kafka_message_produce_errstr(
     rkmessage: *const rd_kafka_message_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_produce_errstr`).
     unsafe { rd_kafka_message_errstr(rkmessage) }
 }
 
@@ -463,7 +468,8 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
     rkmessage: *const rd_kafka_message_t,
     tstype: *mut rd_kafka_timestamp_type_t,
 ) -> i64 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `tstype` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_timestamp`).
     let (slot, tstype) = unsafe { (slot(rkmessage), tstype.as_mut()) };
     let known =
         slot.map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
@@ -476,21 +482,24 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_latency(rkmessage: *const rd_kafka_message_t) -> i64 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_latency`).
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.latency_us)
 }
 
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_broker_id(rkmessage: *const rd_kafka_message_t) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_broker_id`).
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.broker)
 }
 
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafka_message_t) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_leader_epoch`).
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.leader_epoch)
 }
 
@@ -499,7 +508,8 @@ pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafk
 pub unsafe extern "C" fn rd_kafka_message_status(
     rkmessage: *const rd_kafka_message_t,
 ) -> rd_kafka_msg_status_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_status`).
     unsafe { slot(rkmessage) }.map_or(RD_KAFKA_MSG_STATUS_NOT_PERSISTED, |slot| slot.status)
 }
 
@@ -534,7 +544,8 @@ pub unsafe extern "C" fn rd_kafka_message_headers(
     rkmessage: *const rd_kafka_message_t,
     hdrsp: *mut *mut rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_headers`).
     let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -548,7 +559,8 @@ pub unsafe extern "C" fn rd_kafka_message_detach_headers(
     rkmessage: *mut rd_kafka_message_t,
     hdrsp: *mut *mut rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_detach_headers`).
     let err = unsafe { rd_kafka_message_headers(rkmessage, hdrsp) };
     if err == RD_KAFKA_RESP_ERR_NO_ERROR {
         let slot: *mut Slot = rkmessage.cast();
@@ -571,7 +583,8 @@ pub unsafe extern "C" fn rd_kafka_message_set_headers(
         return;
     }
     let slot: *mut Slot = rkmessage.cast();
-    // SAFETY: by contract; what it had is replaced.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_set_headers`); what it had is replaced.
     unsafe {
         (*slot).raw_headers = HeadersRef::default();
         let old = std::mem::replace(&mut (*slot).headers, AtomicPtr::new(hdrs));

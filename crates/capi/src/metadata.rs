@@ -111,11 +111,13 @@ pub unsafe extern "C" fn rd_kafka_metadata(
     metadatap: *mut *const rd_kafka_metadata_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `metadatap` is NULL or writable
+    // (rdkafka.h, `rd_kafka_metadata`).
     let (Some(handle), Some(place)) = (unsafe { Handle::shared(rk) }, unsafe { metadatap.as_mut() }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
-    // SAFETY: by contract.
+    // SAFETY: `only_rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_metadata`).
     let only = unsafe { Topic::of(only_rkt) };
     match ask(&handle, all_topics != 0, only, timeout_ms) {
         Ok(told) => {
@@ -154,7 +156,8 @@ fn ask(handle: &Arc<Handle>, all: bool, only: Option<&Topic>, timeout_ms: c_int)
 pub unsafe extern "C" fn rd_kafka_metadata_destroy(metadata: *const rd_kafka_metadata_t) {
     if !metadata.is_null() {
         let told: *mut Told = metadata.cast_mut().cast();
-        // SAFETY: the first field of what `rd_kafka_metadata` leaked, given back once, by contract.
+        // SAFETY: the first field of what `rd_kafka_metadata` leaked, given back once (rdkafka.h,
+        // `rd_kafka_metadata_destroy`).
         drop(unsafe { Box::from_raw(told) });
     }
 }

@@ -94,12 +94,13 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_oauthbearer_set_token`).
     let refuse = |code, text: &str| unsafe {
         write_errstr(errstr, errstr_size, text);
         code
     };
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `token_value` and `md_principal_name`
+    // are each NULL or a C string (rdkafka.h, `rd_kafka_oauthbearer_set_token`).
     let (handle, value, principal) = unsafe { (Handle::of(rk), text(token_value), text(md_principal_name)) };
     let (Some(handle), Some(value), Some(principal)) = (handle, value, principal) else {
         return refuse(
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
     }
     let mut pairs = Vec::new();
     for at in (0..extension_size).step_by(2) {
-        // SAFETY: by contract so many strings.
+        // SAFETY: `extensions` points to `extension_size` C strings (rdkafka.h, `rd_kafka_oauthbearer_set_token`).
         let pair = unsafe { (text(*extensions.add(at)), text(*extensions.add(at + 1))) };
         let (Some(name), Some(value)) = pair else {
             return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG, "an extension's name or value is NULL");
@@ -151,7 +152,8 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token_failure(
     rk: *mut rd_kafka_t,
     errstr: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `errstr` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_oauthbearer_set_token_failure`).
     let (Some(handle), Some(reason)) = (unsafe { Handle::of(rk) }, unsafe { text(errstr) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -175,7 +177,8 @@ pub unsafe extern "C" fn rd_kafka_sasl_background_callbacks_enable(
     rk: *mut rd_kafka_t,
 ) -> *mut rd_kafka_error_t {
     let refuse = |code, text| rd_kafka_error_t::new(code, text).into_raw();
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_sasl_background_callbacks_enable`).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else {
         return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG, "the handle is NULL");
     };

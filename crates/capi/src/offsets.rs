@@ -26,7 +26,8 @@ use crate::topic::Topic;
 type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
 
 unsafe fn consumer(rk: *mut rd_kafka_t) -> Result<(Arc<Handle>, Arc<Consuming>), rd_kafka_resp_err_t> {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let handle = unsafe { Handle::shared(rk) }.ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
     let consuming = handle.consuming().cloned().ok_or(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP)?;
     Ok((handle, consuming))
@@ -37,7 +38,8 @@ unsafe fn to_commit(consuming: &Consuming, offsets: *const rd_kafka_topic_partit
     if offsets.is_null() {
         return consuming.control.uncommitted().into_iter().collect();
     }
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (required by the C functions that call
+    // this).
     let entries = unsafe { lists::entries(offsets) };
     entries
         .iter()
@@ -98,7 +100,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     offsets: *const rd_kafka_topic_partition_list_t,
     async_: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
     let (handle, consuming) = match unsafe { consumer(rk) } {
         Ok(found) => found,
         Err(code) => return code,
@@ -106,7 +108,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     if handle.config.group_id.is_none() && !handle.config.offset_files {
         return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
     }
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
     let wanted = unsafe { to_commit(&consuming, offsets) };
     if wanted.is_empty() {
         return RD_KAFKA_RESP_ERR__NO_OFFSET;
@@ -125,7 +127,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
         asked.wait(ENGINE_TIMEOUT).map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
     tell_hooks(&handle, &wanted, code);
     if code != RD_KAFKA_RESP_ERR_NO_ERROR {
-        // SAFETY: by contract.
+        // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
         unsafe { lists::entries(offsets) }.iter_mut().for_each(|entry| entry.err = code);
     }
     code
@@ -138,16 +140,19 @@ pub unsafe extern "C" fn rd_kafka_commit_message(
     rkmessage: *const rd_kafka_message_t,
     async_: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_commit_message`).
     let Some(message) = (unsafe { rkmessage.as_ref() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    // SAFETY: by contract.
+    // SAFETY: the `rkt` of a message of this library is NULL or lives as long as the message (rdkafka.h,
+    // `rd_kafka_message_t`).
     let topic = unsafe { Topic::of(message.rkt) };
     let (Some(topic), RD_KAFKA_RESP_ERR_NO_ERROR) = (topic, message.err) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let at = TopicPartition::new(&topic.name, message.partition);
     let list = lists::OwnedList(lists::list(std::iter::once((&at, message.offset + 1))));
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `rkmessage` is NULL or a message of
+    // this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_message`).
     unsafe {
         let epoch = crate::message::rd_kafka_message_leader_epoch(rkmessage);
         if let [entry] = lists::entries(list.0) {
@@ -166,14 +171,14 @@ pub unsafe extern "C" fn rd_kafka_commit_queue(
     cb: rd_kafka_offset_commit_cb_t,
     commit_opaque: *mut c_void,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
     let (handle, consuming) = match unsafe { consumer(rk) } {
         Ok(found) => found,
         Err(code) => return code,
     };
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
     let wanted = unsafe { to_commit(&consuming, offsets) };
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
     let given = unsafe { rd_kafka_queue_t::of(rkqu) }.map(|queue| queue.queue.clone());
     let waits = given.is_none();
     let queue = given.unwrap_or_else(Queue::new);
@@ -205,7 +210,7 @@ pub unsafe extern "C" fn rd_kafka_committed(
     partitions: *mut rd_kafka_topic_partition_list_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
     let (_handle, consuming) = match unsafe { consumer(rk) } {
         Ok(found) => found,
         Err(code) => return code,
@@ -213,12 +218,13 @@ pub unsafe extern "C" fn rd_kafka_committed(
     if partitions.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
-    // SAFETY: by contract.
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
     let wanted = unsafe { lists::partitions(partitions) };
     let timeout = timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
     match consuming.control.committed_offsets(&wanted).wait(timeout) {
         Ok(found) => {
-            // SAFETY: by contract.
+            // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+            // `rd_kafka_committed`).
             for entry in unsafe { lists::entries(partitions) } {
                 entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
                 let known = found.get(&lists::at(entry));
@@ -239,7 +245,7 @@ pub unsafe extern "C" fn rd_kafka_position(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_position`).
     let Ok((_handle, consuming)) = (unsafe { consumer(rk) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -248,7 +254,7 @@ pub unsafe extern "C" fn rd_kafka_position(
     }
     let assigned = consuming.control.assignment();
     let done = consuming.control.positions();
-    // SAFETY: by contract.
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_position`).
     for entry in unsafe { lists::entries(partitions) } {
         let at = lists::at(entry);
         entry.offset = RD_KAFKA_OFFSET_INVALID;
@@ -287,13 +293,13 @@ pub unsafe extern "C" fn rd_kafka_offsets_store(
     rk: *mut rd_kafka_t,
     offsets: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_offsets_store`).
     let (handle, consuming) = match unsafe { consumer(rk) } {
         Ok(found) => found,
         Err(code) => return code,
     };
     let (mut last, mut stored, mut count) = (RD_KAFKA_RESP_ERR_NO_ERROR, 0, 0);
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_offsets_store`).
     for entry in unsafe { lists::entries(offsets) }.iter_mut() {
         count += 1;
         entry.err = store(&handle, &consuming, &lists::at(entry), lists::offset(entry));
@@ -314,7 +320,8 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
     partition: i32,
     offset: i64,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offset_store`).
     let topic = unsafe { Topic::of(rkt) };
     let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -332,14 +339,16 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
     rkmessage: *mut rd_kafka_message_t,
 ) -> *mut rd_kafka_error_t {
     let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offset_store_message`).
     let Some(message) = (unsafe { rkmessage.as_ref() }) else {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "no message");
     };
     if message.err != RD_KAFKA_RESP_ERR_NO_ERROR {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Message object must not have an error set");
     }
-    // SAFETY: by contract.
+    // SAFETY: the `rkt` of a message of this library is NULL or lives as long as the message (rdkafka.h,
+    // `rd_kafka_message_t`).
     let topic = unsafe { Topic::of(message.rkt) };
     let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message has no topic");
@@ -348,7 +357,8 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message is no consumer's");
     };
     let at = TopicPartition::new(&topic.name, message.partition);
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offset_store_message`).
     let epoch = unsafe { crate::message::rd_kafka_message_leader_epoch(rkmessage) };
     let mut offset = OffsetAndMetadata::from(message.offset + 1);
     offset.leader_epoch = (epoch >= 0).then_some(epoch);
@@ -368,7 +378,8 @@ pub unsafe extern "C" fn rd_kafka_query_watermark_offsets(
     high: *mut i64,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_query_watermark_offsets`).
     let (Some(handle), Some(name)) = (unsafe { Handle::shared(rk) }, unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -377,7 +388,7 @@ pub unsafe extern "C" fn rd_kafka_query_watermark_offsets(
     let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
     match watermarks(client, &at, timeout) {
         Ok(marks) => {
-            // SAFETY: NULL or places to write to, by contract.
+            // SAFETY: `low` and `high` are each NULL or writable (rdkafka.h, `rd_kafka_query_watermark_offsets`).
             unsafe {
                 if let Some(low) = low.as_mut() {
                     *low = marks.low;
@@ -443,7 +454,8 @@ pub unsafe extern "C" fn rd_kafka_get_watermark_offsets(
     low: *mut i64,
     high: *mut i64,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_get_watermark_offsets`).
     let (Ok((_handle, consuming)), Some(name)) = (unsafe { consumer(rk) }, unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -452,7 +464,7 @@ pub unsafe extern "C" fn rd_kafka_get_watermark_offsets(
         return RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
     }
     let marks = consuming.control.watermarks(&at);
-    // SAFETY: NULL or places to write to, by contract.
+    // SAFETY: `low` and `high` are each NULL or writable (rdkafka.h, `rd_kafka_get_watermark_offsets`).
     unsafe {
         if let Some(low) = low.as_mut() {
             *low = marks.map_or(RD_KAFKA_OFFSET_INVALID, |marks| marks.low);
@@ -471,13 +483,15 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
     offsets: *mut rd_kafka_topic_partition_list_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offsets_for_times`).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     if offsets.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offsets_for_times`).
     let entries = unsafe { lists::entries(offsets) };
     let wanted: Vec<_> = entries.iter().map(|entry| (lists::at(entry), entry.offset)).collect();
     let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));

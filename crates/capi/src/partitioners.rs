@@ -22,7 +22,7 @@ macro_rules! partitioners {
                 _rkt_opaque: *mut c_void,
                 _msg_opaque: *mut c_void,
             ) -> i32 {
-                // SAFETY: NULL or that many bytes, by contract.
+                // SAFETY: `key` is NULL or points to `keylen` bytes (rdkafka.h, every function of this macro).
                 let key = (!key.is_null()).then(|| unsafe { std::slice::from_raw_parts(key.cast::<u8>(), keylen) });
                 choose(&Partitioner::$partitioner, key, partition_cnt)
             }

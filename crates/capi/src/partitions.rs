@@ -49,7 +49,7 @@ impl rd_kafka_topic_partition_t {
         if self.topic.is_null() {
             return c"";
         }
-        // SAFETY: a C string of the list's, by contract.
+        // SAFETY: a C string of the list's (required by the C functions that call this).
         unsafe { CStr::from_ptr(self.topic) }
     }
 
@@ -57,7 +57,7 @@ impl rd_kafka_topic_partition_t {
         if self.metadata.is_null() {
             return &[];
         }
-        // SAFETY: that many bytes, by contract.
+        // SAFETY: `metadata` points to `metadata_size` bytes (rdkafka.h, `rd_kafka_topic_partition_t`).
         unsafe { std::slice::from_raw_parts(self.metadata.cast(), self.metadata_size) }
     }
 
@@ -201,7 +201,7 @@ impl rd_kafka_topic_partition_list_t {
     fn sort(&mut self, cmp: rd_kafka_topic_partition_list_cmp_t, opaque: *mut c_void) {
         self.elems_mut().sort_by(|a, b| {
             let Some(cmp) = cmp else { return by_topic_and_partition(a, b) };
-            // SAFETY: the application's function, by contract on two elements.
+            // SAFETY: the application's function on two elements (required by the C functions that call this).
             let order = unsafe { cmp(std::ptr::from_ref(a).cast(), std::ptr::from_ref(b).cast(), opaque) };
             order.cmp(&0)
         });
@@ -221,7 +221,8 @@ pub extern "C" fn rd_kafka_topic_partition_list_new(size: c_int) -> *mut rd_kafk
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_destroy(list: *mut rd_kafka_topic_partition_list_t) {
-    // SAFETY: NULL or a list, given back once, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_destroy`).
     unsafe {
         let Some(contents) = list.as_mut() else { return };
         contents.elems_mut().iter_mut().for_each(rd_kafka_topic_partition_t::clear);
@@ -248,7 +249,7 @@ pub(crate) fn lone(topic: &CStr, partition: i32, offset: i64) -> *mut rd_kafka_t
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_destroy(rktpar: *mut rd_kafka_topic_partition_t) {
-    // SAFETY: NULL or an element of its own, given back once, by contract.
+    // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_destroy`).
     unsafe {
         if let Some(element) = rktpar.as_mut() {
             element.clear();
@@ -264,7 +265,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_add(
     topic: *const c_char,
     partition: i32,
 ) -> *mut rd_kafka_topic_partition_t {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_add`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else { return null_mut() };
         list.add(CStr::from_ptr(topic), partition).map_or(null_mut(), std::ptr::from_mut)
@@ -279,7 +281,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_add_range(
     start: i32,
     stop: i32,
 ) {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_add_range`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else { return };
         for partition in start..=stop {
@@ -295,7 +298,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del(
     topic: *const c_char,
     partition: i32,
 ) -> c_int {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_del`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else { return 0 };
         let at = list.position(CStr::from_ptr(topic), partition);
@@ -309,7 +313,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del_by_idx(
     list: *mut rd_kafka_topic_partition_list_t,
     idx: c_int,
 ) -> c_int {
-    // SAFETY: NULL or a list, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_del_by_idx`).
     let Some(list) = (unsafe { list.as_mut() }) else { return 0 };
     if idx < 0 || idx >= list.cnt {
         return 0;
@@ -323,7 +328,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del_by_idx(
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_copy(
     src: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_topic_partition_list_t {
-    // SAFETY: NULL or a list, by contract.
+    // SAFETY: `src` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_copy`).
     unsafe { src.as_ref() }.map_or(null_mut(), rd_kafka_topic_partition_list_t::copy)
 }
 
@@ -335,7 +341,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_set_offset(
     partition: i32,
     offset: i64,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_set_offset`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -355,7 +362,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_find(
     topic: *const c_char,
     partition: i32,
 ) -> *mut rd_kafka_topic_partition_t {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_find`).
     unsafe {
         let (Some(found), false) = (list.as_ref(), topic.is_null()) else { return null_mut() };
         found.position(CStr::from_ptr(topic), partition).map_or(null_mut(), |at| found.elems.add(at))
@@ -369,7 +377,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_sort(
     cmp: rd_kafka_topic_partition_list_cmp_t,
     cmp_opaque: *mut c_void,
 ) {
-    // SAFETY: NULL or a list, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_sort`).
     if let Some(list) = unsafe { list.as_mut() } {
         // An order that contradicts itself makes the sort panic; the elements are all there then, in some order.
         list.sort(cmp, cmp_opaque);
@@ -382,7 +391,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_set_leader_epoch(
     rktpar: *mut rd_kafka_topic_partition_t,
     leader_epoch: i32,
 ) {
-    // SAFETY: NULL or an element, by contract.
+    // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_set_leader_epoch`).
     let Some(element) = (unsafe { rktpar.as_mut() }) else { return };
     if leader_epoch != -1 || !element._private.is_null() {
         element.private_mut().leader_epoch = leader_epoch;
@@ -394,6 +403,6 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_set_leader_epoch(
 pub unsafe extern "C" fn rd_kafka_topic_partition_get_leader_epoch(
     rktpar: *const rd_kafka_topic_partition_t,
 ) -> i32 {
-    // SAFETY: NULL or an element, by contract.
+    // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_get_leader_epoch`).
     unsafe { rktpar.as_ref() }.map_or(-1, rd_kafka_topic_partition_t::leader_epoch)
 }

@@ -157,7 +157,7 @@ pub(crate) fn next_message(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_poll(rk: *mut rd_kafka_t, timeout_ms: c_int) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_poll`).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return 0 };
     let served = serve_all(&handle, &handle.main, timeout_of(timeout_ms));
     c_int::try_from(served).unwrap_or(c_int::MAX)
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn rd_kafka_poll(rk: *mut rd_kafka_t, timeout_ms: c_int) -
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_yield`).
     if let Some(handle) = unsafe { Handle::of(rk) } {
         handle.main.yield_once();
     }
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_poll(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_poll`).
     let Some(consuming) = (unsafe { Handle::of(rk) }).and_then(Handle::consuming) else {
         crate::error::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
         return null_mut();
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_poll(
     if let Some(message) = consuming.queue.message() {
         return message.into_raw();
     }
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_poll`).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
     if consuming.is_closed() {
         return null_mut();
@@ -197,7 +197,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_poll(
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_poll_set_consumer(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_poll_set_consumer`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     handle.main.forward_to(Some(&consuming.queue));

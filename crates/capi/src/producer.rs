@@ -82,7 +82,8 @@ struct Payload {
 
 impl Payload {
     fn bytes<'a>(&self) -> Option<&'a [u8]> {
-        // SAFETY: by contract the application's bytes, for as long as the call takes.
+        // SAFETY: the application's bytes, for as long as the call takes (required by the C functions that call
+        // this).
         (!self.pointer.is_null())
             .then(|| unsafe { &*slice_from_raw_parts(self.pointer.cast::<u8>(), self.len) })
     }
@@ -209,7 +210,7 @@ fn record_of<'a>(partition: i32, payload: &Payload, key: Option<&'a [u8]>) -> Re
 /// # Safety
 /// NULL, or `len` readable bytes that live as long as the caller uses the result.
 unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Option<&'a [u8]> {
-    // SAFETY: by contract.
+    // SAFETY: `pointer` is NULL or points to `len` bytes (the contract of this function, above).
     (!pointer.is_null()).then(|| unsafe { &*slice_from_raw_parts(pointer.cast::<u8>(), len) })
 }
 
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn rd_kafka_produce(
     keylen: usize,
     msg_opaque: *mut c_void,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_produce`).
     let topic = unsafe { Topic::of(rkt) };
     let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
     let Some((topic, handle)) = usable else {
@@ -237,7 +238,8 @@ pub unsafe extern "C" fn rd_kafka_produce(
         return -1;
     }
     let payload = Payload { pointer: payload, len, flags: msgflags };
-    // SAFETY: by contract.
+    // SAFETY: `payload` is NULL or points to `len` bytes; `key` is NULL or points to `keylen` bytes (rdkafka.h,
+    // `rd_kafka_produce`).
     let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
     match send(handle, topic, record, payload, msg_opaque) {
         Ok(()) => 0,
@@ -257,7 +259,8 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     rkmessages: *mut rd_kafka_message_t,
     message_cnt: c_int,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_produce_batch`).
     let topic = unsafe { Topic::of(rkt) };
     let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
     let Some((topic, handle)) = usable else {
@@ -267,13 +270,13 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     if rkmessages.is_null() || count == 0 {
         return 0;
     }
-    // SAFETY: by contract so many messages.
+    // SAFETY: `rkmessages` points to `message_cnt` messages (rdkafka.h, `rd_kafka_produce_batch`).
     let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
     let mut taken = 0;
     for message in messages {
         let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
         let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
-        // SAFETY: by contract.
+        // SAFETY: `key` of each message is NULL or points to `key_len` bytes (rdkafka.h, `rd_kafka_produce_batch`).
         let key = unsafe { bytes(message.key, message.key_len) };
         let record = record_of(if own { message.partition } else { partition }, &payload, key);
         message.err = match send(handle, topic, record, payload, message._private) {
@@ -356,12 +359,12 @@ fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<()
     }
     let described = Described::of(handle, parts)?;
     let Some(topic) = &described.topic else { return Err(invalid("Topic name or object required")) };
-    // SAFETY: by contract.
+    // SAFETY: the field is NULL or points to its `size` bytes (rdkafka.h, `RD_KAFKA_V_KEY`).
     let mut record = record_of(described.partition, &described.payload, unsafe {
         bytes(described.key.0, described.key.1)
     });
     record.timestamp_ms = (described.timestamp > 0).then_some(described.timestamp);
-    // SAFETY: by contract NULL or headers of ours.
+    // SAFETY: NULL or headers of ours (required by the C functions that call this).
     let given = unsafe { described.given.as_ref() };
     let names: Vec<std::borrow::Cow<'_, str>>;
     let mut values = Vec::new();
@@ -374,7 +377,8 @@ fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<()
             if header.name.is_null() {
                 return Err(invalid("RD_KAFKA_V_HEADER: the name is NULL"));
             }
-            // SAFETY: by contract a C string, and as many bytes as it says; negative means up to the NUL.
+            // SAFETY: `name` is a C string; `val` points to `size` bytes, or is a C string if `size` is negative (rdkafka.h,
+            // `RD_KAFKA_V_HEADER`).
             unsafe {
                 seen.push(CStr::from_ptr(header.name).to_string_lossy());
                 values.push(match (header.val.is_null(), usize::try_from(header.size)) {
@@ -411,12 +415,12 @@ pub unsafe extern "C" fn rd_kafka_produceva(
     vus: *const rd_kafka_vu_t,
     cnt: usize,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_produceva`).
     let handle = unsafe { Handle::shared(rk) };
     let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
         return invalid("NULL handle or arguments").into_raw();
     };
-    // SAFETY: by contract so many.
+    // SAFETY: `vus` points to `cnt` fields (rdkafka.h, `rd_kafka_produceva`).
     let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
     produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
 }
@@ -424,7 +428,7 @@ pub unsafe extern "C" fn rd_kafka_produceva(
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_flush(rk: *mut rd_kafka_t, timeout_ms: c_int) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_flush`).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
     if settle(&handle, producer, timeout_of(timeout_ms)) {
@@ -476,7 +480,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int) -> rd_kafka_resp_err_t {
     const KNOWN: c_int = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_purge`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
     if purge_flags & !KNOWN != 0 {

@@ -36,7 +36,8 @@ impl rd_kafka_queue_t {
     /// # Safety
     /// `queue` is NULL or one of ours that lives, or one of the last that were destroyed.
     pub(crate) unsafe fn of<'a>(queue: *const Self) -> Option<&'a OpenQueue> {
-        // SAFETY: by contract.
+        // SAFETY: `queue` is NULL or an object of this library, not yet destroyed (the contract of this function,
+        // above).
         unsafe { queue.as_ref() }?.0.as_ref()
     }
 }
@@ -46,7 +47,8 @@ unsafe fn get(
     rk: *mut rd_kafka_t,
     which: impl FnOnce(&Arc<Handle>) -> Option<Arc<Queue>>,
 ) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
     which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue))
 }
@@ -54,14 +56,14 @@ unsafe fn get(
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_queue_new`).
     unsafe { get(rk, |_| Some(Queue::new())) }
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_destroy`).
     let Some(open) = (unsafe { rkqu.as_mut() }).and_then(|queue| queue.0.take()) else { return };
     drop(open);
     // SAFETY: from `give`, and open until now: it is given back once.
@@ -71,28 +73,30 @@ pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_main(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_queue_get_main`).
     unsafe { get(rk, |handle| Some(handle.main.clone())) }
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_consumer(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_get_consumer`).
     unsafe { get(rk, |handle| Some(handle.consuming()?.queue.clone())) }
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_background(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_get_background`).
     unsafe { get(rk, |handle| handle.background()) }
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_sasl(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_queue_get_sasl`).
     unsafe { get(rk, |handle| handle.sasl_queue()) }
 }
 
@@ -103,18 +107,19 @@ pub unsafe extern "C" fn rd_kafka_queue_get_partition(
     topic: *const c_char,
     partition: i32,
 ) -> *mut rd_kafka_queue_t {
-    // SAFETY: by contract.
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_queue_get_partition`).
     let Some(name) = (unsafe { text(topic) }) else { return null_mut() };
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_get_partition`).
     unsafe { get(rk, |handle| Some(handle.consuming()?.queue_of(&TopicPartition::new(&name, partition)))) }
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst: *mut rd_kafka_queue_t) {
-    // SAFETY: by contract.
+    // SAFETY: `src` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_forward`).
     let Some(src) = (unsafe { rd_kafka_queue_t::of(src) }) else { return };
-    // SAFETY: by contract.
+    // SAFETY: `dst` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_forward`).
     let dst = unsafe { rd_kafka_queue_t::of(dst) }.map(|dst| &dst.queue);
     src.queue.forward_to(dst);
     if let Some(consuming) = src.handle.consuming() {
@@ -125,14 +130,14 @@ pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst:
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_length(rkqu: *mut rd_kafka_queue_t) -> usize {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_length`).
     unsafe { rd_kafka_queue_t::of(rkqu) }.map_or(0, |queue| queue.queue.len())
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_yield(rkqu: *mut rd_kafka_queue_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_yield`).
     if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
         queue.queue.yield_once();
     }
@@ -146,13 +151,14 @@ pub unsafe extern "C" fn rd_kafka_queue_io_event_enable(
     payload: *const c_void,
     size: usize,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_io_event_enable`).
     let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return };
     let io = (fd >= 0).then(|| {
         let bytes = if payload.is_null() {
             Vec::new()
         } else {
-            // SAFETY: by contract.
+            // SAFETY: `payload` is NULL or points to `size` bytes (rdkafka.h, `rd_kafka_queue_io_event_enable`).
             unsafe { &*slice_from_raw_parts(payload.cast::<u8>(), size) }.to_vec()
         };
         (fd, bytes)
@@ -167,7 +173,8 @@ pub unsafe extern "C" fn rd_kafka_queue_cb_event_enable(
     event_cb: rd_kafka_queue_event_cb_t,
     qev_opaque: *mut c_void,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_cb_event_enable`).
     if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
         queue.queue.enable_call(event_cb, queue.handle.as_raw(), qev_opaque);
     }
@@ -179,7 +186,7 @@ pub unsafe extern "C" fn rd_kafka_queue_poll(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_event_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_poll`).
     let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
     let timeout = timeout_of(timeout_ms);
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -198,7 +205,8 @@ pub unsafe extern "C" fn rd_kafka_queue_poll_callback(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_poll_callback`).
     let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return 0 };
     let served = serve_all(&queue.handle, &queue.queue, timeout_of(timeout_ms));
     c_int::try_from(served).unwrap_or(c_int::MAX)
@@ -210,12 +218,13 @@ pub unsafe extern "C" fn rd_kafka_set_log_queue(
     rk: *mut rd_kafka_t,
     rkqu: *mut rd_kafka_queue_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_set_log_queue`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     if !handle.config.log_queue {
         return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
     }
-    // SAFETY: by contract; without a queue lines go to the main one.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_set_log_queue`);
+    // without a queue lines go to the main one.
     let queue = unsafe { rd_kafka_queue_t::of(rkqu) }
         .map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
     handle.logs.set_queue(Some(queue));
@@ -228,7 +237,7 @@ pub unsafe extern "C" fn rd_kafka_consume_queue(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_consume_queue`).
     let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return null_mut() };
     next_message(&queue.handle, &queue.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
 }
@@ -241,9 +250,11 @@ pub unsafe extern "C" fn rd_kafka_consume_batch_queue(
     rkmessages: *mut *mut rd_kafka_message_t,
     rkmessages_size: usize,
 ) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_batch_queue`).
     let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return -1 };
-    // SAFETY: by contract.
+    // SAFETY: `rkmessages` points to `rkmessages_size` pointers to objects of its type (rdkafka.h,
+    // `rd_kafka_consume_batch_queue`).
     unsafe { fill(&queue.handle, &queue.queue, timeout_ms, rkmessages, rkmessages_size) }
 }
 
@@ -262,7 +273,7 @@ pub(crate) unsafe fn fill(
     if messages.is_null() || size == 0 {
         return 0;
     }
-    // SAFETY: by contract.
+    // SAFETY: `messages` points to `size` pointers to objects of its type (the contract of this function, above).
     let out = unsafe { std::slice::from_raw_parts_mut(messages, size) };
     let mut count = 0;
     loop {
@@ -293,7 +304,8 @@ pub unsafe extern "C" fn rd_kafka_consume_callback_queue(
     consume_cb: rd_kafka_consume_cb_t,
     commit_opaque: *mut c_void,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_callback_queue`).
     let (Some(queue), Some(function)) = (unsafe { rd_kafka_queue_t::of(rkqu) }, consume_cb) else {
         return -1;
     };

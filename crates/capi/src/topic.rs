@@ -81,7 +81,8 @@ impl Topic {
         if topic.is_null() {
             return None;
         }
-        // SAFETY: the memory is there, by contract; what is destroyed has still its mark, and nothing else is looked at.
+        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
+        // contract of this function, above).
         let gone = unsafe { (*topic).gone.load(Ordering::Relaxed) };
         // SAFETY: it lives.
         (!gone).then(|| unsafe { &*topic })
@@ -186,12 +187,13 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     topic: *const c_char,
     conf: *mut rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_topic_new`).
     let (Some(handle), false) = (unsafe { Handle::shared(rk) }, topic.is_null()) else {
         set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
         return null_mut();
     };
-    // SAFETY: by contract.
+    // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
     let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
     if name.is_empty() || name.len() > 512 {
         crate::error::set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
@@ -223,7 +225,8 @@ fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<T
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_destroy(rkt: *mut rd_kafka_topic_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_destroy`).
     let Some(topic) = (unsafe { Topic::of(rkt) }) else { return };
     let left = |count: u32| count.checked_sub(1);
     if topic.handed_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
@@ -237,14 +240,16 @@ pub unsafe extern "C" fn rd_kafka_topic_destroy(rkt: *mut rd_kafka_topic_t) {
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_name(rkt: *const rd_kafka_topic_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_name`).
     unsafe { Topic::of(rkt) }.map_or(null(), |topic| topic.c_name.as_ptr())
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_opaque(rkt: *const rd_kafka_topic_t) -> *mut c_void {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_opaque`).
     unsafe { Topic::of(rkt) }.map_or(null_mut(), |topic| topic.opaque.0)
 }
 
@@ -254,7 +259,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_available(
     rkt: *const rd_kafka_topic_t,
     partition: i32,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_available`).
     let topic = unsafe { Topic::of(rkt) };
     let producer = topic.and_then(Topic::producer);
     producer.is_some_and(|producer| u32::try_from(partition).is_ok_and(|at| producer.is_available(at))).into()

@@ -26,7 +26,8 @@ unsafe fn call(
     timeout_ms: c_int,
     call: impl FnOnce(&Arc<Handle>, &Producer, Duration) -> Result<(), TransactionError>,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let handle = unsafe { Handle::shared(rk) };
     let Some((handle, producer)) = handle.as_ref().and_then(|handle| Some((handle, handle.producer()?)))
     else {
@@ -53,14 +54,16 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
     let init: Call = Producer::init_transactions_blocking;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_init_transactions`).
     unsafe { call(rk, timeout_ms, |_, producer, timeout| init(producer, timeout)) }
 }
 
 #[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_begin_transaction`).
     unsafe { call(rk, -1, |_, producer, _| producer.begin_transaction()) }
 }
 
@@ -72,12 +75,14 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     cgmetadata: *const rd_kafka_consumer_group_metadata_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `cgmetadata` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_send_offsets_to_transaction`).
     let Some(group) = (unsafe { cgmetadata.as_ref() }) else {
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "the group's metadata is NULL")
             .into_raw();
     };
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_send_offsets_to_transaction`).
     let offsets: BTreeMap<TopicPartition, i64> = unsafe { lists::entries(offsets) }
         .iter()
         .filter(|entry| entry.offset >= 0)
@@ -86,7 +91,8 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     if offsets.is_empty() {
         return null_mut();
     }
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `offsets` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_send_offsets_to_transaction`).
     unsafe {
         call(rk, timeout_ms, |_, producer, timeout| {
             producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
@@ -100,7 +106,8 @@ pub unsafe extern "C" fn rd_kafka_commit_transaction(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_commit_transaction`).
     unsafe {
         call(rk, timeout_ms, |handle, producer, timeout| {
             // What became of each record is told before what became of all.
@@ -117,7 +124,8 @@ pub unsafe extern "C" fn rd_kafka_abort_transaction(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_abort_transaction`).
     unsafe {
         call(rk, timeout_ms, |handle, producer, timeout| {
             let aborted = producer.abort_transaction_blocking(timeout);
@@ -153,7 +161,8 @@ impl rd_kafka_consumer_group_metadata_t {
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata(
     rk: *mut rd_kafka_t,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata`).
     let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
     let metadata = consuming.and_then(|consuming| consuming.group_metadata().ok());
     metadata.map_or(null_mut(), rd_kafka_consumer_group_metadata_t::give)
@@ -164,7 +173,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata(
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new(
     group_id: *const c_char,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    // SAFETY: by contract.
+    // SAFETY: `group_id` is NULL or a C string (rdkafka.h, `rd_kafka_consumer_group_metadata_new`).
     let group = unsafe { text(group_id) };
     group.map_or(null_mut(), |group| {
         rd_kafka_consumer_group_metadata_t::give(GroupMetadata::new(group.into_owned()))
@@ -179,7 +188,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new_with_genid(
     member_id: *const c_char,
     group_instance_id: *const c_char,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    // SAFETY: by contract.
+    // SAFETY: `group_id`, `member_id` and `group_instance_id` are each NULL or a C string (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_new_with_genid`).
     let (group, member, instance) = unsafe { (text(group_id), text(member_id), text(group_instance_id)) };
     let Some(group) = group else { return null_mut() };
     let mut metadata = GroupMetadata::new(group.into_owned());
@@ -195,7 +205,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_destroy(
     group: *mut rd_kafka_consumer_group_metadata_t,
 ) {
     if !group.is_null() {
-        // SAFETY: from `give`, given back once, by contract.
+        // SAFETY: from `give`, given back once (rdkafka.h, `rd_kafka_consumer_group_metadata_destroy`).
         drop(unsafe { Box::from_raw(group) });
     }
 }
@@ -205,7 +215,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_destroy(
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_group_id`).
     unsafe { group.as_ref() }.map_or(null(), |group| group.group_id.as_ptr())
 }
 
@@ -214,7 +225,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_id(
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_generation_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_generation_id`).
     unsafe { group.as_ref() }.map_or(-1, |group| group.metadata.generation)
 }
 
@@ -223,7 +235,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_generation_id(
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_member_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_member_id`).
     unsafe { group.as_ref() }.map_or(null(), |group| group.member_id.as_ptr())
 }
 
@@ -232,7 +245,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_member_id(
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_instance_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_group_instance_id`).
     let group = unsafe { group.as_ref() };
     group.and_then(|group| group.instance_id.as_ref()).map_or(null(), |id| id.as_ptr())
 }
@@ -247,7 +261,8 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_write(
     bufferp: *mut *mut c_void,
     sizep: *mut usize,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `cgmd` is NULL or group metadata of this library, not yet destroyed; `bufferp` and `sizep` are each
+    // NULL or writable (rdkafka.h, `rd_kafka_consumer_group_metadata_write`).
     let (Some(group), Some(buffer), Some(size)) =
         (unsafe { (cgmd.as_ref(), bufferp.as_mut(), sizep.as_mut()) })
     else {
@@ -279,11 +294,12 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_read(
     buffer: *const c_void,
     size: usize,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `cgmdp` is NULL or writable; `buffer` is NULL or points to `size` bytes (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_read`).
     let (Some(place), false) = (unsafe { cgmdp.as_mut() }, buffer.is_null()) else {
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
     };
-    // SAFETY: by contract.
+    // SAFETY: `buffer` is NULL or points to `size` bytes (rdkafka.h, `rd_kafka_consumer_group_metadata_read`).
     let bytes = unsafe { &*slice_from_raw_parts(buffer.cast::<u8>(), size) };
     if let Some(metadata) = read(bytes) {
         *place = rd_kafka_consumer_group_metadata_t::give(metadata);

@@ -45,7 +45,8 @@ pub extern "C" fn rd_kafka_Uuid_new(
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_copy(uuid: *const rd_kafka_Uuid_t) -> *mut rd_kafka_Uuid_t {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_copy`).
     let uuid = unsafe { uuid.as_ref() };
     uuid.map_or(null_mut(), |uuid| Box::into_raw(Box::new(rd_kafka_Uuid_t::new(uuid.uuid))))
 }
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn rd_kafka_Uuid_copy(uuid: *const rd_kafka_Uuid_t) -> *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_destroy(uuid: *mut rd_kafka_Uuid_t) {
     if !uuid.is_null() {
-        // SAFETY: one of ours, given back once, by contract.
+        // SAFETY: one of ours, given back once (rdkafka.h, `rd_kafka_Uuid_destroy`).
         drop(unsafe { Box::from_raw(uuid) });
     }
 }
@@ -63,7 +64,8 @@ pub unsafe extern "C" fn rd_kafka_Uuid_destroy(uuid: *mut rd_kafka_Uuid_t) {
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_base64str(uuid: *const rd_kafka_Uuid_t) -> *const c_char {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_base64str`).
     let uuid = unsafe { uuid.as_ref() };
     uuid.map_or(null(), |uuid| {
         let text = || CString::new(STANDARD_NO_PAD.encode(uuid.uuid.0)).expect("base64 has no NUL");
@@ -74,13 +76,15 @@ pub unsafe extern "C" fn rd_kafka_Uuid_base64str(uuid: *const rd_kafka_Uuid_t) -
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_most_significant_bits(uuid: *const rd_kafka_Uuid_t) -> i64 {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_most_significant_bits`).
     unsafe { uuid.as_ref() }.map_or(0, |uuid| uuid.bits(true))
 }
 
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_least_significant_bits(uuid: *const rd_kafka_Uuid_t) -> i64 {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_least_significant_bits`).
     unsafe { uuid.as_ref() }.map_or(0, |uuid| uuid.bits(false))
 }

@@ -159,7 +159,8 @@ pub unsafe extern "C" fn rd_kafka_AclBinding_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_AclBinding_t {
-    // SAFETY: by contract.
+    // SAFETY: `name`, `principal` and `host` are each NULL or a C string; `errstr` is NULL or a buffer of
+    // `errstr_size` bytes (rdkafka.h, `rd_kafka_AclBinding_new`).
     unsafe {
         let names = [name, principal, host];
         let numbers = [restype, resource_pattern_type, operation, permission_type];
@@ -180,7 +181,8 @@ pub unsafe extern "C" fn rd_kafka_AclBindingFilter_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_AclBindingFilter_t {
-    // SAFETY: by contract.
+    // SAFETY: `name`, `principal` and `host` are each NULL or a C string; `errstr` is NULL or a buffer of
+    // `errstr_size` bytes (rdkafka.h, `rd_kafka_AclBindingFilter_new`).
     unsafe {
         let names = [name, principal, host];
         let numbers = [restype, resource_pattern_type, operation, permission_type];
@@ -199,7 +201,7 @@ unsafe fn binding(
     errstr: *mut c_char,
     size: usize,
 ) -> *mut rd_kafka_AclBinding_t {
-    // SAFETY: by contract.
+    // SAFETY: `names` are NULL or C strings (the contract of this function, above).
     let [name, principal, host] = names.map(|name| unsafe { text(name) }.map(|name| c_string(&name)));
     let [kind, pattern, operation, permission] = numbers;
     let binding =
@@ -219,7 +221,7 @@ unsafe fn binding(
     match checked {
         Ok(()) => Box::into_raw(Box::new(binding)),
         Err(reason) => {
-            // SAFETY: by contract.
+            // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
             unsafe { write_errstr(errstr, size, &reason) };
             null_mut()
         }

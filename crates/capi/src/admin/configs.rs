@@ -194,7 +194,7 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_new(
     restype: rd_kafka_ResourceType_t,
     resname: *const c_char,
 ) -> *mut rd_kafka_ConfigResource_t {
-    // SAFETY: by contract.
+    // SAFETY: `resname` is NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_new`).
     match unsafe { text(resname) } {
         Some(name) if !name.is_empty() && restype >= 0 => {
             Box::into_raw(Box::new(rd_kafka_ConfigResource_t::new(restype, c_string(&name))))
@@ -210,7 +210,8 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_set_config(
     name: *const c_char,
     value: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `config` is NULL or a `rd_kafka_ConfigResource_t` of this library, not yet destroyed; `name` and
+    // `value` are each NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_set_config`).
     let (Some(resource), Some(name), Some(value)) = (unsafe { (config.as_mut(), text(name), text(value)) })
     else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -230,7 +231,8 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
     op_type: rd_kafka_AlterConfigOpType_t,
     value: *const c_char,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `config` is NULL or a `rd_kafka_ConfigResource_t` of this library, not yet destroyed; `name` and
+    // `value` are each NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_add_incremental_config`).
     let (resource, name, value) = unsafe { (config.as_mut(), text(name), text(value)) };
     let (Some(resource), Some(name)) = (resource, name.filter(|name| !name.is_empty())) else {
         return invalid("a setting has a name");

@@ -162,7 +162,8 @@ pub unsafe extern "C" fn rd_kafka_ConsumerGroupDescription_member(
     grpdesc: *const rd_kafka_ConsumerGroupDescription_t,
     idx: usize,
 ) -> *const rd_kafka_MemberDescription_t {
-    // SAFETY: NULL or one of ours that lives, by contract.
+    // SAFETY: `grpdesc` is NULL or a `rd_kafka_ConsumerGroupDescription_t` of this library, not yet destroyed
+    // (rdkafka.h, `rd_kafka_ConsumerGroupDescription_member`).
     let group = unsafe { grpdesc.as_ref() };
     group.and_then(|group| group.members.get(idx)).map_or(null(), std::ptr::from_ref)
 }

@@ -27,7 +27,8 @@ impl Partitions {
     /// # Safety
     /// `group` is NULL or a C string, `list` NULL or a list.
     unsafe fn new(group: *const c_char, list: *const rd_kafka_topic_partition_list_t) -> Option<Self> {
-        // SAFETY: by contract.
+        // SAFETY: `group` is NULL or a C string; `list` is NULL or a list of this library, not yet destroyed (the
+        // contract of this function, above).
         unsafe {
             let group = c_string(&text(group)?);
             Some(Self { group, list: (!list.is_null()).then(|| List::copy_of(list)) })
@@ -65,7 +66,8 @@ macro_rules! requests_of_groups {
             group_id: *const c_char,
             partitions: *const rd_kafka_topic_partition_list_t,
         ) -> *mut $type {
-            // SAFETY: by contract.
+            // SAFETY: `group_id` is NULL or a C string; `partitions` is NULL or a list of this library, not yet
+            // destroyed (rdkafka.h, every function of this macro).
             let request = unsafe { Partitions::new(group_id, partitions) };
             request.map_or(null_mut(), |request| Box::into_raw(Box::new($type(request))))
         }
@@ -88,7 +90,7 @@ requests_of_groups! {
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteGroup_new(group: *const c_char) -> *mut rd_kafka_DeleteGroup_t {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or a C string (rdkafka.h, `rd_kafka_DeleteGroup_new`).
     let group = unsafe { text(group) };
     group.map_or(null_mut(), |group| Box::into_raw(Box::new(rd_kafka_DeleteGroup_t(group.into_owned()))))
 }

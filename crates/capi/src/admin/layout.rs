@@ -46,7 +46,7 @@ pub unsafe extern "C" fn rd_kafka_TopicCollection_of_topic_names(
     topics: *mut *const c_char,
     topics_cnt: usize,
 ) -> *mut rd_kafka_TopicCollection_t {
-    // SAFETY: by contract.
+    // SAFETY: `topics` points to `topics_cnt` C strings (rdkafka.h, `rd_kafka_TopicCollection_of_topic_names`).
     let names = unsafe { texts(topics, topics_cnt) };
     Box::into_raw(Box::new(rd_kafka_TopicCollection_t(names)))
 }
@@ -59,7 +59,7 @@ pub(super) unsafe fn texts(array: *mut *const c_char, count: usize) -> Vec<Strin
     if array.is_null() {
         return Vec::new();
     }
-    // SAFETY: by contract.
+    // SAFETY: `array` points to `count` C strings (the contract of this function, above).
     (0..count).map(|index| unsafe { text(*array.add(index)) }.unwrap_or_default().into_owned()).collect()
 }
 

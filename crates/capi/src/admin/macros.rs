@@ -6,7 +6,8 @@ macro_rules! readers {
         #[$crate::panic::on_panic($default)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(this: *const $type) -> $returns {
-            // SAFETY: NULL or one of ours that lives, by contract.
+            // SAFETY: `this` is NULL or an object of its type, not yet destroyed (rdkafka.h, every function of this
+            // macro).
             let Some($this) = (unsafe { this.as_ref() }) else { return $default };
             $body
         }
@@ -19,13 +20,14 @@ macro_rules! array_readers {
         #[$crate::panic::on_panic(<$returns>::default_pointer())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(this: *const $type, cntp: *mut usize) -> $returns {
-            // SAFETY: NULL or one of ours that lives, by contract.
+            // SAFETY: `this` is NULL or an object of its type, not yet destroyed (rdkafka.h, every function of this
+            // macro).
             let $this = unsafe { this.as_ref() };
             let (pointer, count) = match $this {
                 Some($this) => $body,
                 None => (<$returns>::default_pointer(), 0),
             };
-            // SAFETY: NULL or a place to write to, by contract.
+            // SAFETY: `cntp` is NULL or writable (rdkafka.h, every function of this macro).
             if let Some(place) = unsafe { cntp.as_mut() } {
                 *place = count;
             }
@@ -41,7 +43,7 @@ macro_rules! destroyers {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $one(this: *mut $type) {
             if !this.is_null() {
-                // SAFETY: one of ours, given back once, by contract.
+                // SAFETY: one of ours, given back once (rdkafka.h, every function of this macro).
                 drop(unsafe { Box::from_raw(this) });
             }
         }
@@ -54,7 +56,7 @@ macro_rules! destroyers {
                     return;
                 }
                 for index in 0..count {
-                    // SAFETY: that many pointers, each one of ours or NULL, by contract.
+                    // SAFETY: that many pointers, each one of ours or NULL (rdkafka.h, every function of this macro).
                     unsafe { $one(*array.add(index)) };
                 }
             }

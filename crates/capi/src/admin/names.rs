@@ -68,7 +68,7 @@ pub extern "C" fn rd_kafka_consumer_group_type_name(type_: rd_kafka_consumer_gro
 pub unsafe extern "C" fn rd_kafka_consumer_group_state_code(
     name: *const c_char,
 ) -> rd_kafka_consumer_group_state_t {
-    // SAFETY: NULL or a C string, by contract.
+    // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_consumer_group_state_code`).
     unsafe { crate::text::text(name) }.map_or(0, |name| number(GROUP_STATES, &name))
 }
 
@@ -77,6 +77,6 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_state_code(
 pub unsafe extern "C" fn rd_kafka_consumer_group_type_code(
     name: *const c_char,
 ) -> rd_kafka_consumer_group_type_t {
-    // SAFETY: NULL or a C string, by contract.
+    // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_consumer_group_type_code`).
     unsafe { crate::text::text(name) }.map_or(0, |name| number(GROUP_TYPES, &name))
 }

@@ -46,7 +46,8 @@ pub(super) fn deleted(answers: Each<TopicPartition, i64>) -> List {
 pub unsafe extern "C" fn rd_kafka_DeleteRecords_new(
     before_offsets: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_DeleteRecords_t {
-    // SAFETY: by contract.
+    // SAFETY: `before_offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_DeleteRecords_new`).
     let before = unsafe { List::copy_of(before_offsets) };
     Box::into_raw(Box::new(rd_kafka_DeleteRecords_t(before)))
 }
@@ -74,7 +75,8 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders_new(
     election_type: rd_kafka_ElectionType_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_ElectLeaders_t {
-    // SAFETY: by contract.
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_ElectLeaders_new`).
     let partitions = (!partitions.is_null()).then(|| unsafe { List::copy_of(partitions) });
     Box::into_raw(Box::new(rd_kafka_ElectLeaders_t { kind: election_type, partitions }))
 }

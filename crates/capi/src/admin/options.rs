@@ -139,10 +139,11 @@ unsafe fn set(
     size: usize,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (the contract of
+    // this function, above).
     let Some(options) = (unsafe { options.as_mut() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Err(reason) = change(options) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
     unsafe { write_errstr(errstr, size, &reason) };
     RD_KAFKA_RESP_ERR__INVALID_ARG
 }
@@ -155,7 +156,8 @@ unsafe fn try_set(
     options: *mut rd_kafka_AdminOptions_t,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (the contract of
+    // this function, above).
     let Some(options) = (unsafe { options.as_mut() }) else { return invalid("options: NULL") };
     change(options).map_or_else(|reason| invalid(&reason), |()| null_mut())
 }
@@ -172,7 +174,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_request_timeout(
         options.request_timeout_ms = Some(in_range("request_timeout", timeout_ms, 0, HOUR_MS)?);
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_request_timeout`).
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
@@ -189,7 +192,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_operation_timeout(
         options.operation_timeout_ms = Some(in_range("operation_timeout", timeout_ms, -1, HOUR_MS)?);
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_operation_timeout`).
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
@@ -206,7 +210,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
         options.validate_only = in_range("validate_only", true_or_false, 0, 1)? == 1;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_validate_only`).
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
@@ -219,7 +224,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_broker`).
     unsafe { set(options, errstr, errstr_size, |_| in_range("broker", broker_id, 0, i32::MAX).map(|_| ())) }
 }
 
@@ -234,7 +240,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
         options.stable = in_range("require_stable_offsets", true_or_false, 0, 1)? == 1;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_require_stable_offsets`).
     unsafe { try_set(options, change) }
 }
 
@@ -249,7 +256,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations
         options.authorized = in_range("include_authorized_operations", true_or_false, 0, 1)? == 1;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_include_authorized_operations`).
     unsafe { try_set(options, change) }
 }
 
@@ -267,7 +275,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
         };
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_isolation_level`).
     unsafe { try_set(options, change) }
 }
 
@@ -280,12 +289,14 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
 ) -> *mut rd_kafka_error_t {
     let change = |options: &mut rd_kafka_AdminOptions_t| {
         options.check("match_consumer_group_states", GROUPS)?;
-        // SAFETY: that many, by contract.
+        // SAFETY: `consumer_group_states` points to `consumer_group_states_cnt` elements (rdkafka.h,
+        // `rd_kafka_AdminOptions_set_match_consumer_group_states`).
         let states = unsafe { numbers(consumer_group_states, consumer_group_states_cnt) };
         options.filter.states = names(states, GROUP_STATES, 0, "a state of a group")?;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_match_consumer_group_states`).
     unsafe { try_set(options, change) }
 }
 
@@ -298,13 +309,15 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
 ) -> *mut rd_kafka_error_t {
     let change = |options: &mut rd_kafka_AdminOptions_t| {
         options.check("match_consumer_group_types", GROUPS)?;
-        // SAFETY: that many, by contract.
+        // SAFETY: `consumer_group_types` points to `consumer_group_types_cnt` elements (rdkafka.h,
+        // `rd_kafka_AdminOptions_set_match_consumer_group_types`).
         let types = unsafe { numbers(consumer_group_types, consumer_group_types_cnt) };
         // What nobody knows can be in a listing, but not asked for.
         options.filter.kinds = names(types, GROUP_TYPES, 1, "a type of group")?;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_match_consumer_group_types`).
     unsafe { try_set(options, change) }
 }
 
@@ -314,7 +327,8 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_opaque(
     options: *mut rd_kafka_AdminOptions_t,
     ev_opaque: *mut c_void,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_opaque`).
     if let Some(options) = unsafe { options.as_mut() } {
         options.opaque = ev_opaque as usize;
     }
@@ -326,7 +340,7 @@ unsafe fn numbers<'a>(pointer: *const c_int, count: usize) -> &'a [c_int] {
     if pointer.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: by contract.
+    // SAFETY: `pointer` points to `count` numbers (the contract of this function, above).
     unsafe { std::slice::from_raw_parts(pointer, count) }
 }
 

@@ -50,7 +50,9 @@ unsafe fn request<Q, V, R, F>(
     F: Future<Output = Result<V, Error>> + Send + 'static,
     R: Any + Send,
 {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (the contract of this function, above).
     let (handle, queue, options) =
         unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
     let (Some(handle), Some(queue)) = (handle, queue) else { return };
@@ -113,7 +115,7 @@ unsafe fn things<'a, T>(array: *mut *mut T, count: usize) -> Vec<&'a T> {
     if array.is_null() {
         return Vec::new();
     }
-    // SAFETY: by contract.
+    // SAFETY: `array` points to `count` pointers to objects of its type (the contract of this function, above).
     (0..count).filter_map(|index| unsafe { (*array.add(index)).as_ref() }).collect()
 }
 
@@ -162,12 +164,15 @@ macro_rules! array_requests {
             rkqu: *mut rd_kafka_queue_t,
         ) {
             let check = || {
-                // SAFETY: by contract.
+                // SAFETY: `array` points to `count` pointers to objects of its type (rdkafka.h, every function of
+                // this macro).
                 let $things = unsafe { things(array, count) };
                 $check
             };
             let ask = |$admin: Admin, $options: rd_kafka_AdminOptions_t, $question: $asked| async move { $ask };
-            // SAFETY: by contract.
+            // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+            // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this
+            // library, not yet destroyed (rdkafka.h, every function of this macro).
             unsafe { request(rk, options, rkqu, $kind, check, ask, $read) };
         }
     )*};
@@ -299,7 +304,8 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `topics` is NULL or a `rd_kafka_TopicCollection_t` of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_DescribeTopics`).
         let names = unsafe { topics.as_ref() }.map_or_else(Vec::new, |topics| topics.0.clone());
         named(some(names, "topics")?, "topic")
     };
@@ -307,7 +313,10 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
         admin.describe_topics_with(&refs(&names), options.describe()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a
+    // `rd_kafka_TopicCollection_t` of this library, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeTopics`).
     unsafe { request(rk, options, rkqu, kind, check, ask, layout::topics) };
 }
 
@@ -322,7 +331,9 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster(
         admin.describe_cluster_with(options.describe()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeCluster`).
     unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described)) };
 }
 
@@ -337,7 +348,9 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
         admin.list_consumer_groups(options.filter(), options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_ListConsumerGroups`).
     unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, groups::listed) };
 }
 
@@ -351,7 +364,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `groups` points to `groups_cnt` C strings (rdkafka.h, `rd_kafka_DescribeConsumerGroups`).
         let groups = unsafe { texts(groups, groups_cnt) };
         distinct(some(groups, "groups")?, "group")
     };
@@ -359,7 +372,9 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
         admin.describe_groups_with(&refs(&groups), options.describe()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeConsumerGroups`).
     unsafe { request(rk, options, rkqu, kind, check, ask, group_descriptions::described) };
 }
 
@@ -373,7 +388,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `users` points to `user_cnt` C strings (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
         let users = unsafe { texts(users, user_cnt) };
         // No users stand for all.
         distinct(named(users, "user")?, "user")
@@ -384,7 +399,9 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
         admin.describe_scram_credentials(users, options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
     unsafe { request(rk, options, rkqu, kind, check, ask, scram::described) };
 }
 
@@ -397,7 +414,8 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `acl_filter` is NULL or a `rd_kafka_AclBindingFilter_t` of this library, not yet destroyed
+        // (rdkafka.h, `rd_kafka_DescribeAcls`).
         let filter = unsafe { acl_filter.as_ref() };
         filter.map(rd_kafka_AclBinding_t::filter).ok_or_else(|| "there is no filter".into())
     };
@@ -405,7 +423,9 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
         admin.describe_acls(&filter, options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBEACLS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeAcls`).
     unsafe { request(rk, options, rkqu, kind, check, ask, |acls: Vec<_>| acls::described(&acls)) };
 }
 
@@ -418,7 +438,8 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `topic_partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_ListOffsets`).
         let list = unsafe { List::copy_of(topic_partitions) };
         let wanted = some(offsets::wanted(&list)?, "partitions")?;
         check_partitions(wanted.iter().map(|(at, _)| at)).map(|()| wanted)
@@ -427,7 +448,9 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
         admin.list_offsets_with(&wanted, options.isolation(), options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_LISTOFFSETS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_ListOffsets`).
     unsafe { request(rk, options, rkqu, kind, check, ask, offsets::found) };
 }
 
@@ -440,7 +463,8 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `elect_leaders` is NULL or a `rd_kafka_ElectLeaders_t` of this library, not yet destroyed
+        // (rdkafka.h, `rd_kafka_ElectLeaders`).
         let asked = unsafe { elect_leaders.as_ref() }.ok_or("there is nothing to elect")?.election()?;
         if let (_, Some(partitions)) = &asked {
             check_partitions(partitions.iter())?;
@@ -453,6 +477,8 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders(
         admin.elect_leaders(election, partitions.as_deref(), options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_ELECTLEADERS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_ElectLeaders`).
     unsafe { request(rk, options, rkqu, kind, check, ask, offsets::elected) };
 }

@@ -54,7 +54,8 @@ pub unsafe extern "C" fn rd_kafka_UserScramCredentialUpsertion_new(
     salt: *const c_uchar,
     salt_size: usize,
 ) -> *mut rd_kafka_UserScramCredentialAlteration_t {
-    // SAFETY: by contract.
+    // SAFETY: `username` is NULL or a C string; `password` is NULL or points to `password_size` bytes; `salt` is NULL
+    // or points to `salt_size` bytes (rdkafka.h, `rd_kafka_UserScramCredentialUpsertion_new`).
     let (user, password, salt) =
         unsafe { (text(username), bytes(password, password_size), bytes(salt, salt_size)) };
     let change = std::str::from_utf8(password).ok().map(|password| ScramChange::Set {
@@ -73,7 +74,7 @@ unsafe fn bytes<'a>(pointer: *const c_uchar, size: usize) -> &'a [u8] {
     if pointer.is_null() || size == 0 {
         return &[];
     }
-    // SAFETY: by contract.
+    // SAFETY: `pointer` is NULL or points to `size` bytes (the contract of this function, above).
     unsafe { std::slice::from_raw_parts(pointer, size) }
 }
 
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn rd_kafka_UserScramCredentialDeletion_new(
     username: *const c_char,
     mechanism_: rd_kafka_ScramMechanism_t,
 ) -> *mut rd_kafka_UserScramCredentialAlteration_t {
-    // SAFETY: by contract.
+    // SAFETY: `username` is NULL or a C string (rdkafka.h, `rd_kafka_UserScramCredentialDeletion_new`).
     let user = unsafe { text(username) }.unwrap_or_default().into_owned();
     let change = ScramChange::Delete { user, mechanism: mechanism(mechanism_) };
     Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(Some(change))))
@@ -159,7 +160,8 @@ pub unsafe extern "C" fn rd_kafka_UserScramCredentialsDescription_scramcredentia
     description: *const rd_kafka_UserScramCredentialsDescription_t,
     idx: usize,
 ) -> *const rd_kafka_ScramCredentialInfo_t {
-    // SAFETY: NULL or one of ours that lives, by contract.
+    // SAFETY: `description` is NULL or a `rd_kafka_UserScramCredentialsDescription_t` of this library, not yet
+    // destroyed (rdkafka.h, `rd_kafka_UserScramCredentialsDescription_scramcredentialinfo`).
     let user = unsafe { description.as_ref() };
     user.and_then(|user| user.credentials.get(idx)).map_or(null(), std::ptr::from_ref)
 }

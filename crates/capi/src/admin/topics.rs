@@ -65,11 +65,11 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_NewTopic_t {
-    // SAFETY: by contract.
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_NewTopic_new`).
     match new_topic(unsafe { text(topic) }.as_deref(), num_partitions, replication_factor) {
         Ok(topic) => Box::into_raw(Box::new(rd_kafka_NewTopic_t(topic))),
         Err(reason) => {
-            // SAFETY: by contract.
+            // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_NewTopic_new`).
             unsafe { write_errstr(errstr, errstr_size, &reason) };
             null_mut()
         }
@@ -104,7 +104,8 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_config(
     name: *const c_char,
     value: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `new_topic` is NULL or a `rd_kafka_NewTopic_t` of this library, not yet destroyed; `name` and `value`
+    // are each NULL or a C string (rdkafka.h, `rd_kafka_NewTopic_set_config`).
     let (Some(topic), Some(name), value) = (unsafe { (new_topic.as_mut(), text(name), text(value)) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -122,7 +123,8 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_replica_assignment(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `new_topic` is NULL or a `rd_kafka_NewTopic_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_NewTopic_set_replica_assignment`).
     let Some(rd_kafka_NewTopic_t(topic)) = (unsafe { new_topic.as_mut() }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -132,10 +134,12 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_replica_assignment(
     } else if topic.replication.is_some() {
         Err("a replication_factor and brokers by name exclude each other: create the topic with -1".into())
     } else {
-        // SAFETY: by contract.
+        // SAFETY: `broker_ids` points to `broker_id_cnt` numbers (rdkafka.h,
+        // `rd_kafka_NewTopic_set_replica_assignment`).
         unsafe { assign(&mut topic.assignments, partition, limit, broker_ids, broker_id_cnt) }
     };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h,
+    // `rd_kafka_NewTopic_set_replica_assignment`).
     unsafe { answered(assigned, errstr, errstr_size) }
 }
 
@@ -161,7 +165,7 @@ unsafe fn assign(
     let brokers = if brokers.is_null() {
         Vec::new()
     } else {
-        // SAFETY: by contract.
+        // SAFETY: `brokers` points to `count` numbers (the contract of this function, above).
         unsafe { std::slice::from_raw_parts(brokers, count) }.to_vec()
     };
     assignments.push(brokers);
@@ -172,7 +176,7 @@ unsafe fn assign(
 /// `errstr` is NULL or has `size` bytes.
 unsafe fn answered(result: Result<(), String>, errstr: *mut c_char, size: usize) -> rd_kafka_resp_err_t {
     let Err(reason) = result else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
     unsafe { write_errstr(errstr, size, &reason) };
     RD_KAFKA_RESP_ERR__INVALID_ARG
 }
@@ -180,7 +184,7 @@ unsafe fn answered(result: Result<(), String>, errstr: *mut c_char, size: usize)
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteTopic_new(topic: *const c_char) -> *mut rd_kafka_DeleteTopic_t {
-    // SAFETY: by contract.
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_DeleteTopic_new`).
     let name = unsafe { text(topic) };
     name.map_or(null_mut(), |name| Box::into_raw(Box::new(rd_kafka_DeleteTopic_t(name.into_owned()))))
 }
@@ -193,7 +197,7 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_NewPartitions_t {
-    // SAFETY: by contract.
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_NewPartitions_new`).
     let topic = unsafe { text(topic) };
     let reason = match (&topic, i32::try_from(new_total_cnt)) {
         (Some(topic), Ok(total)) if (1..=PARTITIONS_MAX).contains(&new_total_cnt) => {
@@ -203,7 +207,7 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_new(
         (None, _) => "topic: a name is needed, not NULL".to_owned(),
         (Some(_), _) => format!("new_total_cnt: {new_total_cnt} is not between 1 and {PARTITIONS_MAX}"),
     };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_NewPartitions_new`).
     unsafe { write_errstr(errstr, errstr_size, &reason) };
     null_mut()
 }
@@ -218,12 +222,14 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_set_replica_assignment(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `new_parts` is NULL or a `rd_kafka_NewPartitions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_NewPartitions_set_replica_assignment`).
     let Some(rd_kafka_NewPartitions_t(partitions)) = (unsafe { new_parts.as_mut() }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let limit = partitions.total as usize;
-    // SAFETY: by contract.
+    // SAFETY: `broker_ids` points to `broker_id_cnt` numbers; `errstr` is NULL or a buffer of `errstr_size` bytes
+    // (rdkafka.h, `rd_kafka_NewPartitions_set_replica_assignment`).
     unsafe {
         let assigned =
             assign(&mut partitions.assignments, new_partition_idx, limit, broker_ids, broker_id_cnt);

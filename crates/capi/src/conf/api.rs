@@ -24,7 +24,8 @@ pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_destroy(conf: *mut rd_kafka_conf_t) {
-    // SAFETY: by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_destroy`).
     if let Some(conf) = unsafe { rd_kafka_conf_t::taken(conf) } {
         conf.end();
     }
@@ -44,9 +45,10 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
     filter_cnt: usize,
     filter: *mut *const c_char,
 ) -> *mut rd_kafka_conf_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_dup_filter`).
     let Some(old) = (unsafe { rd_kafka_conf_t::of(conf) }) else { return null_mut() };
-    // SAFETY: that many C strings, by contract.
+    // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
     let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
         .filter_map(|at| unsafe { text(*filter.add(at)) })
         .collect::<Vec<_>>();
@@ -54,7 +56,7 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
     let copy = Box::into_raw(old.dup(&prefixes));
     if !copy.is_null() {
         let kept = (0..if filter.is_null() { 0 } else { filter_cnt })
-            // SAFETY: that many C strings, by contract.
+            // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
             .filter_map(|at| unsafe { text(*filter.add(at)) })
             .all(|prefix| !PLUGINS.starts_with(prefix.as_ref()));
         if kept && !old.plugins.is_empty() {
@@ -76,7 +78,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set`).
     if let Some(asked) = unsafe { rd_kafka_conf_t::of(conf) }.map(|conf| conf.interceptors.setters()) {
         // SAFETY: the caller's arguments, passed on.
         match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
@@ -84,13 +87,15 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
             Verdict::Done(outcome) => return outcome,
         }
     }
-    // SAFETY: NULL or C strings, by contract.
+    // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
     let (name, value) = unsafe { (text(name), text(value)) };
     if !conf.is_null() && name.as_deref() == Some(PLUGINS) {
-        // SAFETY: a configuration, and the caller's buffer, by contract.
+        // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `value` is NULL or a
+        // C string; `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
         return unsafe { answer(load_plugins(conf, &value.unwrap_or_default()), errstr, errstr_size) };
     }
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set`).
     let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
     let set = guard(
         || Err(NotSet::Invalid("the property could not be set".into())),
@@ -102,7 +107,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
             )),
         },
     );
-    // SAFETY: the caller's buffer, by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
     unsafe { answer(set, errstr, errstr_size) }
 }
 
@@ -111,10 +116,11 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
 /// # Safety
 /// A configuration that lives.
 unsafe fn load_plugins(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), NotSet> {
-    // SAFETY: by contract, and the application names what it wants in its process.
+    // SAFETY: the application names what it wants in its process (the contract of this function, above).
     guard(|| Err("the plugins could not be loaded".to_owned()), || unsafe { plugins::load(conf, paths) })
         .map_err(|why| NotSet::Invalid(format!("{PLUGINS}: {why}")))?;
-    // SAFETY: by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (the contract of this
+    // function, above).
     paths.clone_into(unsafe { &mut (*conf).plugins });
     Ok(())
 }
@@ -127,10 +133,11 @@ pub unsafe extern "C" fn rd_kafka_conf_get(
     dest: *mut c_char,
     dest_size: *mut usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration and a C string, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `name` is NULL or a C
+    // string (rdkafka.h, `rd_kafka_conf_get`).
     let (conf, name) = unsafe { (rd_kafka_conf_t::of(conf), text(name)) };
     let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
-    // SAFETY: NULL or a buffer of that size, by contract.
+    // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_conf_get`).
     unsafe { get_into(value.as_deref(), dest, dest_size) }
 }
 
@@ -140,10 +147,11 @@ pub unsafe extern "C" fn rd_kafka_conf_dump(
     conf: *mut rd_kafka_conf_t,
     cntp: *mut usize,
 ) -> *mut *const c_char {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_dump`).
     let conf = unsafe { rd_kafka_conf_t::of(conf) };
     let pairs = conf.map_or_else(Vec::new, rd_kafka_conf_t::dump);
-    // SAFETY: NULL or a place for a number, by contract.
+    // SAFETY: `cntp` is NULL or writable (rdkafka.h, `rd_kafka_conf_dump`).
     unsafe { leaked_pairs(pairs, cntp) }
 }
 
@@ -154,7 +162,7 @@ pub unsafe extern "C" fn rd_kafka_conf_dump_free(arr: *mut *const c_char, cnt: u
         return;
     }
     for at in 0..cnt {
-        // SAFETY: made by `leaked_pairs` with that many strings, by contract.
+        // SAFETY: made by `leaked_pairs` with that many strings (rdkafka.h, `rd_kafka_conf_dump_free`).
         drop(unsafe { CString::from_raw((*arr.add(at)).cast_mut()) });
     }
     // SAFETY: as above; the array is a boxed slice of that length.
@@ -209,7 +217,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
     tconf: *mut rd_kafka_topic_conf_t,
 ) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set_default_topic_conf`).
     let Some(conf) = (unsafe { rd_kafka_conf_t::of_mut(conf) }) else { return };
     // SAFETY: NULL or one of ours, which becomes the configuration's.
     conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
@@ -220,7 +229,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
 pub unsafe extern "C" fn rd_kafka_conf_get_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_get_default_topic_conf`).
     let topic = unsafe { rd_kafka_conf_t::of_mut(conf) }.and_then(|conf| conf.topic.as_deref_mut());
     topic.map_or(null_mut(), std::ptr::from_mut)
 }

@@ -38,7 +38,8 @@ pub struct Callbacks {
     pub ssl_cert_verify: rd_kafka_ssl_cert_verify_cb_t,
 }
 
-// SAFETY: the pointers are the application's, which says by contract that any thread may use them.
+// SAFETY: the pointers are the application's; threads of the library may use them (rdkafka.h,
+// `rd_kafka_conf_set_opaque`).
 unsafe impl Send for Callbacks {}
 // SAFETY: as above; none is read through here.
 unsafe impl Sync for Callbacks {}
@@ -135,7 +136,8 @@ macro_rules! setters {
             #[on_panic(())]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(conf: *mut rd_kafka_conf_t, value: $type) {
-                // SAFETY: NULL or a configuration, by contract.
+                // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+                // every function of this macro).
                 let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
                 if let Some(conf) = conf {
                     conf.callbacks.$field = value;
@@ -170,7 +172,8 @@ setters! {
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_enable_sasl_queue(conf: *mut rd_kafka_conf_t, enable: c_int) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_enable_sasl_queue`).
     let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
     if let Some(conf) = conf {
         conf.callbacks.sasl_queue = enable != 0;
@@ -184,7 +187,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert_verify_cb(
     conf: *mut rd_kafka_conf_t,
     ssl_cert_verify_cb: rd_kafka_ssl_cert_verify_cb_t,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set_ssl_cert_verify_cb`).
     let Some(conf) = (unsafe { conf.as_mut() }) else { return RD_KAFKA_CONF_INVALID };
     conf.callbacks.ssl_cert_verify = ssl_cert_verify_cb;
     RD_KAFKA_CONF_OK

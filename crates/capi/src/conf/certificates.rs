@@ -23,7 +23,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration and that many bytes, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `buffer` is NULL or
+    // points to `size` bytes (rdkafka.h, `rd_kafka_conf_set_ssl_cert`).
     let (conf, bytes) = unsafe {
         let bytes = (!buffer.is_null()).then(|| std::slice::from_raw_parts(buffer.cast::<u8>(), size));
         (rd_kafka_conf_t::of_mut(conf), bytes)
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
             None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
         },
     );
-    // SAFETY: the caller's buffer, by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set_ssl_cert`).
     unsafe { answer(set, errstr, errstr_size) }
 }
 

@@ -132,11 +132,12 @@ pub unsafe extern "C" fn ottla_processor_start(
     errstr_size: usize,
 ) -> *mut ottla_processor_t {
     let refuse = |text: &str| {
-        // SAFETY: by contract.
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (ottla.h, `ottla_processor_start`).
         unsafe { write_errstr(errstr, errstr_size, text) };
         null_mut()
     };
-    // SAFETY: NULL or a configuration of ours, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (ottla.h,
+    // `ottla_processor_start`).
     let Some(given) = (unsafe { conf.as_ref() }) else {
         return refuse("no configuration: rd_kafka_conf_new() makes one");
     };
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn ottla_processor_start(
     match start(given, &known) {
         Ok(name) => {
             Settings::forget(settings);
-            // SAFETY: taken over, by contract.
+            // SAFETY: taken over (ottla.h, `ottla_processor_start`).
             drop(unsafe { Box::from_raw(conf) });
             without_provenance_mut(name)
         }

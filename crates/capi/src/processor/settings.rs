@@ -236,7 +236,7 @@ pub unsafe extern "C" fn ottla_processor_settings_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL or C strings, by contract.
+    // SAFETY: `name` and `value` are each NULL or a C string (ottla.h, `ottla_processor_settings_set`).
     let (name, value) = unsafe { (text(name), text(value)) };
     let (name, value) = (name.unwrap_or_default(), value.unwrap_or_default());
     let missing = || Err((RD_KAFKA_CONF_INVALID, "no such settings".to_owned()));
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn ottla_processor_settings_set(
     match set.unwrap_or_else(missing) {
         Ok(()) => RD_KAFKA_CONF_OK,
         Err((result, text)) => {
-            // SAFETY: by contract.
+            // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (ottla.h, `ottla_processor_settings_set`).
             unsafe { write_errstr(errstr, errstr_size, &text) };
             result
         }

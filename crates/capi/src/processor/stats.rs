@@ -110,7 +110,8 @@ pub extern "C" fn ottla_processor_stats(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_stats_destroy(stats: *const ottla_processor_stats_t) {
     if !stats.is_null() {
-        // SAFETY: the first field of what `ottla_processor_stats` leaked, given back once, by contract.
+        // SAFETY: the first field of what `ottla_processor_stats` leaked, given back once (ottla.h,
+        // `ottla_processor_stats_destroy`).
         drop(unsafe { Box::from_raw(stats.cast_mut().cast::<Kept>()) });
     }
 }

@@ -81,7 +81,7 @@ macro_rules! unimplemented_function {
             errstr: *mut std::ffi::c_char,
             errstr_size: usize,
         ) -> $returns {
-            // SAFETY: NULL or a buffer of that size, by contract.
+            // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, every function of this macro).
             unsafe { $crate::unimplemented::say(stringify!($name), errstr, errstr_size) };
             $value
         }
