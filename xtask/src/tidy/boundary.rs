@@ -1,10 +1,12 @@
-//! Rules for the C interface: no function of it lets a panic out.
+//! Rules for the C interface: no function of it lets a panic out, and SAFETY comments name the clause they rely on.
 
 use super::allowed::WITHOUT_BOUNDARY;
 use super::{Finding, Tree};
 
 const DIRECTORY: &str = "crates/capi/src/";
 const ATTRIBUTE: &str = "on_panic(";
+/// Names no clause.
+const VAGUE: &str = "by contract";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     check_with(tree, WITHOUT_BOUNDARY)
@@ -15,6 +17,13 @@ fn check_with(tree: &Tree, allowed: &[(&str, &str, &str)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut used = Vec::new();
     for (path, text) in tree.with_extension(&["rs"]).filter(|(path, _)| path.starts_with(DIRECTORY)) {
+        for (index, _) in text.lines().enumerate().filter(|(_, line)| line.contains(VAGUE)) {
+            findings.push(Finding::new(
+                path,
+                index + 1,
+                format!("`{VAGUE}`: name the clause, \"`rk` is a handle from `rd_kafka_new` (rdkafka.h, `rd_kafka_poll`)\""),
+            ));
+        }
         for (line, function, has_boundary) in functions(text) {
             let exception = allowed.iter().find(|(own, name, _)| *own == path && *name == function);
             match exception {
@@ -104,6 +113,12 @@ mod tests {
                     extern \"C\" {\n    fn declared();\n}\n";
         let findings = checked(text);
         assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [2], "{findings:?}");
+    }
+
+    #[test]
+    fn a_comment_that_names_no_clause_is_found() {
+        let text = "// SAFETY: NULL or a list (rdkafka.h, `rd_kafka_assign`).\n// SAFETY: by contract.\n";
+        assert_eq!(checked(text).iter().map(|finding| finding.line).collect::<Vec<_>>(), [2]);
     }
 
     #[test]
