@@ -1,5 +1,6 @@
 //! `rd_kafka_event_t`: what waits in a queue, for applications that read it themselves.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -67,10 +68,10 @@ impl rd_kafka_event_t {
                 let raw = message.as_raw();
                 Content::Message(Some(message), raw)
             }
-            Op::Delivered(report) => {
+            Op::Delivered { report, done } => {
                 let report = Box::new(report);
                 let mut slots = Vec::with_capacity(report.len());
-                each_report(handle, &report, |slot| slots.push(slot.lasting()));
+                each_report(handle, &report, &Cell::new(done), |slot| slots.push(slot.lasting()));
                 Content::Reports { slots, next: 0, _report: report }
             }
             Op::Rebalance { err, partitions, lost } => {

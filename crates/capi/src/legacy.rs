@@ -12,7 +12,7 @@ use crate::error::{set_last_error, set_last_error_and_errno};
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::message::Owned;
-use crate::panic::on_panic;
+use crate::panic::{calls_back, on_panic};
 use crate::poll::next_message;
 use crate::queue::{Queue, timeout_of};
 use crate::queues::{each, fill};
@@ -139,9 +139,9 @@ pub unsafe extern "C" fn rd_kafka_seek(
     }
 }
 
-#[on_panic(null_mut())]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume(
+pub unsafe extern "C-unwind" fn rd_kafka_consume(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,
@@ -159,9 +159,9 @@ pub unsafe extern "C" fn rd_kafka_consume(
     }
 }
 
-#[on_panic(-1)]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_batch(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_batch(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,
@@ -180,9 +180,9 @@ pub unsafe extern "C" fn rd_kafka_consume_batch(
     unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
 }
 
-#[on_panic(-1)]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_callback(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_callback(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,

@@ -4,6 +4,7 @@
 //! report must say of it travels as the record's tag: the application's opaque in the lower half, and above it, where the
 //! application did not ask for a copy, its own pointer, which comes back in the report.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, slice_from_raw_parts};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::headers::rd_kafka_headers_t;
 use crate::hooks::Hooks;
 use crate::message::{Delivered, Slot};
 use crate::op::Op;
-use crate::panic::on_panic;
+use crate::panic::{calls_back, guard, on_panic};
 use crate::poll::{serve, serve_all};
 use crate::queue::{Queue, Source, timeout_of};
 use crate::topic::Topic;
@@ -52,9 +53,9 @@ impl Reporting {
             while let Some(report) = weak.upgrade().and_then(|reporting| reporting.reports.try_next()) {
                 match handle.upgrade() {
                     Some(handle) => {
-                        each_report(&handle, &report, |_| {});
+                        each_report(&handle, &report, &Cell::new(0), |_| {});
                     }
-                    None => drop_report(&report),
+                    None => drop_report(&report, 0),
                 }
             }
         });
@@ -64,7 +65,7 @@ impl Reporting {
 
 impl Source for Reporting {
     fn draw(&self) -> Option<Op> {
-        self.reports.try_next().map(Op::Delivered)
+        self.reports.try_next().map(|report| Op::Delivered { report, done: 0 })
     }
 
     fn len(&self) -> usize {
@@ -425,11 +426,16 @@ pub unsafe extern "C" fn rd_kafka_produceva(
     produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
 }
 
-#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_flush(rk: *mut rd_kafka_t, timeout_ms: c_int) -> rd_kafka_resp_err_t {
+pub unsafe extern "C-unwind" fn rd_kafka_flush(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_flush`).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(handle) = guard(|| None, || unsafe { Handle::shared(rk) }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
     let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
     if settle(&handle, producer, timeout_of(timeout_ms)) {
         RD_KAFKA_RESP_ERR_NO_ERROR
@@ -457,11 +463,12 @@ pub(crate) fn settle(handle: &Arc<Handle>, producer: &Producer, timeout: Option<
         }
         let wait = left().map_or(WAIT_MAX, |left| left.min(WAIT_MAX));
         if tells && handle.reports {
-            if let Some(op) = handle.main.poll_until(Some(wait), || producer.unsettled_records() == 0) {
+            let settled = || producer.unsettled_records() == 0;
+            if let Some(op) = guard(|| None, || handle.main.poll_until(Some(wait), settled)) {
                 serve(handle, op);
             }
         } else {
-            let _ = producer.flush_blocking(wait);
+            let _ = guard(|| None, || Some(producer.flush_blocking(wait)));
             if producer.unsettled_records() > 0 && !tells {
                 // What is left is reports that another thread is to read.
                 std::thread::sleep(wait.min(READ_ELSEWHERE));
@@ -494,8 +501,15 @@ pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int)
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-/// Calls `each` with the report of every record, one after the other, and says with how many.
-pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl FnMut(&Slot)) -> usize {
+/// Calls `each` with the report of every record after the first `done`, one after the other, and says with how many. `done`
+/// counts on before each call: a callback that does not return has had its record.
+pub(crate) fn each_report(
+    handle: &Arc<Handle>,
+    report: &Report,
+    done: &Cell<usize>,
+    mut each: impl FnMut(&Slot),
+) -> usize {
+    let first = done.get();
     let topic = handle.topic(report.topic());
     let records = report.records();
     let mut lying = records.as_ref().map(|records| records.iter());
@@ -510,7 +524,11 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
         }
     };
     let latency_us = report.latency().map_or(-1, |latency| latency.as_micros() as i64);
-    for reported in report.iter() {
+    if let Some(lying) = lying.as_mut() {
+        lying.take(first).for_each(drop);
+    }
+    for reported in report.iter().skip(first) {
+        done.set(done.get() + 1);
         let record = lying.as_mut().and_then(Iterator::next).and_then(Result::ok);
         let part = |part: Option<&[u8]>| {
             part.map_or((null_mut(), 0), |part| (part.as_ptr().cast_mut().cast::<c_void>(), part.len()))
@@ -542,21 +560,55 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
             raw_headers,
             latency_us,
         });
+        let _payload = Malloced(if reported.tag & FREE != 0 { own as *mut c_void } else { null_mut() });
         if let Some(hooks) = handle.hooking.get() {
             hooks.on_acknowledgement(handle, &slot);
         }
         each(&slot);
-        if reported.tag & FREE != 0 {
-            // SAFETY: the application handed it over, allocated by malloc, and has seen its report.
-            unsafe { libc::free(own as *mut c_void) };
+    }
+    report.len() - first
+}
+
+/// Memory of malloc, or NULL, that is freed after a callback, also if that leaves by an exception.
+pub(crate) struct Malloced(pub(crate) *mut c_void);
+
+impl Drop for Malloced {
+    fn drop(&mut self) {
+        // SAFETY: NULL or allocated by malloc: a payload with `RD_KAFKA_MSG_F_FREE` whose report was seen, or a text of
+        // ours.
+        unsafe { libc::free(self.0) };
+    }
+}
+
+/// A report whose records are being reported. If a callback leaves by an exception, the next poll reports the others.
+pub(crate) struct Delivery<'a> {
+    handle: &'a Arc<Handle>,
+    report: Option<Report>,
+    done: Cell<usize>,
+}
+
+impl<'a> Delivery<'a> {
+    pub(crate) fn new(handle: &'a Arc<Handle>, report: Report, done: usize) -> Self {
+        Self { handle, report: Some(report), done: Cell::new(done) }
+    }
+
+    pub(crate) fn each(&self, each: impl FnMut(&Slot)) -> usize {
+        self.report.as_ref().map_or(0, |report| each_report(self.handle, report, &self.done, each))
+    }
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let (report, done) = (self.report.take(), self.done.get());
+        if let Some(report) = report.filter(|report| done < report.len()) {
+            self.handle.main.push(Op::Delivered { report, done });
         }
     }
-    report.len()
 }
 
 /// Frees what was handed over of records whose reports nobody will read.
-pub(crate) fn drop_report(report: &Report) {
-    for reported in report.iter().filter(|reported| reported.tag & FREE != 0) {
+pub(crate) fn drop_report(report: &Report, done: usize) {
+    for reported in report.iter().skip(done).filter(|reported| reported.tag & FREE != 0) {
         // SAFETY: the application handed it over, allocated by malloc.
         unsafe { libc::free(((reported.tag >> 64) & POINTER) as usize as *mut c_void) };
     }

@@ -11,7 +11,7 @@ use crate::ffi::*;
 use crate::handle::Handle;
 use crate::message::Owned;
 use crate::op::Op;
-use crate::panic::on_panic;
+use crate::panic::{calls_back, guard, leaving, on_panic};
 use crate::poll::{next_message, serve_all};
 use crate::queue::{Queue, timeout_of};
 use crate::remains::Remains;
@@ -199,9 +199,9 @@ pub unsafe extern "C" fn rd_kafka_queue_poll(
     }
 }
 
-#[on_panic(0)]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_queue_poll_callback(
+pub unsafe extern "C-unwind" fn rd_kafka_queue_poll_callback(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> c_int {
@@ -231,9 +231,9 @@ pub unsafe extern "C" fn rd_kafka_set_log_queue(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-#[on_panic(null_mut())]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_queue(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_queue(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
@@ -242,9 +242,9 @@ pub unsafe extern "C" fn rd_kafka_consume_queue(
     next_message(&queue.handle, &queue.queue, timeout_of(timeout_ms)).map_or(null_mut(), Owned::into_raw)
 }
 
-#[on_panic(-1)]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_batch_queue(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_batch_queue(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
     rkmessages: *mut *mut rd_kafka_message_t,
@@ -277,7 +277,7 @@ pub(crate) unsafe fn fill(
     let out = unsafe { std::slice::from_raw_parts_mut(messages, size) };
     let mut count = 0;
     loop {
-        count += queue.fill(&mut out[count..]);
+        count += guard(|| 0, || queue.fill(&mut out[count..]));
         if count == size {
             break;
         }
@@ -296,9 +296,9 @@ pub(crate) unsafe fn fill(
     isize::try_from(count).unwrap_or(isize::MAX)
 }
 
-#[on_panic(-1)]
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_callback_queue(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_callback_queue(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
     consume_cb: rd_kafka_consume_cb_t,
@@ -324,12 +324,14 @@ pub(crate) fn each(
     let mut wait = timeout_of(timeout_ms);
     let mut count = 0;
     while max == 0 || count < max {
-        let drawn = queue.message().map(Op::Message);
-        let Some(op) = drawn.or_else(|| queue.poll(wait)) else { break };
+        let drawn = || queue.message().map(Op::Message).or_else(|| queue.poll(wait));
+        let Some(op) = guard(|| None, drawn) else { break };
         match op {
             Op::Message(message) => {
                 // SAFETY: the application's function, with what it was promised; the message lives meanwhile.
-                unsafe { function(message.as_raw(), opaque) };
+                unsafe {
+                    leaving!(function, fn(*mut rd_kafka_message_t, *mut c_void))(message.as_raw(), opaque);
+                };
                 count += 1;
             }
             op => {

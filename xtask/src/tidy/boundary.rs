@@ -4,7 +4,8 @@ use super::allowed::WITHOUT_BOUNDARY;
 use super::{Finding, Tree};
 
 const DIRECTORY: &str = "crates/capi/src/";
-const ATTRIBUTE: &str = "on_panic(";
+/// The second one is for functions that call the application.
+const ATTRIBUTES: &[&str] = &["on_panic(", "calls_back]"];
 /// Names no clause.
 const VAGUE: &str = "by contract";
 
@@ -59,7 +60,7 @@ fn functions(text: &str) -> Vec<(usize, &str, bool)> {
             let above = lines[..index].iter().rev().take_while(|line| !ends_an_item(line));
             let has_boundary = above
                 .filter(|line| !line.trim_start().starts_with("//"))
-                .any(|line| line.contains(ATTRIBUTE));
+                .any(|line| ATTRIBUTES.iter().any(|attribute| line.contains(attribute)));
             functions.push((index + 1, name, has_boundary));
         }
     }
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_boundary_of_another_function_is_none() {
-        let text = "#[on_panic(())]\nextern \"C\" fn one() {}\nextern \"C\" fn two() {}\n";
+        let text = "#[calls_back]\nextern \"C-unwind\" fn one() {}\nextern \"C\" fn two() {}\n";
         assert_eq!(checked(text).iter().map(|finding| finding.line).collect::<Vec<_>>(), [3]);
     }
 

@@ -1,6 +1,6 @@
-//! `#[on_panic(VALUE)]`: the panic boundary around a function that C calls.
+//! `#[on_panic(VALUE)]` and `#[calls_back]`: the panic boundary around functions that C calls.
 //!
-//! Without dependencies: the function's body is its last token, and the attribute reads no more of it than that.
+//! Without dependencies: the function's body is its last token, and the attributes read no more of it than that.
 
 use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, TokenTree};
 
@@ -26,6 +26,30 @@ pub fn on_panic(value: TokenStream, function: TokenStream) -> TokenStream {
         return error("`on_panic` is for `extern \"C\"` functions");
     }
     tokens.push(guarded(value, returned(&tokens), body).into());
+    tokens.into_iter().collect()
+}
+
+/// For functions that call the application, which may leave its callback by a C++ exception or `pthread_exit`: these pass,
+/// and a panic ends the process. The function is `extern "C-unwind"`; what may panic in it goes into `crate::panic::guard`.
+#[proc_macro_attribute]
+pub fn calls_back(nothing: TokenStream, function: TokenStream) -> TokenStream {
+    let mut tokens: Vec<TokenTree> = function.into_iter().collect();
+    if !nothing.is_empty() {
+        return error("`calls_back` takes no arguments");
+    }
+    let body = match tokens.pop() {
+        Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => body,
+        _ => return error("`calls_back` needs a function with a body"),
+    };
+    if !tokens.iter().any(|token| token.to_string() == "\"C-unwind\"") {
+        return error("`calls_back` is for `extern \"C-unwind\"` functions");
+    }
+    let mut outer: TokenStream = match "let _boundary = crate::panic::Boundary::new();".parse() {
+        Ok(outer) => outer,
+        Err(why) => return error(&why.to_string()),
+    };
+    outer.extend(body.stream());
+    tokens.push(Group::new(Delimiter::Brace, outer).into());
     tokens.into_iter().collect()
 }
 
