@@ -5,33 +5,37 @@ use std::process::Command;
 
 #[test]
 fn a_callback_may_jump_back_to_the_caller_of_poll() {
-    let output = run(&compiled("cc", "leaving.c"), "longjmp");
+    let output = run("cc", "leaving.c", "longjmp");
     assert!(output.starts_with("reported "), "{output}");
 }
 
 #[test]
 fn a_callback_may_end_its_thread() {
-    assert_eq!(run(&compiled("cc", "leaving.c"), "pthread_exit"), "reported 6 of 6\n");
+    assert_eq!(run("cc", "leaving.c", "pthread_exit"), "reported 6 of 6\n");
 }
 
 #[test]
 fn a_callback_may_throw() {
-    assert_eq!(run(&compiled("c++", "leaving.cpp"), "throw"), "reported 6 of 6\nread 6\n");
+    assert_eq!(run("c++", "leaving.cpp", "throw"), "reported 6 of 6\nread 6\n");
 }
 
-fn run(program: &Path, way: &str) -> String {
-    let output = Command::new(program).arg(way).output().expect("the program starts");
+/// Compiles a program and runs it; its output.
+fn run(compiler: &str, source: &str, way: &str) -> String {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let output = Command::new(compiled(scratch.path(), compiler, source))
+        .arg(way)
+        .output()
+        .expect("the program starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}: {out}{err}", output.status);
     out.into_owned()
 }
 
 /// Compiles a program of this directory against the shared library that cargo built next to this test.
-fn compiled(compiler: &str, source: &str) -> PathBuf {
+fn compiled(scratch: &Path, compiler: &str, source: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in deps");
-    let scratch = tempfile::tempdir().expect("a scratch directory").keep();
     // Programs look for it by its soname.
     std::os::unix::fs::symlink(deps.join("librdkafka.so"), scratch.join("librdkafka.so.1")).expect("a link");
     let program = scratch.join("leaving");
