@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the house rules that a machine can check.
 
 mod allowed;
+mod boundary;
 mod docs;
 mod manifests;
 mod sources;
@@ -77,7 +78,7 @@ impl Tree {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        [sources::check, manifests::check, docs::check].iter().flat_map(|check| check(self)).collect()
+        [sources::check, manifests::check, docs::check, boundary::check].iter().flat_map(|check| check(self)).collect()
     }
 }
 

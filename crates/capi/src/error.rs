@@ -6,7 +6,7 @@ use std::ptr::null;
 
 use crate::error_table::{COUNT, DESCRIPTIONS, named};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::c_string;
 
 /// An error with its words and with what the application can still do.
@@ -57,6 +57,11 @@ impl rd_kafka_error_t {
     }
 }
 
+/// The error that a function returns after a panic inside it: NULL would report success.
+pub(crate) fn panicked() -> *mut rd_kafka_error_t {
+    rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__FAIL, "Internal error: the call panicked").into_raw()
+}
+
 /// What `rd_kafka_last_error` says in this thread from now on.
 pub fn set_last_error(code: rd_kafka_resp_err_t) {
     LAST.set(code);
@@ -102,19 +107,22 @@ fn unknown(text: String) -> &'static CStr {
     })
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_err2str(err: rd_kafka_resp_err_t) -> *const c_char {
-    guard(null(), || description(err).as_ptr())
+    description(err).as_ptr()
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_err2name(err: rd_kafka_resp_err_t) -> *const c_char {
-    guard(null(), || name(err).as_ptr())
+    name(err).as_ptr()
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_get_err_descs(errdescs: *mut *const rd_kafka_err_desc, cntp: *mut usize) {
-    // SAFETY: NULL or valid pointers, by contract.
+    // SAFETY: `errdescs` and `cntp` are each NULL or writable (rdkafka.h, `rd_kafka_get_err_descs`).
     unsafe {
         if let Some(table) = errdescs.as_mut() {
             *table = DESCRIPTIONS.0.as_ptr();
@@ -125,17 +133,20 @@ pub unsafe extern "C" fn rd_kafka_get_err_descs(errdescs: *mut *const rd_kafka_e
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_last_error() -> rd_kafka_resp_err_t {
     LAST.get()
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_errno() -> c_int {
     // SAFETY: the address of this thread's errno is always valid.
     unsafe { *libc::__errno_location() }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_errno2err(errnox: c_int) -> rd_kafka_resp_err_t {
     match errnox {
@@ -151,48 +162,61 @@ pub extern "C" fn rd_kafka_errno2err(errnox: c_int) -> rd_kafka_resp_err_t {
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_code(error: *const rd_kafka_error_t) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL or one of ours, by contract.
+    // SAFETY: `error` is NULL or an error object of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_error_code`).
     unsafe { error.as_ref() }.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_error_t::code)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_name(error: *const rd_kafka_error_t) -> *const c_char {
-    // SAFETY: NULL or one of ours, by contract.
+    // SAFETY: `error` is NULL or an error object of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_error_name`).
     let error = unsafe { error.as_ref() };
-    guard(null(), || error.map_or(c"", |error| name(error.code)).as_ptr())
+    error.map_or(c"", |error| name(error.code)).as_ptr()
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_string(error: *const rd_kafka_error_t) -> *const c_char {
-    // SAFETY: NULL or one of ours, by contract.
+    // SAFETY: `error` is NULL or an error object of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_error_string`).
     let error = unsafe { error.as_ref() };
-    guard(null(), || error.map_or(c"", rd_kafka_error_t::text).as_ptr())
+    error.map_or(c"", rd_kafka_error_t::text).as_ptr()
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_is_fatal(error: *const rd_kafka_error_t) -> c_int {
-    // SAFETY: NULL or one of ours, by contract.
+    // SAFETY: `error` is NULL or an error object of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_error_is_fatal`).
     unsafe { error.as_ref() }.is_some_and(|error| error.fatal).into()
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_is_retriable(error: *const rd_kafka_error_t) -> c_int {
-    // SAFETY: NULL or one of ours, by contract.
+    // SAFETY: `error` is NULL or an error object of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_error_is_retriable`).
     unsafe { error.as_ref() }.is_some_and(|error| error.retriable).into()
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_txn_requires_abort(error: *const rd_kafka_error_t) -> c_int {
-    // SAFETY: NULL or one of ours, by contract.
+    // SAFETY: `error` is NULL or an error object of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_error_txn_requires_abort`).
     unsafe { error.as_ref() }.is_some_and(|error| error.requires_abort).into()
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_error_destroy(error: *mut rd_kafka_error_t) {
     if !error.is_null() {
-        // SAFETY: made by `into_raw`, and given back once, by contract.
+        // SAFETY: made by `into_raw`, and given back once (rdkafka.h, `rd_kafka_error_destroy`).
         drop(unsafe { Box::from_raw(error) });
     }
 }

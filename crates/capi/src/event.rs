@@ -1,5 +1,6 @@
 //! `rd_kafka_event_t`: what waits in a queue, for applications that read it themselves.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::handle::Handle;
 use crate::lists::{self, OwnedList};
 use crate::message::{Owned, Slot};
 use crate::op::{Op, Outcome};
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::producer::each_report;
 
 /// An event; the application destroys it.
@@ -67,10 +68,10 @@ impl rd_kafka_event_t {
                 let raw = message.as_raw();
                 Content::Message(Some(message), raw)
             }
-            Op::Delivered(report) => {
+            Op::Delivered { report, done } => {
                 let report = Box::new(report);
                 let mut slots = Vec::with_capacity(report.len());
-                each_report(handle, &report, |slot| slots.push(slot.lasting()));
+                each_report(handle, &report, &Cell::new(done), |slot| slots.push(slot.lasting()));
                 Content::Reports { slots, next: 0, _report: report }
             }
             Op::Rebalance { err, partitions, lost } => {
@@ -139,19 +140,21 @@ fn message_error(message: &Owned) -> Option<rd_kafka_resp_err_t> {
 /// # Safety
 /// NULL or an event that lives.
 unsafe fn event<'a>(rkev: *const rd_kafka_event_t) -> Option<&'a rd_kafka_event_t> {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (the contract of this function, above).
     unsafe { rkev.as_ref() }
 }
 
+#[on_panic(RD_KAFKA_EVENT_NONE)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_type(rkev: *const rd_kafka_event_t) -> rd_kafka_event_type_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_type`).
     unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_name(rkev: *const rd_kafka_event_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_name`).
     let kind = unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind);
     name(kind).as_ptr()
 }
@@ -194,21 +197,23 @@ fn name(kind: rd_kafka_event_type_t) -> &'static std::ffi::CStr {
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_destroy(rkev: *mut rd_kafka_event_t) {
     if !rkev.is_null() {
-        // SAFETY: from a box, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(rkev) }));
+        // SAFETY: from a box, given back once (rdkafka.h, `rd_kafka_event_destroy`).
+        drop(unsafe { Box::from_raw(rkev) });
     }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_message_next(
     rkev: *mut rd_kafka_event_t,
 ) -> *const rd_kafka_message_t {
-    // SAFETY: by contract nobody else uses the event meanwhile.
+    // SAFETY: no other thread uses the event meanwhile (rdkafka.h, `rd_kafka_event_message_next`).
     let Some(event) = (unsafe { rkev.as_mut() }) else { return null() };
-    guard(null(), || match &mut event.content {
+    match &mut event.content {
         // The event keeps it; it goes when the event does.
         Content::Message(_, raw) => std::mem::replace(raw, null_mut()).cast_const(),
         Content::Reports { slots, next, .. } => {
@@ -217,9 +222,10 @@ pub unsafe extern "C" fn rd_kafka_event_message_next(
             slot.map_or(null(), Slot::as_raw)
         }
         _ => null(),
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_message_array(
     rkev: *mut rd_kafka_event_t,
@@ -228,21 +234,24 @@ pub unsafe extern "C" fn rd_kafka_event_message_array(
 ) -> usize {
     let mut count = 0;
     while count < size {
-        // SAFETY: by contract.
+        // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_event_message_array`).
         let message = unsafe { rd_kafka_event_message_next(rkev) };
         if message.is_null() || rkmessages.is_null() {
             break;
         }
-        // SAFETY: by contract there is room.
+        // SAFETY: there is room (rdkafka.h, `rd_kafka_event_message_array`).
         unsafe { *rkmessages.add(count) = message };
         count += 1;
     }
     count
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_t) -> usize {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_message_count`).
     unsafe { event(rkev) }.map_or(0, |event| match &event.content {
         Content::Message(..) => 1,
         Content::Reports { slots, .. } => slots.len(),
@@ -250,26 +259,31 @@ pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_
     })
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_config_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_config_string`).
     unsafe { event(rkev) }.map_or(null(), |event| match &event.content {
         Content::TokenWanted(config) if !config.is_empty() => config.as_ptr(),
         _ => null(),
     })
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error(rkev: *mut rd_kafka_event_t) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_error`).
     unsafe { event(rkev) }.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_event_t::error)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_error_string`).
     let Some(event) = (unsafe { event(rkev) }) else { return null() };
-    guard(null(), || match &event.content {
+    match &event.content {
         Content::Error { text, .. } if !text.is_empty() => text.as_ptr(),
         // SAFETY: the message lives as long as the event.
         Content::ConsumerError(message) => unsafe {
@@ -277,20 +291,23 @@ pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t
         },
         Content::Result(outcome) if !outcome.text.is_empty() => outcome.text.as_ptr(),
         _ => crate::error::rd_kafka_err2str(event.error()),
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error_is_fatal(rkev: *mut rd_kafka_event_t) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_error_is_fatal`).
     unsafe { event(rkev) }
         .is_some_and(|event| matches!(event.content, Content::Error { fatal: true, .. }))
         .into()
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_opaque(rkev: *mut rd_kafka_event_t) -> *mut c_void {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_opaque`).
     unsafe { event(rkev) }.map_or(null_mut(), |event| match &event.content {
         Content::Committed(_, opaque) => *opaque,
         Content::Result(outcome) => outcome.opaque.0,
@@ -298,6 +315,7 @@ pub unsafe extern "C" fn rd_kafka_event_opaque(rkev: *mut rd_kafka_event_t) -> *
     })
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_log(
     rkev: *mut rd_kafka_event_t,
@@ -305,13 +323,14 @@ pub unsafe extern "C" fn rd_kafka_event_log(
     str: *mut *const c_char,
     level: *mut c_int,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed; `level` is NULL or writable (rdkafka.h,
+    // `rd_kafka_event_log`).
     let Some(Content::Log { level: known, facility, text, .. }) =
         (unsafe { event(rkev) }).map(|event| &event.content)
     else {
         return -1;
     };
-    // SAFETY: NULL or places to write to, by contract.
+    // SAFETY: `fac`, `str` and `level` are each NULL or writable (rdkafka.h, `rd_kafka_event_log`).
     unsafe {
         if let Some(place) = fac.as_mut() {
             *place = facility.as_ptr();
@@ -326,57 +345,62 @@ pub unsafe extern "C" fn rd_kafka_event_log(
     0
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
     rkev: *mut rd_kafka_event_t,
     dst: *mut c_char,
     dstsize: usize,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_debug_contexts`).
     let Some(Content::Log { contexts, .. }) = (unsafe { event(rkev) }).map(|event| &event.content) else {
         return -1;
     };
-    // SAFETY: by contract.
+    // SAFETY: `dst` is NULL or a buffer of `dstsize` bytes (rdkafka.h, `rd_kafka_event_debug_contexts`).
     unsafe { crate::text::write_errstr(dst, dstsize, &contexts.to_string_lossy()) };
     0
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_stats(rkev: *mut rd_kafka_event_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_stats`).
     unsafe { event(rkev) }.map_or(null(), |event| match &event.content {
         Content::Stats(json) => json.as_ptr(),
         _ => null(),
     })
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_topic_partition_list(
     rkev: *mut rd_kafka_event_t,
 ) -> *mut rd_kafka_topic_partition_list_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_topic_partition_list`).
     unsafe { event(rkev) }.and_then(|event| event.list.as_ref()).map_or(null_mut(), |list| list.0)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_topic_partition(
     rkev: *mut rd_kafka_event_t,
 ) -> *mut rd_kafka_topic_partition_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_event_topic_partition`).
     let message = unsafe { event(rkev) }.and_then(|event| match &event.content {
         Content::Message(message, _) => message.as_ref().map(Owned::as_raw),
         Content::ConsumerError(message) => Some(message.as_raw()),
         _ => None,
     });
-    guard(null_mut(), || {
-        let Some(message) = message else { return null_mut() };
-        // SAFETY: the message lives; its topic does, too.
-        unsafe {
-            let name = crate::topic::rd_kafka_topic_name((*message).rkt);
-            if name.is_null() {
-                return null_mut();
-            }
-            crate::partitions::lone(std::ffi::CStr::from_ptr(name), (*message).partition, (*message).offset)
+    let Some(message) = message else { return null_mut() };
+    // SAFETY: the message lives; its topic does, too.
+    unsafe {
+        let name = crate::topic::rd_kafka_topic_name((*message).rkt);
+        if name.is_null() {
+            return null_mut();
         }
-    })
+        crate::partitions::lone(std::ffi::CStr::from_ptr(name), (*message).partition, (*message).offset)
+    }
 }

@@ -11,7 +11,7 @@ use crate::codes::of as code_of;
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::offsets::wait_on;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::queue::timeout_of;
 use crate::text::{c_string, text};
 
@@ -112,6 +112,7 @@ fn ask(client: &Client, group: Option<String>, timeout: Duration) -> Result<(Vec
     })
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_list_groups(
     rk: *mut rd_kafka_t,
@@ -119,30 +120,31 @@ pub unsafe extern "C" fn rd_kafka_list_groups(
     grplistp: *mut *const rd_kafka_group_list,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (handle, group, place) = unsafe { (Handle::of(rk), text(group), grplistp.as_mut()) };
-        let (Some(client), Some(place)) = (handle.and_then(Handle::client), place) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
-        match ask(client, group.map(std::borrow::Cow::into_owned), timeout) {
-            Ok((found, partial)) => {
-                *place = Box::into_raw(Told::new(found)).cast();
-                if partial { RD_KAFKA_RESP_ERR__PARTIAL } else { RD_KAFKA_RESP_ERR_NO_ERROR }
-            }
-            Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
-            Err(Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
-            Err(error) => code_of(&error),
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `group` is NULL or a C string;
+    // `grplistp` is NULL or writable (rdkafka.h, `rd_kafka_list_groups`).
+    let (handle, group, place) = unsafe { (Handle::of(rk), text(group), grplistp.as_mut()) };
+    let (Some(client), Some(place)) = (handle.and_then(Handle::client), place) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    match ask(client, group.map(std::borrow::Cow::into_owned), timeout) {
+        Ok((found, partial)) => {
+            *place = Box::into_raw(Told::new(found)).cast();
+            if partial { RD_KAFKA_RESP_ERR__PARTIAL } else { RD_KAFKA_RESP_ERR_NO_ERROR }
         }
-    })
+        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Err(Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
+        Err(error) => code_of(&error),
+    }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_group_list_destroy(grplist: *const rd_kafka_group_list) {
     if !grplist.is_null() {
         let told: *mut Told = grplist.cast_mut().cast();
-        // SAFETY: the first field of what `rd_kafka_list_groups` leaked, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(told) }));
+        // SAFETY: the first field of what `rd_kafka_list_groups` leaked, given back once (rdkafka.h,
+        // `rd_kafka_group_list_destroy`).
+        drop(unsafe { Box::from_raw(told) });
     }
 }

@@ -1,7 +1,7 @@
 //! `rd_kafka_t`: a producer or a consumer, and what belongs to it as a whole.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::logs::{Early, Logs};
 use crate::mock::MockCluster;
 use crate::oauth::Tokens;
 use crate::op::Op;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::producer::Reporting;
 use crate::queue::Queue;
 use crate::remains::Remains;
@@ -81,6 +81,7 @@ const DESTROYED: u32 = u32::MAX;
 /// The memory of those, for whoever uses one after its end.
 static REMAINS: Remains<Weak<Handle>> = Remains::new();
 
+#[on_panic(())]
 extern "C" fn on_fork_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
@@ -96,7 +97,8 @@ impl Handle {
         if handle.is_null() {
             return None;
         }
-        // SAFETY: the memory is there, by contract; what is destroyed has still its mark, and nothing else is looked at.
+        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
+        // contract of this function, above).
         let forks = unsafe { (*handle).forks.load(Ordering::Relaxed) };
         // SAFETY: it lives.
         (forks == FORKS.load(Ordering::Relaxed)).then(|| unsafe { &*handle })
@@ -113,7 +115,8 @@ impl Handle {
     /// # Safety
     /// As of [`Handle::of`].
     pub(crate) unsafe fn shared(rk: *const rd_kafka_t) -> Option<Arc<Self>> {
-        // SAFETY: by contract.
+        // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (the contract of this function,
+        // above).
         unsafe {
             Self::of(rk)?;
             let raw: *const Self = rk.cast();
@@ -390,6 +393,7 @@ impl Handle {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_new(
     type_: rd_kafka_type_t,
@@ -397,122 +401,119 @@ pub unsafe extern "C" fn rd_kafka_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_t {
-    guard(null_mut(), || {
-        let refused = |text: &str| {
-            // SAFETY: by contract.
-            unsafe { write_errstr(errstr, errstr_size, text) };
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            null_mut()
-        };
-        if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
-            return refused("no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
-        }
-        let taken = if conf.is_null() {
-            Some(rd_kafka_conf_t::new())
-        } else {
-            // SAFETY: ours by contract, and taken over if this succeeds.
-            unsafe { rd_kafka_conf_t::taken(conf) }
-        };
-        let Some(conf) = taken else {
-            return refused(
-                "the configuration belongs to another client or is destroyed: give each client its own",
-            );
-        };
-        match Handle::new(type_, conf) {
-            Ok(handle) => Arc::into_raw(handle).cast_mut().cast(),
-            Err((conf, error)) => {
-                // It stays the application's.
-                let _ = conf.given_back();
-                match &error {
-                    Error::Config(text) => refused(text),
-                    other => refused(&other.to_string()),
-                }
+    let refused = |text: &str| {
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_new`).
+        unsafe { write_errstr(errstr, errstr_size, text) };
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        null_mut()
+    };
+    if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
+        return refused("no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
+    }
+    let taken = if conf.is_null() {
+        Some(rd_kafka_conf_t::new())
+    } else {
+        // SAFETY: ours, and taken over if this succeeds (rdkafka.h, `rd_kafka_new`).
+        unsafe { rd_kafka_conf_t::taken(conf) }
+    };
+    let Some(conf) = taken else {
+        return refused(
+            "the configuration belongs to another client or is destroyed: give each client its own",
+        );
+    };
+    match Handle::new(type_, conf) {
+        Ok(handle) => Arc::into_raw(handle).cast_mut().cast(),
+        Err((conf, error)) => {
+            // It stays the application's.
+            let _ = conf.given_back();
+            match &error {
+                Error::Config(text) => refused(text),
+                other => refused(&other.to_string()),
             }
         }
-    })
+    }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_destroy(rk: *mut rd_kafka_t) {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_destroy`).
     unsafe { rd_kafka_destroy_flags(rk, 0) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_int) {
-    // SAFETY: by contract; a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_destroy_flags`);
+    // a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return };
     if handle.ending.swap(true, Ordering::AcqRel) {
         return;
     }
-    guard((), || {
-        let raw: *const Handle = rk.cast_const().cast();
-        // SAFETY: from `Arc::into_raw`, and given back once: nobody gets here twice.
-        let handle = unsafe { Arc::from_raw(raw) };
-        handle.end(flags);
-        handle.forks.store(DESTROYED, Ordering::Relaxed);
-        REMAINS.keep(Arc::downgrade(&handle));
-        // A client that goes waits for its engine, which may be waiting for this thread's callback.
-        drop(handle);
-    });
+    let raw: *const Handle = rk.cast_const().cast();
+    // SAFETY: from `Arc::into_raw`, and given back once: nobody gets here twice.
+    let handle = unsafe { Arc::from_raw(raw) };
+    handle.end(flags);
+    handle.forks.store(DESTROYED, Ordering::Relaxed);
+    REMAINS.keep(Arc::downgrade(&handle));
+    // A client that goes waits for its engine, which may be waiting for this thread's callback.
+    drop(handle);
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_name(rk: *const rd_kafka_t) -> *const c_char {
-    // SAFETY: by contract.
-    unsafe { Handle::of(rk) }.map_or(std::ptr::null(), |handle| handle.name.as_ptr())
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_name`).
+    unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.name.as_ptr())
 }
 
+#[on_panic(RD_KAFKA_PRODUCER)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_type(rk: *const rd_kafka_t) -> rd_kafka_type_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_type`).
     unsafe { Handle::of(rk) }.map_or(RD_KAFKA_PRODUCER, |handle| handle.kind)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_opaque(rk: *const rd_kafka_t) -> *mut c_void {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_opaque`).
     unsafe { Handle::of(rk) }.map_or(null_mut(), |handle| handle.callbacks.opaque)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf(rk: *mut rd_kafka_t) -> *const rd_kafka_conf_t {
-    // SAFETY: by contract.
-    unsafe { Handle::of(rk) }.map_or(std::ptr::null(), |handle| handle.conf())
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_conf`).
+    unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.conf())
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let handle = unsafe { Handle::of(rk) };
-        let metadata =
-            handle.and_then(Handle::consuming).and_then(|consuming| consuming.group_metadata().ok());
-        metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_memberid`).
+    let handle = unsafe { Handle::of(rk) };
+    let metadata = handle.and_then(Handle::consuming).and_then(|consuming| consuming.group_metadata().ok());
+    metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut c_char {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let handle = unsafe { Handle::of(rk) };
-        // It never changes.
-        let cluster =
-            handle.and_then(|handle| handle.known_cluster().or_else(|| handle.ask_cluster(timeout_ms)));
-        cluster.map_or(null_mut(), |(id, _)| malloced(&c_string(&id)))
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_clusterid`).
+    let handle = unsafe { Handle::of(rk) };
+    // It never changes.
+    let cluster = handle.and_then(|handle| handle.known_cluster().or_else(|| handle.ask_cluster(timeout_ms)));
+    cluster.map_or(null_mut(), |(id, _)| malloced(&c_string(&id)))
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let handle = unsafe { Handle::of(rk) };
-        let cluster =
-            handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
-        cluster.map_or(-1, |(_, controller)| controller)
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_controllerid`).
+    let handle = unsafe { Handle::of(rk) };
+    let cluster = handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
+    cluster.map_or(-1, |(_, controller)| controller)
 }
 
 impl Handle {
@@ -536,56 +537,54 @@ impl Handle {
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR_NO_ERROR)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_fatal_error(
     rk: *mut rd_kafka_t,
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR_NO_ERROR, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-        let own = handle.producer().and_then(Producer::fatal_error);
-        let (code, text) = match (handle.fatal.get(), own) {
-            (Some((code, text)), _) => (*code, text.clone()),
-            (None, Some(kind)) => (crate::codes::of_kind(&kind), kind.to_string()),
-            (None, None) => return RD_KAFKA_RESP_ERR_NO_ERROR,
-        };
-        // SAFETY: by contract.
-        unsafe { write_errstr(errstr, errstr_size, &text) };
-        code
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_fatal_error`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+    let own = handle.producer().and_then(Producer::fatal_error);
+    let (code, text) = match (handle.fatal.get(), own) {
+        (Some((code, text)), _) => (*code, text.clone()),
+        (None, Some(kind)) => (crate::codes::of_kind(&kind), kind.to_string()),
+        (None, None) => return RD_KAFKA_RESP_ERR_NO_ERROR,
+    };
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_fatal_error`).
+    unsafe { write_errstr(errstr, errstr_size, &text) };
+    code
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_test_fatal_error(
     rk: *mut rd_kafka_t,
     err: rd_kafka_resp_err_t,
     reason: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (Some(handle), false) = (unsafe { Handle::of(rk) }, reason.is_null()) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        // SAFETY: by contract.
-        let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
-        if handle.set_fatal(err, &format!("test_fatal_error: {reason}")) {
-            RD_KAFKA_RESP_ERR_NO_ERROR
-        } else {
-            RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
-        }
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `reason` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_test_fatal_error`).
+    let (Some(handle), false) = (unsafe { Handle::of(rk) }, reason.is_null()) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    // SAFETY: `reason` is a C string (rdkafka.h, `rd_kafka_test_fatal_error`).
+    let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
+    if handle.set_fatal(err, &format!("test_fatal_error: {reason}")) {
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    } else {
+        RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_outq_len(rk: *mut rd_kafka_t) -> c_int {
-    guard(0, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::of(rk) }) else { return 0 };
-        let queued = handle.producer().map_or(0, Producer::unsettled_records);
-        c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_outq_len`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return 0 };
+    let queued = handle.producer().map_or(0, Producer::unsettled_records);
+    c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// Headers in the order in which they were added; a name may come more than once.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl rd_kafka_headers_t {
     ) -> rd_kafka_resp_err_t {
         let Some(header) = header else { return RD_KAFKA_RESP_ERR__NOENT };
         let value = header.value();
-        // SAFETY: NULL or valid places, by contract.
+        // SAFETY: `valuep` and `sizep` are each NULL or writable (required by the C functions that call this).
         unsafe {
             if let Some(place) = valuep.as_mut() {
                 *place = value.map_or(null(), |bytes| bytes.as_ptr().cast());
@@ -75,7 +75,7 @@ pub unsafe fn bytes<'a>(pointer: *const c_void, size: isize) -> Option<&'a [u8]>
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: by contract.
+    // SAFETY: `pointer` is NULL or points to `size` bytes (the contract of this function, above).
     Some(unsafe {
         match usize::try_from(size) {
             Ok(size) => std::slice::from_raw_parts(pointer.cast(), size),
@@ -84,26 +84,30 @@ pub unsafe fn bytes<'a>(pointer: *const c_void, size: isize) -> Option<&'a [u8]>
     })
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_headers_new(initial_count: usize) -> *mut rd_kafka_headers_t {
-    guard(null_mut(), || rd_kafka_headers_t::with_capacity(initial_count).into_raw())
+    rd_kafka_headers_t::with_capacity(initial_count).into_raw()
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_headers_destroy(hdrs: *mut rd_kafka_headers_t) {
     if !hdrs.is_null() {
-        // SAFETY: one of ours, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(hdrs) }));
+        // SAFETY: one of ours, given back once (rdkafka.h, `rd_kafka_headers_destroy`).
+        drop(unsafe { Box::from_raw(hdrs) });
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_headers_copy(src: *const rd_kafka_headers_t) -> *mut rd_kafka_headers_t {
-    // SAFETY: NULL or headers, by contract.
+    // SAFETY: `src` is NULL or headers of this library, not yet destroyed (rdkafka.h, `rd_kafka_headers_copy`).
     let src = unsafe { src.as_ref() };
-    guard(null_mut(), || src.map_or(null_mut(), |src| src.clone().into_raw()))
+    src.map_or(null_mut(), |src| src.clone().into_raw())
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_add(
     hdrs: *mut rd_kafka_headers_t,
@@ -112,33 +116,35 @@ pub unsafe extern "C" fn rd_kafka_header_add(
     value: *const c_void,
     value_size: isize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or headers and bytes of those sizes, by contract.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed; `name` is NULL or a C string; `value` is
+    // NULL or points to `value_size` bytes (rdkafka.h, `rd_kafka_header_add`).
     let (hdrs, name, value) =
         unsafe { (hdrs.as_mut(), bytes(name.cast(), name_size), bytes(value, value_size)) };
-    guard(RD_KAFKA_RESP_ERR__FAIL, || match (hdrs, name) {
+    match (hdrs, name) {
         (Some(hdrs), Some(name)) => {
             hdrs.add(name, value);
             RD_KAFKA_RESP_ERR_NO_ERROR
         }
         _ => RD_KAFKA_RESP_ERR__INVALID_ARG,
-    })
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_remove(
     hdrs: *mut rd_kafka_headers_t,
     name: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or headers and a C string, by contract.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed; `name` is a C string (rdkafka.h,
+    // `rd_kafka_header_remove`).
     let (hdrs, name) = unsafe { (hdrs.as_mut(), (!name.is_null()).then(|| CStr::from_ptr(name))) };
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        let (Some(hdrs), Some(name)) = (hdrs, name) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let before = hdrs.0.len();
-        hdrs.0.retain(|header| header.name.as_c_str() != name);
-        if hdrs.0.len() == before { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
-    })
+    let (Some(hdrs), Some(name)) = (hdrs, name) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let before = hdrs.0.len();
+    hdrs.0.retain(|header| header.name.as_c_str() != name);
+    if hdrs.0.len() == before { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_get_last(
     hdrs: *const rd_kafka_headers_t,
@@ -146,7 +152,8 @@ pub unsafe extern "C" fn rd_kafka_header_get_last(
     valuep: *mut *const c_void,
     sizep: *mut usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or headers, a C string and valid places, by contract.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed; `name` is a C string; `valuep` and
+    // `sizep` are each NULL or writable (rdkafka.h, `rd_kafka_header_get_last`).
     unsafe {
         let (Some(hdrs), false) = (hdrs.as_ref(), name.is_null()) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -157,6 +164,7 @@ pub unsafe extern "C" fn rd_kafka_header_get_last(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_get(
     hdrs: *const rd_kafka_headers_t,
@@ -165,7 +173,8 @@ pub unsafe extern "C" fn rd_kafka_header_get(
     valuep: *mut *const c_void,
     sizep: *mut usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or headers, a C string and valid places, by contract.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed; `name` is a C string; `valuep` and
+    // `sizep` are each NULL or writable (rdkafka.h, `rd_kafka_header_get`).
     unsafe {
         let (Some(hdrs), false) = (hdrs.as_ref(), name.is_null()) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -176,6 +185,7 @@ pub unsafe extern "C" fn rd_kafka_header_get(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_get_all(
     hdrs: *const rd_kafka_headers_t,
@@ -184,7 +194,8 @@ pub unsafe extern "C" fn rd_kafka_header_get_all(
     valuep: *mut *const c_void,
     sizep: *mut usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or headers and valid places, by contract.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed; `namep`, `valuep` and `sizep` are each
+    // NULL or writable (rdkafka.h, `rd_kafka_header_get_all`).
     unsafe {
         let Some(hdrs) = hdrs.as_ref() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
         let header = hdrs.0.get(idx);
@@ -195,8 +206,9 @@ pub unsafe extern "C" fn rd_kafka_header_get_all(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_header_cnt(hdrs: *const rd_kafka_headers_t) -> usize {
-    // SAFETY: NULL or headers, by contract.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed (rdkafka.h, `rd_kafka_header_cnt`).
     unsafe { hdrs.as_ref() }.map_or(0, |hdrs| hdrs.0.len())
 }

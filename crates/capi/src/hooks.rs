@@ -15,7 +15,7 @@ use crate::interceptors::{Chain, Of};
 use crate::lists::{self, OwnedList};
 use crate::message::Slot;
 use crate::op::Opaque;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::c_string;
 
 /// How long a client that goes waits for its thread to say so.
@@ -92,7 +92,7 @@ const NO_SOCKET: c_int = -1;
 macro_rules! call_each {
     ($chain:expr, $($argument:expr),*) => {
         for interceptor in $chain.iter() {
-            // SAFETY: the application's functions, with arguments that live until they return, by contract.
+            // SAFETY: the application's functions, with arguments that live until they return.
             unsafe { (interceptor.function)($($argument,)* interceptor.opaque) };
         }
     };
@@ -250,6 +250,7 @@ impl Hooks {
 macro_rules! adders {
     ($($function:ident $chain:ident: $type:ty,)*) => {
         $(
+            #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 rk: *mut rd_kafka_t,
@@ -257,16 +258,15 @@ macro_rules! adders {
                 function: $type,
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
-                guard(RD_KAFKA_RESP_ERR__FAIL, || {
-                    // SAFETY: by contract.
-                    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-                    let mut open = handle.hooking.open.lock().unwrap_or_else(PoisonError::into_inner);
-                    let Some(hooks) = open.as_mut() else { return RD_KAFKA_RESP_ERR__STATE };
-                    // SAFETY: NULL or a C string, by contract.
-                    let err = unsafe { hooks.$chain.add(ic_name, function, ic_opaque) };
-                    hooks.any |= err == RD_KAFKA_RESP_ERR_NO_ERROR;
-                    err
-                })
+                // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, every function
+                // of this macro).
+                let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+                let mut open = handle.hooking.open.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(hooks) = open.as_mut() else { return RD_KAFKA_RESP_ERR__STATE };
+                // SAFETY: `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).
+                let err = unsafe { hooks.$chain.add(ic_name, function, ic_opaque) };
+                hooks.any |= err == RD_KAFKA_RESP_ERR_NO_ERROR;
+                err
             }
         )*
     };

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 
 use crate::conf::rd_kafka_conf_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// One function with its owner's name and opaque.
 #[derive(Clone)]
@@ -20,7 +20,8 @@ impl<F> Interceptor<F> {
     }
 }
 
-// SAFETY: the pointers are the application's, which says by contract that any thread may use them.
+// SAFETY: the pointers are the application's; threads of the library may use them (rdkafka.h,
+// `rd_kafka_conf_set_opaque`).
 unsafe impl<F: Send> Send for Interceptor<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Interceptor<F> {}
@@ -49,7 +50,7 @@ impl<F> Chain<F> {
         let (Some(function), false) = (function, name.is_null()) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         };
-        // SAFETY: a C string, by contract.
+        // SAFETY: `name` is a C string (the contract of this function, above).
         let name = unsafe { CStr::from_ptr(name) };
         if self.0.iter().any(|known| known.name.as_c_str() == name) {
             return RD_KAFKA_RESP_ERR__CONFLICT;
@@ -113,7 +114,9 @@ impl Interceptors {
         filter: *mut *const c_char,
     ) {
         for interceptor in self.on_conf_dup.iter() {
-            // SAFETY: by contract; what it answers changes nothing, the copy is made.
+            // SAFETY: `new` and `old` are each NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed;
+            // `filter` is NULL or writable (the contract of this function, above); what it answers changes nothing,
+            // the copy is made.
             unsafe { (interceptor.function)(new, old, filter_cnt, filter, interceptor.opaque) };
         }
     }
@@ -131,7 +134,9 @@ impl Setters {
         errstr_size: usize,
     ) -> Verdict {
         for interceptor in self.0.iter() {
-            // SAFETY: by contract.
+            // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `name` and
+            // `value` are each NULL or a C string; `errstr` is NULL or a buffer of `errstr_size` bytes (the contract
+            // of this function, above).
             let outcome =
                 unsafe { (interceptor.function)(conf, name, value, errstr, errstr_size, interceptor.opaque) };
             if outcome != RD_KAFKA_CONF_UNKNOWN {
@@ -154,6 +159,7 @@ impl Drop for Interceptors {
 macro_rules! adders {
     ($($function:ident $chain:ident: $type:ty,)*) => {
         $(
+            #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 conf: *mut rd_kafka_conf_t,
@@ -161,13 +167,15 @@ macro_rules! adders {
                 function: $type,
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
-                // SAFETY: NULL or a configuration, by contract.
+                // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+                // every function of this macro).
                 let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-                guard(RD_KAFKA_RESP_ERR__FAIL, || match conf {
-                    // SAFETY: NULL or a C string, by contract.
+                match conf {
+                    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed;
+                    // `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).
                     Some(conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },
                     None => RD_KAFKA_RESP_ERR__INVALID_ARG,
-                })
+                }
             }
         )*
     };

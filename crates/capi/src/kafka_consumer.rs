@@ -15,7 +15,7 @@ use crate::ffi::*;
 use crate::handle::Handle;
 use crate::lists;
 use crate::op::Op;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::partitions::rd_kafka_topic_partition_list_new;
 use crate::text::c_string;
 
@@ -24,15 +24,14 @@ unsafe fn with(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
-        if consuming.is_closing() && consuming.is_closed() {
-            return RD_KAFKA_RESP_ERR__DESTROY;
-        }
-        body(&handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    if consuming.is_closing() && consuming.is_closed() {
+        return RD_KAFKA_RESP_ERR__DESTROY;
+    }
+    body(&handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
 }
 
 /// What `body` says of a change to the assignment. One that closes gives up everything, whatever it is given meanwhile:
@@ -41,9 +40,11 @@ unsafe fn with_assignment(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let outcome = unsafe { with(rk, body) };
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     let closing =
         unsafe { Handle::of(rk) }.and_then(Handle::consuming).is_some_and(|consuming| consuming.is_closing());
     if closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
@@ -54,7 +55,8 @@ unsafe fn with_error(
     rk: *mut rd_kafka_t,
     body: impl FnOnce(&Arc<Handle>, &Consuming) -> Result<(), rd_kafka_resp_err_t>,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     object(unsafe { with(rk, body) })
 }
 
@@ -69,12 +71,14 @@ pub(crate) fn code(error: Error) -> rd_kafka_resp_err_t {
     code_of(&error)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_subscribe(
     rk: *mut rd_kafka_t,
     topics: *const rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_subscribe`).
     unsafe {
         with(rk, |handle, consuming| {
             let mut names: Vec<String> = lists::entries(topics)
@@ -102,18 +106,21 @@ pub unsafe extern "C" fn rd_kafka_subscribe(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_unsubscribe`).
     unsafe { with(rk, |handle, consuming| consuming.unsubscribe(handle).map_err(code)) }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_subscription(
     rk: *mut rd_kafka_t,
     topics: *mut *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or writable
+    // (rdkafka.h, `rd_kafka_subscription`).
     unsafe {
         with(rk, |_, consuming| {
             let place = topics.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
@@ -135,7 +142,8 @@ unsafe fn starts(
     handle: &Handle,
     list: *const rd_kafka_topic_partition_list_t,
 ) -> Result<Vec<(TopicPartition, StartAt)>, rd_kafka_resp_err_t> {
-    // SAFETY: by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (required by the C functions that call
+    // this).
     let entries = unsafe { lists::entries(list) };
     entries
         .iter()
@@ -155,12 +163,14 @@ pub(crate) fn from_tail(handle: &Handle, at: &TopicPartition, offset: i64) -> Op
     Some(StartAt::Offset((marks.high - count).max(marks.low)))
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_assign(
     rk: *mut rd_kafka_t,
     partitions: *const rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
         with_assignment(rk, |handle, consuming| {
             let starts = starts(handle, partitions)?;
@@ -178,12 +188,14 @@ pub(crate) fn assign_nothing(handle: &Arc<Handle>) {
     }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_incremental_assign(
     rk: *mut rd_kafka_t,
     partitions: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
         let code = with_assignment(rk, |handle, consuming| {
             let starts = starts(handle, partitions)?;
@@ -195,12 +207,14 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     rk: *mut rd_kafka_t,
     partitions: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
     unsafe {
         let code = with_assignment(rk, |_, consuming| {
             let partitions = lists::partitions(partitions);
@@ -210,12 +224,14 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_assignment(
     rk: *mut rd_kafka_t,
     partitions: *mut *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or writable
+    // (rdkafka.h, `rd_kafka_assignment`).
     unsafe {
         with(rk, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
@@ -225,28 +241,30 @@ pub unsafe extern "C" fn rd_kafka_assignment(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_assignment_lost`).
     let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
     consuming.is_some_and(|consuming| consuming.lost.load(Ordering::Relaxed)).into()
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_rebalance_protocol`).
     let Some(handle) = (unsafe { Handle::of(rk) }) else { return null() };
-    guard(null(), || {
-        let Some(consuming) = handle.consuming() else { return null() };
-        let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
-            || handle.config.assignment_strategy.iter().all(|name| name == "cooperative-sticky");
-        let name: &CStr = match (consuming.is_member(), cooperative) {
-            (false, _) => c"NONE",
-            (true, true) => c"COOPERATIVE",
-            (true, false) => c"EAGER",
-        };
-        name.as_ptr()
-    })
+    let Some(consuming) = handle.consuming() else { return null() };
+    let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
+        || handle.config.assignment_strategy.iter().all(|name| name == "cooperative-sticky");
+    let name: &CStr = match (consuming.is_member(), cooperative) {
+        (false, _) => c"NONE",
+        (true, true) => c"COOPERATIVE",
+        (true, false) => c"EAGER",
+    };
+    name.as_ptr()
 }
 
 /// Pauses or resumes; a partition that is not assigned says so in its entry.
@@ -255,7 +273,8 @@ unsafe fn set_paused(
     partitions: *mut rd_kafka_topic_partition_list_t,
     paused: bool,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (required by the C functions that call this).
     unsafe {
         with(rk, |_, consuming| {
             if partitions.is_null() {
@@ -281,31 +300,37 @@ unsafe fn set_paused(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_pause_partitions(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_pause_partitions`).
     unsafe { set_paused(rk, partitions, true) }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_resume_partitions(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_resume_partitions`).
     unsafe { set_paused(rk, partitions, false) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_seek_partitions(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
     _timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
     unsafe {
         with_error(rk, |_, consuming| {
             for entry in lists::entries(partitions) {
@@ -326,67 +351,66 @@ pub(crate) fn seek(consuming: &Consuming, at: &TopicPartition, offset: i64) -> r
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_close(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
-        if consuming.is_closed() {
-            return RD_KAFKA_RESP_ERR__DESTROY;
-        }
-        consuming.close(&handle, false)
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close`).
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(consuming) = handle.consuming() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    if consuming.is_closed() {
+        return RD_KAFKA_RESP_ERR__DESTROY;
+    }
+    consuming.close(&handle, false)
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     rk: *mut rd_kafka_t,
     rkqu: *mut rd_kafka_queue_t,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
-        // SAFETY: by contract.
-        let (Some(handle), Some(queue)) =
-            (unsafe { Handle::shared(rk) }, unsafe { rd_kafka_queue_t::of(rkqu) })
-        else {
-            return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
-        };
-        let Some(consuming) = handle.consuming().cloned() else {
-            let text = "Consume close called on non-group consumer";
-            return refused(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, text);
-        };
-        consuming.queue.forward_to(Some(&queue.queue));
-        // The application gives up what it has when it reads of it; then the group is left, by a thread of its own, for the
-        // application goes on polling meanwhile.
-        let assigned = consuming.control.assignment();
-        let told = handle.config.rebalance == Rebalance::Application
-            && consuming.is_member()
-            && !assigned.is_empty();
-        if told {
-            let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
-            consuming.queue.push(Op::Rebalance { err, partitions: assigned, lost: false });
+    let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `rkqu` is NULL or a queue of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close_queue`).
+    let (Some(handle), Some(queue)) = (unsafe { Handle::shared(rk) }, unsafe { rd_kafka_queue_t::of(rkqu) })
+    else {
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
+    };
+    let Some(consuming) = handle.consuming().cloned() else {
+        let text = "Consume close called on non-group consumer";
+        return refused(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, text);
+    };
+    consuming.queue.forward_to(Some(&queue.queue));
+    // The application gives up what it has when it reads of it; then the group is left, by a thread of its own, for the
+    // application goes on polling meanwhile.
+    let assigned = consuming.control.assignment();
+    let told =
+        handle.config.rebalance == Rebalance::Application && consuming.is_member() && !assigned.is_empty();
+    if told {
+        let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+        consuming.queue.push(Op::Rebalance { err, partitions: assigned, lost: false });
+    }
+    let weak = Arc::downgrade(&handle);
+    let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
+        let deadline = std::time::Instant::now() + crate::handle::CLOSE_TIMEOUT;
+        while told && !consuming.control.assignment().is_empty() && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        let weak = Arc::downgrade(&handle);
-        let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
-            let deadline = std::time::Instant::now() + crate::handle::CLOSE_TIMEOUT;
-            while told && !consuming.control.assignment().is_empty() && std::time::Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if let Some(handle) = weak.upgrade() {
-                consuming.close(&handle, true);
-            }
-        });
-        match closing {
-            Ok(_) => null_mut(),
-            Err(_) => refused(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "no thread to close the consumer"),
+        if let Some(handle) = weak.upgrade() {
+            consuming.close(&handle, true);
         }
-    })
+    });
+    match closing {
+        Ok(_) => null_mut(),
+        Err(_) => refused(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "no thread to close the consumer"),
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_closed(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_closed`).
     let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
     consuming.is_some_and(|consuming| consuming.is_closed()).into()
 }

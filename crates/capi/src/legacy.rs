@@ -12,7 +12,7 @@ use crate::error::{set_last_error, set_last_error_and_errno};
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::message::Owned;
-use crate::panic::guard;
+use crate::panic::{calls_back, on_panic};
 use crate::poll::next_message;
 use crate::queue::{Queue, timeout_of};
 use crate::queues::{each, fill};
@@ -27,7 +27,8 @@ struct Consumed {
 
 impl Consumed {
     unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
-        // SAFETY: by contract.
+        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions
+        // that call this).
         let topic = unsafe { Topic::of(rkt) }?;
         let handle = topic.handle.clone().filter(|handle| handle.is_usable())?;
         let consuming = handle.consuming()?.clone();
@@ -52,14 +53,16 @@ fn refuse(code: rd_kafka_resp_err_t) -> c_int {
 }
 
 unsafe fn start(rkt: *mut rd_kafka_topic_t, partition: i32, offset: i64, to: Option<&Arc<Queue>>) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
+    // call this).
     let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     let Consumed { handle, consuming, at } = &consumed;
     let start = crate::lists::start(offset).or_else(|| crate::kafka_consumer::from_tail(handle, at, offset));
     let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
+    // call this).
     let settings = unsafe { Topic::of(rkt) }.and_then(Topic::settings).cloned().unwrap_or_default();
     if let Err(error) = consuming.control.start_with(at, start, &settings).wait(ENGINE_TIMEOUT) {
         return refuse(match error {
@@ -73,16 +76,19 @@ unsafe fn start(rkt: *mut rd_kafka_topic_t, partition: i32, offset: i64, to: Opt
     0
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_start(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     offset: i64,
 ) -> c_int {
-    // SAFETY: by contract.
-    guard(-1, || unsafe { start(rkt, partition, offset, None) })
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_start`).
+    unsafe { start(rkt, partition, offset, None) }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_start_queue(
     rkt: *mut rd_kafka_topic_t,
@@ -90,34 +96,35 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
     offset: i64,
     rkqu: *mut rd_kafka_queue_t,
 ) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        match unsafe { rd_kafka_queue_t::of(rkqu) } {
-            // SAFETY: by contract.
-            Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
-            None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
-        }
-    })
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_start_queue`).
+    match unsafe { rd_kafka_queue_t::of(rkqu) } {
+        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+        // `rd_kafka_consume_start_queue`).
+        Some(queue) => unsafe { start(rkt, partition, offset, Some(&queue.queue)) },
+        None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
+    }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let Some(Consumed { consuming, at, .. }) = (unsafe { Consumed::of(rkt, partition) }) else {
-            return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-        };
-        match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
-            Ok(()) => {
-                consuming.forget_queue(&at);
-                0
-            }
-            Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
-            Err(error) => refuse(code_of(&error)),
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_stop`).
+    let Some(Consumed { consuming, at, .. }) = (unsafe { Consumed::of(rkt, partition) }) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
+        Ok(()) => {
+            consuming.forget_queue(&at);
+            0
         }
-    })
+        Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
+        Err(error) => refuse(code_of(&error)),
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_seek(
     rkt: *mut rd_kafka_topic_t,
@@ -125,69 +132,67 @@ pub unsafe extern "C" fn rd_kafka_seek(
     offset: i64,
     _timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        match unsafe { Consumed::of(rkt, partition) } {
-            Some(consumed) => crate::kafka_consumer::seek(&consumed.consuming, &consumed.at, offset),
-            None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-        }
-    })
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_seek`).
+    match unsafe { Consumed::of(rkt, partition) } {
+        Some(consumed) => crate::kafka_consumer::seek(&consumed.consuming, &consumed.at, offset),
+        None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+    }
 }
 
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume(
+pub unsafe extern "C-unwind" fn rd_kafka_consume(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_message_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
-            refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-            return null_mut();
-        };
-        if let Some(message) = next_message(&consumed.handle, &consumed.queue(), timeout_of(timeout_ms)) {
-            Owned::into_raw(message)
-        } else {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
-            null_mut()
-        }
-    })
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_consume`).
+    let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return null_mut();
+    };
+    if let Some(message) = next_message(&consumed.handle, &consumed.queue(), timeout_of(timeout_ms)) {
+        Owned::into_raw(message)
+    } else {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
+        null_mut()
+    }
 }
 
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_batch(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_batch(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,
     rkmessages: *mut *mut rd_kafka_message_t,
     rkmessages_size: usize,
 ) -> isize {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
-            refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-            return -1;
-        };
-        set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
-        // SAFETY: by contract.
-        unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
-    })
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_batch`).
+    let Some(consumed) = (unsafe { Consumed::of(rkt, partition) }) else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return -1;
+    };
+    set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
+    // SAFETY: `rkmessages` points to `rkmessages_size` pointers to objects of its type (rdkafka.h,
+    // `rd_kafka_consume_batch`).
+    unsafe { fill(&consumed.handle, &consumed.queue(), timeout_ms, rkmessages, rkmessages_size) }
 }
 
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_consume_callback(
+pub unsafe extern "C-unwind" fn rd_kafka_consume_callback(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     timeout_ms: c_int,
     consume_cb: rd_kafka_consume_cb_t,
     commit_opaque: *mut c_void,
 ) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let (Some(consumed), Some(function)) = (unsafe { Consumed::of(rkt, partition) }, consume_cb) else {
-            return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
-        };
-        each(&consumed.handle, &consumed.queue(), timeout_ms, function, commit_opaque)
-    })
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_callback`).
+    let (Some(consumed), Some(function)) = (unsafe { Consumed::of(rkt, partition) }, consume_cb) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    each(&consumed.handle, &consumed.queue(), timeout_ms, function, commit_opaque)
 }

@@ -1,7 +1,8 @@
 //! librdkafka's C interface on the Ottla client, and `ottla.h`, the processor's.
 //!
 //! A function here converts, makes one call of the client, and converts back; nothing is decided here that the client
-//! could decide. One file per C noun. Every function runs inside [`panic::guard`]: a panic never crosses the boundary.
+//! could decide. One file per C noun. Every function carries [`panic::on_panic`] or
+//! [`panic::calls_back`]: a panic never crosses the boundary.
 
 #![allow(unsafe_code, reason = "C's pointers")]
 #![warn(clippy::undocumented_unsafe_blocks)]

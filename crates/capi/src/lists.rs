@@ -12,7 +12,7 @@ use crate::text::c_string;
 pub(crate) unsafe fn entries<'a>(
     list: *const rd_kafka_topic_partition_list_t,
 ) -> &'a mut [rd_kafka_topic_partition_t] {
-    // SAFETY: by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (the contract of this function, above).
     unsafe { list.cast_mut().as_mut() }.map_or(&mut [], rd_kafka_topic_partition_list_t::elems_mut)
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn at(entry: &rd_kafka_topic_partition_t) -> TopicPartition {
 /// # Safety
 /// As of [`entries`].
 pub(crate) unsafe fn partitions(list: *const rd_kafka_topic_partition_list_t) -> Vec<TopicPartition> {
-    // SAFETY: by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (the contract of this function, above).
     unsafe { entries(list) }.iter().map(at).collect()
 }
 

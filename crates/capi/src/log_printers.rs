@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io::Write;
 
 use crate::ffi::rd_kafka_t;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::text;
 
 unsafe extern "C" {
@@ -16,6 +16,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// `rk` is NULL or a handle, the others are NULL or C strings.
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_log_print(
     rk: *const rd_kafka_t,
@@ -24,24 +25,22 @@ pub unsafe extern "C" fn rd_kafka_log_print(
     buf: *const c_char,
 ) {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the time; NULL or C strings, by contract.
+    // SAFETY: a valid place for the time; NULL or C strings (rdkafka.h, `rd_kafka_log_print`).
     let (name, fac, buf) = unsafe {
         libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now);
         (text(name_of(rk)), text(fac), text(buf))
     };
-    guard((), || {
-        let (name, fac, buf) = (name.unwrap_or_default(), fac.unwrap_or_default(), buf.unwrap_or_default());
-        let line =
-            format!("%{level}|{}.{:03}|{fac}|{name}| {buf}\n", now.tv_sec as u32, now.tv_nsec / 1_000_000);
-        // One write keeps the line whole; where stderr is closed nobody reads.
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    });
+    let (name, fac, buf) = (name.unwrap_or_default(), fac.unwrap_or_default(), buf.unwrap_or_default());
+    let line = format!("%{level}|{}.{:03}|{fac}|{name}| {buf}\n", now.tv_sec as u32, now.tv_nsec / 1_000_000);
+    // One write keeps the line whole; where stderr is closed nobody reads.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Hands the line to syslog.
 ///
 /// # Safety
 /// As [`rd_kafka_log_print`].
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_log_syslog(
     rk: *const rd_kafka_t,
@@ -57,7 +56,8 @@ unsafe fn name_of(rk: *const rd_kafka_t) -> *const c_char {
     if rk.is_null() {
         return c"".as_ptr();
     }
-    // SAFETY: a handle, by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
     or_empty(unsafe { rd_kafka_name(rk) })
 }
 

@@ -1,7 +1,7 @@
 //! Where log lines go: to the application's function, into a queue, or nowhere; and those that come too early.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -11,6 +11,7 @@ use crate::conf::Callbacks;
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::op::Op;
+use crate::panic::leaving;
 use crate::queue::Queue;
 use crate::text::c_string;
 
@@ -106,7 +107,14 @@ impl Logs {
         let function = *lock(&self.function);
         let Some(function) = function else { return false };
         // SAFETY: the application's function; it may be called from any thread.
-        unsafe { function(handle.raw(), level.into(), facility.as_ptr(), c_string(text).as_ptr()) };
+        unsafe {
+            leaving!(function, fn(*const rd_kafka_t, c_int, *const c_char, *const c_char))(
+                handle.raw(),
+                level.into(),
+                facility.as_ptr(),
+                c_string(text).as_ptr(),
+            );
+        }
         true
     }
 

@@ -17,7 +17,7 @@ use ottla_client::{HeadersRef, Record, RecordView};
 use crate::error::description;
 use crate::ffi::*;
 use crate::headers::rd_kafka_headers_t;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::topic::Topic;
 
 /// Messages of one slab: enough that what they share costs nothing, few enough to stay in the caches.
@@ -177,7 +177,8 @@ impl Owned {
     /// A message from [`Owned::into_raw`] that nobody else has.
     #[inline]
     pub(crate) unsafe fn of(raw: *mut rd_kafka_message_t) -> Self {
-        // SAFETY: by contract.
+        // SAFETY: `raw` is NULL or a message of this library, not yet destroyed (the contract of this function,
+        // above).
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
@@ -285,7 +286,8 @@ impl Slot {
             offset: record.offset(),
             _private: null_mut(),
         };
-        // SAFETY: the bytes stay where they are as long as their block is kept, by contract of who calls.
+        // SAFETY: the bytes stay where they are as long as their block is kept (required by the C functions that call
+        // this).
         let raw_headers =
             unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.raw_headers()) };
         let timestamp_type = match (record.timestamp_ms(), record.is_timestamp_of_append()) {
@@ -426,40 +428,48 @@ unsafe fn destroy(message: *mut rd_kafka_message_t) {
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_message_t) {
     if !rkmessage.is_null() {
-        // SAFETY: by contract.
-        guard((), || unsafe { destroy(rkmessage) });
+        // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_message_destroy`).
+        unsafe { destroy(rkmessage) };
     }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_errstr`).
     let slot = unsafe { slot(rkmessage) };
-    guard(null(), || match slot {
+    match slot {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
             slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
         }
         _ => null(),
-    })
+    }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_produce_errstr(
     rkmessage: *const rd_kafka_message_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_produce_errstr`).
     unsafe { rd_kafka_message_errstr(rkmessage) }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_timestamp(
     rkmessage: *const rd_kafka_message_t,
     tstype: *mut rd_kafka_timestamp_type_t,
 ) -> i64 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `tstype` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_timestamp`).
     let (slot, tstype) = unsafe { (slot(rkmessage), tstype.as_mut()) };
     let known =
         slot.map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
@@ -469,29 +479,37 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
     known.0
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_latency(rkmessage: *const rd_kafka_message_t) -> i64 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_latency`).
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.latency_us)
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_broker_id(rkmessage: *const rd_kafka_message_t) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_broker_id`).
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.broker)
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafka_message_t) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_leader_epoch`).
     unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.leader_epoch)
 }
 
+#[on_panic(RD_KAFKA_MSG_STATUS_NOT_PERSISTED)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_status(
     rkmessage: *const rd_kafka_message_t,
 ) -> rd_kafka_msg_status_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_status`).
     unsafe { slot(rkmessage) }.map_or(RD_KAFKA_MSG_STATUS_NOT_PERSISTED, |slot| slot.status)
 }
 
@@ -520,27 +538,29 @@ fn headers_of(slot: &Slot) -> *mut rd_kafka_headers_t {
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_headers(
     rkmessage: *const rd_kafka_message_t,
     hdrsp: *mut *mut rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        *out = headers_of(slot);
-        if out.is_null() { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
-    })
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_headers`).
+    let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    *out = headers_of(slot);
+    if out.is_null() { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_detach_headers(
     rkmessage: *mut rd_kafka_message_t,
     hdrsp: *mut *mut rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_detach_headers`).
     let err = unsafe { rd_kafka_message_headers(rkmessage, hdrsp) };
     if err == RD_KAFKA_RESP_ERR_NO_ERROR {
         let slot: *mut Slot = rkmessage.cast();
@@ -553,6 +573,7 @@ pub unsafe extern "C" fn rd_kafka_message_detach_headers(
     err
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_set_headers(
     rkmessage: *mut rd_kafka_message_t,
@@ -562,7 +583,8 @@ pub unsafe extern "C" fn rd_kafka_message_set_headers(
         return;
     }
     let slot: *mut Slot = rkmessage.cast();
-    // SAFETY: by contract; what it had is replaced.
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_set_headers`); what it had is replaced.
     unsafe {
         (*slot).raw_headers = HeadersRef::default();
         let old = std::mem::replace(&mut (*slot).headers, AtomicPtr::new(hdrs));

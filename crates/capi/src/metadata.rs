@@ -9,7 +9,7 @@ use ottla_client::{Error, Metadata};
 use crate::codes::{of as code_of, of_protocol as code_of_broker};
 use crate::ffi::*;
 use crate::handle::Handle;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::queue::timeout_of;
 use crate::text::c_string;
 use crate::topic::Topic;
@@ -102,6 +102,7 @@ impl Told {
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_metadata(
     rk: *mut rd_kafka_t,
@@ -110,24 +111,23 @@ pub unsafe extern "C" fn rd_kafka_metadata(
     metadatap: *mut *const rd_kafka_metadata_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (Some(handle), Some(place)) = (unsafe { Handle::shared(rk) }, unsafe { metadatap.as_mut() })
-        else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        // SAFETY: by contract.
-        let only = unsafe { Topic::of(only_rkt) };
-        match ask(&handle, all_topics != 0, only, timeout_ms) {
-            Ok(told) => {
-                handle.note_cluster(&told);
-                *place = Box::into_raw(Told::new(&told, &handle.config.bootstrap_servers)).cast();
-                RD_KAFKA_RESP_ERR_NO_ERROR
-            }
-            Err(Error::TimedOut { .. } | Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
-            Err(error) => code_of(&error),
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `metadatap` is NULL or writable
+    // (rdkafka.h, `rd_kafka_metadata`).
+    let (Some(handle), Some(place)) = (unsafe { Handle::shared(rk) }, unsafe { metadatap.as_mut() }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    // SAFETY: `only_rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_metadata`).
+    let only = unsafe { Topic::of(only_rkt) };
+    match ask(&handle, all_topics != 0, only, timeout_ms) {
+        Ok(told) => {
+            handle.note_cluster(&told);
+            *place = Box::into_raw(Told::new(&told, &handle.config.bootstrap_servers)).cast();
+            RD_KAFKA_RESP_ERR_NO_ERROR
         }
-    })
+        Err(Error::TimedOut { .. } | Error::Unreachable { .. }) => RD_KAFKA_RESP_ERR__TRANSPORT,
+        Err(error) => code_of(&error),
+    }
 }
 
 fn ask(handle: &Arc<Handle>, all: bool, only: Option<&Topic>, timeout_ms: c_int) -> Result<Metadata, Error> {
@@ -151,11 +151,13 @@ fn ask(handle: &Arc<Handle>, all: bool, only: Option<&Topic>, timeout_ms: c_int)
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_metadata_destroy(metadata: *const rd_kafka_metadata_t) {
     if !metadata.is_null() {
         let told: *mut Told = metadata.cast_mut().cast();
-        // SAFETY: the first field of what `rd_kafka_metadata` leaked, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(told) }));
+        // SAFETY: the first field of what `rd_kafka_metadata` leaked, given back once (rdkafka.h,
+        // `rd_kafka_metadata_destroy`).
+        drop(unsafe { Box::from_raw(told) });
     }
 }

@@ -11,8 +11,11 @@ use crate::message::Owned;
 pub(crate) enum Op {
     /// A fetched record, the end of a partition, or an error of the consumer.
     Message(Owned),
-    /// What became of one batch's records.
-    Delivered(Report),
+    /// What became of one batch's records; the first `done` of them are reported.
+    Delivered {
+        report: Report,
+        done: usize,
+    },
     /// The group gives (`RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS`) or takes back; `lost` when they are somebody else's already.
     Rebalance {
         err: rd_kafka_resp_err_t,
@@ -85,7 +88,7 @@ impl Op {
     pub(crate) fn event_type(&self) -> rd_kafka_event_type_t {
         match self {
             Self::Message(_) => RD_KAFKA_EVENT_FETCH,
-            Self::Delivered(_) => RD_KAFKA_EVENT_DR,
+            Self::Delivered { .. } => RD_KAFKA_EVENT_DR,
             Self::Rebalance { .. } => RD_KAFKA_EVENT_REBALANCE,
             Self::Committed(_) => RD_KAFKA_EVENT_OFFSET_COMMIT,
             Self::Error { .. } => RD_KAFKA_EVENT_ERROR,

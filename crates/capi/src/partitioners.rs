@@ -7,11 +7,12 @@ use std::hash::{BuildHasher, RandomState};
 use ottla_client::Partitioner;
 
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 macro_rules! partitioners {
     ($($function:ident $partitioner:ident,)*) => {
         $(
+            #[on_panic(RD_KAFKA_PARTITION_UA)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 _rkt: *const rd_kafka_topic_t,
@@ -21,9 +22,9 @@ macro_rules! partitioners {
                 _rkt_opaque: *mut c_void,
                 _msg_opaque: *mut c_void,
             ) -> i32 {
-                // SAFETY: NULL or that many bytes, by contract.
+                // SAFETY: `key` is NULL or points to `keylen` bytes (rdkafka.h, every function of this macro).
                 let key = (!key.is_null()).then(|| unsafe { std::slice::from_raw_parts(key.cast::<u8>(), keylen) });
-                guard(RD_KAFKA_PARTITION_UA, || choose(&Partitioner::$partitioner, key, partition_cnt))
+                choose(&Partitioner::$partitioner, key, partition_cnt)
             }
         )*
     };

@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use ottla_client::Uuid;
 
 use crate::ffi::*;
+use crate::panic::on_panic;
 
 /// What an element knows beyond its public fields.
 #[derive(Clone)]
@@ -48,7 +49,7 @@ impl rd_kafka_topic_partition_t {
         if self.topic.is_null() {
             return c"";
         }
-        // SAFETY: a C string of the list's, by contract.
+        // SAFETY: a C string of the list's (required by the C functions that call this).
         unsafe { CStr::from_ptr(self.topic) }
     }
 
@@ -56,7 +57,7 @@ impl rd_kafka_topic_partition_t {
         if self.metadata.is_null() {
             return &[];
         }
-        // SAFETY: that many bytes, by contract.
+        // SAFETY: `metadata` points to `metadata_size` bytes (rdkafka.h, `rd_kafka_topic_partition_t`).
         unsafe { std::slice::from_raw_parts(self.metadata.cast(), self.metadata_size) }
     }
 
@@ -200,7 +201,7 @@ impl rd_kafka_topic_partition_list_t {
     fn sort(&mut self, cmp: rd_kafka_topic_partition_list_cmp_t, opaque: *mut c_void) {
         self.elems_mut().sort_by(|a, b| {
             let Some(cmp) = cmp else { return by_topic_and_partition(a, b) };
-            // SAFETY: the application's function, by contract on two elements.
+            // SAFETY: the application's function on two elements (required by the C functions that call this).
             let order = unsafe { cmp(std::ptr::from_ref(a).cast(), std::ptr::from_ref(b).cast(), opaque) };
             order.cmp(&0)
         });
@@ -211,14 +212,17 @@ fn by_topic_and_partition(a: &rd_kafka_topic_partition_t, b: &rd_kafka_topic_par
     a.topic().cmp(b.topic()).then(a.partition.cmp(&b.partition))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_topic_partition_list_new(size: c_int) -> *mut rd_kafka_topic_partition_list_t {
     rd_kafka_topic_partition_list_t::new(usize::try_from(size).unwrap_or(0))
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_destroy(list: *mut rd_kafka_topic_partition_list_t) {
-    // SAFETY: NULL or a list, given back once, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_destroy`).
     unsafe {
         let Some(contents) = list.as_mut() else { return };
         contents.elems_mut().iter_mut().for_each(rd_kafka_topic_partition_t::clear);
@@ -242,9 +246,10 @@ pub(crate) fn lone(topic: &CStr, partition: i32, offset: i64) -> *mut rd_kafka_t
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_destroy(rktpar: *mut rd_kafka_topic_partition_t) {
-    // SAFETY: NULL or an element of its own, given back once, by contract.
+    // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_destroy`).
     unsafe {
         if let Some(element) = rktpar.as_mut() {
             element.clear();
@@ -253,19 +258,22 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_destroy(rktpar: *mut rd_kafka_
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_add(
     list: *mut rd_kafka_topic_partition_list_t,
     topic: *const c_char,
     partition: i32,
 ) -> *mut rd_kafka_topic_partition_t {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_add`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else { return null_mut() };
         list.add(CStr::from_ptr(topic), partition).map_or(null_mut(), std::ptr::from_mut)
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_add_range(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -273,7 +281,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_add_range(
     start: i32,
     stop: i32,
 ) {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_add_range`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else { return };
         for partition in start..=stop {
@@ -282,13 +291,15 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_add_range(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_del(
     list: *mut rd_kafka_topic_partition_list_t,
     topic: *const c_char,
     partition: i32,
 ) -> c_int {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_del`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else { return 0 };
         let at = list.position(CStr::from_ptr(topic), partition);
@@ -296,12 +307,14 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del(
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_del_by_idx(
     list: *mut rd_kafka_topic_partition_list_t,
     idx: c_int,
 ) -> c_int {
-    // SAFETY: NULL or a list, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_del_by_idx`).
     let Some(list) = (unsafe { list.as_mut() }) else { return 0 };
     if idx < 0 || idx >= list.cnt {
         return 0;
@@ -310,14 +323,17 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_del_by_idx(
     1
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_copy(
     src: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_topic_partition_list_t {
-    // SAFETY: NULL or a list, by contract.
+    // SAFETY: `src` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_copy`).
     unsafe { src.as_ref() }.map_or(null_mut(), rd_kafka_topic_partition_list_t::copy)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_set_offset(
     list: *mut rd_kafka_topic_partition_list_t,
@@ -325,7 +341,8 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_set_offset(
     partition: i32,
     offset: i64,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_set_offset`).
     unsafe {
         let (Some(list), false) = (list.as_mut(), topic.is_null()) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
@@ -338,48 +355,54 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_list_set_offset(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_find(
     list: *const rd_kafka_topic_partition_list_t,
     topic: *const c_char,
     partition: i32,
 ) -> *mut rd_kafka_topic_partition_t {
-    // SAFETY: NULL, or a list and a C string, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed; `topic` is a C string (rdkafka.h,
+    // `rd_kafka_topic_partition_list_find`).
     unsafe {
         let (Some(found), false) = (list.as_ref(), topic.is_null()) else { return null_mut() };
         found.position(CStr::from_ptr(topic), partition).map_or(null_mut(), |at| found.elems.add(at))
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_list_sort(
     list: *mut rd_kafka_topic_partition_list_t,
     cmp: rd_kafka_topic_partition_list_cmp_t,
     cmp_opaque: *mut c_void,
 ) {
-    // SAFETY: NULL or a list, by contract.
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_list_sort`).
     if let Some(list) = unsafe { list.as_mut() } {
         // An order that contradicts itself makes the sort panic; the elements are all there then, in some order.
-        crate::panic::guard((), || list.sort(cmp, cmp_opaque));
+        list.sort(cmp, cmp_opaque);
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_set_leader_epoch(
     rktpar: *mut rd_kafka_topic_partition_t,
     leader_epoch: i32,
 ) {
-    // SAFETY: NULL or an element, by contract.
+    // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_set_leader_epoch`).
     let Some(element) = (unsafe { rktpar.as_mut() }) else { return };
     if leader_epoch != -1 || !element._private.is_null() {
         element.private_mut().leader_epoch = leader_epoch;
     }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_get_leader_epoch(
     rktpar: *const rd_kafka_topic_partition_t,
 ) -> i32 {
-    // SAFETY: NULL or an element, by contract.
+    // SAFETY: `rktpar` is NULL or an element of such a list (rdkafka.h, `rd_kafka_topic_partition_get_leader_epoch`).
     unsafe { rktpar.as_ref() }.map_or(-1, rd_kafka_topic_partition_t::leader_epoch)
 }

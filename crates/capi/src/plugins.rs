@@ -19,7 +19,7 @@ const ERRSTR_BYTES: usize = 512;
 /// A configuration that lives, and that nobody else has a reference to; loading a library runs its code.
 pub(crate) unsafe fn load(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), String> {
     for path in paths.split(';').map(str::trim).filter(|path| !path.is_empty()) {
-        // SAFETY: by contract.
+        // SAFETY: the application names the libraries whose code may run (rdkafka.h, `rd_kafka_conf_set`).
         let init = unsafe { init_of(path) }?;
         let mut errstr = [0 as c_char; ERRSTR_BYTES];
         let mut opaque: *mut c_void = null_mut();
@@ -42,7 +42,7 @@ unsafe fn init_of(path: &str) -> Result<crate::interceptors::Of<Init>, String> {
     // As it is written, or with the ending that it has here.
     let candidates = [path.to_owned(), format!("{path}.so")];
     let open = |path: &String| {
-        // SAFETY: by contract; the name is a C string.
+        // SAFETY: the caller wants the library's code to run; the name is a C string.
         let library = unsafe { libc::dlopen(c_string(path).as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         (!library.is_null()).then_some(library)
     };

@@ -4,6 +4,7 @@
 //! report must say of it travels as the record's tag: the application's opaque in the lower half, and above it, where the
 //! application did not ask for a copy, its own pointer, which comes back in the report.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, slice_from_raw_parts};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::headers::rd_kafka_headers_t;
 use crate::hooks::Hooks;
 use crate::message::{Delivered, Slot};
 use crate::op::Op;
-use crate::panic::guard;
+use crate::panic::{calls_back, guard, on_panic};
 use crate::poll::{serve, serve_all};
 use crate::queue::{Queue, Source, timeout_of};
 use crate::topic::Topic;
@@ -52,9 +53,9 @@ impl Reporting {
             while let Some(report) = weak.upgrade().and_then(|reporting| reporting.reports.try_next()) {
                 match handle.upgrade() {
                     Some(handle) => {
-                        each_report(&handle, &report, |_| {});
+                        each_report(&handle, &report, &Cell::new(0), |_| {});
                     }
-                    None => drop_report(&report),
+                    None => drop_report(&report, 0),
                 }
             }
         });
@@ -64,7 +65,7 @@ impl Reporting {
 
 impl Source for Reporting {
     fn draw(&self) -> Option<Op> {
-        self.reports.try_next().map(Op::Delivered)
+        self.reports.try_next().map(|report| Op::Delivered { report, done: 0 })
     }
 
     fn len(&self) -> usize {
@@ -82,7 +83,8 @@ struct Payload {
 
 impl Payload {
     fn bytes<'a>(&self) -> Option<&'a [u8]> {
-        // SAFETY: by contract the application's bytes, for as long as the call takes.
+        // SAFETY: the application's bytes, for as long as the call takes (required by the C functions that call
+        // this).
         (!self.pointer.is_null())
             .then(|| unsafe { &*slice_from_raw_parts(self.pointer.cast::<u8>(), self.len) })
     }
@@ -209,10 +211,11 @@ fn record_of<'a>(partition: i32, payload: &Payload, key: Option<&'a [u8]>) -> Re
 /// # Safety
 /// NULL, or `len` readable bytes that live as long as the caller uses the result.
 unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Option<&'a [u8]> {
-    // SAFETY: by contract.
+    // SAFETY: `pointer` is NULL or points to `len` bytes (the contract of this function, above).
     (!pointer.is_null()).then(|| unsafe { &*slice_from_raw_parts(pointer.cast::<u8>(), len) })
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produce(
     rkt: *mut rd_kafka_topic_t,
@@ -224,31 +227,31 @@ pub unsafe extern "C" fn rd_kafka_produce(
     keylen: usize,
     msg_opaque: *mut c_void,
 ) -> c_int {
-    guard(-1, || {
-        // SAFETY: by contract.
-        let topic = unsafe { Topic::of(rkt) };
-        let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
-        let Some((topic, handle)) = usable else {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return -1;
-        };
-        if msgflags & RD_KAFKA_MSG_F_COPY != 0 && msgflags & RD_KAFKA_MSG_F_FREE != 0 {
-            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return -1;
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_produce`).
+    let topic = unsafe { Topic::of(rkt) };
+    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let Some((topic, handle)) = usable else {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return -1;
+    };
+    if msgflags & RD_KAFKA_MSG_F_COPY != 0 && msgflags & RD_KAFKA_MSG_F_FREE != 0 {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return -1;
+    }
+    let payload = Payload { pointer: payload, len, flags: msgflags };
+    // SAFETY: `payload` is NULL or points to `len` bytes; `key` is NULL or points to `keylen` bytes (rdkafka.h,
+    // `rd_kafka_produce`).
+    let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
+    match send(handle, topic, record, payload, msg_opaque) {
+        Ok(()) => 0,
+        Err((code, errno)) => {
+            set_last_error_and_errno(code, errno);
+            -1
         }
-        let payload = Payload { pointer: payload, len, flags: msgflags };
-        // SAFETY: by contract.
-        let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
-        match send(handle, topic, record, payload, msg_opaque) {
-            Ok(()) => 0,
-            Err((code, errno)) => {
-                set_last_error_and_errno(code, errno);
-                -1
-            }
-        }
-    })
+    }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produce_batch(
     rkt: *mut rd_kafka_topic_t,
@@ -257,36 +260,35 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     rkmessages: *mut rd_kafka_message_t,
     message_cnt: c_int,
 ) -> c_int {
-    guard(0, || {
-        // SAFETY: by contract.
-        let topic = unsafe { Topic::of(rkt) };
-        let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
-        let Some((topic, handle)) = usable else {
-            return 0;
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_produce_batch`).
+    let topic = unsafe { Topic::of(rkt) };
+    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let Some((topic, handle)) = usable else {
+        return 0;
+    };
+    let count = usize::try_from(message_cnt).unwrap_or(0);
+    if rkmessages.is_null() || count == 0 {
+        return 0;
+    }
+    // SAFETY: `rkmessages` points to `message_cnt` messages (rdkafka.h, `rd_kafka_produce_batch`).
+    let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
+    let mut taken = 0;
+    for message in messages {
+        let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
+        let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
+        // SAFETY: `key` of each message is NULL or points to `key_len` bytes (rdkafka.h, `rd_kafka_produce_batch`).
+        let key = unsafe { bytes(message.key, message.key_len) };
+        let record = record_of(if own { message.partition } else { partition }, &payload, key);
+        message.err = match send(handle, topic, record, payload, message._private) {
+            Ok(()) => {
+                taken += 1;
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            }
+            Err((code, _)) => code,
         };
-        let count = usize::try_from(message_cnt).unwrap_or(0);
-        if rkmessages.is_null() || count == 0 {
-            return 0;
-        }
-        // SAFETY: by contract so many messages.
-        let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
-        let mut taken = 0;
-        for message in messages {
-            let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
-            let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
-            // SAFETY: by contract.
-            let key = unsafe { bytes(message.key, message.key_len) };
-            let record = record_of(if own { message.partition } else { partition }, &payload, key);
-            message.err = match send(handle, topic, record, payload, message._private) {
-                Ok(()) => {
-                    taken += 1;
-                    RD_KAFKA_RESP_ERR_NO_ERROR
-                }
-                Err((code, _)) => code,
-            };
-        }
-        taken
-    })
+    }
+    taken
 }
 
 /// A record as `rd_kafka_producev` describes it.
@@ -358,12 +360,12 @@ fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<()
     }
     let described = Described::of(handle, parts)?;
     let Some(topic) = &described.topic else { return Err(invalid("Topic name or object required")) };
-    // SAFETY: by contract.
+    // SAFETY: the field is NULL or points to its `size` bytes (rdkafka.h, `RD_KAFKA_V_KEY`).
     let mut record = record_of(described.partition, &described.payload, unsafe {
         bytes(described.key.0, described.key.1)
     });
     record.timestamp_ms = (described.timestamp > 0).then_some(described.timestamp);
-    // SAFETY: by contract NULL or headers of ours.
+    // SAFETY: NULL or headers of ours (required by the C functions that call this).
     let given = unsafe { described.given.as_ref() };
     let names: Vec<std::borrow::Cow<'_, str>>;
     let mut values = Vec::new();
@@ -376,7 +378,8 @@ fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<()
             if header.name.is_null() {
                 return Err(invalid("RD_KAFKA_V_HEADER: the name is NULL"));
             }
-            // SAFETY: by contract a C string, and as many bytes as it says; negative means up to the NUL.
+            // SAFETY: `name` is a C string; `val` points to `size` bytes, or is a C string if `size` is negative (rdkafka.h,
+            // `RD_KAFKA_V_HEADER`).
             unsafe {
                 seen.push(CStr::from_ptr(header.name).to_string_lossy());
                 values.push(match (header.val.is_null(), usize::try_from(header.size)) {
@@ -406,36 +409,39 @@ fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<()
     }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_produceva(
     rk: *mut rd_kafka_t,
     vus: *const rd_kafka_vu_t,
     cnt: usize,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let handle = unsafe { Handle::shared(rk) };
-        let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
-            return invalid("NULL handle or arguments").into_raw();
-        };
-        // SAFETY: by contract so many.
-        let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
-        produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_produceva`).
+    let handle = unsafe { Handle::shared(rk) };
+    let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
+        return invalid("NULL handle or arguments").into_raw();
+    };
+    // SAFETY: `vus` points to `cnt` fields (rdkafka.h, `rd_kafka_produceva`).
+    let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
+    produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
 }
 
+#[calls_back]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rd_kafka_flush(rk: *mut rd_kafka_t, timeout_ms: c_int) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
-        if settle(&handle, producer, timeout_of(timeout_ms)) {
-            RD_KAFKA_RESP_ERR_NO_ERROR
-        } else {
-            RD_KAFKA_RESP_ERR__TIMED_OUT
-        }
-    })
+pub unsafe extern "C-unwind" fn rd_kafka_flush(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_flush`).
+    let Some(handle) = guard(|| None, || unsafe { Handle::shared(rk) }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
+    if settle(&handle, producer, timeout_of(timeout_ms)) {
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    } else {
+        RD_KAFKA_RESP_ERR__TIMED_OUT
+    }
 }
 
 /// Waits until every record has its outcome and the application has been told, at most for `timeout`.
@@ -457,11 +463,12 @@ pub(crate) fn settle(handle: &Arc<Handle>, producer: &Producer, timeout: Option<
         }
         let wait = left().map_or(WAIT_MAX, |left| left.min(WAIT_MAX));
         if tells && handle.reports {
-            if let Some(op) = handle.main.poll_until(Some(wait), || producer.unsettled_records() == 0) {
+            let settled = || producer.unsettled_records() == 0;
+            if let Some(op) = guard(|| None, || handle.main.poll_until(Some(wait), settled)) {
                 serve(handle, op);
             }
         } else {
-            let _ = producer.flush_blocking(wait);
+            let _ = guard(|| None, || Some(producer.flush_blocking(wait)));
             if producer.unsettled_records() > 0 && !tells {
                 // What is left is reports that another thread is to read.
                 std::thread::sleep(wait.min(READ_ELSEWHERE));
@@ -476,28 +483,33 @@ const READ_ELSEWHERE: Duration = Duration::from_millis(5);
 /// A flush looks at the clock at least so often.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        const KNOWN: c_int =
-            RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
-        // SAFETY: by contract.
-        let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
-        if purge_flags & !KNOWN != 0 {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        }
-        let (queue, in_flight) =
-            (purge_flags & RD_KAFKA_PURGE_F_QUEUE != 0, purge_flags & RD_KAFKA_PURGE_F_INFLIGHT != 0);
-        if queue || in_flight {
-            producer.purge(Purge { queued: queue, in_flight });
-        }
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    const KNOWN: c_int = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_purge`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
+    if purge_flags & !KNOWN != 0 {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let (queue, in_flight) =
+        (purge_flags & RD_KAFKA_PURGE_F_QUEUE != 0, purge_flags & RD_KAFKA_PURGE_F_INFLIGHT != 0);
+    if queue || in_flight {
+        producer.purge(Purge { queued: queue, in_flight });
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-/// Calls `each` with the report of every record, one after the other, and says with how many.
-pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl FnMut(&Slot)) -> usize {
+/// Calls `each` with the report of every record after the first `done`, one after the other, and says with how many. `done`
+/// counts on before each call: a callback that does not return has had its record.
+pub(crate) fn each_report(
+    handle: &Arc<Handle>,
+    report: &Report,
+    done: &Cell<usize>,
+    mut each: impl FnMut(&Slot),
+) -> usize {
+    let first = done.get();
     let topic = handle.topic(report.topic());
     let records = report.records();
     let mut lying = records.as_ref().map(|records| records.iter());
@@ -512,7 +524,11 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
         }
     };
     let latency_us = report.latency().map_or(-1, |latency| latency.as_micros() as i64);
-    for reported in report.iter() {
+    if let Some(lying) = lying.as_mut() {
+        lying.take(first).for_each(drop);
+    }
+    for reported in report.iter().skip(first) {
+        done.set(done.get() + 1);
         let record = lying.as_mut().and_then(Iterator::next).and_then(Result::ok);
         let part = |part: Option<&[u8]>| {
             part.map_or((null_mut(), 0), |part| (part.as_ptr().cast_mut().cast::<c_void>(), part.len()))
@@ -544,21 +560,55 @@ pub(crate) fn each_report(handle: &Arc<Handle>, report: &Report, mut each: impl 
             raw_headers,
             latency_us,
         });
+        let _payload = Malloced(if reported.tag & FREE != 0 { own as *mut c_void } else { null_mut() });
         if let Some(hooks) = handle.hooking.get() {
             hooks.on_acknowledgement(handle, &slot);
         }
         each(&slot);
-        if reported.tag & FREE != 0 {
-            // SAFETY: the application handed it over, allocated by malloc, and has seen its report.
-            unsafe { libc::free(own as *mut c_void) };
+    }
+    report.len() - first
+}
+
+/// Memory of malloc, or NULL, that is freed after a callback, also if that leaves by an exception.
+pub(crate) struct Malloced(pub(crate) *mut c_void);
+
+impl Drop for Malloced {
+    fn drop(&mut self) {
+        // SAFETY: NULL or allocated by malloc: a payload with `RD_KAFKA_MSG_F_FREE` whose report was seen, or a text of
+        // ours.
+        unsafe { libc::free(self.0) };
+    }
+}
+
+/// A report whose records are being reported. If a callback leaves by an exception, the next poll reports the others.
+pub(crate) struct Delivery<'a> {
+    handle: &'a Arc<Handle>,
+    report: Option<Report>,
+    done: Cell<usize>,
+}
+
+impl<'a> Delivery<'a> {
+    pub(crate) fn new(handle: &'a Arc<Handle>, report: Report, done: usize) -> Self {
+        Self { handle, report: Some(report), done: Cell::new(done) }
+    }
+
+    pub(crate) fn each(&self, each: impl FnMut(&Slot)) -> usize {
+        self.report.as_ref().map_or(0, |report| each_report(self.handle, report, &self.done, each))
+    }
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let (report, done) = (self.report.take(), self.done.get());
+        if let Some(report) = report.filter(|report| done < report.len()) {
+            self.handle.main.push(Op::Delivered { report, done });
         }
     }
-    report.len()
 }
 
 /// Frees what was handed over of records whose reports nobody will read.
-pub(crate) fn drop_report(report: &Report) {
-    for reported in report.iter().filter(|reported| reported.tag & FREE != 0) {
+pub(crate) fn drop_report(report: &Report, done: usize) {
+    for reported in report.iter().skip(done).filter(|reported| reported.tag & FREE != 0) {
         // SAFETY: the application handed it over, allocated by malloc.
         unsafe { libc::free(((reported.tag >> 64) & POINTER) as usize as *mut c_void) };
     }

@@ -125,7 +125,8 @@ impl Queue {
                     queue.filled.notify_all();
                 }
                 if let Some(Call { function, rk, opaque }) = call {
-                    // SAFETY: the application's function and pointers, for any thread, by contract.
+                    // SAFETY: the application's function and pointers, for any thread (required by the C functions
+                    // that call this).
                     unsafe { function(rk, opaque) };
                 }
             } else {

@@ -135,13 +135,13 @@ impl Way {
         }
         let mut addresses = Vec::new();
         let mut next: *const libc::addrinfo = found;
-        // SAFETY: a list as getaddrinfo gives one, by contract.
+        // SAFETY: a list as getaddrinfo gives one (required by the C functions that call this).
         while let Some(entry) = unsafe { next.as_ref() } {
             // SAFETY: as above.
             addresses.extend(unsafe { address_in(entry) });
             next = entry.ai_next;
         }
-        // SAFETY: without a name it takes the list back, by contract.
+        // SAFETY: without a name it takes the list back (required by the C functions that call this).
         unsafe { resolve(null(), null(), null(), &raw mut found, opaque) };
         Ok(addresses)
     }
@@ -201,7 +201,7 @@ unsafe fn address_in(entry: &libc::addrinfo) -> Option<SocketAddr> {
     if entry.ai_addr.is_null() || len > size_of::<SockAddrStorage>() {
         return None;
     }
-    // SAFETY: that many bytes, by contract, and there is room for them.
+    // SAFETY: that many bytes, and there is room for them (the contract of this function, above).
     unsafe {
         (&raw mut storage).cast::<u8>().copy_from_nonoverlapping(entry.ai_addr.cast(), len);
         SockAddr::new(storage, entry.ai_addrlen).as_socket()

@@ -22,7 +22,7 @@ pub fn malloced(text: &CStr) -> *mut c_char {
 /// # Safety
 /// NULL or a C string that lives as long as the caller uses the result.
 pub unsafe fn text<'a>(pointer: *const c_char) -> Option<Cow<'a, str>> {
-    // SAFETY: by contract.
+    // SAFETY: `pointer` is a C string (the contract of this function, above).
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy())
 }
 
@@ -48,7 +48,7 @@ pub unsafe fn write_errstr(buffer: *mut c_char, size: usize, text: &str) {
 /// `size` is NULL or a valid place; `dest` is NULL or has `*size` writable bytes.
 pub unsafe fn get_into(value: Option<&str>, dest: *mut c_char, size: *mut usize) -> rd_kafka_conf_res_t {
     let Some(value) = value else { return RD_KAFKA_CONF_UNKNOWN };
-    // SAFETY: by contract.
+    // SAFETY: `size` is NULL or writable (the contract of this function, above).
     unsafe {
         if let Some(size) = size.as_mut() {
             write_errstr(dest, *size, value);
@@ -65,7 +65,7 @@ pub unsafe fn get_into(value: Option<&str>, dest: *mut c_char, size: *mut usize)
 pub unsafe fn leaked_pairs(pairs: Vec<(&'static str, String)>, count: *mut usize) -> *mut *const c_char {
     let strings = pairs.iter().flat_map(|(name, value)| [*name, value.as_str()]);
     let array: Box<[*const c_char]> = strings.map(|text| c_string(text).into_raw().cast_const()).collect();
-    // SAFETY: by contract.
+    // SAFETY: `count` is NULL or writable (the contract of this function, above).
     if let Some(count) = unsafe { count.as_mut() } {
         *count = array.len();
     }

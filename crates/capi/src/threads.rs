@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::error::set_last_error_and_errno;
 use crate::ffi::RD_KAFKA_RESP_ERR__TIMED_OUT;
+use crate::panic::on_panic;
 use crate::queue::timeout_of;
 
 static RUNNING: AtomicI32 = AtomicI32::new(0);
@@ -33,12 +34,14 @@ impl Drop for Counted {
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_thread_cnt() -> c_int {
     RUNNING.load(Ordering::Relaxed)
 }
 
 /// 0: nothing failed. The tests are not inside the library.
+#[on_panic(1)]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_unittest() -> c_int {
     0
@@ -64,6 +67,7 @@ impl Drop for Living {
     }
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_wait_destroyed(timeout_ms: c_int) -> c_int {
     let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));

@@ -12,7 +12,7 @@ use crate::error::set_last_error;
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::op::Opaque;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::remains::Remains;
 
 /// A topic; the application's handles and messages share it, and keep the client's memory.
@@ -81,7 +81,8 @@ impl Topic {
         if topic.is_null() {
             return None;
         }
-        // SAFETY: the memory is there, by contract; what is destroyed has still its mark, and nothing else is looked at.
+        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
+        // contract of this function, above).
         let gone = unsafe { (*topic).gone.load(Ordering::Relaxed) };
         // SAFETY: it lives.
         (!gone).then(|| unsafe { &*topic })
@@ -179,34 +180,34 @@ pub(crate) fn partitioner(
     }))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_new(
     rk: *mut rd_kafka_t,
     topic: *const c_char,
     conf: *mut rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let (Some(handle), false) = (unsafe { Handle::shared(rk) }, topic.is_null()) else {
-            set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
-            return null_mut();
-        };
-        // SAFETY: by contract.
-        let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
-        if name.is_empty() || name.len() > 512 {
-            crate::error::set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-            return null_mut();
-        }
-        let mut topics = handle.topics();
-        if conf.is_null() {
-            return topics.get(&handle, &name).handed_out();
-        }
-        // SAFETY: the function takes it over.
-        let conf = unsafe { Box::from_raw(conf) };
-        let made = make(&handle, &name, &conf);
-        topics.0.insert(made.name.clone(), made.clone());
-        made.handed_out()
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_topic_new`).
+    let (Some(handle), false) = (unsafe { Handle::shared(rk) }, topic.is_null()) else {
+        set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
+        return null_mut();
+    };
+    // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
+    let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
+    if name.is_empty() || name.len() > 512 {
+        crate::error::set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return null_mut();
+    }
+    let mut topics = handle.topics();
+    if conf.is_null() {
+        return topics.get(&handle, &name).handed_out();
+    }
+    // SAFETY: the function takes it over.
+    let conf = unsafe { Box::from_raw(conf) };
+    let made = make(&handle, &name, &conf);
+    topics.0.insert(made.name.clone(), made.clone());
+    made.handed_out()
 }
 
 /// A topic with settings of its own.
@@ -221,44 +222,46 @@ fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<T
     topic
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_destroy(rkt: *mut rd_kafka_topic_t) {
-    guard((), || {
-        // SAFETY: by contract.
-        let Some(topic) = (unsafe { Topic::of(rkt) }) else { return };
-        let left = |count: u32| count.checked_sub(1);
-        if topic.handed_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
-            return;
-        }
-        // SAFETY: from `Arc::into_raw`, and counted until now: it is given back as often as it was handed out.
-        let topic = unsafe { Arc::from_raw(std::ptr::from_ref(topic)) };
-        REMAINS.keep(Arc::downgrade(&topic));
-    });
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_destroy`).
+    let Some(topic) = (unsafe { Topic::of(rkt) }) else { return };
+    let left = |count: u32| count.checked_sub(1);
+    if topic.handed_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
+        return;
+    }
+    // SAFETY: from `Arc::into_raw`, and counted until now: it is given back as often as it was handed out.
+    let topic = unsafe { Arc::from_raw(std::ptr::from_ref(topic)) };
+    REMAINS.keep(Arc::downgrade(&topic));
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_name(rkt: *const rd_kafka_topic_t) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_name`).
     unsafe { Topic::of(rkt) }.map_or(null(), |topic| topic.c_name.as_ptr())
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_opaque(rkt: *const rd_kafka_topic_t) -> *mut c_void {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_opaque`).
     unsafe { Topic::of(rkt) }.map_or(null_mut(), |topic| topic.opaque.0)
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_partition_available(
     rkt: *const rd_kafka_topic_t,
     partition: i32,
 ) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_partition_available`).
     let topic = unsafe { Topic::of(rkt) };
-    guard(0, || {
-        let producer = topic.and_then(Topic::producer);
-        producer
-            .is_some_and(|producer| u32::try_from(partition).is_ok_and(|at| producer.is_available(at)))
-            .into()
-    })
+    let producer = topic.and_then(Topic::producer);
+    producer.is_some_and(|producer| u32::try_from(partition).is_ok_and(|at| producer.is_available(at))).into()
 }

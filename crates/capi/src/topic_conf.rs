@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::conf::{Given, NotSet, TOPIC_NAMES, pointer, shown, text_for};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::{guard, on_panic};
 use crate::text::{get_into, leaked_pairs, text, write_errstr};
 
 /// A topic's configuration; `rd_kafka_topic_new` takes it over.
@@ -21,7 +21,8 @@ pub struct rd_kafka_topic_conf_t {
     pub msg_order_cmp: rd_kafka_msg_order_cmp_t,
 }
 
-// SAFETY: the pointers are the application's, which says by contract that any thread may use them.
+// SAFETY: the pointers are the application's; threads of the library may use them (rdkafka.h,
+// `rd_kafka_conf_set_opaque`).
 unsafe impl Send for rd_kafka_topic_conf_t {}
 // SAFETY: as above; none is read through here.
 unsafe impl Sync for rd_kafka_topic_conf_t {}
@@ -129,28 +130,33 @@ fn state(property: &properties::Property) -> State {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_topic_conf_new() -> *mut rd_kafka_topic_conf_t {
-    guard(null_mut(), || Box::into_raw(Box::default()))
+    Box::into_raw(Box::default())
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_dup(
     conf: *const rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_conf_dup`).
     let conf = unsafe { conf.as_ref() };
-    guard(null_mut(), || conf.map_or(null_mut(), |conf| Box::into_raw(conf.dup(&|_| true))))
+    conf.map_or(null_mut(), |conf| Box::into_raw(conf.dup(&|_| true)))
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_destroy(topic_conf: *mut rd_kafka_topic_conf_t) {
     if !topic_conf.is_null() {
-        // SAFETY: one of ours, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(topic_conf) }));
+        // SAFETY: one of ours, given back once (rdkafka.h, `rd_kafka_topic_conf_destroy`).
+        drop(unsafe { Box::from_raw(topic_conf) });
     }
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set(
     conf: *mut rd_kafka_topic_conf_t,
@@ -159,13 +165,17 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration and C strings, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed; `name` and `value`
+    // are each NULL or a C string (rdkafka.h, `rd_kafka_topic_conf_set`).
     let (conf, name, value) = unsafe { (conf.as_mut(), text(name), text(value)) };
-    let set = guard(Err(NotSet::Invalid("the property could not be set".into())), || match (conf, name) {
-        (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
-        _ => Err(NotSet::Invalid("rd_kafka_topic_conf_set without configuration or name".into())),
-    });
-    // SAFETY: the caller's buffer, by contract.
+    let set = guard(
+        || Err(NotSet::Invalid("the property could not be set".into())),
+        || match (conf, name) {
+            (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
+            _ => Err(NotSet::Invalid("rd_kafka_topic_conf_set without configuration or name".into())),
+        },
+    );
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_topic_conf_set`).
     unsafe { answer(set, errstr, errstr_size) }
 }
 
@@ -183,11 +193,12 @@ pub(crate) unsafe fn answer(
         Err(NotSet::Unknown(words)) => (RD_KAFKA_CONF_UNKNOWN, words),
         Err(NotSet::Invalid(words)) => (RD_KAFKA_CONF_INVALID, words),
     };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (the contract of this function, above).
     unsafe { write_errstr(errstr, errstr_size, &words) };
     code
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_get(
     conf: *const rd_kafka_topic_conf_t,
@@ -195,53 +206,62 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_get(
     dest: *mut c_char,
     dest_size: *mut usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration and a C string, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed; `name` is NULL or
+    // a C string (rdkafka.h, `rd_kafka_topic_conf_get`).
     let (conf, name) = unsafe { (conf.as_ref(), text(name)) };
-    let value = guard(None, || conf?.get(&name?));
-    // SAFETY: NULL or a buffer of that size, by contract.
+    let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
+    // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_topic_conf_get`).
     unsafe { get_into(value.as_deref(), dest, dest_size) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_dump(
     conf: *mut rd_kafka_topic_conf_t,
     cntp: *mut usize,
 ) -> *mut *const c_char {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_conf_dump`).
     let conf = unsafe { conf.as_ref() };
-    let pairs = guard(Vec::new(), || conf.map_or_else(Vec::new, rd_kafka_topic_conf_t::dump));
-    // SAFETY: NULL or a place for a number, by contract.
+    let pairs = conf.map_or_else(Vec::new, rd_kafka_topic_conf_t::dump);
+    // SAFETY: `cntp` is NULL or writable (rdkafka.h, `rd_kafka_topic_conf_dump`).
     unsafe { leaked_pairs(pairs, cntp) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set_opaque(
     conf: *mut rd_kafka_topic_conf_t,
     opaque: *mut c_void,
 ) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_conf_set_opaque`).
     if let Some(conf) = unsafe { conf.as_mut() } {
         conf.opaque = opaque;
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set_partitioner_cb(
     conf: *mut rd_kafka_topic_conf_t,
     partitioner: rd_kafka_partitioner_cb_t,
 ) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_conf_set_partitioner_cb`).
     if let Some(conf) = unsafe { conf.as_mut() } {
         conf.partitioner = partitioner;
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_set_msg_order_cmp(
     conf: *mut rd_kafka_topic_conf_t,
     msg_order_cmp: rd_kafka_msg_order_cmp_t,
 ) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_topic_conf_set_msg_order_cmp`).
     if let Some(conf) = unsafe { conf.as_mut() } {
         conf.msg_order_cmp = msg_order_cmp;
     }

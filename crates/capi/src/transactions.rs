@@ -13,7 +13,7 @@ use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::lists;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::queue::timeout_of;
 use crate::text::{c_string, text};
 
@@ -26,44 +26,48 @@ unsafe fn call(
     timeout_ms: c_int,
     call: impl FnOnce(&Arc<Handle>, &Producer, Duration) -> Result<(), TransactionError>,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let handle = unsafe { Handle::shared(rk) };
-        let Some((handle, producer)) = handle.as_ref().and_then(|handle| Some((handle, handle.producer()?)))
-        else {
-            let reason = "The Transactional API can only be used on producer instances";
-            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
-        };
-        // For as long as a transaction may be open, unless the caller knows better.
-        let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
-        match call(handle, producer, timeout) {
-            Ok(()) => null_mut(),
-            Err(error) => {
-                if error.is_fatal() {
-                    handle.set_fatal(codes::of_transaction(&error), &error.to_string());
-                }
-                codes::object(&Error::Transaction(error)).into_raw()
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let handle = unsafe { Handle::shared(rk) };
+    let Some((handle, producer)) = handle.as_ref().and_then(|handle| Some((handle, handle.producer()?)))
+    else {
+        let reason = "The Transactional API can only be used on producer instances";
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw();
+    };
+    // For as long as a transaction may be open, unless the caller knows better.
+    let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+    match call(handle, producer, timeout) {
+        Ok(()) => null_mut(),
+        Err(error) => {
+            if error.is_fatal() {
+                handle.set_fatal(codes::of_transaction(&error), &error.to_string());
             }
+            codes::object(&Error::Transaction(error)).into_raw()
         }
-    })
+    }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_init_transactions(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
     let init: Call = Producer::init_transactions_blocking;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_init_transactions`).
     unsafe { call(rk, timeout_ms, |_, producer, timeout| init(producer, timeout)) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_begin_transaction`).
     unsafe { call(rk, -1, |_, producer, _| producer.begin_transaction()) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     rk: *mut rd_kafka_t,
@@ -71,12 +75,14 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     cgmetadata: *const rd_kafka_consumer_group_metadata_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `cgmetadata` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_send_offsets_to_transaction`).
     let Some(group) = (unsafe { cgmetadata.as_ref() }) else {
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "the group's metadata is NULL")
             .into_raw();
     };
-    // SAFETY: by contract.
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_send_offsets_to_transaction`).
     let offsets: BTreeMap<TopicPartition, i64> = unsafe { lists::entries(offsets) }
         .iter()
         .filter(|entry| entry.offset >= 0)
@@ -85,7 +91,8 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     if offsets.is_empty() {
         return null_mut();
     }
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `offsets` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_send_offsets_to_transaction`).
     unsafe {
         call(rk, timeout_ms, |_, producer, timeout| {
             producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
@@ -93,12 +100,14 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_commit_transaction(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_commit_transaction`).
     unsafe {
         call(rk, timeout_ms, |handle, producer, timeout| {
             // What became of each record is told before what became of all.
@@ -109,12 +118,14 @@ pub unsafe extern "C" fn rd_kafka_commit_transaction(
     }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_abort_transaction(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_abort_transaction`).
     unsafe {
         call(rk, timeout_ms, |handle, producer, timeout| {
             let aborted = producer.abort_transaction_blocking(timeout);
@@ -145,31 +156,31 @@ impl rd_kafka_consumer_group_metadata_t {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata(
     rk: *mut rd_kafka_t,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
-        let metadata = consuming.and_then(|consuming| consuming.group_metadata().ok());
-        metadata.map_or(null_mut(), rd_kafka_consumer_group_metadata_t::give)
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata`).
+    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consuming);
+    let metadata = consuming.and_then(|consuming| consuming.group_metadata().ok());
+    metadata.map_or(null_mut(), rd_kafka_consumer_group_metadata_t::give)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new(
     group_id: *const c_char,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    // SAFETY: by contract.
+    // SAFETY: `group_id` is NULL or a C string (rdkafka.h, `rd_kafka_consumer_group_metadata_new`).
     let group = unsafe { text(group_id) };
-    guard(null_mut(), || {
-        group.map_or(null_mut(), |group| {
-            rd_kafka_consumer_group_metadata_t::give(GroupMetadata::new(group.into_owned()))
-        })
+    group.map_or(null_mut(), |group| {
+        rd_kafka_consumer_group_metadata_t::give(GroupMetadata::new(group.into_owned()))
     })
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new_with_genid(
     group_id: *const c_char,
@@ -177,57 +188,65 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_new_with_genid(
     member_id: *const c_char,
     group_instance_id: *const c_char,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    // SAFETY: by contract.
+    // SAFETY: `group_id`, `member_id` and `group_instance_id` are each NULL or a C string (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_new_with_genid`).
     let (group, member, instance) = unsafe { (text(group_id), text(member_id), text(group_instance_id)) };
-    guard(null_mut(), || {
-        let Some(group) = group else { return null_mut() };
-        let mut metadata = GroupMetadata::new(group.into_owned());
-        metadata.generation = generation_id;
-        metadata.member_id = member.unwrap_or_default().into_owned();
-        metadata.instance_id = instance.map(std::borrow::Cow::into_owned);
-        rd_kafka_consumer_group_metadata_t::give(metadata)
-    })
+    let Some(group) = group else { return null_mut() };
+    let mut metadata = GroupMetadata::new(group.into_owned());
+    metadata.generation = generation_id;
+    metadata.member_id = member.unwrap_or_default().into_owned();
+    metadata.instance_id = instance.map(std::borrow::Cow::into_owned);
+    rd_kafka_consumer_group_metadata_t::give(metadata)
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_destroy(
     group: *mut rd_kafka_consumer_group_metadata_t,
 ) {
     if !group.is_null() {
-        // SAFETY: from `give`, given back once, by contract.
+        // SAFETY: from `give`, given back once (rdkafka.h, `rd_kafka_consumer_group_metadata_destroy`).
         drop(unsafe { Box::from_raw(group) });
     }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_group_id`).
     unsafe { group.as_ref() }.map_or(null(), |group| group.group_id.as_ptr())
 }
 
+#[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_generation_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_generation_id`).
     unsafe { group.as_ref() }.map_or(-1, |group| group.metadata.generation)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_member_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_member_id`).
     unsafe { group.as_ref() }.map_or(null(), |group| group.member_id.as_ptr())
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_instance_id(
     group: *const rd_kafka_consumer_group_metadata_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `group` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_group_instance_id`).
     let group = unsafe { group.as_ref() };
     group.and_then(|group| group.instance_id.as_ref()).map_or(null(), |id| id.as_ptr())
 }
@@ -235,61 +254,60 @@ pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_group_instance_id(
 /// What serialized metadata begins with; the rest is the generation and the texts, each ended by a NUL.
 const MAGIC: &[u8] = b"CGMDv3:";
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_write(
     cgmd: *const rd_kafka_consumer_group_metadata_t,
     bufferp: *mut *mut c_void,
     sizep: *mut usize,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let (Some(group), Some(buffer), Some(size)) =
-            (unsafe { (cgmd.as_ref(), bufferp.as_mut(), sizep.as_mut()) })
-        else {
-            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
-        };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(group.metadata.generation.to_ne_bytes());
-        bytes.extend(group.group_id.as_bytes_with_nul());
-        bytes.extend(group.member_id.as_bytes_with_nul());
-        bytes.push(u8::from(group.instance_id.is_some()));
-        bytes.extend(group.instance_id.as_deref().map_or(&[0][..], std::ffi::CStr::to_bytes_with_nul));
-        // SAFETY: C frees it; as long as it says.
-        unsafe {
-            let copy = libc::malloc(bytes.len());
-            if copy.is_null() {
-                return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory")
-                    .into_raw();
-            }
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast(), bytes.len());
-            *buffer = copy;
+    // SAFETY: `cgmd` is NULL or group metadata of this library, not yet destroyed; `bufferp` and `sizep` are each
+    // NULL or writable (rdkafka.h, `rd_kafka_consumer_group_metadata_write`).
+    let (Some(group), Some(buffer), Some(size)) =
+        (unsafe { (cgmd.as_ref(), bufferp.as_mut(), sizep.as_mut()) })
+    else {
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
+    };
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(group.metadata.generation.to_ne_bytes());
+    bytes.extend(group.group_id.as_bytes_with_nul());
+    bytes.extend(group.member_id.as_bytes_with_nul());
+    bytes.push(u8::from(group.instance_id.is_some()));
+    bytes.extend(group.instance_id.as_deref().map_or(&[0][..], std::ffi::CStr::to_bytes_with_nul));
+    // SAFETY: C frees it; as long as it says.
+    unsafe {
+        let copy = libc::malloc(bytes.len());
+        if copy.is_null() {
+            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "out of memory").into_raw();
         }
-        *size = bytes.len();
-        null_mut()
-    })
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast(), bytes.len());
+        *buffer = copy;
+    }
+    *size = bytes.len();
+    null_mut()
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata_read(
     cgmdp: *mut *mut rd_kafka_consumer_group_metadata_t,
     buffer: *const c_void,
     size: usize,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let (Some(place), false) = (unsafe { cgmdp.as_mut() }, buffer.is_null()) else {
-            return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
-        };
-        // SAFETY: by contract.
-        let bytes = unsafe { &*slice_from_raw_parts(buffer.cast::<u8>(), size) };
-        if let Some(metadata) = read(bytes) {
-            *place = rd_kafka_consumer_group_metadata_t::give(metadata);
-            null_mut()
-        } else {
-            let reason = "Input buffer is not a serialized consumer group metadata object";
-            rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__BAD_MSG, reason).into_raw()
-        }
-    })
+    // SAFETY: `cgmdp` is NULL or writable; `buffer` is NULL or points to `size` bytes (rdkafka.h,
+    // `rd_kafka_consumer_group_metadata_read`).
+    let (Some(place), false) = (unsafe { cgmdp.as_mut() }, buffer.is_null()) else {
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "NULL argument").into_raw();
+    };
+    // SAFETY: `buffer` is NULL or points to `size` bytes (rdkafka.h, `rd_kafka_consumer_group_metadata_read`).
+    let bytes = unsafe { &*slice_from_raw_parts(buffer.cast::<u8>(), size) };
+    if let Some(metadata) = read(bytes) {
+        *place = rd_kafka_consumer_group_metadata_t::give(metadata);
+        null_mut()
+    } else {
+        let reason = "Input buffer is not a serialized consumer group metadata object";
+        rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__BAD_MSG, reason).into_raw()
+    }
 }
 
 fn read(bytes: &[u8]) -> Option<GroupMetadata> {

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ottla_client::Uuid;
 
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 #[derive(Default)]
 pub struct rd_kafka_Uuid_t {
@@ -32,53 +32,59 @@ impl rd_kafka_Uuid_t {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_Uuid_new(
     most_significant_bits: i64,
     least_significant_bits: i64,
 ) -> *mut rd_kafka_Uuid_t {
     let bits = (u128::from(most_significant_bits as u64) << 64) | u128::from(least_significant_bits as u64);
-    guard(null_mut(), || Box::into_raw(Box::new(rd_kafka_Uuid_t::new(Uuid::from(bits)))))
+    Box::into_raw(Box::new(rd_kafka_Uuid_t::new(Uuid::from(bits))))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_copy(uuid: *const rd_kafka_Uuid_t) -> *mut rd_kafka_Uuid_t {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_copy`).
     let uuid = unsafe { uuid.as_ref() };
-    guard(null_mut(), || {
-        uuid.map_or(null_mut(), |uuid| Box::into_raw(Box::new(rd_kafka_Uuid_t::new(uuid.uuid))))
-    })
+    uuid.map_or(null_mut(), |uuid| Box::into_raw(Box::new(rd_kafka_Uuid_t::new(uuid.uuid))))
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_destroy(uuid: *mut rd_kafka_Uuid_t) {
     if !uuid.is_null() {
-        // SAFETY: one of ours, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(uuid) }));
+        // SAFETY: one of ours, given back once (rdkafka.h, `rd_kafka_Uuid_destroy`).
+        drop(unsafe { Box::from_raw(uuid) });
     }
 }
 
 /// In the plain alphabet of base64, unlike Kafka's own tools, and without padding.
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_base64str(uuid: *const rd_kafka_Uuid_t) -> *const c_char {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_base64str`).
     let uuid = unsafe { uuid.as_ref() };
-    guard(null(), || {
-        uuid.map_or(null(), |uuid| {
-            let text = || CString::new(STANDARD_NO_PAD.encode(uuid.uuid.0)).expect("base64 has no NUL");
-            uuid.text.get_or_init(text).as_ptr()
-        })
+    uuid.map_or(null(), |uuid| {
+        let text = || CString::new(STANDARD_NO_PAD.encode(uuid.uuid.0)).expect("base64 has no NUL");
+        uuid.text.get_or_init(text).as_ptr()
     })
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_most_significant_bits(uuid: *const rd_kafka_Uuid_t) -> i64 {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_most_significant_bits`).
     unsafe { uuid.as_ref() }.map_or(0, |uuid| uuid.bits(true))
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_Uuid_least_significant_bits(uuid: *const rd_kafka_Uuid_t) -> i64 {
-    // SAFETY: NULL or an id, by contract.
+    // SAFETY: `uuid` is NULL or a `rd_kafka_Uuid_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_Uuid_least_significant_bits`).
     unsafe { uuid.as_ref() }.map_or(0, |uuid| uuid.bits(false))
 }

@@ -3,11 +3,10 @@
 
 use std::arch::{global_asm, naked_asm};
 use std::ffi::{c_char, c_int};
-use std::ptr::null_mut;
 
 use crate::error::{rd_kafka_error_code, rd_kafka_error_destroy};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::text;
 
 /// `rd_kafka_NAME(...)` jumps to the function in C.
@@ -80,6 +79,7 @@ unsafe extern "C" {
     ) -> *mut rd_kafka_error_t;
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 unsafe extern "C" fn produce_fields(
     rk: *mut rd_kafka_t,
     vus: *const rd_kafka_vu_t,
@@ -94,12 +94,11 @@ unsafe extern "C" fn produce_fields(
     }
 }
 
+#[on_panic(crate::error::panicked())]
 unsafe extern "C" fn error(code: rd_kafka_resp_err_t, words: *const c_char) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: a C string of `varargs.c`.
-        let words = unsafe { text(words) };
-        rd_kafka_error_t::new(code, &words.unwrap_or_default()).into_raw()
-    })
+    // SAFETY: a C string of `varargs.c`.
+    let words = unsafe { text(words) };
+    rd_kafka_error_t::new(code, &words.unwrap_or_default()).into_raw()
 }
 
 unsafe extern "C" {
@@ -111,6 +110,7 @@ unsafe extern "C" {
     );
 }
 
+#[on_panic(())]
 unsafe extern "C" fn mock_errors(
     mcluster: *mut rd_kafka_mock_cluster_t,
     api_key: i16,
@@ -121,6 +121,7 @@ unsafe extern "C" fn mock_errors(
     unsafe { rd_kafka_mock_push_request_errors_array(mcluster, api_key, cnt, errors) };
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 unsafe extern "C" fn mock_partition_errors(
     _mcluster: *mut rd_kafka_mock_cluster_t,
     _topic: *const c_char,
@@ -132,6 +133,7 @@ unsafe extern "C" fn mock_partition_errors(
     RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 unsafe extern "C" fn mock_broker_errors(
     mcluster: *mut rd_kafka_mock_cluster_t,
     broker_id: i32,

@@ -15,7 +15,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("ottla-client", &["ottla-wire", "ottla-protocol"]),
     ("ottla-broker", &["ottla-wire", "ottla-protocol", "ottla-log"]),
     ("ottla-parallel", &["ottla-client"]),
-    ("ottla-capi", &["ottla-client", "ottla-parallel", "ottla-broker"]),
+    ("ottla-capi-attribute", &[]),
+    ("ottla-capi", &["ottla-capi-attribute", "ottla-client", "ottla-parallel", "ottla-broker"]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

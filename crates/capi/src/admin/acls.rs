@@ -9,7 +9,7 @@ use super::macros::{array_readers, destroyers, readers};
 use super::{Array, DefaultPointer, error_object, error_pointer, lossy, optional};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, text, write_errstr};
 
 /// A rule, or a filter: that one may leave names out, and say `ANY`.
@@ -146,6 +146,7 @@ destroyers! {
     rd_kafka_AclBinding_destroy, rd_kafka_AclBinding_destroy_array (rd_kafka_AclBinding_t);
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AclBinding_new(
     restype: rd_kafka_ResourceType_t,
@@ -158,7 +159,8 @@ pub unsafe extern "C" fn rd_kafka_AclBinding_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_AclBinding_t {
-    // SAFETY: by contract.
+    // SAFETY: `name`, `principal` and `host` are each NULL or a C string; `errstr` is NULL or a buffer of
+    // `errstr_size` bytes (rdkafka.h, `rd_kafka_AclBinding_new`).
     unsafe {
         let names = [name, principal, host];
         let numbers = [restype, resource_pattern_type, operation, permission_type];
@@ -166,6 +168,7 @@ pub unsafe extern "C" fn rd_kafka_AclBinding_new(
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AclBindingFilter_new(
     restype: rd_kafka_ResourceType_t,
@@ -178,7 +181,8 @@ pub unsafe extern "C" fn rd_kafka_AclBindingFilter_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_AclBindingFilter_t {
-    // SAFETY: by contract.
+    // SAFETY: `name`, `principal` and `host` are each NULL or a C string; `errstr` is NULL or a buffer of
+    // `errstr_size` bytes (rdkafka.h, `rd_kafka_AclBindingFilter_new`).
     unsafe {
         let names = [name, principal, host];
         let numbers = [restype, resource_pattern_type, operation, permission_type];
@@ -197,41 +201,31 @@ unsafe fn binding(
     errstr: *mut c_char,
     size: usize,
 ) -> *mut rd_kafka_AclBinding_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let [name, principal, host] = names.map(|name| unsafe { text(name) }.map(|name| c_string(&name)));
-        let [kind, pattern, operation, permission] = numbers;
-        let binding = rd_kafka_AclBinding_t {
-            kind,
-            pattern,
-            name,
-            principal,
-            host,
-            operation,
-            permission,
-            error: None,
-        };
-        let checked = if is_filter {
-            let patterns = [
-                RD_KAFKA_RESOURCE_PATTERN_ANY,
-                RD_KAFKA_RESOURCE_PATTERN_MATCH,
-                RD_KAFKA_RESOURCE_PATTERN_LITERAL,
-                RD_KAFKA_RESOURCE_PATTERN_PREFIXED,
-            ];
-            binding.check(RD_KAFKA_RESOURCE_ANY, &patterns)
-        } else {
-            let patterns = [RD_KAFKA_RESOURCE_PATTERN_LITERAL, RD_KAFKA_RESOURCE_PATTERN_PREFIXED];
-            binding.check(RD_KAFKA_RESOURCE_ANY + 1, &patterns).and_then(|()| binding.acl().map(|_| ()))
-        };
-        match checked {
-            Ok(()) => Box::into_raw(Box::new(binding)),
-            Err(reason) => {
-                // SAFETY: by contract.
-                unsafe { write_errstr(errstr, size, &reason) };
-                null_mut()
-            }
+    // SAFETY: `names` are NULL or C strings (the contract of this function, above).
+    let [name, principal, host] = names.map(|name| unsafe { text(name) }.map(|name| c_string(&name)));
+    let [kind, pattern, operation, permission] = numbers;
+    let binding =
+        rd_kafka_AclBinding_t { kind, pattern, name, principal, host, operation, permission, error: None };
+    let checked = if is_filter {
+        let patterns = [
+            RD_KAFKA_RESOURCE_PATTERN_ANY,
+            RD_KAFKA_RESOURCE_PATTERN_MATCH,
+            RD_KAFKA_RESOURCE_PATTERN_LITERAL,
+            RD_KAFKA_RESOURCE_PATTERN_PREFIXED,
+        ];
+        binding.check(RD_KAFKA_RESOURCE_ANY, &patterns)
+    } else {
+        let patterns = [RD_KAFKA_RESOURCE_PATTERN_LITERAL, RD_KAFKA_RESOURCE_PATTERN_PREFIXED];
+        binding.check(RD_KAFKA_RESOURCE_ANY + 1, &patterns).and_then(|()| binding.acl().map(|_| ()))
+    };
+    match checked {
+        Ok(()) => Box::into_raw(Box::new(binding)),
+        Err(reason) => {
+            // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
+            unsafe { write_errstr(errstr, size, &reason) };
+            null_mut()
         }
-    })
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::macros::{array_readers, destroyers, readers};
 use super::{Array, DefaultPointer, code, invalid, lossy, optional, words};
 use crate::error::{description, rd_kafka_error_t};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, text};
 
 /// Kafka's number for groups among resources with settings; the headers have the one of access rules.
@@ -188,43 +188,42 @@ destroyers! {
     rd_kafka_ConfigResource_destroy, rd_kafka_ConfigResource_destroy_array (rd_kafka_ConfigResource_t);
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ConfigResource_new(
     restype: rd_kafka_ResourceType_t,
     resname: *const c_char,
 ) -> *mut rd_kafka_ConfigResource_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        match unsafe { text(resname) } {
-            Some(name) if !name.is_empty() && restype >= 0 => {
-                Box::into_raw(Box::new(rd_kafka_ConfigResource_t::new(restype, c_string(&name))))
-            }
-            _ => null_mut(),
+    // SAFETY: `resname` is NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_new`).
+    match unsafe { text(resname) } {
+        Some(name) if !name.is_empty() && restype >= 0 => {
+            Box::into_raw(Box::new(rd_kafka_ConfigResource_t::new(restype, c_string(&name))))
         }
-    })
+        _ => null_mut(),
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ConfigResource_set_config(
     config: *mut rd_kafka_ConfigResource_t,
     name: *const c_char,
     value: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (Some(resource), Some(name), Some(value)) =
-            (unsafe { (config.as_mut(), text(name), text(value)) })
-        else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        if name.is_empty() {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        }
-        resource.push(&name, &value);
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    // SAFETY: `config` is NULL or a `rd_kafka_ConfigResource_t` of this library, not yet destroyed; `name` and
+    // `value` are each NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_set_config`).
+    let (Some(resource), Some(name), Some(value)) = (unsafe { (config.as_mut(), text(name), text(value)) })
+    else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    if name.is_empty() {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    resource.push(&name, &value);
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
     config: *mut rd_kafka_ConfigResource_t,
@@ -232,24 +231,23 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
     op_type: rd_kafka_AlterConfigOpType_t,
     value: *const c_char,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let (resource, name, value) = unsafe { (config.as_mut(), text(name), text(value)) };
-        let (Some(resource), Some(name)) = (resource, name.filter(|name| !name.is_empty())) else {
-            return invalid("a setting has a name");
-        };
-        let value = value.map(std::borrow::Cow::into_owned);
-        let change = match (op_type, value) {
-            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE, _) => ConfigChange::Delete,
-            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET, Some(value)) => ConfigChange::Set(value),
-            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_APPEND, Some(value)) => ConfigChange::Append(value),
-            (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SUBTRACT, Some(value)) => ConfigChange::Subtract(value),
-            (0..RD_KAFKA_ALTER_CONFIG_OP_TYPE__CNT, None) => {
-                return invalid(&format!("{name}: only to delete it needs no value"));
-            }
-            _ => return invalid(&format!("{name}: {op_type} is no way to change a setting")),
-        };
-        resource.changes.push((name.into_owned(), change));
-        null_mut()
-    })
+    // SAFETY: `config` is NULL or a `rd_kafka_ConfigResource_t` of this library, not yet destroyed; `name` and
+    // `value` are each NULL or a C string (rdkafka.h, `rd_kafka_ConfigResource_add_incremental_config`).
+    let (resource, name, value) = unsafe { (config.as_mut(), text(name), text(value)) };
+    let (Some(resource), Some(name)) = (resource, name.filter(|name| !name.is_empty())) else {
+        return invalid("a setting has a name");
+    };
+    let value = value.map(std::borrow::Cow::into_owned);
+    let change = match (op_type, value) {
+        (RD_KAFKA_ALTER_CONFIG_OP_TYPE_DELETE, _) => ConfigChange::Delete,
+        (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SET, Some(value)) => ConfigChange::Set(value),
+        (RD_KAFKA_ALTER_CONFIG_OP_TYPE_APPEND, Some(value)) => ConfigChange::Append(value),
+        (RD_KAFKA_ALTER_CONFIG_OP_TYPE_SUBTRACT, Some(value)) => ConfigChange::Subtract(value),
+        (0..RD_KAFKA_ALTER_CONFIG_OP_TYPE__CNT, None) => {
+            return invalid(&format!("{name}: only to delete it needs no value"));
+        }
+        _ => return invalid(&format!("{name}: {op_type} is no way to change a setting")),
+    };
+    resource.changes.push((name.into_owned(), change));
+    null_mut()
 }

@@ -13,6 +13,7 @@ use super::names::{GROUP_STATES, GROUP_TYPES, number};
 use super::{Array, DefaultPointer, List, error_object, error_pointer, optional};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
+use crate::panic::on_panic;
 use crate::text::c_string;
 
 /// A group, or why there is nothing to say of it.
@@ -155,12 +156,14 @@ array_readers! {
         -> *const rd_kafka_AclOperation_t, |group| operations(group.operations.as_deref());
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ConsumerGroupDescription_member(
     grpdesc: *const rd_kafka_ConsumerGroupDescription_t,
     idx: usize,
 ) -> *const rd_kafka_MemberDescription_t {
-    // SAFETY: NULL or one of ours that lives, by contract.
+    // SAFETY: `grpdesc` is NULL or a `rd_kafka_ConsumerGroupDescription_t` of this library, not yet destroyed
+    // (rdkafka.h, `rd_kafka_ConsumerGroupDescription_member`).
     let group = unsafe { grpdesc.as_ref() };
     group.and_then(|group| group.members.get(idx)).map_or(null(), std::ptr::from_ref)
 }

@@ -11,7 +11,7 @@ use super::{Array, List, code_of, error_object, error_pointer, lossy};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
 use crate::lists;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, text};
 
 pub struct rd_kafka_DeleteGroup_t(pub(super) String);
@@ -27,7 +27,8 @@ impl Partitions {
     /// # Safety
     /// `group` is NULL or a C string, `list` NULL or a list.
     unsafe fn new(group: *const c_char, list: *const rd_kafka_topic_partition_list_t) -> Option<Self> {
-        // SAFETY: by contract.
+        // SAFETY: `group` is NULL or a C string; `list` is NULL or a list of this library, not yet destroyed (the
+        // contract of this function, above).
         unsafe {
             let group = c_string(&text(group)?);
             Some(Self { group, list: (!list.is_null()).then(|| List::copy_of(list)) })
@@ -59,16 +60,16 @@ macro_rules! requests_of_groups {
     ($($type:ident, $new:ident, $destroy:ident, $destroy_array:ident;)*) => {$(
         pub struct $type(pub(super) Partitions);
 
+        #[on_panic(null_mut())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $new(
             group_id: *const c_char,
             partitions: *const rd_kafka_topic_partition_list_t,
         ) -> *mut $type {
-            guard(null_mut(), || {
-                // SAFETY: by contract.
-                let request = unsafe { Partitions::new(group_id, partitions) };
-                request.map_or(null_mut(), |request| Box::into_raw(Box::new($type(request))))
-            })
+            // SAFETY: `group_id` is NULL or a C string; `partitions` is NULL or a list of this library, not yet
+            // destroyed (rdkafka.h, every function of this macro).
+            let request = unsafe { Partitions::new(group_id, partitions) };
+            request.map_or(null_mut(), |request| Box::into_raw(Box::new($type(request))))
         }
 
         destroyers! {
@@ -86,13 +87,12 @@ requests_of_groups! {
         rd_kafka_DeleteConsumerGroupOffsets_destroy, rd_kafka_DeleteConsumerGroupOffsets_destroy_array;
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteGroup_new(group: *const c_char) -> *mut rd_kafka_DeleteGroup_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let group = unsafe { text(group) };
-        group.map_or(null_mut(), |group| Box::into_raw(Box::new(rd_kafka_DeleteGroup_t(group.into_owned()))))
-    })
+    // SAFETY: `group` is NULL or a C string (rdkafka.h, `rd_kafka_DeleteGroup_new`).
+    let group = unsafe { text(group) };
+    group.map_or(null_mut(), |group| Box::into_raw(Box::new(rd_kafka_DeleteGroup_t(group.into_owned()))))
 }
 
 /// What became of a group, or of its partitions.

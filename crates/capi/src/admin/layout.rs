@@ -13,7 +13,7 @@ use super::macros::{array_readers, destroyers, readers};
 use super::{Array, DefaultPointer, error_object, error_pointer, optional};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, text};
 
 /// A broker.
@@ -40,16 +40,15 @@ impl rd_kafka_Node_t {
 /// The topics that are asked for.
 pub struct rd_kafka_TopicCollection_t(pub(super) Vec<String>);
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_TopicCollection_of_topic_names(
     topics: *mut *const c_char,
     topics_cnt: usize,
 ) -> *mut rd_kafka_TopicCollection_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let names = unsafe { texts(topics, topics_cnt) };
-        Box::into_raw(Box::new(rd_kafka_TopicCollection_t(names)))
-    })
+    // SAFETY: `topics` points to `topics_cnt` C strings (rdkafka.h, `rd_kafka_TopicCollection_of_topic_names`).
+    let names = unsafe { texts(topics, topics_cnt) };
+    Box::into_raw(Box::new(rd_kafka_TopicCollection_t(names)))
 }
 
 /// The strings of an array of C's; a NULL among them is an empty one.
@@ -60,7 +59,7 @@ pub(super) unsafe fn texts(array: *mut *const c_char, count: usize) -> Vec<Strin
     if array.is_null() {
         return Vec::new();
     }
-    // SAFETY: by contract.
+    // SAFETY: `array` points to `count` C strings (the contract of this function, above).
     (0..count).map(|index| unsafe { text(*array.add(index)) }.unwrap_or_default().into_owned()).collect()
 }
 

@@ -3,11 +3,13 @@
 /// Functions that read something of a struct of ours. NULL reads as `$default`.
 macro_rules! readers {
     ($($name:ident($type:ty) -> $returns:ty [$default:expr] |$this:ident| $body:expr;)*) => {$(
+        #[$crate::panic::on_panic($default)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(this: *const $type) -> $returns {
-            // SAFETY: NULL or one of ours that lives, by contract.
+            // SAFETY: `this` is NULL or an object of its type, not yet destroyed (rdkafka.h, every function of this
+            // macro).
             let Some($this) = (unsafe { this.as_ref() }) else { return $default };
-            $crate::panic::guard($default, || $body)
+            $body
         }
     )*};
 }
@@ -15,15 +17,17 @@ macro_rules! readers {
 /// The same for arrays, whose lengths are told beside them.
 macro_rules! array_readers {
     ($($name:ident($type:ty) -> $returns:ty, |$this:ident| $body:expr;)*) => {$(
+        #[$crate::panic::on_panic(<$returns>::default_pointer())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(this: *const $type, cntp: *mut usize) -> $returns {
-            // SAFETY: NULL or one of ours that lives, by contract.
+            // SAFETY: `this` is NULL or an object of its type, not yet destroyed (rdkafka.h, every function of this
+            // macro).
             let $this = unsafe { this.as_ref() };
-            let (pointer, count) = $crate::panic::guard((<$returns>::default_pointer(), 0), || match $this {
+            let (pointer, count) = match $this {
                 Some($this) => $body,
                 None => (<$returns>::default_pointer(), 0),
-            });
-            // SAFETY: NULL or a place to write to, by contract.
+            };
+            // SAFETY: `cntp` is NULL or writable (rdkafka.h, every function of this macro).
             if let Some(place) = unsafe { cntp.as_mut() } {
                 *place = count;
             }
@@ -35,22 +39,24 @@ macro_rules! array_readers {
 /// Functions that free one thing, or an array's things but not the array.
 macro_rules! destroyers {
     ($($one:ident $(, $many:ident)? ($type:ty);)*) => {$(
+        #[$crate::panic::on_panic(())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $one(this: *mut $type) {
             if !this.is_null() {
-                // SAFETY: one of ours, given back once, by contract.
-                $crate::panic::guard((), || drop(unsafe { Box::from_raw(this) }));
+                // SAFETY: one of ours, given back once (rdkafka.h, every function of this macro).
+                drop(unsafe { Box::from_raw(this) });
             }
         }
 
         $(
+            #[$crate::panic::on_panic(())]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $many(array: *mut *mut $type, count: usize) {
                 if array.is_null() {
                     return;
                 }
                 for index in 0..count {
-                    // SAFETY: that many pointers, each one of ours or NULL, by contract.
+                    // SAFETY: that many pointers, each one of ours or NULL (rdkafka.h, every function of this macro).
                     unsafe { $one(*array.add(index)) };
                 }
             }

@@ -99,7 +99,7 @@ impl List {
     /// # Safety
     /// NULL or a list that lives.
     pub unsafe fn copy_of(list: *const rd_kafka_topic_partition_list_t) -> Self {
-        // SAFETY: by contract.
+        // SAFETY: `list` is NULL or a list of this library, not yet destroyed (the contract of this function, above).
         unsafe { list.as_ref() }.map_or_else(Self::default, |list| Self(list.copy()))
     }
 

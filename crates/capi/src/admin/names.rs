@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null;
 
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 pub(super) const GROUP_STATES: &[&CStr] =
     &[c"Unknown", c"PreparingRebalance", c"CompletingRebalance", c"Stable", c"Dead", c"Empty"];
@@ -24,6 +24,7 @@ pub(super) fn number(names: &[&CStr], name: &str) -> c_int {
 
 macro_rules! name_functions {
     ($($function:ident($type:ty): $names:expr;)*) => {$(
+        #[on_panic(null())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $function(number: $type) -> *const c_char {
             at($names, number).unwrap_or(UNSUPPORTED).as_ptr()
@@ -48,6 +49,7 @@ name_functions! {
     ];
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_consumer_group_state_name(
     state: rd_kafka_consumer_group_state_t,
@@ -55,23 +57,26 @@ pub extern "C" fn rd_kafka_consumer_group_state_name(
     at(GROUP_STATES, state).map_or(null(), CStr::as_ptr)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_consumer_group_type_name(type_: rd_kafka_consumer_group_type_t) -> *const c_char {
     at(GROUP_TYPES, type_).map_or(null(), CStr::as_ptr)
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_state_code(
     name: *const c_char,
 ) -> rd_kafka_consumer_group_state_t {
-    // SAFETY: NULL or a C string, by contract.
-    guard(0, || unsafe { crate::text::text(name) }.map_or(0, |name| number(GROUP_STATES, &name)))
+    // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_consumer_group_state_code`).
+    unsafe { crate::text::text(name) }.map_or(0, |name| number(GROUP_STATES, &name))
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_group_type_code(
     name: *const c_char,
 ) -> rd_kafka_consumer_group_type_t {
-    // SAFETY: NULL or a C string, by contract.
-    guard(0, || unsafe { crate::text::text(name) }.map_or(0, |name| number(GROUP_TYPES, &name)))
+    // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_consumer_group_type_code`).
+    unsafe { crate::text::text(name) }.map_or(0, |name| number(GROUP_TYPES, &name))
 }

@@ -9,7 +9,7 @@ use super::{Array, List, code_of, error_object, error_pointer};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
 use crate::lists;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// Up to where records are deleted.
 pub struct rd_kafka_DeleteRecords_t(List);
@@ -41,15 +41,15 @@ pub(super) fn deleted(answers: Each<TopicPartition, i64>) -> List {
     list
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteRecords_new(
     before_offsets: *const rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_DeleteRecords_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let before = unsafe { List::copy_of(before_offsets) };
-        Box::into_raw(Box::new(rd_kafka_DeleteRecords_t(before)))
-    })
+    // SAFETY: `before_offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_DeleteRecords_new`).
+    let before = unsafe { List::copy_of(before_offsets) };
+    Box::into_raw(Box::new(rd_kafka_DeleteRecords_t(before)))
 }
 
 /// Which partitions are to have leaders elected.
@@ -69,16 +69,16 @@ impl rd_kafka_ElectLeaders_t {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ElectLeaders_new(
     election_type: rd_kafka_ElectionType_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> *mut rd_kafka_ElectLeaders_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let partitions = (!partitions.is_null()).then(|| unsafe { List::copy_of(partitions) });
-        Box::into_raw(Box::new(rd_kafka_ElectLeaders_t { kind: election_type, partitions }))
-    })
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_ElectLeaders_new`).
+    let partitions = (!partitions.is_null()).then(|| unsafe { List::copy_of(partitions) });
+    Box::into_raw(Box::new(rd_kafka_ElectLeaders_t { kind: election_type, partitions }))
 }
 
 /// What became of one partition.

@@ -11,7 +11,7 @@ use super::macros::destroyers;
 use super::names::{GROUP_STATES, GROUP_TYPES};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::write_errstr;
 
 const HOUR_MS: c_int = 3_600_000;
@@ -113,17 +113,16 @@ const AUTHORIZED: &[rd_kafka_admin_op_t] = &[
 const GROUPS: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS];
 const ISOLATION: &[rd_kafka_admin_op_t] = &[RD_KAFKA_ADMIN_OP_LISTOFFSETS];
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_new(
     rk: *mut rd_kafka_t,
     for_api: rd_kafka_admin_op_t,
 ) -> *mut rd_kafka_AdminOptions_t {
-    guard(null_mut(), || {
-        if rk.is_null() || !(RD_KAFKA_ADMIN_OP_ANY..RD_KAFKA_ADMIN_OP__CNT).contains(&for_api) {
-            return null_mut();
-        }
-        Box::into_raw(Box::new(rd_kafka_AdminOptions_t::new(for_api)))
-    })
+    if rk.is_null() || !(RD_KAFKA_ADMIN_OP_ANY..RD_KAFKA_ADMIN_OP__CNT).contains(&for_api) {
+        return null_mut();
+    }
+    Box::into_raw(Box::new(rd_kafka_AdminOptions_t::new(for_api)))
 }
 
 destroyers! {
@@ -140,14 +139,13 @@ unsafe fn set(
     size: usize,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(options) = (unsafe { options.as_mut() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let Err(reason) = change(options) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-        // SAFETY: by contract.
-        unsafe { write_errstr(errstr, size, &reason) };
-        RD_KAFKA_RESP_ERR__INVALID_ARG
-    })
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (the contract of
+    // this function, above).
+    let Some(options) = (unsafe { options.as_mut() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Err(reason) = change(options) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+    // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
+    unsafe { write_errstr(errstr, size, &reason) };
+    RD_KAFKA_RESP_ERR__INVALID_ARG
 }
 
 /// The same for functions that return an error.
@@ -158,13 +156,13 @@ unsafe fn try_set(
     options: *mut rd_kafka_AdminOptions_t,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let Some(options) = (unsafe { options.as_mut() }) else { return invalid("options: NULL") };
-        change(options).map_or_else(|reason| invalid(&reason), |()| null_mut())
-    })
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (the contract of
+    // this function, above).
+    let Some(options) = (unsafe { options.as_mut() }) else { return invalid("options: NULL") };
+    change(options).map_or_else(|reason| invalid(&reason), |()| null_mut())
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_request_timeout(
     options: *mut rd_kafka_AdminOptions_t,
@@ -176,10 +174,12 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_request_timeout(
         options.request_timeout_ms = Some(in_range("request_timeout", timeout_ms, 0, HOUR_MS)?);
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_request_timeout`).
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_operation_timeout(
     options: *mut rd_kafka_AdminOptions_t,
@@ -192,10 +192,12 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_operation_timeout(
         options.operation_timeout_ms = Some(in_range("operation_timeout", timeout_ms, -1, HOUR_MS)?);
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_operation_timeout`).
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
     options: *mut rd_kafka_AdminOptions_t,
@@ -208,11 +210,13 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
         options.validate_only = in_range("validate_only", true_or_false, 0, 1)? == 1;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_validate_only`).
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
 /// The broker follows from what is asked: the number is checked and not needed.
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
     options: *mut rd_kafka_AdminOptions_t,
@@ -220,10 +224,12 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `errstr` is NULL
+    // or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_AdminOptions_set_broker`).
     unsafe { set(options, errstr, errstr_size, |_| in_range("broker", broker_id, 0, i32::MAX).map(|_| ())) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
     options: *mut rd_kafka_AdminOptions_t,
@@ -234,10 +240,12 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
         options.stable = in_range("require_stable_offsets", true_or_false, 0, 1)? == 1;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_require_stable_offsets`).
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations(
     options: *mut rd_kafka_AdminOptions_t,
@@ -248,10 +256,12 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations
         options.authorized = in_range("include_authorized_operations", true_or_false, 0, 1)? == 1;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_include_authorized_operations`).
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
     options: *mut rd_kafka_AdminOptions_t,
@@ -265,10 +275,12 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
         };
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_isolation_level`).
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
     options: *mut rd_kafka_AdminOptions_t,
@@ -277,15 +289,18 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
 ) -> *mut rd_kafka_error_t {
     let change = |options: &mut rd_kafka_AdminOptions_t| {
         options.check("match_consumer_group_states", GROUPS)?;
-        // SAFETY: that many, by contract.
+        // SAFETY: `consumer_group_states` points to `consumer_group_states_cnt` elements (rdkafka.h,
+        // `rd_kafka_AdminOptions_set_match_consumer_group_states`).
         let states = unsafe { numbers(consumer_group_states, consumer_group_states_cnt) };
         options.filter.states = names(states, GROUP_STATES, 0, "a state of a group")?;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_match_consumer_group_states`).
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
     options: *mut rd_kafka_AdminOptions_t,
@@ -294,22 +309,26 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
 ) -> *mut rd_kafka_error_t {
     let change = |options: &mut rd_kafka_AdminOptions_t| {
         options.check("match_consumer_group_types", GROUPS)?;
-        // SAFETY: that many, by contract.
+        // SAFETY: `consumer_group_types` points to `consumer_group_types_cnt` elements (rdkafka.h,
+        // `rd_kafka_AdminOptions_set_match_consumer_group_types`).
         let types = unsafe { numbers(consumer_group_types, consumer_group_types_cnt) };
         // What nobody knows can be in a listing, but not asked for.
         options.filter.kinds = names(types, GROUP_TYPES, 1, "a type of group")?;
         Ok(())
     };
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_match_consumer_group_types`).
     unsafe { try_set(options, change) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_opaque(
     options: *mut rd_kafka_AdminOptions_t,
     ev_opaque: *mut c_void,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_AdminOptions_set_opaque`).
     if let Some(options) = unsafe { options.as_mut() } {
         options.opaque = ev_opaque as usize;
     }
@@ -321,7 +340,7 @@ unsafe fn numbers<'a>(pointer: *const c_int, count: usize) -> &'a [c_int] {
     if pointer.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: by contract.
+    // SAFETY: `pointer` points to `count` numbers (the contract of this function, above).
     unsafe { std::slice::from_raw_parts(pointer, count) }
 }
 

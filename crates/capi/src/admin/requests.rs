@@ -15,7 +15,7 @@ use super::{List, acls, code, configs, group_descriptions, groups, layout, offse
 use crate::ffi::*;
 use crate::handle::Handle;
 use crate::op::{Op, Opaque, Outcome};
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::queue::Queue;
 use crate::text::c_string;
 
@@ -50,33 +50,33 @@ unsafe fn request<Q, V, R, F>(
     F: Future<Output = Result<V, Error>> + Send + 'static,
     R: Any + Send,
 {
-    guard((), || {
-        // SAFETY: by contract.
-        let (handle, queue, options) =
-            unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
-        let (Some(handle), Some(queue)) = (handle, queue) else { return };
-        let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
-        let call = Call { handle, queue: queue.queue.clone(), kind, options };
-        let question = match check() {
-            Ok(question) => question,
-            Err(reason) => {
-                return call.answer(RD_KAFKA_RESP_ERR__INVALID_ARG, c_string(&reason), Box::new(()));
-            }
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (the contract of this function, above).
+    let (handle, queue, options) =
+        unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
+    let (Some(handle), Some(queue)) = (handle, queue) else { return };
+    let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
+    let call = Call { handle, queue: queue.queue.clone(), kind, options };
+    let question = match check() {
+        Ok(question) => question,
+        Err(reason) => {
+            return call.answer(RD_KAFKA_RESP_ERR__INVALID_ARG, c_string(&reason), Box::new(()));
+        }
+    };
+    let handle = call.handle.clone();
+    let Some(client) = handle.client() else {
+        return call.answer(RD_KAFKA_RESP_ERR__DESTROY, CString::default(), Box::new(()));
+    };
+    let asking = ask(Admin::of(client), call.options.clone(), question);
+    let Call { queue, kind, options, .. } = call;
+    let asked = Asked { queue, kind, opaque: Some(Opaque(options.opaque())) };
+    handle.admin.start(async move {
+        let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
+            Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
+            Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
         };
-        let handle = call.handle.clone();
-        let Some(client) = handle.client() else {
-            return call.answer(RD_KAFKA_RESP_ERR__DESTROY, CString::default(), Box::new(()));
-        };
-        let asking = ask(Admin::of(client), call.options.clone(), question);
-        let Call { queue, kind, options, .. } = call;
-        let asked = Asked { queue, kind, opaque: Some(Opaque(options.opaque())) };
-        handle.admin.start(async move {
-            let (err, text, result): (_, _, Box<dyn Any + Send>) = match asking.await {
-                Ok(answer) => (RD_KAFKA_RESP_ERR_NO_ERROR, CString::default(), Box::new(read(answer))),
-                Err(error) => (code(&error), c_string(&words(&error)), Box::new(())),
-            };
-            asked.answer(err, text, result);
-        });
+        asked.answer(err, text, result);
     });
 }
 
@@ -115,7 +115,7 @@ unsafe fn things<'a, T>(array: *mut *mut T, count: usize) -> Vec<&'a T> {
     if array.is_null() {
         return Vec::new();
     }
-    // SAFETY: by contract.
+    // SAFETY: `array` points to `count` pointers to objects of its type (the contract of this function, above).
     (0..count).filter_map(|index| unsafe { (*array.add(index)).as_ref() }).collect()
 }
 
@@ -154,6 +154,7 @@ fn refs(names: &[String]) -> Vec<&str> {
 macro_rules! array_requests {
     ($($name:ident($type:ty, $kind:ident): |$things:ident| $check:expr,
         |$admin:ident, $options:ident, $question:ident: $asked:ty| $ask:expr, $read:expr;)*) => {$(
+        #[on_panic(())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             rk: *mut rd_kafka_t,
@@ -163,12 +164,15 @@ macro_rules! array_requests {
             rkqu: *mut rd_kafka_queue_t,
         ) {
             let check = || {
-                // SAFETY: by contract.
+                // SAFETY: `array` points to `count` pointers to objects of its type (rdkafka.h, every function of
+                // this macro).
                 let $things = unsafe { things(array, count) };
                 $check
             };
             let ask = |$admin: Admin, $options: rd_kafka_AdminOptions_t, $question: $asked| async move { $ask };
-            // SAFETY: by contract.
+            // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+            // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this
+            // library, not yet destroyed (rdkafka.h, every function of this macro).
             unsafe { request(rk, options, rkqu, $kind, check, ask, $read) };
         }
     )*};
@@ -291,6 +295,7 @@ fn check_partitions<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) ->
     distinct(partitions.collect(), "partition").map(|_| ())
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeTopics(
     rk: *mut rd_kafka_t,
@@ -299,7 +304,8 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `topics` is NULL or a `rd_kafka_TopicCollection_t` of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_DescribeTopics`).
         let names = unsafe { topics.as_ref() }.map_or_else(Vec::new, |topics| topics.0.clone());
         named(some(names, "topics")?, "topic")
     };
@@ -307,10 +313,14 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
         admin.describe_topics_with(&refs(&names), options.describe()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a
+    // `rd_kafka_TopicCollection_t` of this library, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeTopics`).
     unsafe { request(rk, options, rkqu, kind, check, ask, layout::topics) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster(
     rk: *mut rd_kafka_t,
@@ -321,10 +331,13 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster(
         admin.describe_cluster_with(options.describe()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeCluster`).
     unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     rk: *mut rd_kafka_t,
@@ -335,10 +348,13 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
         admin.list_consumer_groups(options.filter(), options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_LISTCONSUMERGROUPS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_ListConsumerGroups`).
     unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, groups::listed) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     rk: *mut rd_kafka_t,
@@ -348,7 +364,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `groups` points to `groups_cnt` C strings (rdkafka.h, `rd_kafka_DescribeConsumerGroups`).
         let groups = unsafe { texts(groups, groups_cnt) };
         distinct(some(groups, "groups")?, "group")
     };
@@ -356,10 +372,13 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
         admin.describe_groups_with(&refs(&groups), options.describe()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeConsumerGroups`).
     unsafe { request(rk, options, rkqu, kind, check, ask, group_descriptions::described) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     rk: *mut rd_kafka_t,
@@ -369,7 +388,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `users` points to `user_cnt` C strings (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
         let users = unsafe { texts(users, user_cnt) };
         // No users stand for all.
         distinct(named(users, "user")?, "user")
@@ -380,10 +399,13 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
         admin.describe_scram_credentials(users, options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBEUSERSCRAMCREDENTIALS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
     unsafe { request(rk, options, rkqu, kind, check, ask, scram::described) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     rk: *mut rd_kafka_t,
@@ -392,7 +414,8 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `acl_filter` is NULL or a `rd_kafka_AclBindingFilter_t` of this library, not yet destroyed
+        // (rdkafka.h, `rd_kafka_DescribeAcls`).
         let filter = unsafe { acl_filter.as_ref() };
         filter.map(rd_kafka_AclBinding_t::filter).ok_or_else(|| "there is no filter".into())
     };
@@ -400,10 +423,13 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
         admin.describe_acls(&filter, options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_DESCRIBEACLS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_DescribeAcls`).
     unsafe { request(rk, options, rkqu, kind, check, ask, |acls: Vec<_>| acls::described(&acls)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListOffsets(
     rk: *mut rd_kafka_t,
@@ -412,7 +438,8 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `topic_partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_ListOffsets`).
         let list = unsafe { List::copy_of(topic_partitions) };
         let wanted = some(offsets::wanted(&list)?, "partitions")?;
         check_partitions(wanted.iter().map(|(at, _)| at)).map(|()| wanted)
@@ -421,10 +448,13 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
         admin.list_offsets_with(&wanted, options.isolation(), options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_LISTOFFSETS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_ListOffsets`).
     unsafe { request(rk, options, rkqu, kind, check, ask, offsets::found) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ElectLeaders(
     rk: *mut rd_kafka_t,
@@ -433,7 +463,8 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders(
     rkqu: *mut rd_kafka_queue_t,
 ) {
     let check = || {
-        // SAFETY: by contract.
+        // SAFETY: `elect_leaders` is NULL or a `rd_kafka_ElectLeaders_t` of this library, not yet destroyed
+        // (rdkafka.h, `rd_kafka_ElectLeaders`).
         let asked = unsafe { elect_leaders.as_ref() }.ok_or("there is nothing to elect")?.election()?;
         if let (_, Some(partitions)) = &asked {
             check_partitions(partitions.iter())?;
@@ -446,6 +477,8 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders(
         admin.elect_leaders(election, partitions.as_deref(), options.timeouts()).await
     };
     let kind = RD_KAFKA_EVENT_ELECTLEADERS_RESULT;
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
+    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
+    // yet destroyed (rdkafka.h, `rd_kafka_ElectLeaders`).
     unsafe { request(rk, options, rkqu, kind, check, ask, offsets::elected) };
 }

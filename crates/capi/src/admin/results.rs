@@ -8,14 +8,16 @@ use super::layout::{Cluster, operations};
 use super::{Array, DefaultPointer, List, optional};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// The event as a result, if it is one of that kind.
 macro_rules! results {
     ($($name:ident: $kind:ident;)*) => {$(
+        #[on_panic(null())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(rkev: *mut rd_kafka_event_t) -> *const rd_kafka_event_t {
-            // SAFETY: NULL or an event that lives, by contract.
+            // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, every function of
+            // this macro).
             let outcome = unsafe { rkev.as_ref() }.and_then(rd_kafka_event_t::outcome);
             if outcome.is_some_and(|outcome| outcome.kind == $kind) { rkev } else { null() }
         }
@@ -52,16 +54,18 @@ results! {
 /// # Safety
 /// NULL or an event that lives.
 unsafe fn content<'a, T: 'static>(result: *const rd_kafka_event_t) -> Option<&'a T> {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed (the contract of this function, above).
     unsafe { result.as_ref() }?.outcome()?.result.downcast_ref()
 }
 
 macro_rules! arrays {
     ($($name:ident: $type:ty;)*) => {$(
+        #[on_panic(null_mut())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(result: *const rd_kafka_event_t, cntp: *mut usize) -> *mut *const $type {
-            // SAFETY: by contract.
-            guard(null_mut(), || unsafe { told(content::<Array<$type>>(result).map(Array::read), cntp) })
+            // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable
+            // (rdkafka.h, every function of this macro).
+            unsafe { told(content::<Array<$type>>(result).map(Array::read), cntp) }
         }
     )*};
 }
@@ -72,7 +76,7 @@ macro_rules! arrays {
 /// `cntp` is NULL or a place to write to.
 unsafe fn told<P: DefaultPointer>(array: Option<(P, usize)>, cntp: *mut usize) -> P {
     let (pointer, count) = array.unwrap_or_else(|| (P::default_pointer(), 0));
-    // SAFETY: by contract.
+    // SAFETY: `cntp` is NULL or writable (the contract of this function, above).
     if let Some(place) = unsafe { cntp.as_mut() } {
         *place = count;
     }
@@ -101,63 +105,77 @@ arrays! {
     rd_kafka_ElectLeaders_result_partitions: rd_kafka_topic_partition_result_t;
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteRecords_result_offsets(
     result: *const rd_kafka_event_t,
 ) -> *const rd_kafka_topic_partition_list_t {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_DeleteRecords_result_offsets`).
     unsafe { content::<List>(result) }.map_or(null(), List::as_ptr)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_valid(
     result: *const rd_kafka_event_t,
     cntp: *mut usize,
 ) -> *mut *const rd_kafka_ConsumerGroupListing_t {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
+    // `rd_kafka_ListConsumerGroups_result_valid`).
     unsafe { told(content::<Listings>(result).map(|listings| listings.valid.read()), cntp) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_errors(
     result: *const rd_kafka_event_t,
     cntp: *mut usize,
 ) -> *mut *const rd_kafka_error_t {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
+    // `rd_kafka_ListConsumerGroups_result_errors`).
     unsafe { told(content::<Listings>(result).map(|listings| listings.errors.read()), cntp) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_nodes(
     result: *const rd_kafka_event_t,
     cntp: *mut usize,
 ) -> *mut *const rd_kafka_Node_t {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
+    // `rd_kafka_DescribeCluster_result_nodes`).
     unsafe { told(content::<Cluster>(result).map(|cluster| cluster.nodes.read()), cntp) }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_authorized_operations(
     result: *const rd_kafka_event_t,
     cntp: *mut usize,
 ) -> *const rd_kafka_AclOperation_t {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
+    // `rd_kafka_DescribeCluster_result_authorized_operations`).
     unsafe { told(content::<Cluster>(result).map(|cluster| operations(cluster.operations.as_deref())), cntp) }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_controller(
     result: *const rd_kafka_event_t,
 ) -> *const rd_kafka_Node_t {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_DescribeCluster_result_controller`).
     let cluster = unsafe { content::<Cluster>(result) };
     cluster.and_then(|cluster| cluster.controller.as_ref()).map_or(null(), std::ptr::from_ref)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_cluster_id(
     result: *const rd_kafka_event_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `result` is NULL or an event of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_DescribeCluster_result_cluster_id`).
     unsafe { content::<Cluster>(result) }.map_or(null(), |cluster| optional(cluster.id.as_ref()))
 }

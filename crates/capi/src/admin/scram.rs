@@ -9,7 +9,7 @@ use super::macros::{destroyers, readers};
 use super::{Array, error_object, error_pointer};
 use crate::error::rd_kafka_error_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, text};
 
 /// A change of a credential; `None` is one with a password that is no text.
@@ -43,6 +43,7 @@ fn mechanism(number: rd_kafka_ScramMechanism_t) -> ScramMechanism {
     ScramMechanism::from_code(i8::try_from(number).unwrap_or(0))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_UserScramCredentialUpsertion_new(
     username: *const c_char,
@@ -53,19 +54,18 @@ pub unsafe extern "C" fn rd_kafka_UserScramCredentialUpsertion_new(
     salt: *const c_uchar,
     salt_size: usize,
 ) -> *mut rd_kafka_UserScramCredentialAlteration_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let (user, password, salt) =
-            unsafe { (text(username), bytes(password, password_size), bytes(salt, salt_size)) };
-        let change = std::str::from_utf8(password).ok().map(|password| ScramChange::Set {
-            user: user.unwrap_or_default().into_owned(),
-            mechanism: mechanism(mechanism_),
-            iterations,
-            password: Secret::new(password),
-            salt: (!salt.is_empty()).then(|| salt.to_vec()),
-        });
-        Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(change)))
-    })
+    // SAFETY: `username` is NULL or a C string; `password` is NULL or points to `password_size` bytes; `salt` is NULL
+    // or points to `salt_size` bytes (rdkafka.h, `rd_kafka_UserScramCredentialUpsertion_new`).
+    let (user, password, salt) =
+        unsafe { (text(username), bytes(password, password_size), bytes(salt, salt_size)) };
+    let change = std::str::from_utf8(password).ok().map(|password| ScramChange::Set {
+        user: user.unwrap_or_default().into_owned(),
+        mechanism: mechanism(mechanism_),
+        iterations,
+        password: Secret::new(password),
+        salt: (!salt.is_empty()).then(|| salt.to_vec()),
+    });
+    Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(change)))
 }
 
 /// # Safety
@@ -74,21 +74,20 @@ unsafe fn bytes<'a>(pointer: *const c_uchar, size: usize) -> &'a [u8] {
     if pointer.is_null() || size == 0 {
         return &[];
     }
-    // SAFETY: by contract.
+    // SAFETY: `pointer` is NULL or points to `size` bytes (the contract of this function, above).
     unsafe { std::slice::from_raw_parts(pointer, size) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_UserScramCredentialDeletion_new(
     username: *const c_char,
     mechanism_: rd_kafka_ScramMechanism_t,
 ) -> *mut rd_kafka_UserScramCredentialAlteration_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let user = unsafe { text(username) }.unwrap_or_default().into_owned();
-        let change = ScramChange::Delete { user, mechanism: mechanism(mechanism_) };
-        Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(Some(change))))
-    })
+    // SAFETY: `username` is NULL or a C string (rdkafka.h, `rd_kafka_UserScramCredentialDeletion_new`).
+    let user = unsafe { text(username) }.unwrap_or_default().into_owned();
+    let change = ScramChange::Delete { user, mechanism: mechanism(mechanism_) };
+    Box::into_raw(Box::new(rd_kafka_UserScramCredentialAlteration_t(Some(change))))
 }
 
 /// A user's credentials, or why there is nothing to say of them.
@@ -155,12 +154,14 @@ destroyers! {
         rd_kafka_UserScramCredentialAlteration_destroy_array (rd_kafka_UserScramCredentialAlteration_t);
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_UserScramCredentialsDescription_scramcredentialinfo(
     description: *const rd_kafka_UserScramCredentialsDescription_t,
     idx: usize,
 ) -> *const rd_kafka_ScramCredentialInfo_t {
-    // SAFETY: NULL or one of ours that lives, by contract.
+    // SAFETY: `description` is NULL or a `rd_kafka_UserScramCredentialsDescription_t` of this library, not yet
+    // destroyed (rdkafka.h, `rd_kafka_UserScramCredentialsDescription_scramcredentialinfo`).
     let user = unsafe { description.as_ref() };
     user.and_then(|user| user.credentials.get(idx)).map_or(null(), std::ptr::from_ref)
 }

@@ -60,7 +60,7 @@ impl Wake for Task {
             let cancelled = self.cancelled.load(Ordering::Acquire);
             let waker = Waker::from(self.clone());
             let mut context = Context::from_waker(&waker);
-            if cancelled || guard(Poll::Ready(()), || future.as_mut().poll(&mut context)).is_ready() {
+            if cancelled || guard(|| Poll::Ready(()), || future.as_mut().poll(&mut context)).is_ready() {
                 let done = work.take();
                 drop(work);
                 return drop(done);

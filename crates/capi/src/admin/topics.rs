@@ -9,7 +9,7 @@ use super::macros::{destroyers, readers};
 use super::{Array, code, words};
 use crate::error::description;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, text, write_errstr};
 
 /// What librdkafka takes for possible.
@@ -56,6 +56,7 @@ destroyers! {
     rd_kafka_NewPartitions_destroy, rd_kafka_NewPartitions_destroy_array (rd_kafka_NewPartitions_t);
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_NewTopic_new(
     topic: *const c_char,
@@ -64,17 +65,15 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_NewTopic_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        match new_topic(unsafe { text(topic) }.as_deref(), num_partitions, replication_factor) {
-            Ok(topic) => Box::into_raw(Box::new(rd_kafka_NewTopic_t(topic))),
-            Err(reason) => {
-                // SAFETY: by contract.
-                unsafe { write_errstr(errstr, errstr_size, &reason) };
-                null_mut()
-            }
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_NewTopic_new`).
+    match new_topic(unsafe { text(topic) }.as_deref(), num_partitions, replication_factor) {
+        Ok(topic) => Box::into_raw(Box::new(rd_kafka_NewTopic_t(topic))),
+        Err(reason) => {
+            // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_NewTopic_new`).
+            unsafe { write_errstr(errstr, errstr_size, &reason) };
+            null_mut()
         }
-    })
+    }
 }
 
 fn new_topic(topic: Option<&str>, partitions: c_int, replication: c_int) -> Result<NewTopic, String> {
@@ -98,23 +97,23 @@ fn new_topic(topic: Option<&str>, partitions: c_int, replication: c_int) -> Resu
     Ok(topic)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_NewTopic_set_config(
     new_topic: *mut rd_kafka_NewTopic_t,
     name: *const c_char,
     value: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let (Some(topic), Some(name), value) = (unsafe { (new_topic.as_mut(), text(name), text(value)) })
-        else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        topic.0.configs.push((name.into_owned(), value.unwrap_or_default().into_owned()));
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    // SAFETY: `new_topic` is NULL or a `rd_kafka_NewTopic_t` of this library, not yet destroyed; `name` and `value`
+    // are each NULL or a C string (rdkafka.h, `rd_kafka_NewTopic_set_config`).
+    let (Some(topic), Some(name), value) = (unsafe { (new_topic.as_mut(), text(name), text(value)) }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    topic.0.configs.push((name.into_owned(), value.unwrap_or_default().into_owned()));
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_NewTopic_set_replica_assignment(
     new_topic: *mut rd_kafka_NewTopic_t,
@@ -124,24 +123,24 @@ pub unsafe extern "C" fn rd_kafka_NewTopic_set_replica_assignment(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(rd_kafka_NewTopic_t(topic)) = (unsafe { new_topic.as_mut() }) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        let limit = topic.partitions.map_or(PARTITIONS_MAX, |count| count as usize);
-        let assigned = if topic.partitions.is_none() {
-            Err("brokers by name need a num_partitions of the topic's own, not -1".into())
-        } else if topic.replication.is_some() {
-            Err("a replication_factor and brokers by name exclude each other: create the topic with -1"
-                .into())
-        } else {
-            // SAFETY: by contract.
-            unsafe { assign(&mut topic.assignments, partition, limit, broker_ids, broker_id_cnt) }
-        };
-        // SAFETY: by contract.
-        unsafe { answered(assigned, errstr, errstr_size) }
-    })
+    // SAFETY: `new_topic` is NULL or a `rd_kafka_NewTopic_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_NewTopic_set_replica_assignment`).
+    let Some(rd_kafka_NewTopic_t(topic)) = (unsafe { new_topic.as_mut() }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let limit = topic.partitions.map_or(PARTITIONS_MAX, |count| count as usize);
+    let assigned = if topic.partitions.is_none() {
+        Err("brokers by name need a num_partitions of the topic's own, not -1".into())
+    } else if topic.replication.is_some() {
+        Err("a replication_factor and brokers by name exclude each other: create the topic with -1".into())
+    } else {
+        // SAFETY: `broker_ids` points to `broker_id_cnt` numbers (rdkafka.h,
+        // `rd_kafka_NewTopic_set_replica_assignment`).
+        unsafe { assign(&mut topic.assignments, partition, limit, broker_ids, broker_id_cnt) }
+    };
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h,
+    // `rd_kafka_NewTopic_set_replica_assignment`).
+    unsafe { answered(assigned, errstr, errstr_size) }
 }
 
 /// # Safety
@@ -166,7 +165,7 @@ unsafe fn assign(
     let brokers = if brokers.is_null() {
         Vec::new()
     } else {
-        // SAFETY: by contract.
+        // SAFETY: `brokers` points to `count` numbers (the contract of this function, above).
         unsafe { std::slice::from_raw_parts(brokers, count) }.to_vec()
     };
     assignments.push(brokers);
@@ -177,20 +176,20 @@ unsafe fn assign(
 /// `errstr` is NULL or has `size` bytes.
 unsafe fn answered(result: Result<(), String>, errstr: *mut c_char, size: usize) -> rd_kafka_resp_err_t {
     let Err(reason) = result else { return RD_KAFKA_RESP_ERR_NO_ERROR };
-    // SAFETY: by contract.
+    // SAFETY: `errstr` is NULL or a buffer of `size` bytes (the contract of this function, above).
     unsafe { write_errstr(errstr, size, &reason) };
     RD_KAFKA_RESP_ERR__INVALID_ARG
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_DeleteTopic_new(topic: *const c_char) -> *mut rd_kafka_DeleteTopic_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let name = unsafe { text(topic) };
-        name.map_or(null_mut(), |name| Box::into_raw(Box::new(rd_kafka_DeleteTopic_t(name.into_owned()))))
-    })
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_DeleteTopic_new`).
+    let name = unsafe { text(topic) };
+    name.map_or(null_mut(), |name| Box::into_raw(Box::new(rd_kafka_DeleteTopic_t(name.into_owned()))))
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_NewPartitions_new(
     topic: *const c_char,
@@ -198,23 +197,22 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_new(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut rd_kafka_NewPartitions_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        let topic = unsafe { text(topic) };
-        let reason = match (&topic, i32::try_from(new_total_cnt)) {
-            (Some(topic), Ok(total)) if (1..=PARTITIONS_MAX).contains(&new_total_cnt) => {
-                let partitions = NewPartitions::new(topic.as_ref(), total);
-                return Box::into_raw(Box::new(rd_kafka_NewPartitions_t(partitions)));
-            }
-            (None, _) => "topic: a name is needed, not NULL".to_owned(),
-            (Some(_), _) => format!("new_total_cnt: {new_total_cnt} is not between 1 and {PARTITIONS_MAX}"),
-        };
-        // SAFETY: by contract.
-        unsafe { write_errstr(errstr, errstr_size, &reason) };
-        null_mut()
-    })
+    // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_NewPartitions_new`).
+    let topic = unsafe { text(topic) };
+    let reason = match (&topic, i32::try_from(new_total_cnt)) {
+        (Some(topic), Ok(total)) if (1..=PARTITIONS_MAX).contains(&new_total_cnt) => {
+            let partitions = NewPartitions::new(topic.as_ref(), total);
+            return Box::into_raw(Box::new(rd_kafka_NewPartitions_t(partitions)));
+        }
+        (None, _) => "topic: a name is needed, not NULL".to_owned(),
+        (Some(_), _) => format!("new_total_cnt: {new_total_cnt} is not between 1 and {PARTITIONS_MAX}"),
+    };
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_NewPartitions_new`).
+    unsafe { write_errstr(errstr, errstr_size, &reason) };
+    null_mut()
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_NewPartitions_set_replica_assignment(
     new_parts: *mut rd_kafka_NewPartitions_t,
@@ -224,19 +222,19 @@ pub unsafe extern "C" fn rd_kafka_NewPartitions_set_replica_assignment(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: by contract.
-        let Some(rd_kafka_NewPartitions_t(partitions)) = (unsafe { new_parts.as_mut() }) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        let limit = partitions.total as usize;
-        // SAFETY: by contract.
-        unsafe {
-            let assigned =
-                assign(&mut partitions.assignments, new_partition_idx, limit, broker_ids, broker_id_cnt);
-            answered(assigned, errstr, errstr_size)
-        }
-    })
+    // SAFETY: `new_parts` is NULL or a `rd_kafka_NewPartitions_t` of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_NewPartitions_set_replica_assignment`).
+    let Some(rd_kafka_NewPartitions_t(partitions)) = (unsafe { new_parts.as_mut() }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let limit = partitions.total as usize;
+    // SAFETY: `broker_ids` points to `broker_id_cnt` numbers; `errstr` is NULL or a buffer of `errstr_size` bytes
+    // (rdkafka.h, `rd_kafka_NewPartitions_set_replica_assignment`).
+    unsafe {
+        let assigned =
+            assign(&mut partitions.assignments, new_partition_idx, limit, broker_ids, broker_id_cnt);
+        answered(assigned, errstr, errstr_size)
+    }
 }
 
 #[cfg(test)]

@@ -1,60 +1,62 @@
 //! The functions on configurations as a whole.
 
 use std::ffi::{CString, c_char};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use ottla_client::properties::{self, Property, Role, Scope, State};
 
 use super::{NotSet, rd_kafka_conf_t};
 use crate::ffi::*;
 use crate::interceptors::Verdict;
-use crate::panic::guard;
+use crate::panic::{guard, on_panic};
 use crate::plugins;
 use crate::text::{c_string, get_into, leaked_pairs, text};
 use crate::topic_conf::answer;
 
 const PLUGINS: &str = "plugin.library.paths";
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
-    guard(null_mut(), || Box::into_raw(rd_kafka_conf_t::new()))
+    Box::into_raw(rd_kafka_conf_t::new())
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_destroy(conf: *mut rd_kafka_conf_t) {
-    guard((), || {
-        // SAFETY: by contract.
-        if let Some(conf) = unsafe { rd_kafka_conf_t::taken(conf) } {
-            conf.end();
-        }
-    });
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_destroy`).
+    if let Some(conf) = unsafe { rd_kafka_conf_t::taken(conf) } {
+        conf.end();
+    }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_dup(conf: *const rd_kafka_conf_t) -> *mut rd_kafka_conf_t {
     // SAFETY: the caller's pointers, passed on.
     unsafe { rd_kafka_conf_dup_filter(conf, 0, null_mut()) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
     conf: *const rd_kafka_conf_t,
     filter_cnt: usize,
     filter: *mut *const c_char,
 ) -> *mut rd_kafka_conf_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_dup_filter`).
     let Some(old) = (unsafe { rd_kafka_conf_t::of(conf) }) else { return null_mut() };
-    let copy = guard(null_mut(), || {
-        // SAFETY: that many C strings, by contract.
-        let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
-            .filter_map(|at| unsafe { text(*filter.add(at)) })
-            .collect::<Vec<_>>();
-        let prefixes: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
-        Box::into_raw(old.dup(&prefixes))
-    });
+    // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
+    let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
+        .filter_map(|at| unsafe { text(*filter.add(at)) })
+        .collect::<Vec<_>>();
+    let prefixes: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
+    let copy = Box::into_raw(old.dup(&prefixes));
     if !copy.is_null() {
         let kept = (0..if filter.is_null() { 0 } else { filter_cnt })
-            // SAFETY: that many C strings, by contract.
+            // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
             .filter_map(|at| unsafe { text(*filter.add(at)) })
             .all(|prefix| !PLUGINS.starts_with(prefix.as_ref()));
         if kept && !old.plugins.is_empty() {
@@ -67,6 +69,7 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
     copy
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set(
     conf: *mut rd_kafka_conf_t,
@@ -75,7 +78,8 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set`).
     if let Some(asked) = unsafe { rd_kafka_conf_t::of(conf) }.map(|conf| conf.interceptors.setters()) {
         // SAFETY: the caller's arguments, passed on.
         match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
@@ -83,21 +87,27 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
             Verdict::Done(outcome) => return outcome,
         }
     }
-    // SAFETY: NULL or C strings, by contract.
+    // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
     let (name, value) = unsafe { (text(name), text(value)) };
     if !conf.is_null() && name.as_deref() == Some(PLUGINS) {
-        // SAFETY: a configuration, and the caller's buffer, by contract.
+        // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `value` is NULL or a
+        // C string; `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
         return unsafe { answer(load_plugins(conf, &value.unwrap_or_default()), errstr, errstr_size) };
     }
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set`).
     let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-    let set = guard(Err(NotSet::Invalid("the property could not be set".into())), || match (conf, name) {
-        (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
-        _ => Err(NotSet::Invalid(
-            "rd_kafka_conf_set without a name, or without a configuration that is the application's".into(),
-        )),
-    });
-    // SAFETY: the caller's buffer, by contract.
+    let set = guard(
+        || Err(NotSet::Invalid("the property could not be set".into())),
+        || match (conf, name) {
+            (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
+            _ => Err(NotSet::Invalid(
+                "rd_kafka_conf_set without a name, or without a configuration that is the application's"
+                    .into(),
+            )),
+        },
+    );
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
     unsafe { answer(set, errstr, errstr_size) }
 }
 
@@ -106,15 +116,16 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
 /// # Safety
 /// A configuration that lives.
 unsafe fn load_plugins(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), NotSet> {
-    let failed = || Err("the plugins could not be loaded".to_owned());
-    // SAFETY: by contract, and the application names what it wants in its process.
-    guard(failed(), || unsafe { plugins::load(conf, paths) })
+    // SAFETY: the application names what it wants in its process (the contract of this function, above).
+    guard(|| Err("the plugins could not be loaded".to_owned()), || unsafe { plugins::load(conf, paths) })
         .map_err(|why| NotSet::Invalid(format!("{PLUGINS}: {why}")))?;
-    // SAFETY: by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (the contract of this
+    // function, above).
     paths.clone_into(unsafe { &mut (*conf).plugins });
     Ok(())
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_get(
     conf: *const rd_kafka_conf_t,
@@ -122,44 +133,49 @@ pub unsafe extern "C" fn rd_kafka_conf_get(
     dest: *mut c_char,
     dest_size: *mut usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration and a C string, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `name` is NULL or a C
+    // string (rdkafka.h, `rd_kafka_conf_get`).
     let (conf, name) = unsafe { (rd_kafka_conf_t::of(conf), text(name)) };
-    let value = guard(None, || conf?.get(&name?));
-    // SAFETY: NULL or a buffer of that size, by contract.
+    let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
+    // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_conf_get`).
     unsafe { get_into(value.as_deref(), dest, dest_size) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_dump(
     conf: *mut rd_kafka_conf_t,
     cntp: *mut usize,
 ) -> *mut *const c_char {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_dump`).
     let conf = unsafe { rd_kafka_conf_t::of(conf) };
-    let pairs = guard(Vec::new(), || conf.map_or_else(Vec::new, rd_kafka_conf_t::dump));
-    // SAFETY: NULL or a place for a number, by contract.
+    let pairs = conf.map_or_else(Vec::new, rd_kafka_conf_t::dump);
+    // SAFETY: `cntp` is NULL or writable (rdkafka.h, `rd_kafka_conf_dump`).
     unsafe { leaked_pairs(pairs, cntp) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_dump_free(arr: *mut *const c_char, cnt: usize) {
     if arr.is_null() {
         return;
     }
     for at in 0..cnt {
-        // SAFETY: made by `leaked_pairs` with that many strings, by contract.
+        // SAFETY: made by `leaked_pairs` with that many strings (rdkafka.h, `rd_kafka_conf_dump_free`).
         drop(unsafe { CString::from_raw((*arr.add(at)).cast_mut()) });
     }
     // SAFETY: as above; the array is a boxed slice of that length.
     drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(arr, cnt)) });
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_properties_show(fp: *mut libc::FILE) {
     if fp.is_null() {
         return;
     }
-    let table = guard(c"".into(), || c_string(&table()));
+    let table = c_string(&table());
     // SAFETY: an open stream and a C string.
     unsafe { libc::fputs(table.as_ptr(), fp) };
 }
@@ -195,29 +211,32 @@ fn rows(property: &'static Property) -> impl Iterator<Item = String> {
         .map(move |name| format!("{name:<45}|  {role}  | {range:<40} | {default:>20} | {text}{state}"))
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
     tconf: *mut rd_kafka_topic_conf_t,
 ) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set_default_topic_conf`).
     let Some(conf) = (unsafe { rd_kafka_conf_t::of_mut(conf) }) else { return };
-    guard((), || {
-        // SAFETY: NULL or one of ours, which becomes the configuration's.
-        conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
-    });
+    // SAFETY: NULL or one of ours, which becomes the configuration's.
+    conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_get_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_get_default_topic_conf`).
     let topic = unsafe { rd_kafka_conf_t::of_mut(conf) }.and_then(|conf| conf.topic.as_deref_mut());
     topic.map_or(null_mut(), std::ptr::from_mut)
 }
 
 /// The contexts of `debug`, as the header's constant has them.
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_get_debug_contexts() -> *const c_char {
     c"all,generic,broker,topic,metadata,feature,queue,msg,protocol,cgrp,security,fetch,interceptor,plugin,consumer,admin,eos,mock,assignor,conf".as_ptr()

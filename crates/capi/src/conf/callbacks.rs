@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::rd_kafka_conf_t;
 use crate::ffi::*;
 use crate::log_printers::rd_kafka_log_print;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// What the application wants to be called for, and with which opaque. Functions run in the thread that polls, but for
 /// those of logs, sockets, certificates and the background.
@@ -38,7 +38,8 @@ pub struct Callbacks {
     pub ssl_cert_verify: rd_kafka_ssl_cert_verify_cb_t,
 }
 
-// SAFETY: the pointers are the application's, which says by contract that any thread may use them.
+// SAFETY: the pointers are the application's; threads of the library may use them (rdkafka.h,
+// `rd_kafka_conf_set_opaque`).
 unsafe impl Send for Callbacks {}
 // SAFETY: as above; none is read through here.
 unsafe impl Sync for Callbacks {}
@@ -132,15 +133,15 @@ named_fields! {
 macro_rules! setters {
     ($($function:ident $field:ident: $type:ty,)*) => {
         $(
+            #[on_panic(())]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(conf: *mut rd_kafka_conf_t, value: $type) {
-                // SAFETY: NULL or a configuration, by contract.
+                // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+                // every function of this macro).
                 let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-                guard((), || {
-                    if let Some(conf) = conf {
-                        conf.callbacks.$field = value;
-                    }
-                });
+                if let Some(conf) = conf {
+                    conf.callbacks.$field = value;
+                }
             }
         )*
     };
@@ -168,24 +169,26 @@ setters! {
     rd_kafka_conf_set_resolve_cb resolve: rd_kafka_resolve_cb_t,
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_enable_sasl_queue(conf: *mut rd_kafka_conf_t, enable: c_int) {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_enable_sasl_queue`).
     let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-    guard((), || {
-        if let Some(conf) = conf {
-            conf.callbacks.sasl_queue = enable != 0;
-            conf.hidden.insert("enable_sasl_queue", (enable != 0).to_string());
-        }
-    });
+    if let Some(conf) = conf {
+        conf.callbacks.sasl_queue = enable != 0;
+        conf.hidden.insert("enable_sasl_queue", (enable != 0).to_string());
+    }
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert_verify_cb(
     conf: *mut rd_kafka_conf_t,
     ssl_cert_verify_cb: rd_kafka_ssl_cert_verify_cb_t,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL or a configuration, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set_ssl_cert_verify_cb`).
     let Some(conf) = (unsafe { conf.as_mut() }) else { return RD_KAFKA_CONF_INVALID };
     conf.callbacks.ssl_cert_verify = ssl_cert_verify_cb;
     RD_KAFKA_CONF_OK

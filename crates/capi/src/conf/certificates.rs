@@ -9,9 +9,10 @@ use ottla_client::{Secret, open_keystore};
 
 use super::{NotSet, rd_kafka_conf_t};
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::{guard, on_panic};
 use crate::topic_conf::answer;
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
     conf: *mut rd_kafka_conf_t,
@@ -22,16 +23,20 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: NULL, or a configuration and that many bytes, by contract.
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `buffer` is NULL or
+    // points to `size` bytes (rdkafka.h, `rd_kafka_conf_set_ssl_cert`).
     let (conf, bytes) = unsafe {
         let bytes = (!buffer.is_null()).then(|| std::slice::from_raw_parts(buffer.cast::<u8>(), size));
         (rd_kafka_conf_t::of_mut(conf), bytes)
     };
-    let set = guard(Err(NotSet::Invalid("the certificate could not be set".into())), || match conf {
-        Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
-        None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
-    });
-    // SAFETY: the caller's buffer, by contract.
+    let set = guard(
+        || Err(NotSet::Invalid("the certificate could not be set".into())),
+        || match conf {
+            Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
+            None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
+        },
+    );
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set_ssl_cert`).
     unsafe { answer(set, errstr, errstr_size) }
 }
 

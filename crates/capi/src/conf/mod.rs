@@ -89,7 +89,8 @@ impl rd_kafka_conf_t {
     /// # Safety
     /// `conf` is NULL or one of ours that lives, or one of the last that were destroyed.
     unsafe fn owner(conf: *const Self) -> Owner {
-        // SAFETY: by contract; a field alone, for the rest may be somebody's.
+        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
+        // above); a field alone, for the rest may be somebody's.
         if conf.is_null() { Owner::Nobody } else { unsafe { (&raw const (*conf).owner).read() } }
     }
 
@@ -98,7 +99,8 @@ impl rd_kafka_conf_t {
     /// # Safety
     /// As of `owner`.
     pub(crate) unsafe fn of<'a>(conf: *const Self) -> Option<&'a Self> {
-        // SAFETY: by contract.
+        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
+        // above).
         unsafe { (Self::owner(conf) != Owner::Nobody).then(|| &*conf) }
     }
 
@@ -107,7 +109,8 @@ impl rd_kafka_conf_t {
     /// # Safety
     /// As of `owner`; nobody else uses it meanwhile.
     pub(crate) unsafe fn of_mut<'a>(conf: *mut Self) -> Option<&'a mut Self> {
-        // SAFETY: by contract.
+        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
+        // above).
         unsafe { (Self::owner(conf) == Owner::Application).then(|| &mut *conf) }
     }
 
@@ -116,7 +119,8 @@ impl rd_kafka_conf_t {
     /// # Safety
     /// As of `of_mut`.
     pub(crate) unsafe fn taken(conf: *mut Self) -> Option<Box<Self>> {
-        // SAFETY: by contract.
+        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
+        // above).
         unsafe { Self::of_mut(conf)?.owner = Owner::Client };
         // SAFETY: it was the application's until now, so nobody else has the box.
         Some(unsafe { Box::from_raw(conf) })

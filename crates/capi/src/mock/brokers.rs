@@ -7,18 +7,21 @@ use ottla_broker::{ApiKey, Cluster};
 
 use super::with;
 use crate::ffi::*;
+use crate::panic::on_panic;
 use crate::text::text;
 
 /// Functions that do something with one broker, or with all.
 macro_rules! of_brokers {
     ($($function:ident => $does:expr;)*) => {
         $(
+            #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(
                 mcluster: *mut rd_kafka_mock_cluster_t,
                 broker_id: i32,
             ) -> rd_kafka_resp_err_t {
-                // SAFETY: by contract.
+                // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h, every function of
+                // this macro).
                 unsafe { with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| it.each_node(broker_id, $does)) }
             }
         )*
@@ -32,6 +35,7 @@ of_brokers! {
     rd_kafka_mock_broker_remove_from_metadata => |cluster, node| cluster.set_hidden(node, true);
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -39,7 +43,8 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
     rtt_ms: c_int,
 ) -> rd_kafka_resp_err_t {
     let lag = Duration::from_millis(u64::try_from(rtt_ms).unwrap_or_default());
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_broker_set_rtt`).
     unsafe {
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
             it.each_node(broker_id, |cluster, node| cluster.set_lag(node, lag))
@@ -47,13 +52,15 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rtt(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_set_rack(
     mcluster: *mut rd_kafka_mock_cluster_t,
     broker_id: i32,
     rack: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `rack` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_broker_set_rack`).
     unsafe {
         let rack = text(rack);
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
@@ -62,6 +69,7 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_rack(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_set_host_port(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -69,7 +77,8 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_host_port(
     host: *const c_char,
     port: c_int,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `host` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_broker_set_host_port`).
     unsafe {
         let (host, port) = (text(host), u16::try_from(port));
         with(mcluster, (), |it| {
@@ -80,12 +89,14 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_set_host_port(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
     mcluster: *mut rd_kafka_mock_cluster_t,
     controller_id: i32,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_set_controller_id`).
     unsafe {
         with(mcluster, (), |it| {
             it.cluster().set_controller(controller_id);
@@ -94,6 +105,7 @@ pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
 }
 
 /// There are no transactions here, so nobody coordinates them.
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -101,7 +113,8 @@ pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
     key: *const c_char,
     broker_id: i32,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `key_type` and `key` are each NULL or a C
+    // string (rdkafka_mock.h, `rd_kafka_mock_coordinator_set`).
     unsafe {
         let (kind, key) = (text(key_type), text(key));
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| match (kind.as_deref(), key) {
@@ -114,6 +127,7 @@ pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_set_apiversion(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -122,7 +136,8 @@ pub unsafe extern "C" fn rd_kafka_mock_set_apiversion(
     max_version: i16,
 ) -> rd_kafka_resp_err_t {
     let versions = ((min_version, max_version) != (-1, -1)).then_some((min_version, max_version));
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_set_apiversion`).
     unsafe {
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
             if it.cluster().set_versions(ApiKey::from_i16(api_key), versions) {

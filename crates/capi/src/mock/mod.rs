@@ -16,7 +16,7 @@ use ottla_client::{Config, Error};
 use crate::conf::rd_kafka_conf_t;
 use crate::ffi::*;
 use crate::handle::Handle;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::c_string;
 
 /// Partitions of a topic that nobody created.
@@ -83,7 +83,7 @@ impl MockCluster {
     /// # Safety
     /// `raw` is NULL or a cluster that lives.
     unsafe fn of<'a>(raw: *const rd_kafka_mock_cluster_t) -> Option<&'a Self> {
-        // SAFETY: by contract.
+        // SAFETY: `raw` is NULL or a mock cluster, not yet destroyed (the contract of this function, above).
         unsafe { raw.cast::<Self>().as_ref() }
     }
 
@@ -102,69 +102,80 @@ unsafe fn with<T: Copy>(
     default: T,
     body: impl FnOnce(&MockCluster) -> T,
 ) -> T {
-    // SAFETY: by contract of every function of this interface.
-    guard(default, || unsafe { MockCluster::of(mcluster) }.map_or(default, body))
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (required by the C functions that call this).
+    unsafe { MockCluster::of(mcluster) }.map_or(default, body)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_cluster_new(
     rk: *mut rd_kafka_t,
     broker_cnt: c_int,
 ) -> *mut rd_kafka_mock_cluster_t {
-    guard(null_mut(), || {
-        // SAFETY: by contract.
-        if unsafe { Handle::of(rk) }.is_none() {
-            crate::error::set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
-            return null_mut();
-        }
-        let Ok(cluster) = MockCluster::start(broker_cnt, false) else {
-            crate::error::set_last_error(RD_KAFKA_RESP_ERR__FAIL);
-            return null_mut();
-        };
-        cluster.set_client(rk);
-        Box::into_raw(cluster).cast()
-    })
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_cluster_new`).
+    if unsafe { Handle::of(rk) }.is_none() {
+        crate::error::set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
+        return null_mut();
+    }
+    let Ok(cluster) = MockCluster::start(broker_cnt, false) else {
+        crate::error::set_last_error(RD_KAFKA_RESP_ERR__FAIL);
+        return null_mut();
+    };
+    cluster.set_client(rk);
+    Box::into_raw(cluster).cast()
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_cluster_destroy(mcluster: *mut rd_kafka_mock_cluster_t) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_cluster_destroy`).
     let owned = unsafe { MockCluster::of(mcluster) }.is_none_or(|cluster| cluster.owned);
     if !owned {
-        // SAFETY: from `rd_kafka_mock_cluster_new`, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(mcluster.cast::<MockCluster>()) }));
+        // SAFETY: from `rd_kafka_mock_cluster_new`, given back once (rdkafka_mock.h,
+        // `rd_kafka_mock_cluster_destroy`).
+        drop(unsafe { Box::from_raw(mcluster.cast::<MockCluster>()) });
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_cluster_handle(
     mcluster: *const rd_kafka_mock_cluster_t,
 ) -> *mut rd_kafka_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_cluster_handle`).
     unsafe { with(mcluster, null_mut(), |cluster| cluster.client.load(Ordering::Acquire)) }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_handle_mock_cluster(rk: *const rd_kafka_t) -> *mut rd_kafka_mock_cluster_t {
-    // SAFETY: by contract.
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_handle_mock_cluster`).
     let handle = unsafe { Handle::of(rk) };
     handle.and_then(|handle| handle.mock.as_deref()).map_or(null_mut(), MockCluster::as_raw)
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_cluster_bootstraps(
     mcluster: *const rd_kafka_mock_cluster_t,
 ) -> *const c_char {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_cluster_bootstraps`).
     unsafe { with(mcluster, null(), |cluster| cluster.bootstraps.as_ptr()) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_group_initial_rebalance_delay_ms(
     mcluster: *mut rd_kafka_mock_cluster_t,
     delay_ms: i32,
 ) {
     let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or_default());
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_group_initial_rebalance_delay_ms`).
     unsafe { with(mcluster, (), |cluster| cluster.cluster().set_group_initial_delay(delay)) };
 }

@@ -8,7 +8,7 @@ use ottla_broker::{ApiKey, ErrorCode, Fault};
 
 use super::with;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 
 /// A request that came. `rd_kafka_mock_request_t` points to one in a box.
 struct Request {
@@ -35,10 +35,11 @@ unsafe fn array<'a, T>(pointer: *const T, cnt: usize) -> &'a [T] {
     if pointer.is_null() || cnt == 0 {
         return &[];
     }
-    // SAFETY: by contract.
+    // SAFETY: `pointer` points to `cnt` elements (the contract of this function, above).
     unsafe { std::slice::from_raw_parts(pointer, cnt) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_push_request_errors_array(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -46,7 +47,8 @@ pub unsafe extern "C" fn rd_kafka_mock_push_request_errors_array(
     cnt: usize,
     errors: *const rd_kafka_resp_err_t,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `errors` points to `cnt` elements
+    // (rdkafka_mock.h, `rd_kafka_mock_push_request_errors_array`).
     unsafe {
         let errors = array(errors, cnt);
         with(mcluster, (), |it| {
@@ -66,7 +68,8 @@ pub(crate) unsafe fn push_at_broker(
     errors: *const rd_kafka_resp_err_t,
     rtts_ms: *const c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `errors` points to `cnt` elements (required by
+    // the C functions that call this).
     unsafe {
         let pairs = array(errors, cnt).iter().zip(array(rtts_ms, cnt));
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
@@ -81,15 +84,18 @@ pub(crate) unsafe fn push_at_broker(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_clear_request_errors(
     mcluster: *mut rd_kafka_mock_cluster_t,
     api_key: i16,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_clear_request_errors`).
     unsafe { with(mcluster, (), |it| it.cluster().clear_intercepts_of(ApiKey::from_i16(api_key))) };
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -97,7 +103,8 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
     api_key: i16,
     cntp: *mut usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `cntp` is NULL or writable (rdkafka_mock.h,
+    // `rd_kafka_mock_broker_error_stack_cnt`).
     unsafe {
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it| {
             let Some(count) = cntp.as_mut() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
@@ -107,30 +114,38 @@ pub unsafe extern "C" fn rd_kafka_mock_broker_error_stack_cnt(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_start_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_start_request_tracking`).
     unsafe { with(mcluster, (), |it| it.cluster().track_requests(true)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_stop_request_tracking(mcluster: *mut rd_kafka_mock_cluster_t) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_stop_request_tracking`).
     unsafe { with(mcluster, (), |it| it.cluster().track_requests(false)) };
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_clear_requests(mcluster: *mut rd_kafka_mock_cluster_t) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed (rdkafka_mock.h,
+    // `rd_kafka_mock_clear_requests`).
     unsafe { with(mcluster, (), |it| it.cluster().forget_tracked_requests()) };
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_get_requests(
     mcluster: *mut rd_kafka_mock_cluster_t,
     cntp: *mut usize,
 ) -> *mut *mut rd_kafka_mock_request_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `cntp` is NULL or writable (rdkafka_mock.h,
+    // `rd_kafka_mock_get_requests`).
     unsafe {
         with(mcluster, null_mut(), |it| {
             let Some(count) = cntp.as_mut() else { return null_mut() };
@@ -154,20 +169,23 @@ pub unsafe extern "C" fn rd_kafka_mock_get_requests(
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_request_destroy(mreq: *mut rd_kafka_mock_request_t) {
     if !mreq.is_null() {
-        // SAFETY: from `rd_kafka_mock_get_requests`, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(mreq.cast::<Request>()) }));
+        // SAFETY: from `rd_kafka_mock_get_requests`, given back once (rdkafka_mock.h,
+        // `rd_kafka_mock_request_destroy`).
+        drop(unsafe { Box::from_raw(mreq.cast::<Request>()) });
     }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_request_destroy_array(
     mreqs: *mut *mut rd_kafka_mock_request_t,
     mreq_cnt: usize,
 ) {
-    // SAFETY: by contract, and allocated by `rd_kafka_mock_get_requests`.
+    // SAFETY: allocated by `rd_kafka_mock_get_requests` (rdkafka_mock.h, `rd_kafka_mock_request_destroy_array`).
     unsafe {
         for request in array(mreqs, mreq_cnt) {
             rd_kafka_mock_request_destroy(*request);
@@ -180,9 +198,11 @@ pub unsafe extern "C" fn rd_kafka_mock_request_destroy_array(
 macro_rules! accessors {
     ($($function:ident $field:ident: $type:ty;)*) => {
         $(
+            #[on_panic(-1)]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(mreq: *mut rd_kafka_mock_request_t) -> $type {
-                // SAFETY: NULL or a request that lives, by contract.
+                // SAFETY: `mreq` is NULL or a request of `rd_kafka_mock_get_requests`, not yet destroyed
+                // (rdkafka_mock.h, every function of this macro).
                 unsafe { mreq.cast::<Request>().as_ref() }.map_or(-1, |request| request.$field)
             }
         )*

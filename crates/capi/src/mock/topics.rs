@@ -6,6 +6,7 @@ use ottla_broker::{Cluster, ErrorCode};
 
 use super::{MockCluster, with};
 use crate::ffi::*;
+use crate::panic::on_panic;
 use crate::text::text;
 
 type Answer = Result<(), ErrorCode>;
@@ -16,7 +17,8 @@ unsafe fn with_topic(
     topic: *const c_char,
     body: impl FnOnce(&Cluster, &str) -> Answer,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract of every function here.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (required by the
+    // C functions that call this).
     unsafe {
         let topic = text(topic);
         with(mcluster, RD_KAFKA_RESP_ERR__INVALID_ARG, |it: &MockCluster| match &topic {
@@ -33,7 +35,8 @@ unsafe fn with_partition(
     partition: i32,
     body: impl FnOnce(&Cluster, &str) -> Answer,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract of every function here.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (required by the
+    // C functions that call this).
     unsafe {
         with_topic(mcluster, topic, |cluster, topic| {
             ensure(cluster, topic)?;
@@ -58,6 +61,7 @@ fn code_of(answer: Answer) -> rd_kafka_resp_err_t {
     answer.map_or_else(|code| code.code().into(), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_topic_create(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -65,7 +69,8 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_create(
     partition_cnt: c_int,
     replication_factor: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_topic_create`).
     unsafe {
         with_topic(mcluster, topic, |cluster, topic| {
             cluster.add_topic(topic, partition_cnt)?;
@@ -75,22 +80,26 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_create(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_topic_delete(
     mcluster: *mut rd_kafka_mock_cluster_t,
     topic: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_topic_delete`).
     unsafe { with_topic(mcluster, topic, Cluster::remove_topic) }
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_topic_set_error(
     mcluster: *mut rd_kafka_mock_cluster_t,
     topic: *const c_char,
     err: rd_kafka_resp_err_t,
 ) {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_topic_set_error`).
     unsafe {
         with_topic(mcluster, topic, |cluster, topic| {
             ensure(cluster, topic)?;
@@ -101,6 +110,7 @@ pub unsafe extern "C" fn rd_kafka_mock_topic_set_error(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -108,7 +118,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
     partition: i32,
     broker_id: i32,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_partition_set_leader`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
             let moved = cluster.set_leader(topic, partition, broker_id);
@@ -117,6 +128,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_leader(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -124,7 +136,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower(
     partition: i32,
     broker_id: i32,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_partition_set_follower`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
             cluster.set_follower(topic, partition, (broker_id >= 0).then_some(broker_id));
@@ -133,6 +146,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -142,7 +156,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
     hi: i64,
 ) -> rd_kafka_resp_err_t {
     let bound = |offset: i64| (offset >= 0).then_some(offset);
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_partition_set_follower_wmarks`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
             cluster.set_follower_offsets(topic, partition, bound(lo), bound(hi));
@@ -151,6 +166,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_set_follower_wmarks(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_push_leader_response(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -159,7 +175,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_push_leader_response(
     leader_id: i32,
     leader_epoch: i32,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_partition_push_leader_response`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
             cluster.tell_leader(topic, partition, leader_id, leader_epoch);
@@ -168,6 +185,7 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_push_leader_response(
     }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_partition_delete_records(
     mcluster: *mut rd_kafka_mock_cluster_t,
@@ -175,7 +193,8 @@ pub unsafe extern "C" fn rd_kafka_mock_partition_delete_records(
     partition: i32,
     before_offset: i64,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: by contract.
+    // SAFETY: `mcluster` is NULL or a mock cluster, not yet destroyed; `topic` is NULL or a C string (rdkafka_mock.h,
+    // `rd_kafka_mock_partition_delete_records`).
     unsafe {
         with_partition(mcluster, topic, partition, |cluster, topic| {
             cluster.delete_records(topic, partition, before_offset).map(drop)

@@ -12,7 +12,7 @@ use crate::ffi::*;
 use crate::headers::bytes;
 use crate::message::Slot;
 use crate::op::Opaque;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::text;
 use crate::topic::Topic;
 
@@ -175,7 +175,8 @@ impl<'a> Call<'a> {
     /// # Safety
     /// NULL, or a call that is under way as long as the caller uses the result.
     unsafe fn of(call: *const ottla_processor_call_t) -> Option<&'a Self> {
-        // SAFETY: by contract.
+        // SAFETY: `call` is NULL or the call of a handler that has not returned (the contract of this function,
+        // above).
         unsafe { call.cast::<Self>().as_ref() }
     }
 
@@ -184,26 +185,28 @@ impl<'a> Call<'a> {
     }
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_attempt(call: *const ottla_processor_call_t) -> u32 {
-    // SAFETY: NULL or a call under way, by contract.
+    // SAFETY: `call` is NULL or the call of a handler that has not returned (ottla.h, `ottla_processor_attempt`).
     unsafe { Call::of(call) }.map_or(0, |call| call.attempt)
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_set_reason(
     call: *mut ottla_processor_call_t,
     reason: *const c_char,
 ) {
-    guard((), || {
-        // SAFETY: NULL or a call under way, NULL or a C string, by contract.
-        let (call, reason) = unsafe { (Call::of(call), text(reason)) };
-        if let Some(call) = call {
-            call.said.borrow_mut().reason = reason.map(String::from);
-        }
-    });
+    // SAFETY: `call` is NULL or the call of a handler that has not returned; `reason` is NULL or a C string (ottla.h,
+    // `ottla_processor_set_reason`).
+    let (call, reason) = unsafe { (Call::of(call), text(reason)) };
+    if let Some(call) = call {
+        call.said.borrow_mut().reason = reason.map(String::from);
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_fail(
     call: *mut ottla_processor_call_t,
@@ -211,20 +214,20 @@ pub unsafe extern "C" fn ottla_processor_fail(
     verdict: ottla_processor_verdict_t,
     reason: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: NULL or a call under way, NULL or a C string, by contract.
-        let (call, reason) = unsafe { (Call::of(call), text(reason)) };
-        let Some(call) = call.filter(|call| call.count.is_some_and(|count| index < count)) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        let Some(failure) = failure(verdict, reason.as_deref()) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        call.said.borrow_mut().failed.push((index, failure));
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    // SAFETY: `call` is NULL or the call of a handler that has not returned; `reason` is NULL or a C string (ottla.h,
+    // `ottla_processor_fail`).
+    let (call, reason) = unsafe { (Call::of(call), text(reason)) };
+    let Some(call) = call.filter(|call| call.count.is_some_and(|count| index < count)) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let Some(failure) = failure(verdict, reason.as_deref()) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    call.said.borrow_mut().failed.push((index, failure));
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_send(
     call: *mut ottla_processor_call_t,
@@ -236,25 +239,25 @@ pub unsafe extern "C" fn ottla_processor_send(
     len: usize,
     headers: *const rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        // SAFETY: NULL or what the header says, by contract.
-        let (call, topic, headers) = unsafe { (Call::of(call), text(topic), headers.as_ref()) };
-        let (Some(call), Some(topic)) = (call, topic) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        let (Ok(key_len), Ok(len)) = (isize::try_from(key_len), isize::try_from(len)) else {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        };
-        if topic.is_empty() || partition < RD_KAFKA_PARTITION_UA {
-            return RD_KAFKA_RESP_ERR__INVALID_ARG;
-        }
-        let mut record = Record::to(&topic);
-        // SAFETY: NULL or so many bytes, by contract.
-        (record.key, record.value) = unsafe { (bytes(key, key_len), bytes(value, len)) };
-        record.partition = (partition >= 0).then_some(partition);
-        for (name, value) in headers.iter().flat_map(|headers| headers.iter()) {
-            let Ok(name) = name.to_str() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-            record.headers.push((name, value));
-        }
-        call.outputs.send(&record);
-        RD_KAFKA_RESP_ERR_NO_ERROR
-    })
+    // SAFETY: `call` is NULL or the call of a handler that has not returned; `topic` is NULL or a C string; `headers`
+    // is NULL or headers of this library, not yet destroyed (ottla.h, `ottla_processor_send`).
+    let (call, topic, headers) = unsafe { (Call::of(call), text(topic), headers.as_ref()) };
+    let (Some(call), Some(topic)) = (call, topic) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let (Ok(key_len), Ok(len)) = (isize::try_from(key_len), isize::try_from(len)) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    if topic.is_empty() || partition < RD_KAFKA_PARTITION_UA {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let mut record = Record::to(&topic);
+    // SAFETY: `key` is NULL or points to `key_len` bytes; `value` is NULL or points to `len` bytes (ottla.h,
+    // `ottla_processor_send`).
+    (record.key, record.value) = unsafe { (bytes(key, key_len), bytes(value, len)) };
+    record.partition = (partition >= 0).then_some(partition);
+    for (name, value) in headers.iter().flat_map(|headers| headers.iter()) {
+        let Ok(name) = name.to_str() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+        record.headers.push((name, value));
+    }
+    call.outputs.send(&record);
+    RD_KAFKA_RESP_ERR_NO_ERROR
 }

@@ -19,7 +19,7 @@ use ottla_parallel::Processor;
 use crate::codes;
 use crate::conf::rd_kafka_conf_t;
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::text::{c_string, write_errstr};
 
 use self::call::Handler;
@@ -123,6 +123,7 @@ fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<usize, ottla_par
     Ok(name)
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_start(
     conf: *mut rd_kafka_conf_t,
@@ -130,89 +131,84 @@ pub unsafe extern "C" fn ottla_processor_start(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> *mut ottla_processor_t {
-    guard(null_mut(), || {
-        let refuse = |text: &str| {
-            // SAFETY: by contract.
-            unsafe { write_errstr(errstr, errstr_size, text) };
-            null_mut()
-        };
-        // SAFETY: NULL or a configuration of ours, by contract.
-        let Some(given) = (unsafe { conf.as_ref() }) else {
-            return refuse("no configuration: rd_kafka_conf_new() makes one");
-        };
-        let Some(known) = Settings::find(settings) else {
-            return refuse(
-                "no such settings: ottla_processor_settings_new() makes them, and starting takes them over",
-            );
-        };
-        match start(given, &known) {
-            Ok(name) => {
-                Settings::forget(settings);
-                // SAFETY: taken over, by contract.
-                drop(unsafe { Box::from_raw(conf) });
-                without_provenance_mut(name)
-            }
-            Err(error) => refuse(&error.to_string()),
+    let refuse = |text: &str| {
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (ottla.h, `ottla_processor_start`).
+        unsafe { write_errstr(errstr, errstr_size, text) };
+        null_mut()
+    };
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (ottla.h,
+    // `ottla_processor_start`).
+    let Some(given) = (unsafe { conf.as_ref() }) else {
+        return refuse("no configuration: rd_kafka_conf_new() makes one");
+    };
+    let Some(known) = Settings::find(settings) else {
+        return refuse(
+            "no such settings: ottla_processor_settings_new() makes them, and starting takes them over",
+        );
+    };
+    match start(given, &known) {
+        Ok(name) => {
+            Settings::forget(settings);
+            // SAFETY: taken over (ottla.h, `ottla_processor_start`).
+            drop(unsafe { Box::from_raw(conf) });
+            without_provenance_mut(name)
         }
-    })
+        Err(error) => refuse(&error.to_string()),
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_stop(processor: *mut ottla_processor_t) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        find(processor).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |running| {
-            running.processor.stop();
-            RD_KAFKA_RESP_ERR_NO_ERROR
-        })
+    find(processor).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |running| {
+        running.processor.stop();
+        RD_KAFKA_RESP_ERR_NO_ERROR
     })
 }
 
+#[on_panic(0)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_is_stopped(processor: *const ottla_processor_t) -> c_int {
-    guard(0, || find(processor).is_some_and(|running| running.processor.is_stopped()).into())
+    find(processor).is_some_and(|running| running.processor.is_stopped()).into()
 }
 
+#[on_panic(crate::error::panicked())]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_wait(
     processor: *mut ottla_processor_t,
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
-    guard(null_mut(), || {
-        let say = |code, text: &str| rd_kafka_error_t::new(code, text).into_raw();
-        let Some(running) = find(processor) else {
-            return say(RD_KAFKA_RESP_ERR__INVALID_ARG, "no such processor");
-        };
-        if is_of(processor.addr()) {
-            return say(RD_KAFKA_RESP_ERR__STATE, "a handler cannot wait for its own processor");
+    let say = |code, text: &str| rd_kafka_error_t::new(code, text).into_raw();
+    let Some(running) = find(processor) else {
+        return say(RD_KAFKA_RESP_ERR__INVALID_ARG, "no such processor");
+    };
+    if is_of(processor.addr()) {
+        return say(RD_KAFKA_RESP_ERR__STATE, "a handler cannot wait for its own processor");
+    }
+    let within = u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis);
+    match running.processor.wait(within) {
+        None => {
+            let text = format!("the processor is still running after {timeout_ms} ms");
+            say(RD_KAFKA_RESP_ERR__TIMED_OUT, &text)
         }
-        let within = u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis);
-        match running.processor.wait(within) {
-            None => {
-                let text = format!("the processor is still running after {timeout_ms} ms");
-                say(RD_KAFKA_RESP_ERR__TIMED_OUT, &text)
-            }
-            Some(Ok(())) => null_mut(),
-            Some(Err(error)) => codes::object_of_processor(&error).into_raw(),
-        }
-    })
+        Some(Ok(())) => null_mut(),
+        Some(Err(error)) => codes::object_of_processor(&error).into_raw(),
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || {
-        let Some(running) = find(processor) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-        if is_of(processor.addr()) {
-            return RD_KAFKA_RESP_ERR__STATE;
-        }
-        running.processor.stop();
-        // Why it stopped is told by who waits for it.
-        let _ = running.processor.wait(Duration::MAX);
-        if !running.handlers.await_none(THREADS_END_WITHIN) {
-            return RD_KAFKA_RESP_ERR__IN_PROGRESS;
-        }
-        // Of two who destroy it at once, one has done so.
-        RUNNING
-            .remove(processor.addr())
-            .map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |_| RD_KAFKA_RESP_ERR_NO_ERROR)
-    })
+    let Some(running) = find(processor) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    if is_of(processor.addr()) {
+        return RD_KAFKA_RESP_ERR__STATE;
+    }
+    running.processor.stop();
+    // Why it stopped is told by who waits for it.
+    let _ = running.processor.wait(Duration::MAX);
+    if !running.handlers.await_none(THREADS_END_WITHIN) {
+        return RD_KAFKA_RESP_ERR__IN_PROGRESS;
+    }
+    // Of two who destroy it at once, one has done so.
+    RUNNING.remove(processor.addr()).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |_| RD_KAFKA_RESP_ERR_NO_ERROR)
 }

@@ -11,7 +11,7 @@ use ottla_parallel::{Builder, Error, GiveUp, Mode, Order, Processor, Retry};
 
 use crate::ffi::*;
 use crate::op::Opaque;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::processor::call::{Handler, ottla_processor_batch_handler_t, ottla_processor_handler_t};
 use crate::processor::names::Names;
 use crate::text::{text, write_errstr};
@@ -211,22 +211,23 @@ impl Settings {
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_settings_new() -> *mut ottla_processor_settings_t {
-    guard(null_mut(), || {
-        let name = SETTINGS.next();
-        SETTINGS.insert(name, Settings::default());
-        without_provenance_mut(name)
-    })
+    let name = SETTINGS.next();
+    SETTINGS.insert(name, Settings::default());
+    without_provenance_mut(name)
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_settings_destroy(
     settings: *mut ottla_processor_settings_t,
 ) -> rd_kafka_resp_err_t {
-    guard(RD_KAFKA_RESP_ERR__FAIL, || found(SETTINGS.remove(settings.addr())))
+    found(SETTINGS.remove(settings.addr()))
 }
 
+#[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_settings_set(
     settings: *mut ottla_processor_settings_t,
@@ -235,23 +236,22 @@ pub unsafe extern "C" fn ottla_processor_settings_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    guard(RD_KAFKA_CONF_INVALID, || {
-        // SAFETY: NULL or C strings, by contract.
-        let (name, value) = unsafe { (text(name), text(value)) };
-        let (name, value) = (name.unwrap_or_default(), value.unwrap_or_default());
-        let missing = || Err((RD_KAFKA_CONF_INVALID, "no such settings".to_owned()));
-        let set = SETTINGS.change(settings.addr(), |settings| settings.set(&name, &value));
-        match set.unwrap_or_else(missing) {
-            Ok(()) => RD_KAFKA_CONF_OK,
-            Err((result, text)) => {
-                // SAFETY: by contract.
-                unsafe { write_errstr(errstr, errstr_size, &text) };
-                result
-            }
+    // SAFETY: `name` and `value` are each NULL or a C string (ottla.h, `ottla_processor_settings_set`).
+    let (name, value) = unsafe { (text(name), text(value)) };
+    let (name, value) = (name.unwrap_or_default(), value.unwrap_or_default());
+    let missing = || Err((RD_KAFKA_CONF_INVALID, "no such settings".to_owned()));
+    let set = SETTINGS.change(settings.addr(), |settings| settings.set(&name, &value));
+    match set.unwrap_or_else(missing) {
+        Ok(()) => RD_KAFKA_CONF_OK,
+        Err((result, text)) => {
+            // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (ottla.h, `ottla_processor_settings_set`).
+            unsafe { write_errstr(errstr, errstr_size, &text) };
+            result
         }
-    })
+    }
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_settings_set_handler(
     settings: *mut ottla_processor_settings_t,
@@ -259,9 +259,10 @@ pub extern "C" fn ottla_processor_settings_set_handler(
     opaque: *mut c_void,
 ) -> rd_kafka_resp_err_t {
     let each = handler.map(|function| Handler::Each(function, Opaque(opaque)));
-    guard(RD_KAFKA_RESP_ERR__FAIL, || found(SETTINGS.change(settings.addr(), |it| it.each = each)))
+    found(SETTINGS.change(settings.addr(), |it| it.each = each))
 }
 
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_settings_set_batch_handler(
     settings: *mut ottla_processor_settings_t,
@@ -269,7 +270,7 @@ pub extern "C" fn ottla_processor_settings_set_batch_handler(
     opaque: *mut c_void,
 ) -> rd_kafka_resp_err_t {
     let batch = handler.map(|function| Handler::Batch(function, Opaque(opaque)));
-    guard(RD_KAFKA_RESP_ERR__FAIL, || found(SETTINGS.change(settings.addr(), |it| it.batch = batch)))
+    found(SETTINGS.change(settings.addr(), |it| it.batch = batch))
 }
 
 fn found<T>(thing: Option<T>) -> rd_kafka_resp_err_t {

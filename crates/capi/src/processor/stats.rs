@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use ottla_parallel::{Metrics, PartitionMetrics};
 
 use crate::ffi::*;
-use crate::panic::guard;
+use crate::panic::on_panic;
 use crate::processor::{find, ottla_processor_t};
 use crate::text::{c_string, malloced};
 
@@ -97,29 +97,28 @@ fn partition((of, topic): (&PartitionMetrics, &CString)) -> ottla_processor_part
     }
 }
 
+#[on_panic(null())]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_stats(
     processor: *const ottla_processor_t,
 ) -> *const ottla_processor_stats_t {
-    guard(null(), || {
-        find(processor).map_or(null(), |running| {
-            Box::into_raw(Kept::of(&running.processor.metrics())).cast_const().cast()
-        })
-    })
+    find(processor)
+        .map_or(null(), |running| Box::into_raw(Kept::of(&running.processor.metrics())).cast_const().cast())
 }
 
+#[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ottla_processor_stats_destroy(stats: *const ottla_processor_stats_t) {
     if !stats.is_null() {
-        // SAFETY: the first field of what `ottla_processor_stats` leaked, given back once, by contract.
-        guard((), || drop(unsafe { Box::from_raw(stats.cast_mut().cast::<Kept>()) }));
+        // SAFETY: the first field of what `ottla_processor_stats` leaked, given back once (ottla.h,
+        // `ottla_processor_stats_destroy`).
+        drop(unsafe { Box::from_raw(stats.cast_mut().cast::<Kept>()) });
     }
 }
 
+#[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_metrics(processor: *const ottla_processor_t) -> *mut c_char {
-    guard(null_mut(), || {
-        let text = |text: String| malloced(&c_string(&text));
-        find(processor).map_or(null_mut(), |running| text(running.processor.metrics().prometheus_text()))
-    })
+    let text = |text: String| malloced(&c_string(&text));
+    find(processor).map_or(null_mut(), |running| text(running.processor.metrics().prometheus_text()))
 }

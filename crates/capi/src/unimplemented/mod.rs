@@ -14,16 +14,19 @@ macro_rules! unimplemented_functions {
 
 macro_rules! unimplemented_function {
     (nothing $name:ident) => {
+        #[$crate::panic::on_panic(())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() {}
     };
     (zero $name:ident) => {
+        #[$crate::panic::on_panic(0)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> i64 {
             0
         }
     };
     (null $name:ident) => {
+        #[$crate::panic::on_panic(std::ptr::null_mut())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> *mut std::ffi::c_void {
             $crate::error::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
@@ -31,6 +34,7 @@ macro_rules! unimplemented_function {
         }
     };
     (minus_one $name:ident) => {
+        #[$crate::panic::on_panic(0)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> i64 {
             $crate::error::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
@@ -38,18 +42,21 @@ macro_rules! unimplemented_function {
         }
     };
     (code $name:ident) => {
+        #[$crate::panic::on_panic($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> $crate::ffi::rd_kafka_resp_err_t {
             $crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
         }
     };
     (unknown $name:ident) => {
+        #[$crate::panic::on_panic($crate::ffi::RD_KAFKA_CONF_UNKNOWN)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> $crate::ffi::rd_kafka_conf_res_t {
             $crate::ffi::RD_KAFKA_CONF_UNKNOWN
         }
     };
     (error $name:ident) => {
+        #[$crate::panic::on_panic(std::ptr::null_mut())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> *mut $crate::ffi::rd_kafka_error_t {
             $crate::unimplemented::error(stringify!($name))
@@ -67,13 +74,14 @@ macro_rules! unimplemented_function {
             $crate::ffi::RD_KAFKA_CONF_UNKNOWN }
     };
     (@text $name:ident ($($before:ident),*) $returns:ty, $value:expr) => {
+        #[$crate::panic::on_panic($value)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             $(_: $crate::unimplemented::anything!($before),)*
             errstr: *mut std::ffi::c_char,
             errstr_size: usize,
         ) -> $returns {
-            // SAFETY: NULL or a buffer of that size, by contract.
+            // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, every function of this macro).
             unsafe { $crate::unimplemented::say(stringify!($name), errstr, errstr_size) };
             $value
         }
@@ -95,18 +103,15 @@ use std::ffi::c_char;
 
 use crate::error::rd_kafka_error_t;
 use crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED;
-use crate::panic::guard;
 use crate::text::write_errstr;
 
 fn error(function: &str) -> *mut rd_kafka_error_t {
-    guard(std::ptr::null_mut(), || {
-        rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED, &sentence(function)).into_raw()
-    })
+    rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED, &sentence(function)).into_raw()
 }
 
 unsafe fn say(function: &str, errstr: *mut c_char, errstr_size: usize) {
     // SAFETY: the caller's buffer, passed on.
-    guard((), || unsafe { write_errstr(errstr, errstr_size, &sentence(function)) });
+    unsafe { write_errstr(errstr, errstr_size, &sentence(function)) };
 }
 
 fn sentence(function: &str) -> String {
