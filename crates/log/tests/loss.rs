@@ -101,6 +101,27 @@ fn a_missing_segment_is_a_loss_wherever_it_was() {
     }
 }
 
+#[test]
+fn bytes_behind_the_last_batch_of_a_closed_segment_are_no_loss_and_cut_off() {
+    for visible in [Visible::Synced, Visible::End] {
+        for clean in [true, false] {
+            let config = LogConfig { visible, ..small() };
+            let disk = synced(&config, 100, clean);
+            for path in &log_files(&disk)[..3] {
+                let disk = disk.fork();
+                let whole = disk.contents(path).expect("there");
+                disk.set_contents(path, &[&whole[..], b"left over"].concat());
+                let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+                assert!(check_log(&storage, DIR).expect("examined").losses.is_empty());
+                let (mut log, _) = open(&disk, &config);
+                let expected: Vec<_> = (0..100).map(|n| (n as i64, numbered(n))).collect();
+                assert_eq!(records(&mut log), expected, "{visible:?}, clean: {clean}, {path}");
+                assert_eq!(disk.contents(path).expect("there"), whole);
+            }
+        }
+    }
+}
+
 trait Without {
     fn fork_without(&self, paths: &[String]) -> MemStorage;
 }
