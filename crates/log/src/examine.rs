@@ -246,11 +246,11 @@ fn scan_tail(
     let live = plan.scans.iter().rposition(|(scanned, _)| scanned.end > 0 || !scanned.bad.is_empty());
     let mut keep = first + live.unwrap_or(0) + 1;
     let mut end = plan.scans[keep - 1 - first].0.next_offset;
-    let empty_follows = |segment: &Segment| {
-        // An empty segment that was just started, or that a salvage has started behind what was lost.
+    let empty_follows = |segment: &Segment, end: i64| {
+        // Empty segments: one that was just started, or damaged in full; one that a salvage has started behind it.
         segment.base_offset == end || log.gaps.iter().any(|gap| gap.next_offset == segment.base_offset)
     };
-    if !cut && log.segments.get(keep).is_some_and(empty_follows) {
+    while !cut && log.segments.get(keep).is_some_and(|segment| empty_follows(segment, end)) {
         end = log.segments[keep].base_offset;
         keep += 1;
     }

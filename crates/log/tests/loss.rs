@@ -285,6 +285,30 @@ fn a_salvage_keeps_what_is_sound_and_never_uses_an_offset_again() {
 }
 
 #[test]
+fn a_salvage_that_leaves_an_empty_segment_is_found_sound() {
+    for clean in [true, false] {
+        let disk = synced(&small(), 100, clean);
+        let last = log_files(&disk).pop().expect("one");
+        let zeros = vec![0; disk.contents(&last).expect("there").len()];
+        for harm in [&zeros[..], &[]] {
+            for close in [true, false] {
+                let disk = disk.fork();
+                disk.set_contents(&last, harm);
+                let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+                let (log, _) = Log::salvage(storage.clone(), DIR, small(), NOW, 0).expect("salvaged");
+                if close {
+                    log.close().expect("closed");
+                } else {
+                    drop(log);
+                }
+                assert_eq!(check_log(&storage, DIR).expect("examined").losses, [], "{clean} {close}");
+                assert_eq!(open(&disk, &small()).0.end_offset(), 100);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_missing_directory_of_a_known_log_is_a_loss() {
     let disk = MemStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
