@@ -21,6 +21,7 @@ const FORMAT_VERSION: u32 = 1;
 const FORMAT_PREFIX: &str = "version: ";
 /// Kafka's name for the file that says which topic a partition directory belongs to.
 pub(crate) const METADATA_FILE: &str = "partition.metadata";
+const PARTITION_PREFIX: &str = "partition: ";
 const SMALL_FILE_BYTES_MAX: u64 = 4096;
 const LOG_SUFFIX: &str = ".log";
 
@@ -101,6 +102,13 @@ pub(crate) enum Metadata {
     Missing,
     /// The topic's id.
     Id(Uuid),
+    /// The topic's id, and another partition than the directory's name.
+    OtherPartition {
+        /// The topic's id.
+        id: Uuid,
+        /// The partition that the files were written for.
+        index: i32,
+    },
     /// Something else.
     Damaged(String),
 }
@@ -122,13 +130,32 @@ pub(crate) fn read_metadata(storage: &dyn Storage, dir: &str) -> Result<Metadata
         Err(error) => return Err(failed(error)),
     };
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    let id = text.strip_prefix("version: 0\ntopic_id: ").map(str::trim_end).and_then(|id| id.parse().ok());
-    Ok(id.map_or(Metadata::Damaged(text), Metadata::Id))
+    Ok(parse_metadata(dir, &text).unwrap_or(Metadata::Damaged(text)))
 }
 
-/// Writes `partition.metadata` as Apache Kafka does, durably.
+fn parse_metadata(dir: &str, text: &str) -> Option<Metadata> {
+    let (id, rest) = text.strip_prefix("version: 0\ntopic_id: ")?.split_once('\n')?;
+    let id = id.trim_end().parse().ok()?;
+    // Apache Kafka's file, and that of our earlier builds, ends here.
+    if rest.trim_end().is_empty() {
+        return Some(Metadata::Id(id));
+    }
+    let index: i32 = rest.strip_prefix(PARTITION_PREFIX)?.trim_end().parse().ok()?;
+    let is_this = partition_index(dir) == Some(index);
+    Some(if is_this { Metadata::Id(id) } else { Metadata::OtherPartition { id, index } })
+}
+
+fn partition_index(dir: &str) -> Option<i32> {
+    dir.rsplit_once('-')?.1.parse().ok()
+}
+
+/// Writes `partition.metadata` as Apache Kafka does, and the partition in a third line, which Kafka does not read: two
+/// partitions of one topic have the same id. Durable when this returns.
 pub(crate) fn write_metadata(storage: &dyn Storage, dir: &str, id: Uuid) -> Result<(), LogError> {
-    let text = format!("version: 0\ntopic_id: {id}\n");
+    let mut text = format!("version: 0\ntopic_id: {id}\n");
+    if let Some(index) = partition_index(dir) {
+        text += &format!("{PARTITION_PREFIX}{index}\n");
+    }
     replace_file(storage, dir, METADATA_FILE, text.as_bytes()).map_err(|source| LogError::Io {
         dir: dir.to_owned(),
         doing: format!("write {METADATA_FILE}"),
@@ -158,7 +185,9 @@ pub(crate) fn remove_partition(
     let entries = storage.list(dir).map_err(failed)?;
     let has_records = entries.iter().any(|entry| entry.name.ends_with(LOG_SUFFIX) && entry.len > 0);
     let is_ours = match metadata {
-        Metadata::Id(found) => found == id && !(only_begun && has_records),
+        Metadata::Id(found) | Metadata::OtherPartition { id: found, .. } => {
+            found == id && !(only_begun && has_records)
+        }
         Metadata::Missing => !(only_begun && has_records),
         Metadata::NoDirectory | Metadata::Damaged(_) => false,
     };

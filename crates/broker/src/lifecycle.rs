@@ -103,7 +103,12 @@ impl Cluster {
                 None
             }
             Metadata::Missing => Some("is missing".to_owned()),
-            Metadata::Id(found) => Some(format!("says that it belongs to the topic {found}")),
+            Metadata::OtherPartition { id: found, index } if found == id => {
+                Some(format!("says that the directory was {}: rename it back", partition_dir(topic, index)))
+            }
+            Metadata::Id(found) | Metadata::OtherPartition { id: found, .. } => {
+                Some(format!("says that it belongs to the topic {found}"))
+            }
             Metadata::Damaged(text) => Some(format!("is damaged: {text:?}")),
         };
         let opened = match wrong {

@@ -55,15 +55,15 @@ impl Context {
     }
 
     fn warn(&self, what: &str) {
-        let (name, version) = match self.peer.software.get() {
-            Some((name, version)) => (&**name, &**version),
-            None => ("unknown software", ""),
+        let software = match self.peer.software.get() {
+            Some((name, version)) => format!("{name} {version}"),
+            None => "unknown software".to_owned(),
         };
         let host =
             self.peer.address.map_or_else(|| "an in-process client".to_owned(), |it| it.ip().to_string());
-        if self.cluster.warnings.is_new(format!("{host} {name} {version} {what}")) {
+        if self.cluster.warnings.is_new(format!("{host} {software} {what}")) {
             let client = self.peer.address.map_or(host, |address| address.to_string());
-            tracing::warn!("{client} ({name} {version}) requests {what}, which this broker does not support");
+            tracing::warn!("{client} ({software}) requests {what}, which this broker does not support");
         }
     }
 }

@@ -149,7 +149,13 @@ impl Repair {
                     Metadata::Id(found) if found == id => vec![],
                     Metadata::Missing if format == Some(Format::Unmarked) => vec![],
                     Metadata::Missing => vec![format!("{METADATA_FILE} is missing")],
-                    Metadata::Id(found) => {
+                    Metadata::OtherPartition { id: found, index } if found == id => {
+                        let was = partition_dir(&name, index);
+                        vec![format!(
+                            "{METADATA_FILE} says that the directory was {was}; rename it back, or lose what {dir} had"
+                        )]
+                    }
+                    Metadata::Id(found) | Metadata::OtherPartition { id: found, .. } => {
                         vec![format!("{METADATA_FILE} names the topic id {found}, the journal {id}")]
                     }
                     Metadata::Damaged(text) => vec![format!("{METADATA_FILE} is damaged: {text:?}")],

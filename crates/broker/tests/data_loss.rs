@@ -205,6 +205,51 @@ fn a_cut_segment_takes_its_partition_offline_and_no_other() {
 }
 
 #[test]
+fn partitions_that_were_renamed_are_reported_and_not_served_under_each_others_names() {
+    let story = story();
+    for dir in [&story.clean, &story.killed] {
+        let sound = {
+            let broker = start(&copied(dir)).expect("sound");
+            let found = view(&mut connect(&broker));
+            broker.stop();
+            found
+        };
+        let swap = || {
+            for (from, to) in [("orders-1", "aside"), ("orders-2", "orders-1"), ("aside", "orders-2")] {
+                fs::rename(dir.join(from), dir.join(to)).expect("renamed");
+            }
+        };
+        swap();
+        let broker = start(dir).expect("starts");
+        let found = view(&mut connect(&broker));
+        for (place, expected) in &sound.partitions {
+            let moved = place.0 == "orders" && place.1 > 0;
+            assert_eq!(
+                &found.partitions[place],
+                if moved { &Served::Offline } else { expected },
+                "{place:?}"
+            );
+        }
+        broker.stop();
+        let report = examined(dir);
+        assert_eq!(report.damage.len(), 2, "{report:?}");
+        let what = &report.damage[0].what[0];
+        assert!(what.contains("orders-2") && what.contains("rename it back"), "{what}");
+        swap();
+        let broker = start(dir).expect("starts");
+        assert_eq!(view(&mut connect(&broker)).partitions, sound.partitions);
+        broker.stop();
+    }
+}
+
+fn copied(dir: &Path) -> std::path::PathBuf {
+    let trial = dir.with_file_name("trial");
+    let _ = fs::remove_dir_all(&trial);
+    copy(dir, &trial);
+    trial
+}
+
+#[test]
 fn an_offline_partition_can_be_deleted_with_its_topic() {
     let story = story();
     fs::remove_dir_all(story.clean.join("stock-0")).expect("removed");
@@ -301,7 +346,8 @@ fn a_directory_from_before_the_format_mark_is_accepted_and_gets_one() {
     for (name, partitions) in TOPICS {
         for index in 0..partitions {
             let text = fs::read_to_string(story.clean.join(format!("{name}-{index}/partition.metadata")));
-            assert_eq!(text.expect("there"), format!("version: 0\ntopic_id: {}\n", found.topics[name].0));
+            let id = found.topics[name].0;
+            assert_eq!(text.expect("there"), format!("version: 0\ntopic_id: {id}\npartition: {index}\n"));
         }
     }
     assert_eq!(fs::read_to_string(story.clean.join("ottla-format")).expect("there"), "version: 1\n");

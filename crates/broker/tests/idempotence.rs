@@ -8,6 +8,7 @@ use common::{Raw, batch, numbered, produce_request};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_log::storage::mem::MemStorage;
 use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::find_coordinator::FindCoordinatorRequest;
 use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
 use ottla_wire::Seal;
 
@@ -102,6 +103,15 @@ fn transactional_ids_get_a_clear_error() {
     };
     let answer = connection.ask(4, &request).expect("an answer");
     assert_eq!(answer.error_code, ErrorCode::UnsupportedVersion, "final, and no matter of rights");
+    // librdkafka, whose latest version of FindCoordinator is 2, gives up at once only with the second of these.
+    for (version, code) in
+        [(3, ErrorCode::UnsupportedVersion), (2, ErrorCode::TransactionalIdAuthorizationFailed)]
+    {
+        let request = FindCoordinatorRequest { key: "tx".into(), key_type: 1, ..Default::default() };
+        let answer = connection.ask(version, &request).expect("an answer");
+        assert_eq!(answer.error_code, code, "version {version}");
+        assert!(answer.error_message.is_some_and(|text| text.contains("remove transactional.id")));
+    }
     let mut request = produce_request("orders", -1, &batch(&[b"a"], &Seal::default()));
     request.transactional_id = Some("tx".into());
     let answer = connection.ask(12, &request).expect("an answer");

@@ -205,11 +205,15 @@ fn scan_tail(
     plan: &mut Plan,
     report: &mut RecoveryReport,
 ) -> io::Result<i64> {
-    let first = if how.full { 0 } else { log.segment_of(log.sync.recovery_point) };
-    plan.first = first;
+    let mut first = if how.full { 0 } else { log.segment_of(log.sync.recovery_point) };
     for number in 0..first {
-        check_end(log, number, &mut plan.losses)?;
+        // Bytes behind its last batch: a scan cuts them off.
+        if !check_end(log, number, &mut plan.losses)? {
+            first = number;
+            break;
+        }
     }
+    plan.first = first;
     // Damage from there on is a torn write, whatever follows: it was promised to nobody.
     let torn_from = synced.filter(|_| log.config.visible == Visible::Synced && !how.salvage);
     let storage = log.storage.clone();
@@ -242,11 +246,11 @@ fn scan_tail(
     let live = plan.scans.iter().rposition(|(scanned, _)| scanned.end > 0 || !scanned.bad.is_empty());
     let mut keep = first + live.unwrap_or(0) + 1;
     let mut end = plan.scans[keep - 1 - first].0.next_offset;
-    let empty_follows = |segment: &Segment| {
-        // An empty segment that was just started, or that a salvage has started behind what was lost.
+    let empty_follows = |segment: &Segment, end: i64| {
+        // Empty segments: one that was just started, or damaged in full; one that a salvage has started behind it.
         segment.base_offset == end || log.gaps.iter().any(|gap| gap.next_offset == segment.base_offset)
     };
-    if !cut && log.segments.get(keep).is_some_and(empty_follows) {
+    while !cut && log.segments.get(keep).is_some_and(|segment| empty_follows(segment, end)) {
         end = log.segments[keep].base_offset;
         keep += 1;
     }
@@ -255,13 +259,14 @@ fn scan_tail(
     Ok(end)
 }
 
-/// Looks at the end of a segment that is not scanned: its last batch must end with the file and lead to the next one.
-fn check_end(log: &Log, number: usize, losses: &mut Vec<Loss>) -> io::Result<()> {
+/// Looks at the end of a segment that is not scanned: its last batch must lead to the next one. `false` if it does and
+/// does not end with the file.
+fn check_end(log: &Log, number: usize, losses: &mut Vec<Loss>) -> io::Result<bool> {
     let segment = &log.segments[number];
     let next = log.segments[number + 1].base_offset;
     let known = log.bad.iter().chain(&log.gaps).filter(|bad| bad.segment == segment.base_offset);
     if next <= log.start_offset || known.into_iter().any(|bad| bad.next_offset == next) {
-        return Ok(());
+        return Ok(true);
     }
     let file = file_name(segment.base_offset, LOG_SUFFIX);
     let path = format!("{}/{file}", log.dir);
@@ -288,10 +293,10 @@ fn check_end(log: &Log, number: usize, losses: &mut Vec<Loss>) -> io::Result<()>
         let Ok(header) = window.header(at)? else { break };
         (at, end) = (at + header.total_bytes() as u64, header.next_offset());
     }
-    if at != segment.size || end != next {
-        losses.push(Loss::Gap { file, position: at, offset: end.min(next), next });
+    if end < next {
+        losses.push(Loss::Gap { file, position: at, offset: end, next });
     }
-    Ok(())
+    Ok(end < next || at == segment.size)
 }
 
 /// What the scanned segments lack of what was synced.

@@ -101,6 +101,27 @@ fn a_missing_segment_is_a_loss_wherever_it_was() {
     }
 }
 
+#[test]
+fn bytes_behind_the_last_batch_of_a_closed_segment_are_no_loss_and_cut_off() {
+    for visible in [Visible::Synced, Visible::End] {
+        for clean in [true, false] {
+            let config = LogConfig { visible, ..small() };
+            let disk = synced(&config, 100, clean);
+            for path in &log_files(&disk)[..3] {
+                let disk = disk.fork();
+                let whole = disk.contents(path).expect("there");
+                disk.set_contents(path, &[&whole[..], b"left over"].concat());
+                let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+                assert!(check_log(&storage, DIR).expect("examined").losses.is_empty());
+                let (mut log, _) = open(&disk, &config);
+                let expected: Vec<_> = (0..100).map(|n| (n as i64, numbered(n))).collect();
+                assert_eq!(records(&mut log), expected, "{visible:?}, clean: {clean}, {path}");
+                assert_eq!(disk.contents(path).expect("there"), whole);
+            }
+        }
+    }
+}
+
 trait Without {
     fn fork_without(&self, paths: &[String]) -> MemStorage;
 }
@@ -258,6 +279,30 @@ fn a_salvage_keeps_what_is_sound_and_never_uses_an_offset_again() {
                 drop(log);
                 let storage: Arc<dyn Storage> = Arc::new(disk.clone());
                 assert_eq!(check_log(&storage, DIR).expect("examined").losses, [], "{context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_salvage_that_leaves_an_empty_segment_is_found_sound() {
+    for clean in [true, false] {
+        let disk = synced(&small(), 100, clean);
+        let last = log_files(&disk).pop().expect("one");
+        let zeros = vec![0; disk.contents(&last).expect("there").len()];
+        for harm in [&zeros[..], &[]] {
+            for close in [true, false] {
+                let disk = disk.fork();
+                disk.set_contents(&last, harm);
+                let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+                let (log, _) = Log::salvage(storage.clone(), DIR, small(), NOW, 0).expect("salvaged");
+                if close {
+                    log.close().expect("closed");
+                } else {
+                    drop(log);
+                }
+                assert_eq!(check_log(&storage, DIR).expect("examined").losses, [], "{clean} {close}");
+                assert_eq!(open(&disk, &small()).0.end_offset(), 100);
             }
         }
     }

@@ -30,6 +30,14 @@ pub(super) fn no_transactions(id: &str) -> String {
     )
 }
 
+/// The error that makes a client give up at once and print our text.
+///
+/// librdkafka, whose latest version is 2, repeats the request after any error that is not about rights, and prints the
+/// text behind the name of that one. Java's client prints the text only with errors that it does not know here.
+fn no_transactions_code(version: i16) -> ErrorCode {
+    if version < 3 { ErrorCode::TransactionalIdAuthorizationFailed } else { ErrorCode::UnsupportedVersion }
+}
+
 type Found = Result<(i32, String, u16), (ErrorCode, String)>;
 
 fn find(asked: &Asked, kind: i8, key: &str) -> Found {
@@ -41,7 +49,7 @@ fn find(asked: &Asked, kind: i8, key: &str) -> Found {
         }
         TRANSACTION => {
             asked.context.warn_missing("transactions");
-            return Err((ErrorCode::UnsupportedVersion, no_transactions(key)));
+            return Err((no_transactions_code(asked.version), no_transactions(key)));
         }
         other => {
             let reason = format!("coordinators of kind {other} do not exist in this broker");
