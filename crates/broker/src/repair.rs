@@ -23,7 +23,6 @@ use crate::topics::partition_dir;
 
 /// Far above any journal that is kept in memory.
 const JOURNAL_FILE_BYTES_MAX: u64 = i32::MAX as u64;
-const JOURNAL_PREFIX: &str = "__ottla-";
 
 /// What [`repair`] found, and did.
 #[derive(Clone, Debug, Default)]
@@ -118,7 +117,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
     let mut repair = Repair { storage, accept_loss, now_ms, report: RepairReport::default() };
-    if name.starts_with(JOURNAL_PREFIX) {
+    if [META_DIR, OFFSETS_DIR].contains(&name) {
         repair.journal(name, true)?;
     } else {
         repair.log(name, 0, Vec::new())?;

@@ -242,6 +242,27 @@ fn partitions_that_were_renamed_are_reported_and_not_served_under_each_others_na
     }
 }
 
+#[test]
+fn a_topic_that_is_named_like_a_journal_is_repaired_as_a_topic() {
+    let story = story();
+    let name = "__ottla-meta";
+    let broker = start(&story.clean).expect("starts");
+    let mut connection = connect(&broker);
+    assert_eq!(create(&mut connection, name, 1).0, ErrorCode::None);
+    for value in [&b"first"[..], b"second", b"third"] {
+        produce(&mut connection, name, 0, &batch(&[value], &Seal::default()));
+    }
+    broker.stop();
+    let dir = story.clean.join("__ottla-meta-0");
+    let log = dir.join("00000000000000000000.log");
+    flip(&log, find(&log, b"second"));
+    assert!(repair(&dir, true, NOW).expect("repaired").repaired);
+    let broker = start(&story.clean).expect("starts");
+    let expected = Served::Damaged { at: 1, records: vec![(0, b"first".to_vec())] };
+    assert_eq!(served(&mut connect(&broker), name, 0), expected);
+    broker.stop();
+}
+
 fn copied(dir: &Path) -> std::path::PathBuf {
     let trial = dir.with_file_name("trial");
     let _ = fs::remove_dir_all(&trial);
