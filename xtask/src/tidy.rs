@@ -78,7 +78,10 @@ impl Tree {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        [sources::check, manifests::check, docs::check, boundary::check].iter().flat_map(|check| check(self)).collect()
+        [sources::check, manifests::check, docs::check, boundary::check]
+            .iter()
+            .flat_map(|check| check(self))
+            .collect()
     }
 }
 

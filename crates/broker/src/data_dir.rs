@@ -1,6 +1,7 @@
 //! The data directory as a whole: whose format it has, which topic a partition directory belongs to, and which
 //! directories may be removed.
 
+use std::fmt::Write as _;
 use std::io;
 
 use ottla_log::LogError;
@@ -154,7 +155,7 @@ fn partition_index(dir: &str) -> Option<i32> {
 pub(crate) fn write_metadata(storage: &dyn Storage, dir: &str, id: Uuid) -> Result<(), LogError> {
     let mut text = format!("version: 0\ntopic_id: {id}\n");
     if let Some(index) = partition_index(dir) {
-        text += &format!("{PARTITION_PREFIX}{index}\n");
+        let _ = writeln!(text, "{PARTITION_PREFIX}{index}");
     }
     replace_file(storage, dir, METADATA_FILE, text.as_bytes()).map_err(|source| LogError::Io {
         dir: dir.to_owned(),

@@ -58,11 +58,9 @@ fn producer_consumer_and_admin_work_on_an_executor_without_tokio() {
     block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     let mut values = Vec::new();
     while values.len() < 2 {
-        match block_on(consumer.poll(WAIT)).expect("polled").expect("in time") {
-            Polled::Records(batch) => {
-                values.extend(batch.iter().map(|it| it.expect("sound").value.map(<[u8]>::to_vec)));
-            }
-            _ => {}
+        let polled = block_on(consumer.poll(WAIT)).expect("polled").expect("in time");
+        if let Polled::Records(batch) = polled {
+            values.extend(batch.iter().map(|it| it.expect("sound").value.map(<[u8]>::to_vec)));
         }
     }
     assert_eq!(values, [Some(b"first".to_vec()), Some(b"second".to_vec())]);

@@ -50,11 +50,11 @@ impl Api for FetchRequest {
         let answers = loop {
             let (answers, bytes, urgent) =
                 read_all(&asked, &targets, self.max_bytes.max(0) as usize, &mut unchecked);
-            if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere) {
-                if !reads.is_empty() {
-                    check_elsewhere(reads).await;
-                    continue;
-                }
+            if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
+                && !reads.is_empty()
+            {
+                check_elsewhere(reads).await;
+                continue;
             }
             if urgent
                 || bytes >= self.min_bytes.max(0) as usize
