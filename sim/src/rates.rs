@@ -18,10 +18,18 @@ pub const WINDOW: Duration = Duration::from_millis(100);
 /// up to four dialogues of an API at a time, one per partition or connection, and a partition that moves away and back
 /// within a window is asked for twice.
 pub const REQUESTS_PER_WINDOW_MAX: usize = 12;
+/// The same for Produce requests. Each batch may fail once without a pause, a batch may have one record, and a producer of
+/// a run makes at most about fifty records in a window.
+const PRODUCE_REQUESTS_PER_WINDOW_MAX: usize = 80;
 /// A fetch that took at least so long has waited for records.
 const WAITED: Duration = Duration::from_millis(1);
 /// More answers than this without any time passing are a livelock.
 const ANSWERS_AT_ONE_INSTANT_MAX: u64 = 20_000;
+
+/// The most requests of this API that one client may send to one node in a window.
+pub fn requests_per_window_max(api: i16) -> usize {
+    if api == ApiKey::Produce.code() { PRODUCE_REQUESTS_PER_WINDOW_MAX } else { REQUESTS_PER_WINDOW_MAX }
+}
 
 /// The most requests that one client sent to one node in one window.
 #[derive(Clone, Debug, Default)]

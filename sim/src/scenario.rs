@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::net::{Network, Weather};
 use crate::options::Options;
 use crate::producer::{World, produce};
-use crate::rates::{Busiest, REQUESTS_PER_WINDOW_MAX, Rates};
+use crate::rates::{Busiest, Rates, requests_per_window_max};
 use crate::reader::read;
 use crate::trace::Trace;
 
@@ -123,8 +123,8 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
     anomalies.extend(stuck.into_iter().map(|what| Anomaly::Stuck { what }));
     anomalies.extend(net.frozen().map(|what| Anomaly::Livelock { what }));
     let busiest = rates.busiest();
-    let busy = busiest.values().filter(|busiest| busiest.requests > REQUESTS_PER_WINDOW_MAX);
-    anomalies.extend(busy.map(|busiest| Anomaly::Busy { what: busiest.what.clone() }));
+    let busy = busiest.iter().filter(|(api, busiest)| busiest.requests > requests_per_window_max(**api));
+    anomalies.extend(busy.map(|(_, busiest)| Anomaly::Busy { what: busiest.what.clone() }));
     let (acked, read) = history.borrow().counts();
     trace.note(format_args!("end: {acked} acknowledged, {read} read, {} anomalies", anomalies.len()));
     let lines = trace.lines();
