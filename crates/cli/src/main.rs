@@ -83,9 +83,7 @@ fn main() -> ExitCode {
 
 /// The command line. A letter has one meaning in all subcommands: `-f` is the format, so a file of lines is `-l`, as in kcat.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommand("log", |log| {
-        log.mut_subcommand("append", |append| append.mut_arg("file", |arg| arg.short('l')))
-    })
+    Cli::command()
 }
 
 fn run(command: Command) -> Result<(), Failure> {

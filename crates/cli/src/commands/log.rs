@@ -55,7 +55,7 @@ pub(crate) struct SkipArgs {
     /// The partition's directory in the data directory of a stopped broker
     dir: PathBuf,
     /// Only the range that holds this offset
-    #[arg(short, long, allow_negative_numbers = true)]
+    #[arg(long)]
     offset: Option<i64>,
     /// Gives up the records of the listed ranges
     #[arg(long)]
@@ -67,7 +67,7 @@ pub(crate) struct AppendArgs {
     /// The log's directory
     dir: PathBuf,
     /// Lines of this file instead of standard input
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short = 'l', long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// How batches are compressed: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long, default_value = "none")]
