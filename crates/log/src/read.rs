@@ -310,9 +310,14 @@ impl ColdRead {
         Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset) }))
     }
 
-    /// Whether it may read and check many bytes first, because this process did not write them.
+    /// Whether it checks bytes first that this process did not write. Reads one index entry at most.
     pub fn is_unchecked(&self) -> bool {
-        !self.view.verified.covers(0, self.view.size)
+        let view = &self.view;
+        if view.verified.covers(0, view.size) {
+            return false;
+        }
+        let end = |from: u64| view.size.min(from.saturating_add(self.max_bytes as u64));
+        view.position_below(self.offset).map_or(true, |from| !view.verified.covers(from, end(from)))
     }
 
     /// How many of `len` bytes from `start` on can be served: all, once they are checked, or those before damage.

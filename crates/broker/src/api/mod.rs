@@ -182,9 +182,11 @@ fn start_one<R: Api>(
     let lag = staged.lag(context.node);
     let node = context.node;
     let observed = staged.observer().map(|observer| (observer, Instant::now(), client_id.clone()));
-    let observe = move |moved_records| {
+    // The response is looked at only for an observer: a fetch can have thousands of partitions.
+    let observe = move |response: Option<&R::Response>| {
         if let Some((observer, began, client_id)) = observed {
             let (client_id, took) = (client_id.as_deref().unwrap_or_default(), began.elapsed());
+            let moved_records = response.is_some_and(R::moved_records);
             observer.on_answered(AnsweredRequest { node, api: api_key, client_id, took, moved_records });
         }
     };
@@ -194,7 +196,7 @@ fn start_one<R: Api>(
         let answered = request.is_answered();
         let response = match fault {
             Some(Fault::Cut) => {
-                observe(false);
+                observe(None);
                 return Reply::Close("cut by an intercept".into());
             }
             Some(Fault::Fail(code)) => request.refuse(&asked, code),
@@ -212,7 +214,7 @@ fn start_one<R: Api>(
             }
             None => request.handle(asked).await,
         };
-        observe(R::moved_records(&response));
+        observe(Some(&response));
         if let Some(reason) = R::closes(answered, &response) {
             return Reply::Close(reason);
         }
