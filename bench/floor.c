@@ -1,14 +1,14 @@
-/* What moving Kafka records over loopback costs at the very least, in plain C without any library.
+/* The minimum cost of moving Kafka records over loopback, in plain C without any library.
  *
- * produce: records of format v2 are encoded into a batch, the batch gets its CRC32C and is written to a socket.
- * consume: a batch is read from a socket, its CRC32C is computed, and every record in it is visited.
+ * produce: records of format v2 are encoded into a batch, its CRC32C is computed, and it is written to a socket.
+ * consume: a batch is read from a socket, its CRC32C is computed, and every record is visited.
  *
- * Only the thread that does this is measured (user and system time); another one is the peer and throws away or repeats
- * what it has. There is no protocol, no partition, no acknowledgement and no allocation: a client cannot do less.
+ * Only the working thread is measured (user and system time); another thread is the peer, which discards or repeats
+ * data. There is no protocol, partition, acknowledgement or allocation: a client cannot do less.
  *
  *   cc -O2 -msse4.2 -pthread -o floor floor.c && ./floor [MESSAGES [BATCH_BYTES [VALUE_BYTES]]]
  *
- * The only output is one line of JSON: nanoseconds of CPU per message.
+ * The output is one line of JSON: nanoseconds of CPU time per message.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
@@ -25,11 +25,11 @@
 
 enum {
     POOL_BYTES = 16 << 20,
-    /* Base offset to record count, and where in it the checksum is and begins. */
+    /* Bytes from base offset to record count, and the position and start of the checksum. */
     HEADER_BYTES = 61,
     CRC_AT = 17,
     CRC_FROM = 21,
-    /* Lengths and deltas of one record never need more. */
+    /* Upper bound of a record's lengths and deltas. */
     RECORD_ROOM = 28,
 };
 
@@ -188,7 +188,7 @@ static double produce(struct batch *batch, size_t room, const char *pool, size_t
     return spent / messages;
 }
 
-/* Visits every record as a reader would: all its fields, and the last byte of its value. */
+/* Visits every record like a consumer: all its fields, and the last byte of its value. */
 static uint64_t visit(const uint8_t *bytes, size_t records) {
     const uint8_t *at = bytes + HEADER_BYTES;
     uint64_t seen = 0;

@@ -1,22 +1,21 @@
-/* librdkafka as a peer of `cargo xtask compare`: what a message costs a program that uses it.
+/* librdkafka in `cargo xtask compare`: the cost of a message for a program that uses it.
  *
  *   librdkafka MODE --brokers LIST --topic NAME [--payload FILE] [--count N] [--warmup N] [--rate N] [--partitions N]
  *              [-X KEY=VALUE]...
  *
- * produce   as fast as it goes: from the first rd_kafka_produce() to the last delivery report
- * latency   an open loop at --rate messages per second: from when a message is due to its delivery report
- * pingpong  one message, flushed, then the next
+ * produce   at full speed: from the first rd_kafka_produce() to the last delivery report
+ * latency   an open loop at --rate messages per second: from a message's due time to its delivery report
+ * pingpong  produces and flushes one message at a time
  * consume   the topic from its beginning, in batches; consume-one one message per call; consume-legacy in batches of the
- *           simple consumer's, and consume-callback by its callback, both from partition 0
- * e2e       as latency, to when a consumer in the same process has the message
- * subscribe --count times: from before a consumer is made to its first message, in a new group of one
- * idle      threads and memory of a producer that knows the cluster and does nothing
+ *           simple consumer, and consume-callback with its callback, both from partition 0
+ * e2e       like latency, but to the message's arrival at a consumer in the same process
+ * subscribe --count times: from the creation of a consumer to its first message, as the only member of a new group
+ * idle      threads and memory of an idle producer with metadata
  *
- * The payload file has one message per line, all of the same length. The only output is one line of JSON; its fields
- * are those of `ottla bench ... --json`. What is not given with -X keeps librdkafka's default.
+ * The payload file has one message per line, all of the same length. The output is one line of JSON with the fields
+ * of `ottla bench ... --json`. Properties without -X keep librdkafka's defaults.
  *
- * Linked with the library inside confluent-kafka's wheel, which comes without a header: what is used of its stable
- * interface is declared here.
+ * Linked with the library inside confluent-kafka's wheel, which has no header: the functions used are declared here.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -91,15 +90,15 @@ int rd_kafka_consume_callback(rd_kafka_topic_t *, int32_t partition, int timeout
                               void (*)(rd_kafka_message_t *, void *), void *opaque);
 
 enum {
-    /* Delivery reports are taken after so many messages; Ottla's benchmark does the same. */
+    /* Interval, in messages, of taking delivery reports, as in Ottla's benchmark. */
     STRIDE = 256,
     CONSUMED_AT_ONCE = 1000,
     PROPERTIES_MAX = 64,
     FLUSH_MS = 120000,
     SILENCE_MS = 10000,
-    /* When a message was due, and its number, at its beginning. */
+    /* Each message begins with its due time and its number. */
     STAMP_BYTES = 16,
-    /* A wait longer than this is slept, the rest is spent looking at the clock. */
+    /* Longer waits sleep; shorter ones spin. */
     SPIN_NS = 80000,
 };
 
@@ -169,7 +168,7 @@ static struct options parse(int argc, char **argv) {
     return options;
 }
 
-/* One message per line; the newlines are taken out, so that the messages lie one behind the other. */
+/* One message per line; the newlines are removed, so that the messages are adjacent. */
 static struct pool read_pool(const char *path) {
     if (!path) fail("--payload", "is needed to produce");
     FILE *file = fopen(path, "rb");
@@ -229,7 +228,7 @@ static int by_value(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* `latencies`, from when to when `what` says, may be NULL; they get sorted. */
+/* `latencies`, described by `what`, may be NULL; they are sorted. */
 static void report(struct phase phase, uint64_t messages, uint64_t bytes, uint64_t errors, const char *what,
                    uint64_t *latencies) {
     uint64_t wall = clock_ns(CLOCK_MONOTONIC) - phase.wall, cpu = cpu_ns() - phase.cpu;
@@ -256,11 +255,11 @@ static void report(struct phase phase, uint64_t messages, uint64_t bytes, uint64
     printf("}\n");
     fflush(stdout);
     if (errors) fail("delivery reports", "some had errors");
-    /* Taking the client down is not measured, and may wait for brokers. */
+    /* Destroying the client is not measured, and may wait for brokers. */
     _Exit(0);
 }
 
-/* What the delivery reports say. The message's opaque is its number plus one where latencies are wanted. */
+/* Totals of the delivery reports. The message's opaque is its number plus one if latencies are measured. */
 static struct {
     _Atomic uint64_t done, errors;
     uint64_t *due_ns, *latency_ns;
@@ -268,7 +267,7 @@ static struct {
 
 static void on_report(rd_kafka_t *producer, const rd_kafka_message_t *report, void *opaque) {
     (void)producer, (void)opaque;
-    /* One thread at a time polls: no need for the locked instruction of an atomic addition. */
+    /* A single thread polls: no atomic addition is needed. */
     uint64_t *latency_ns = reports.latency_ns;
     if (latency_ns && report->opaque) {
         size_t index = (size_t)(uintptr_t)report->opaque - 1;
@@ -387,7 +386,7 @@ static void run_producer(const struct options *options) {
     report(phase, options->count, options->count * pool.size, reports.errors, "ack_us", reports.latency_ns);
 }
 
-/* What a reader has seen. */
+/* Totals of a consumer. */
 struct seen {
     uint64_t messages, bytes, sum;
 };
@@ -410,7 +409,7 @@ static void look_at_all(rd_kafka_message_t **batch, ssize_t length, struct seen 
 
 static void on_message(rd_kafka_message_t *one, void *seen) { look_at(one, seen); }
 
-/* Where messages come from; what a mode does not need is NULL. */
+/* The source of messages; unused members are NULL. */
 struct source {
     rd_kafka_t *consumer;
     rd_kafka_queue_t *queue;
@@ -434,7 +433,7 @@ static void read_legacy(struct source *source, size_t most, struct seen *seen) {
     look_at_all(batch, rd_kafka_consume_batch(source->topic, 0, SILENCE_MS, batch, most), seen);
 }
 
-/* Gives all that the local queue has, which may be more than was asked for. */
+/* Returns all messages of the local queue, which may be more than requested. */
 static void read_by_callback(struct source *source, size_t most, struct seen *seen) {
     (void)most;
     if (rd_kafka_consume_callback(source->topic, 0, SILENCE_MS, on_message, seen) <= 0)
@@ -458,8 +457,7 @@ static rd_kafka_t *new_consumer(const struct options *options, const char *group
     return client(options, RD_KAFKA_CONSUMER, conf);
 }
 
-/* All partitions, from their beginnings or from their ends on. Without a group's name there is no assign(); nothing is
- * committed under it. */
+/* Assigns all partitions, from their beginnings or their ends. assign() requires a group id; no offset is committed. */
 static rd_kafka_t *assigned(const struct options *options, int at_end) {
     rd_kafka_t *consumer = new_consumer(options, "compare");
     rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new(options->partitions);
@@ -497,7 +495,7 @@ static void run_consumer(const struct options *options) {
         source.read = one_by_one ? read_one : read_batch;
         if (!one_by_one) source.queue = rd_kafka_queue_get_consumer(source.consumer);
     }
-    /* What the warm-up got too much of is not there to be measured. */
+    /* Messages that the warm-up consumed in excess cannot be measured. */
     uint64_t early = consume(&source, options->warmup).messages - options->warmup;
     if (early >= options->count) fail("--count", "the warm-up has read it all");
     struct phase phase = begin();
@@ -506,7 +504,7 @@ static void run_consumer(const struct options *options) {
     report(phase, seen.messages, seen.bytes, 0, NULL, NULL);
 }
 
-/* What the end-to-end mode's consumer has seen. */
+/* Totals of the end-to-end mode's consumer. */
 static struct {
     rd_kafka_t *consumer;
     uint64_t count, *latency_ns;
@@ -610,7 +608,7 @@ static long status_of_process(const char *field) {
     return value;
 }
 
-/* A producer that knows the cluster and has nothing to do. */
+/* An idle producer with metadata. */
 static void run_idle(const struct options *options) {
     rd_kafka_t *producer = client(options, RD_KAFKA_PRODUCER, rd_kafka_conf_new());
     const void *metadata = NULL;

@@ -1,6 +1,6 @@
 /*
- * What programs do wrong, one case after the other: `misuse TOPIC BOOTSTRAP`. Each has a result, and none ends the
- * program; a checker of memory says whether it was clean.
+ * Misuse of the API, one case after another: `misuse TOPIC BOOTSTRAP`. Each case has a defined result, and none ends
+ * the program. A memory checker verifies the process.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -135,7 +135,7 @@ static void lists_and_headers(void) {
   expect("a list of less than nothing", list != NULL && list->cnt == 0);
   expect("an entry that is not there", rd_kafka_topic_partition_list_del_by_idx(list, 3) == 0);
   expect("an entry before the first", rd_kafka_topic_partition_list_del_by_idx(list, -1) == 0);
-  expect("an entry that nobody added", rd_kafka_topic_partition_list_del(list, "t", 0) == 0);
+  expect("an entry that was not added", rd_kafka_topic_partition_list_del(list, "t", 0) == 0);
   expect("an offset of no entry", rd_kafka_topic_partition_list_set_offset(list, "t", 0, 1) == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
   expect("a search for no name", rd_kafka_topic_partition_list_find(list, NULL, 0) == NULL);
   rd_kafka_topic_partition_list_destroy(list);
@@ -185,9 +185,9 @@ static void at_the_wrong_time(void) {
   expect("to pause nothing", rd_kafka_pause_partitions(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
   expect("the committed offsets of nothing", rd_kafka_committed(rk, NULL, 100) != RD_KAFKA_RESP_ERR_NO_ERROR);
   expect("the positions of nothing", rd_kafka_position(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
-  expect("an assignment for nobody", rd_kafka_assignment(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
-  expect("offsets for nobody", rd_kafka_query_watermark_offsets(rk, topic_name, 0, NULL, NULL, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
-  expect("metadata for nobody", rd_kafka_metadata(rk, 1, NULL, NULL, 10000) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("an assignment without a result", rd_kafka_assignment(rk, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("offsets without a result", rd_kafka_query_watermark_offsets(rk, topic_name, 0, NULL, NULL, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
+  expect("metadata without a result", rd_kafka_metadata(rk, 1, NULL, NULL, 10000) != RD_KAFKA_RESP_ERR_NO_ERROR);
   rd_kafka_topic_partition_list_add(list, topic_name, 0);
   expect("a topic twice", rd_kafka_subscribe(rk, list) != RD_KAFKA_RESP_ERR_NO_ERROR);
   list->elems[0].offset = -7;
@@ -212,7 +212,7 @@ static void at_the_wrong_time(void) {
   expect("a commit of no transaction", rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR_NO_ERROR);
   rd_kafka_error_destroy(error);
   error = rd_kafka_send_offsets_to_transaction(rk, NULL, NULL, 1000);
-  expect("offsets of nobody", rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__INVALID_ARG);
+  expect("offsets without a group", rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__INVALID_ARG);
   rd_kafka_error_destroy(error);
   expect("a message outside of a transaction", rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_END) != RD_KAFKA_RESP_ERR_NO_ERROR);
   rd_kafka_destroy(rk);
@@ -352,7 +352,7 @@ static void produces_again(rd_kafka_t *rk, const rd_kafka_message_t *message, vo
   (void)rk;
 }
 
-/* A consumer whose rebalance function does something unusual; how often it was called. */
+/* A consumer whose rebalance callback does something unusual, and the number of its calls. */
 static int rebalanced(void (*function)(rd_kafka_t *, rd_kafka_resp_err_t, rd_kafka_topic_partition_list_t *, void *), int destroys) {
   int calls             = 0;
   rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -457,7 +457,7 @@ static void *closes(void *rk) {
   return NULL;
 }
 
-/* Who waits for ever returns when somebody else ends the client. */
+/* A thread that waits without a limit returns when another thread closes the client. */
 static void *destroys(void *rk) {
   usleep(200000);
   rd_kafka_destroy(rk);
@@ -492,12 +492,12 @@ static void after_a_fork(void) {
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
-    /* The engine's thread stayed in the parent: nothing may wait for it. */
+    /* The engine's thread exists only in the parent: nothing may wait for it. */
     rd_kafka_poll(rk, 0);
     rd_kafka_resp_err_t err = rd_kafka_producev(rk, RD_KAFKA_V_TOPIC(topic_name), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_VALUE("v", 1), RD_KAFKA_V_END);
     err = err == RD_KAFKA_RESP_ERR_NO_ERROR ? rd_kafka_flush(rk, 500) : err;
     rd_kafka_destroy(rk);
-    /* Not by the exit code, which is valgrind's: what the parent's threads held is lost in a child. */
+    /* Not the exit code, which is valgrind's: a child loses the memory of its parent's threads. */
     char answer = err != RD_KAFKA_RESP_ERR_NO_ERROR;
     _exit(write(refused[1], &answer, 1) != 1);
   }

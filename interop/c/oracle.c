@@ -1,9 +1,9 @@
 /*
- * Opens two libraries, makes the same calls on both, and prints where their answers differ:
+ * Loads two libraries, makes the same calls on both, and prints their differences:
  *
  *     oracle REFERENCE OURS
  *
- * A line per difference, in columns divided by tabs: what was called, the reference's answer, ours. The last line counts.
+ * One line per difference, with tab-separated columns: the call, the reference's result, ours. The last line has counts.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include <librdkafka/rdkafka.h>
 
-/* The library that is being asked. */
+/* The library under test. */
 static void *library;
 
 static void *symbol(const char *name) {
@@ -26,7 +26,7 @@ static void *symbol(const char *name) {
   return found;
 }
 
-/* A function of the library, with the type that the header gives it. */
+/* A function of the library, with its type from the header. */
 #define RK(name) ((__typeof__(&name))symbol(#name))
 
 struct answer {
@@ -41,7 +41,7 @@ struct transcript {
 
 static struct transcript *current;
 
-/* Notes that `call` gave what `format` says. */
+/* Records that `call` returned what `format` describes. */
 static void note(const char *call, const char *format, ...) {
   char text[4096];
   va_list args;
@@ -104,7 +104,7 @@ static void errors(void) {
        RK(rd_kafka_error_is_fatal)(NULL));
 }
 
-/* The names that the reference knows, aliases included: the first column of its own table. */
+/* The reference's property names, including aliases: the first column of its own table. */
 static char **names;
 static size_t name_count;
 
@@ -124,7 +124,7 @@ static void read_names(void) {
   free(text);
 }
 
-/* Functions differ by where they were loaded. */
+/* Function addresses depend on where the library was loaded. */
 static const char *portable(const char *value) {
   return strncmp(value, "0x", 2) == 0 ? "(pointer)" : value;
 }
@@ -157,7 +157,7 @@ static void defaults(void) {
   RK(rd_kafka_topic_conf_destroy)(topic);
 }
 
-/* Ours is held to name what it refuses; the reference, asked first, names the property behind an alias instead. */
+/* Ours must name the rejected property; the reference, called first, names the property behind an alias instead. */
 static int asked_before;
 
 static void set(const char *name, const char *value) {
@@ -228,7 +228,7 @@ static void values(void) {
 }
 
 static void partitioners(void) {
-  /* Without a topic: these decide by the key alone, and only random ones look at what is available. */
+  /* Without a topic: these depend only on the key, and random ones on available partitions. */
   typedef int32_t (*partitioner)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *, void *);
   static const char *deterministic[] = {"consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"};
   for (size_t p = 0; p < sizeof(deterministic) / sizeof(*deterministic); p++) {
@@ -340,7 +340,7 @@ static void names_of_things(void) {
   note("event name of NULL", "%s", shown(RK(rd_kafka_event_name)(NULL)));
   note("event type of NULL", "%d", RK(rd_kafka_event_type)(NULL));
 
-  /* Newer than the header that this is compiled with. */
+  /* Newer than the header used here. */
   typedef void uuid;
   uuid *(*uuid_new)(int64_t, int64_t)    = (uuid * (*)(int64_t, int64_t)) symbol("rd_kafka_Uuid_new");
   const char *(*base64)(const uuid *)    = (const char *(*)(const uuid *))symbol("rd_kafka_Uuid_base64str");
@@ -407,7 +407,7 @@ static void admin_objects(void) {
 }
 
 static void ask(const char *path, struct transcript *transcript) {
-  /* Local: each library finds its own functions, whatever their names. */
+  /* Local: each library resolves its own symbols, whatever their names. */
   library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());

@@ -1,8 +1,8 @@
 /*
- * The processor from C, as a program on installed headers has it: amounts are summed up by four threads, what makes no
- * sense goes to a topic of dead letters, and every good record has an output.
+ * The processor in C, built against installed headers: four threads sum up amounts, invalid records go to a
+ * dead-letter topic, and every valid record has an output.
  *
- * processor BROKERS TOPIC MODE [TRANSACTIONAL-ID]; the topics TOPIC, TOPIC-out and TOPIC-dead are there.
+ * processor BROKERS TOPIC MODE [TRANSACTIONAL-ID]; the topics TOPIC, TOPIC-out and TOPIC-dead must exist.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ static rd_kafka_conf_t *conf_for(const char *brokers) {
   return conf;
 }
 
-/* RECORDS amounts of 1 to 10 under seven keys; each hundredth is no number. */
+/* RECORDS amounts of 1 to 10 under seven keys; every hundredth is not a number. */
 static uint64_t fill(const char *brokers, const char *topic) {
   char errstr[512], text[16], key[8];
   uint64_t sum   = 0;
@@ -59,7 +59,7 @@ static uint64_t fill(const char *brokers, const char *topic) {
   return sum;
 }
 
-/* 0 if the message is no number. */
+/* 0 if the message is not a number. */
 static uint64_t amount_of(const rd_kafka_message_t *message) {
   char text[16] = "", *end = text;
   if (message->len > 0 && message->len < sizeof(text))
@@ -135,7 +135,7 @@ static ottla_processor_t *start(const char *brokers, const char *topic, char **a
   return processor;
 }
 
-/* Everything is done and committed: the sum of what was committed is the number of records. */
+/* Everything is done and committed: the committed offsets add up to the number of records. */
 static int is_through(const ottla_processor_t *processor) {
   const ottla_processor_stats_t *stats = ottla_processor_stats(processor);
   int64_t committed                    = 0;

@@ -1,5 +1,5 @@
-// What programs do with confluent-kafka-go: `stories STORY BOOTSTRAP NAME`. A story that fails panics.
-// What it makes in the cluster begins with NAME.
+// Tests of confluent-kafka-go: `stories STORY BOOTSTRAP NAME`. A failed test panics.
+// Its topics and groups begin with NAME.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 )
 
-// Generous: nothing here takes long unless it is broken.
+// Generous: only a bug reaches it.
 const patience = 30 * time.Second
 
 var stories = map[string]func(bootstrap string){
@@ -63,12 +63,12 @@ func adminClient(bootstrap string) *kafka.AdminClient {
 	return must(kafka.NewAdminClient(&kafka.ConfigMap{"bootstrap.servers": bootstrap}))
 }
 
-// A name that no other run has in the same cluster.
+// A unique name in the cluster.
 func own(name string) string {
 	return os.Args[3] + "-go-" + name
 }
 
-// Makes a topic, and waits until the brokers know it.
+// Creates a topic and waits until the brokers have it.
 func topic(bootstrap, name string, partitions int) string {
 	client := adminClient(bootstrap)
 	defer client.Close()
@@ -164,7 +164,7 @@ func produceAndConsume(bootstrap string) {
 
 func groups(bootstrap string) {
 	for _, strategy := range []string{"range", "cooperative-sticky"} {
-		// With its next heartbeat a member hears of a rebalance.
+		// A member learns of a rebalance with its next heartbeat.
 		share(bootstrap, strategy, kafka.ConfigMap{"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200})
 	}
 }
@@ -173,7 +173,7 @@ func nextGeneration(bootstrap string) {
 	share(bootstrap, "next", kafka.ConfigMap{"group.protocol": "consumer"})
 }
 
-// Two members share the partitions; what one commits, nobody reads again.
+// Two members share the partitions; committed records are not read again.
 func share(bootstrap, group string, properties kafka.ConfigMap) {
 	name := topic(bootstrap, own(group), 4)
 	properties["enable.auto.commit"] = false
@@ -202,7 +202,7 @@ func share(bootstrap, group string, properties kafka.ConfigMap) {
 	eventually("all messages", func() bool { held(a); held(b); return len(seen) == 100 })
 	demand(given >= 2, "the callback was called %d times", given)
 	for _, consumer := range []*kafka.Consumer{a, b} {
-		// Who was given no message has nothing to commit.
+		// A member without messages has nothing to commit.
 		if _, err := consumer.Commit(); err != nil {
 			demand(err.(kafka.Error).Code() == kafka.ErrNoOffset, "%v", err)
 		}
@@ -316,7 +316,7 @@ func transactions(bootstrap string) {
 	demand(err != nil && (err.(kafka.Error).IsFatal() || err.(kafka.Error).TxnRequiresAbort()), "%v", err)
 }
 
-// The library's own cluster in this process; the broker outside is not asked.
+// The library's mock cluster in this process; the external broker is not used.
 func mock(string) {
 	cluster := must(kafka.NewMockCluster(2))
 	defer cluster.Close()

@@ -25,7 +25,7 @@ import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
-/** Reads groups from standard input, in the format of crates/client/tests/assignor_cases, and prints what Java's assignors make of them. */
+/** Reads groups from standard input, in the format of crates/client/tests/assignor_cases, and prints the assignments of Java's assignors. */
 public class Assignors {
     record Member(String instance, String rack, Integer generation, List<String> topics, List<TopicPartition> owned) {}
 
@@ -65,7 +65,7 @@ public class Assignors {
         StringBuilder userData = new StringBuilder();
         for (Map.Entry<String, Member> entry : members.entrySet()) {
             Member member = entry.getValue();
-            // A member's own instance of its assignor knows what it was given last.
+            // A member's own assignor instance remembers its last assignment.
             ConsumerPartitionAssignor own = assignor.getClass().getConstructor().newInstance();
             if (member.generation != null) {
                 own.onAssignment(new Assignment(member.owned),

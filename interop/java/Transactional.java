@@ -2,7 +2,7 @@ import java.util.Properties;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** A producer with a transactional.id: prints how initTransactions fails, and how many milliseconds that takes. */
+/** A producer with a transactional.id: prints the error of initTransactions and its duration in milliseconds. */
 public class Transactional {
     public static void main(String[] arguments) {
         Properties properties = new Properties();

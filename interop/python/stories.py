@@ -1,6 +1,6 @@
-"""What programs do with confluent-kafka: `stories.py STORY BOOTSTRAP NAME`. A story that fails raises.
+"""Tests of confluent-kafka for Python: `stories.py STORY BOOTSTRAP NAME`. A failed test raises.
 
-What it makes in the cluster begins with NAME.
+Its topics and groups begin with NAME.
 """
 
 import json
@@ -24,14 +24,14 @@ from confluent_kafka.admin import (
     ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion,
 )
 
-# Generous: nothing here takes long unless it is broken.
+# Generous: only a bug reaches it.
 PATIENCE = 30
-# Members of a classic group hear of a rebalance with their next heartbeat.
+# Members of a classic group learn of a rebalance with their next heartbeat.
 SOON_TOLD = {"heartbeat.interval.ms": 200}
 
 
 def eventually(what, look):
-    """Waits until `look` gives something."""
+    """Waits until `look` returns something."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found = look()
@@ -42,12 +42,12 @@ def eventually(what, look):
 
 
 def own(name):
-    """A name that no other run has in the same cluster."""
+    """A unique name in the cluster."""
     return f"{sys.argv[3]}-py-{name}"
 
 
 def topic(bootstrap, name, partitions=1):
-    """Makes a topic, and waits until the brokers know it."""
+    """Creates a topic and waits until the brokers have it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
     eventually(name, lambda: len(admin.list_topics(name, timeout=PATIENCE).topics[name].partitions) == partitions)
@@ -55,7 +55,7 @@ def topic(bootstrap, name, partitions=1):
 
 
 def fill(bootstrap, name, count, partition=None, **properties):
-    """`count` messages, all of them delivered; their offsets by partition."""
+    """Delivers `count` messages and returns their offsets by partition."""
     producer = Producer({"bootstrap.servers": bootstrap, **properties})
     delivered = []
 
@@ -319,12 +319,12 @@ def statistics_and_logs(bootstrap):
         "debug": "broker,topic,msg", "error_cb": errors.append, "client.id": "teller"}, logger=logger)
     producer.produce(name, value="counted")
     assert producer.flush(PATIENCE) == 0
-    told = eventually("statistics with a message in them", lambda: producer.poll(0.1) is None or [
+    found = eventually("statistics with a message in them", lambda: producer.poll(0.1) is None or [
         parsed for parsed in map(json.loads, statistics) if parsed.get("txmsgs", 0) >= 1])[0]
-    assert told["type"] == "producer" and told["client_id"] == "teller" and name in told["topics"], told
+    assert found["type"] == "producer" and found["client_id"] == "teller" and name in found["topics"], found
     for key in ("name", "ts", "time", "age", "msg_cnt", "tx", "rx", "brokers"):
-        assert key in told, key
-    broker = next(iter(told["brokers"].values()))
+        assert key in found, key
+    broker = next(iter(found["brokers"].values()))
     for key in ("name", "nodeid", "state", "rtt", "txbytes", "outbuf_cnt", "int_latency"):
         assert key in broker, key
     eventually("log lines", lambda: producer.poll(0.1) is None or records)
@@ -413,34 +413,34 @@ def admin_settings(bootstrap):
     admin.create_topics([NewTopic(name, 1, 1, config={"retention.ms": "60000"})])[name].result(PATIENCE)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
 
-    def told(key):
+    def config_of(key):
         return admin.describe_configs([resource])[resource].result(PATIENCE)[key]
 
-    kept = eventually("the settings", lambda: told("retention.ms"))
+    kept = eventually("the settings", lambda: config_of("retention.ms"))
     assert kept.value == "60000" and not kept.is_default and not kept.is_read_only and not kept.is_sensitive
-    assert told("cleanup.policy").is_default and told("cleanup.policy").value == "delete"
+    assert config_of("cleanup.policy").is_default and config_of("cleanup.policy").value == "delete"
     change = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[
         ConfigEntry("retention.ms", "120000", incremental_operation=AlterConfigOpType.SET)])
     admin.incremental_alter_configs([change])[change].result(PATIENCE)
-    eventually("the new value", lambda: told("retention.ms").value == "120000")
+    eventually("the new value", lambda: config_of("retention.ms").value == "120000")
     replaced = ConfigResource(ConfigResource.Type.TOPIC, name, set_config={"segment.bytes": "2000000"})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         admin.alter_configs([replaced])[replaced].result(PATIENCE)
-        eventually("all settings replaced", lambda: told("segment.bytes").value == "2000000")
-        assert told("retention.ms").is_default
+        eventually("all settings replaced", lambda: config_of("segment.bytes").value == "2000000")
+        assert config_of("retention.ms").is_default
         wrong = ConfigResource(ConfigResource.Type.TOPIC, name, set_config={"segment.bytes": "large"})
         refused(KafkaError.INVALID_CONFIG, lambda: admin.alter_configs([wrong])[wrong])
 
 
 def knows(admin, names):
-    """The metadata of all topics, as soon as these are among them."""
+    """The metadata of all topics, once these are among them."""
     listed = admin.list_topics(timeout=PATIENCE)
     return listed if names <= set(listed.topics) else None
 
 
 def refused(code, ask):
-    """What is asked is refused for this reason."""
+    """Asserts that the call fails with this error."""
     try:
         answer = ask().result(PATIENCE)
     except KafkaException as error:
@@ -497,7 +497,7 @@ def admin_credentials_and_elections(bootstrap):
     shy = AdminClient({"bootstrap.servers": bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
                        "sasl.username": "alice", "sasl.password": "before", "log_level": 0})
     shy.set_sasl_credentials("alice", "wonderland")
-    # This cluster authorizes nobody, and says so.
+    # This cluster authorises no user, and reports it.
     refused(KafkaError.SECURITY_DISABLED, lambda: admin.create_acls([reading(own("acl"))])[reading(own("acl"))])
 
     user, mechanism = own("user"), ScramMechanism.SCRAM_SHA_256

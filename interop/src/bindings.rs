@@ -1,4 +1,4 @@
-//! Programs that tell stories through a binding of librdkafka, on the original and on our library.
+//! Test programs on bindings of librdkafka, run on the original library and on ours.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use crate::failure::Failure;
 use crate::librdkafka::{Librdkafka, our_prefix};
 use crate::process::run;
 
-/// A cold build of a binding, with the download of what it needs.
+/// A build without a cache, including downloads.
 const BUILT_WITHIN: Duration = Duration::from_secs(600);
-/// Each wait inside a story has a deadline of 30 seconds; this one is for what hangs without one.
+/// Each wait inside a program has a deadline of 30 seconds; this limit covers hangs outside of them.
 const STORY_WITHIN: Duration = Duration::from_secs(120);
 
-/// Builds a program of stories, linked with ours: which library it runs on is said when it starts.
+/// Builds a program, linked with our library. `LD_LIBRARY_PATH` selects the library at its start.
 pub fn build_stories(tool: &str, build: &mut Command) -> Result<(), Failure> {
     Librdkafka::ours()?;
     build.env("PKG_CONFIG_PATH", our_prefix().join("lib/pkgconfig"));
     run(tool, build, b"", BUILT_WITHIN)?.succeeded().map(|_| ())
 }
 
-/// Lets `stories` tell one story: its arguments are the story, where the cluster is, and a name that keeps what it makes
-/// there apart from what it makes with another library.
+/// Runs one test of `stories`. Its arguments are the test's name, the bootstrap servers, and a prefix for topics and
+/// groups, which separates the runs on different libraries.
 pub fn tell_story(
     mut stories: Command,
     story: &str,
@@ -32,10 +32,10 @@ pub fn tell_story(
     run(story, library.load(&mut stories), b"", STORY_WITHIN)?.succeeded().map(|_| ())
 }
 
-/// Makes test modules from the names of stories, which `super::stories(&Librdkafka) -> Result<Command, Failure>` tells:
-/// those in the first list on both libraries against an Ottla broker and against the shared Apache Kafka, those in the
-/// second against Apache Kafka alone, for what Ottla's broker does not do. What the original does not pass is no demand
-/// on ours.
+/// Generates test modules from the names of tests, which `super::stories(&Librdkafka) -> Result<Command, Failure>`
+/// runs. Tests of the first list run on both libraries, against an Ottla broker and the shared Apache Kafka. Those of
+/// the second list run against Apache Kafka only, because Ottla's broker lacks the feature. A test that fails on the
+/// original is not required of ours.
 #[macro_export]
 macro_rules! stories_of_a_binding {
     (@module $module:ident $library:ident $cluster:expr, $peers:expr; $($story:ident)+) => {

@@ -1,4 +1,4 @@
-//! What a story needs of a cluster, so that the same story runs against Ottla's broker and against Apache Kafka.
+//! The interface of a cluster, so that a test runs against Ottla's broker and against Apache Kafka.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::kafka::KafkaCluster;
 use crate::ottla::{OttlaBroker, ottla};
 use crate::tools::{console, java_tool};
 
-/// A running cluster, whoever built it.
+/// A running cluster of either kind.
 pub trait Cluster {
-    /// What clients take as `bootstrap.servers`.
+    /// The value for `bootstrap.servers`.
     fn bootstrap(&self) -> String;
 
     /// Creates a topic with this cluster's own command-line tool.
     fn create_topic(&self, name: &str, partitions: u32) -> Result<(), Failure>;
 
-    /// The same with our own tool, for stories that need many topics: it starts no JVM.
+    /// Creates a topic with our own tool, for tests with many topics: it starts no JVM.
     fn create_topic_quickly(&self, name: &str, partitions: u32) -> Result<(), Failure> {
         let (bootstrap, count) = (self.bootstrap(), partitions.to_string());
         let create = ["topics", "create", name, "--partitions", &count, "--brokers", &bootstrap];
         ottla(&create, b"")?.succeeded()?;
-        // Apache Kafka answers before its brokers know of the topic.
+        // Apache Kafka answers before its brokers have the topic.
         wait_until(&format!("topic {name}"), KNOWN_WITHIN, || {
             let described = ottla(&["topics", "describe", name, "--brokers", &bootstrap], b"");
             described.is_ok_and(|output| output.status.success()).then_some(())
@@ -28,7 +28,7 @@ pub trait Cluster {
     }
 }
 
-/// Milliseconds, and more on a loaded machine.
+/// Usually milliseconds; longer on a loaded machine.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
 
 impl Cluster for KafkaCluster {
@@ -56,9 +56,9 @@ impl Cluster for OttlaBroker {
     }
 }
 
-/// Makes two test modules from a list of story functions `fn(&dyn Cluster) -> Result<(), Failure>`: `ottla` runs each
-/// against an Ottla broker of its own, `kafka` against the shared Apache Kafka. What Kafka itself does not pass is no
-/// demand on Ottla.
+/// Generates two test modules from a list of functions `fn(&dyn Cluster) -> Result<(), Failure>`: `ottla` runs each
+/// against its own Ottla broker, `kafka` against the shared Apache Kafka. A test that fails on Kafka is not required
+/// of Ottla.
 #[macro_export]
 macro_rules! against_ottla_and_kafka {
     ($peer:ident; $($story:ident)+) => {
@@ -81,9 +81,9 @@ macro_rules! against_ottla_and_kafka {
     };
 }
 
-/// Makes four test modules from a list of story functions `fn(&Librdkafka, &dyn Cluster) -> Result<(), Failure>`: the
-/// original library and ours, each against an Ottla broker of its own and against the shared Apache Kafka. What the
-/// original does not pass is no demand on ours.
+/// Generates four test modules from a list of functions `fn(&Librdkafka, &dyn Cluster) -> Result<(), Failure>`: the
+/// original library and ours, each against its own Ottla broker and against the shared Apache Kafka. A test that
+/// fails on the original is not required of ours.
 #[macro_export]
 macro_rules! on_both_libraries {
     ($peer:ident; $($story:ident)+) => {

@@ -1,17 +1,17 @@
-//! What went wrong, with the end of what the processes said; and the one way to wait.
+//! Failures, with the end of the processes' output, and the polling wait.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks again. Short beside a process start (milliseconds to seconds), long beside a look.
+/// Polling interval: short compared to a process start, long compared to a check.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A peer did not do what a test needs. `Debug` prints the message as it is, so that `unwrap` shows it readably.
+/// A test failure caused by a peer. `Debug` prints the plain message, so that `unwrap` shows it readably.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure that says `message`.
+    /// A failure with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -31,7 +31,7 @@ impl fmt::Debug for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Looks again and again until `look` finds something; fails when `within` has passed.
+/// Polls `look` until it returns a value; fails after `within`.
 pub fn wait_until<T>(
     what: &str,
     within: Duration,

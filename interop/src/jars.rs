@@ -1,4 +1,4 @@
-//! Apache Kafka's jars, fetched once through Maven and kept under the target directory.
+//! Apache Kafka's jars, downloaded once through Maven and kept in the target directory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,19 +12,19 @@ use crate::peer::locked;
 use crate::process::run;
 use crate::workspace::{interop_dir, workspace_root};
 
-/// About 90 jars, 120 MB: minutes on a slow line.
+/// About 90 jars, 120 MB: minutes on a slow connection.
 const FETCH_WITHIN: Duration = Duration::from_secs(600);
 
 /// A release of Apache Kafka that tests start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// 4.1: the newest, and whose tools every test uses.
+    /// 4.1: the newest, whose tools every test uses.
     V4_1,
-    /// 0.11: the oldest that our client speaks with.
+    /// 0.11: the oldest that our client supports.
     V0_11,
 }
 
-/// A directory with the jars of a release of Apache Kafka, and a quiet logger.
+/// A directory with the jars of a release of Apache Kafka and a logger configuration with few messages.
 #[derive(Clone, Debug)]
 pub struct KafkaJars {
     release: Release,
@@ -37,7 +37,7 @@ pub fn jars() -> Result<KafkaJars, Failure> {
     JARS.get_or_init(|| KafkaJars::fetch(Release::V4_1)).clone()
 }
 
-/// The jars of Apache Kafka 0.11 and of the ZooKeeper it needs.
+/// The jars of Apache Kafka 0.11 and its ZooKeeper.
 pub fn old_jars() -> Result<KafkaJars, Failure> {
     static JARS: OnceLock<Result<KafkaJars, Failure>> = OnceLock::new();
     JARS.get_or_init(|| KafkaJars::fetch(Release::V0_11)).clone()
@@ -59,7 +59,7 @@ impl Release {
         }
     }
 
-    /// How its logger is told what to say: 0.11 logs through log4j 1.
+    /// The logger's configuration file: 0.11 logs through log4j 1.
     const fn logger(self) -> (&'static str, &'static str) {
         match self {
             Self::V4_1 => ("-Dlog4j2.configurationFile=", "interop/java/log4j2.properties"),
@@ -69,13 +69,13 @@ impl Release {
 }
 
 impl KafkaJars {
-    /// Copies the jars into the cache unless a complete copy of the same pom lies there. Whichever test process asks
-    /// first fetches them; the others wait for it.
+    /// Copies the jars into the cache unless it has a complete copy of the same pom. The first test process fetches
+    /// them; the others wait.
     fn fetch(release: Release) -> Result<Self, Failure> {
         let pom = workspace_root().join(release.pom());
         let wanted = fs::read(&pom).map_err(|error| Failure::new(format!("{}: {error}", pom.display())))?;
         let dir = interop_dir().join(format!("kafka-{}", release.version()));
-        // Written last, with the pom it was made from: a half copy or another list of jars is fetched anew.
+        // Written last, with its pom: a partial copy or another list of jars is fetched again.
         let complete = dir.join("complete");
         let is_complete = || fs::read(&complete).is_ok_and(|made_from| made_from == wanted);
         if is_complete() {
@@ -97,28 +97,28 @@ impl KafkaJars {
         Ok(Self { release, dir })
     }
 
-    /// The directory that holds the jars.
+    /// The directory of the jars.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What `java -cp` takes.
+    /// The argument of `java -cp`.
     pub fn class_path(&self) -> OsString {
         self.dir.join("*").into_os_string()
     }
 
-    /// The `kafka-clients` jar, which carries the message schemas as `common/message/*.json`.
+    /// The `kafka-clients` jar, which contains the message schemas as `common/message/*.json`.
     pub fn kafka_clients(&self) -> PathBuf {
         self.dir.join(format!("kafka-clients-{}.jar", self.release.version()))
     }
 
-    /// A `java` command with the class path, quick start-up and the quiet logger; the class and its arguments follow.
+    /// A `java` command with the class path, fast start-up and few log messages. Class and arguments follow.
     pub fn java(&self, heap_mb_max: u32) -> Command {
-        // These processes live for seconds: the first compiler tier and the serial collector start soonest.
+        // These processes run for seconds: the first compiler tier and the serial collector start fastest.
         self.java_with(&["-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"], heap_mb_max)
     }
 
-    /// The same with the JVM's own choice of compiler and collector, for measurements.
+    /// Like [`KafkaJars::java`], with the JVM's default compiler and collector, for measurements.
     pub fn warm_java(&self, heap_mb_max: u32) -> Command {
         self.java_with(&[], heap_mb_max)
     }

@@ -15,34 +15,34 @@ use crate::probe::{free_ports, wait_for_brokers, with_free_ports};
 use crate::process::{Process, run};
 use crate::tools::console;
 
-/// About 4 s on an idle machine; a loaded one with two nodes needs several times that.
+/// About 4 s on an idle machine; several times that on a loaded one with two nodes.
 const READY_WITHIN: Duration = Duration::from_secs(90);
 const FORMAT_WITHIN: Duration = Duration::from_secs(60);
 
 /// Any 16 bytes in base64; the same for every node of a cluster.
 const CLUSTER_ID: &str = "b3R0bGEtaW50ZXJvcC0wMA";
 
-/// How a cluster deviates from the default of one quickly starting node.
+/// Options of a cluster, beyond the default of one node with a fast start.
 #[derive(Clone, Debug, Default)]
 pub struct KafkaOptions<'a> {
-    /// Lines for every `server.properties`, after ours, so that they win.
+    /// Lines for every `server.properties`. They override ours.
     pub properties: &'a [(&'a str, &'a str)],
     /// Lines for single nodes, the first node's first.
     pub node_properties: &'a [&'a [(&'a str, &'a str)]],
-    /// Further listeners, each a name and a security protocol, on ports of their own.
+    /// Additional listeners, each a name and a security protocol, on separate ports.
     pub listeners: &'a [(&'a str, &'a str)],
-    /// SCRAM credentials to begin with, as `kafka-storage.sh --add-scram` takes them.
+    /// Initial SCRAM credentials, in the format of `kafka-storage.sh --add-scram`.
     pub scram: &'a [&'a str],
-    /// Full JIT and a larger heap: slower to start, the right peer for a benchmark.
+    /// Full JIT and a larger heap, for benchmarks; the start is slower.
     pub warm: bool,
-    /// Levels of features (`name=level`) that differ from the newest.
+    /// Feature levels (`name=level`) that differ from the newest.
     pub features: &'a [&'a str],
 }
 
 /// A running cluster. Dropping it stops every node by its own process id.
 pub struct KafkaCluster {
     nodes: Vec<Node>,
-    // After the nodes, so that they are stopped before their data goes.
+    // After the nodes, so that they stop before their data is removed.
     _data: TempDir,
 }
 
@@ -57,7 +57,7 @@ struct Node {
 }
 
 impl KafkaCluster {
-    /// Starts `nodes` nodes and waits until each of them knows all of them. The first is broker and controller in one.
+    /// Starts `nodes` nodes and waits until each knows all of them. The first is both broker and controller.
     pub fn start(nodes: usize) -> Result<Self, Failure> {
         Self::start_with(nodes, &KafkaOptions::default())
     }
@@ -67,7 +67,7 @@ impl KafkaCluster {
         with_free_ports(|| Self::try_start(nodes, options))
     }
 
-    /// A one-node cluster that all running tests of this process share; the last one to drop it stops it.
+    /// A one-node cluster that all running tests of this process share. The last one to drop it stops it.
     pub fn shared() -> Result<Arc<Self>, Failure> {
         static SHARED: Mutex<Weak<KafkaCluster>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl KafkaCluster {
         Ok(cluster)
     }
 
-    /// What clients take as `bootstrap.servers`.
+    /// The value for `bootstrap.servers`.
     pub fn bootstrap(&self) -> String {
         let addresses: Vec<String> = self.nodes.iter().map(|node| node.address().to_string()).collect();
         addresses.join(",")
@@ -90,13 +90,13 @@ impl KafkaCluster {
         self.nodes.iter().map(Node::address).collect()
     }
 
-    /// The address of a further listener of node 1, as [`KafkaOptions::listeners`] names it.
+    /// The address of an additional listener of node 1, by its name in [`KafkaOptions::listeners`].
     pub fn listener(&self, name: &str) -> SocketAddr {
         let found = self.nodes[0].listeners.iter().find(|(listed, _, _)| listed == name);
         (Ipv4Addr::LOCALHOST, found.expect("a listener of the options").2).into()
     }
 
-    /// The directory with the partitions of node `id` (from 1).
+    /// The directory of the partitions of node `id` (from 1).
     pub fn log_dir(&self, id: usize) -> PathBuf {
         self.nodes[id - 1].dir.join("data")
     }
@@ -114,7 +114,7 @@ impl KafkaCluster {
         }
     }
 
-    /// Ends node `id` (from 1) with SIGKILL.
+    /// Kills node `id` (from 1) with SIGKILL.
     pub fn kill_node(&mut self, id: usize) -> Result<(), Failure> {
         match self.nodes[id - 1].process.take() {
             Some(mut process) => process.kill().map(|_| ()),
@@ -137,7 +137,7 @@ impl KafkaCluster {
         let ports_each = 2 + options.listeners.len();
         let ports = free_ports(nodes * ports_each)
             .map_err(|error| Failure::new(format!("ports for Kafka: {error}")))?;
-        // After the directory, so that on a failure they are stopped before it goes.
+        // After the directory, so that nodes stop before it is removed, on a failure too.
         let mut cluster: Vec<Node> = ports
             .chunks_exact(ports_each)
             .zip(1..)
@@ -157,7 +157,7 @@ impl KafkaCluster {
         for node in &cluster {
             node.configure(controller_port, options)?;
         }
-        // Each format starts a JVM: side by side.
+        // Each format command starts a JVM: run them in parallel.
         std::thread::scope(|scope| {
             let formats: Vec<_> = cluster.iter().map(|node| scope.spawn(|| node.format(options))).collect();
             formats.into_iter().try_for_each(|format| format.join().expect("format does not panic"))
@@ -238,7 +238,8 @@ impl Node {
     }
 }
 
-/// What every node has: few and unreplicated internal partitions, groups that form at once, topics made on demand.
+/// Properties of every node: few, unreplicated internal partitions, groups without an initial delay, automatic topic
+/// creation.
 const PROPERTIES: &[(&str, &str)] = &[
     ("controller.listener.names", "CONTROLLER"),
     ("auto.create.topics.enable", "true"),
@@ -248,11 +249,11 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("transaction.state.log.num.partitions", "4"),
     ("transaction.state.log.replication.factor", "1"),
     ("transaction.state.log.min.isr", "1"),
-    // Overdue transactions are looked for every 10 s otherwise.
+    // The default interval for overdue transactions is 10 s.
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
     ("share.coordinator.state.topic.num.partitions", "4"),
     ("share.coordinator.state.topic.replication.factor", "1"),
     ("share.coordinator.state.topic.min.isr", "1"),
-    // A stop of a test cluster need not move leaders first.
+    // A test cluster need not move leaders before it stops.
     ("controlled.shutdown.enable", "false"),
 ];

@@ -1,6 +1,7 @@
-//! Real peers for the interoperability tests: Apache Kafka 4.1 and its tools, Apache Kafka 0.11, kcat, and the `ottla` binary itself.
+//! Real peers for the interoperability tests: Apache Kafka 4.1 and its tools, Apache Kafka 0.11, kcat, and the
+//! `ottla` binary.
 //!
-//! A test asks for its peer first, and returns when the machine has none:
+//! A test first requires its peer, and returns if the machine does not have it:
 //!
 //! ```no_run
 //! use ottla_interop::{OttlaBroker, Peer, kcat, require};
@@ -14,10 +15,10 @@
 //! # test().unwrap();
 //! ```
 //!
-//! Every wait has a deadline, every port is an ephemeral one on loopback, and everything that was started is stopped by
-//! its own process id when its handle is dropped. A [`Failure`] carries the end of what the process said.
+//! Every wait has a deadline, and every port is an ephemeral loopback port. Dropping a handle stops its process by
+//! its own process id. A [`Failure`] contains the end of the process's output.
 
-#![allow(clippy::disallowed_methods, reason = "a shell around real processes: it polls real time")]
+#![allow(clippy::disallowed_methods, reason = "the harness runs real processes and polls in real time")]
 
 mod bindings;
 mod cluster;
@@ -47,9 +48,9 @@ pub use process::{Output, Process, run};
 pub use tools::{console, java_command, java_tool, kcat, kcat_on};
 pub use workspace::{interop_dir, target_dir, workspace_root};
 
-/// Returns from the calling test when `peer` cannot be had here, after saying so.
+/// Returns from the calling test if `peer` is not available, after a message.
 ///
-/// With `CI=true` a missing peer is installed, and the test fails when that does not work.
+/// With `CI=true` a missing peer is installed, and the test fails if that is not possible.
 #[macro_export]
 macro_rules! require {
     ($peer:expr) => {

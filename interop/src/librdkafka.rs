@@ -1,4 +1,4 @@
-//! The two libraries that programs written for librdkafka run on in turn: the original, and ours.
+//! The two libraries under test: the original librdkafka, and ours.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,27 +12,28 @@ use crate::peer::locked;
 use crate::process::run;
 use crate::workspace::{interop_dir, target_dir};
 
-/// The release of confluent-kafka whose wheel carries the original, and whose sources are built on ours.
+/// The release of confluent-kafka whose wheel contains the original, and whose sources are built against ours.
 pub const CONFLUENT_KAFKA: &str = "2.16.0";
 
 /// Downloads of a few megabytes, and compilations of a few files.
 const FETCHED_WITHIN: Duration = Duration::from_secs(300);
 const COMPILED_WITHIN: Duration = Duration::from_secs(300);
 
-/// A `librdkafka.so.1`, and the headers that belong to it.
+/// A `librdkafka.so.1` and its headers.
 #[derive(Clone, Debug)]
 pub struct Librdkafka {
     lib: PathBuf,
     include: PathBuf,
 }
 
-/// Where `cargo xtask test` installs ours before the tests: `OTTLA_LIBRDKAFKA`, or a directory below the target.
+/// The directory to which `cargo xtask test` installs our library: `OTTLA_LIBRDKAFKA`, or one in the target
+/// directory.
 pub fn our_prefix() -> PathBuf {
     std::env::var_os("OTTLA_LIBRDKAFKA").map_or_else(|| target_dir().join("librdkafka"), PathBuf::from)
 }
 
 impl Librdkafka {
-    /// Ours, as `cargo xtask install` laid it out.
+    /// Our library, as installed by `cargo xtask install`.
     pub fn ours() -> Result<Self, Failure> {
         let prefix = our_prefix();
         let library = Self { lib: prefix.join("lib"), include: prefix.join("include") };
@@ -47,7 +48,7 @@ impl Librdkafka {
         )))
     }
 
-    /// The original, out of confluent-kafka's wheel, with Debian's headers of an older release of the same ABI.
+    /// The original from confluent-kafka's wheel, with Debian's headers of an older release of the same ABI.
     pub fn reference() -> Result<Self, Failure> {
         let wheel = wheel()?;
         let lib = interop_dir().join("reference-lib");
@@ -55,13 +56,13 @@ impl Librdkafka {
         locked("reference-lib", || {
             point(&lib, "librdkafka.so.1", &original)?;
             point(&lib, "librdkafka.so", Path::new("librdkafka.so.1"))?;
-            // The wheel's own name for it, which programs linked with this directory remember.
+            // The wheel's file name, which programs linked with this directory record.
             point(&lib, &original.file_name().unwrap_or_default().to_string_lossy(), &original)
         })?;
         Ok(Self { lib, include: Debian::unpacked()?.include() })
     }
 
-    /// Which of the two it is.
+    /// The name of the library in messages.
     pub fn name(&self) -> &'static str {
         if self.is_ours() { "ours" } else { "reference" }
     }
@@ -80,17 +81,17 @@ impl Librdkafka {
         self.lib.join("librdkafka.so.1")
     }
 
-    /// The directory for `-I`: headers lie in its `librdkafka`.
+    /// The directory for `-I`: the headers are in its `librdkafka`.
     pub fn include(&self) -> &Path {
         &self.include
     }
 
-    /// Lets `command` find this library before any other.
+    /// Makes `command` load this library.
     pub fn load<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("LD_LIBRARY_PATH", &self.lib)
     }
 
-    /// The same, with the C++ classes of `classes`.
+    /// Makes `command` load this library and the C++ library in `classes`.
     pub fn load_with<'a>(&self, classes: &Path, command: &'a mut Command) -> &'a mut Command {
         let mut path = OsString::from(&self.lib);
         path.push(":");
@@ -98,7 +99,7 @@ impl Librdkafka {
         command.env("LD_LIBRARY_PATH", path)
     }
 
-    /// A `rdkafka.pc` that leads builds to this library: the variable for `PKG_CONFIG_PATH`.
+    /// The `PKG_CONFIG_PATH` of a `rdkafka.pc` for this library.
     pub fn pkg_config(&self, include: &Path) -> Result<PathBuf, Failure> {
         let dir = self.lib.join("pkgconfig");
         if dir.join("rdkafka.pc").is_file() {
@@ -115,14 +116,14 @@ impl Librdkafka {
     }
 }
 
-/// Debian's packages of librdkafka, unpacked below the target: nothing is installed.
+/// Debian's packages of librdkafka, unpacked in the target directory: nothing is installed.
 #[derive(Clone, Debug)]
 pub struct Debian {
     root: PathBuf,
 }
 
 impl Debian {
-    /// Fetches and unpacks them once.
+    /// Downloads and unpacks them once.
     pub fn unpacked() -> Result<Self, Failure> {
         let root = interop_dir().join("debian-librdkafka");
         locked("debian-librdkafka", || {
@@ -148,7 +149,7 @@ impl Debian {
         self.root.join("usr/include")
     }
 
-    /// Where its libraries lie, `librdkafka.so` and `librdkafka++.so` among them.
+    /// The directory of its libraries, including `librdkafka.so` and `librdkafka++.so`.
     pub fn lib(&self) -> Result<PathBuf, Failure> {
         let lib = self.root.join("usr/lib");
         let entries =
@@ -179,8 +180,8 @@ pub fn wheel() -> Result<PathBuf, Failure> {
     })
 }
 
-/// A directory for `PYTHONPATH` with a `confluent_kafka` that runs on `library`: the wheel on the original, which it
-/// carries; for ours, the same release built from its sources against our headers, and anew when they change.
+/// The `PYTHONPATH` of a `confluent_kafka` on `library`. For the original it is the wheel. For ours it is the same
+/// release, built against our headers and rebuilt when they change.
 pub fn python_package(library: &Librdkafka) -> Result<PathBuf, Failure> {
     if !library.is_ours() {
         return wheel();
@@ -191,7 +192,7 @@ pub fn python_package(library: &Librdkafka) -> Result<PathBuf, Failure> {
     locked("confluent-kafka-sources", || {
         let unreadable = |error| Failure::new(format!("{}: {error}", header.display()));
         let wanted = fs::read(&header).map_err(unreadable)?;
-        // Written last, with the header it was built against.
+        // Written last, with the header that was used.
         let built_against = package.join("rdkafka.h");
         if fs::read(&built_against).is_ok_and(|header| header == wanted) {
             return Ok(package.clone());
@@ -209,9 +210,9 @@ pub fn python_package(library: &Librdkafka) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Compiles one C or C++ file against `include`, linked with the library in `lib`, to `program`.
+/// Compiles one C or C++ file against `include` and the library in `lib`, to `program`.
 ///
-/// Nothing of the directories stays in the program: what it runs on is said when it starts.
+/// The program does not record the directories: `LD_LIBRARY_PATH` selects the library at its start.
 pub fn compile(
     source: &Path,
     include: &Path,
@@ -244,7 +245,7 @@ fn named(dir: &Path, prefix: &str) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| Failure::new(format!("{} has no {prefix}*", dir.display())))
 }
 
-/// Makes `dir/name` a link to `target`.
+/// Makes `dir/name` a symbolic link to `target`.
 fn point(dir: &Path, name: &str, target: &Path) -> Result<(), Failure> {
     let path = dir.join(name);
     if fs::read_link(&path).is_ok_and(|existing| existing == target) {

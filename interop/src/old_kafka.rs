@@ -1,4 +1,4 @@
-//! Apache Kafka 0.11, the oldest broker that our client speaks with: one node and its ZooKeeper, on ephemeral loopback
+//! Apache Kafka 0.11, the oldest broker that our client supports: one node and its ZooKeeper, on ephemeral loopback
 //! ports.
 
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 /// A running broker. Dropping it stops the broker and then its ZooKeeper, each by its own process id.
 pub struct OldKafka {
     address: SocketAddr,
-    // In the order in which they are stopped; the data goes last.
+    // In the order in which they are stopped; the data is removed last.
     _broker: Process,
     _zookeeper: Process,
     data: TempDir,
@@ -33,7 +33,7 @@ impl OldKafka {
         with_free_ports(Self::try_start)
     }
 
-    /// A broker that all running tests of this process share; the last one to drop it stops it.
+    /// A broker that all running tests of this process share. The last one to drop it stops it.
     pub fn shared() -> Result<Arc<Self>, Failure> {
         static SHARED: Mutex<Weak<OldKafka>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,12 +45,12 @@ impl OldKafka {
         Ok(broker)
     }
 
-    /// What clients take as `bootstrap.servers`.
+    /// The value for `bootstrap.servers`.
     pub fn bootstrap(&self) -> String {
         self.address.to_string()
     }
 
-    /// The directory with the partitions.
+    /// The directory of the partitions.
     pub fn log_dir(&self) -> PathBuf {
         self.data.path().join("log")
     }
@@ -83,7 +83,7 @@ impl OldKafka {
         ];
         let own: Vec<_> = own.into_iter().chain(PROPERTIES.iter().copied()).collect();
         let config = write_properties(data.path(), "server.properties", &own)?;
-        // It goes on asking for its ZooKeeper until that one answers.
+        // The broker retries until its ZooKeeper answers.
         let mut broker = run("kafka 0.11", "kafka.Kafka", &config, 256)?;
         broker.wait_for_line(", started", READY_WITHIN).map_err(|failure| zookeeper.quoted(&failure))?;
         wait_for_brokers(address, 1, READY_WITHIN).map_err(|failure| broker.quoted(&failure))?;
@@ -105,7 +105,8 @@ fn write_properties(dir: &Path, name: &str, properties: &[(&str, &str)]) -> Resu
     Ok(file)
 }
 
-/// Few and unreplicated internal partitions, groups that form at once, topics made on demand and deleted when asked.
+/// Few, unreplicated internal partitions, groups without an initial delay, automatic topic creation, and topic
+/// deletion.
 const PROPERTIES: &[(&str, &str)] = &[
     ("broker.id", "1"),
     ("group.initial.rebalance.delay.ms", "0"),

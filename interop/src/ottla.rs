@@ -1,4 +1,4 @@
-//! The `ottla` binary: its broker as a process, its commands run to their end.
+//! The `ottla` binary: its broker as a process, and its commands.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use crate::failure::Failure;
 use crate::process::{Output, Process, run};
 use crate::workspace::target_dir;
 
-/// The broker starts in milliseconds; recovery of a large log or a loaded machine takes longer.
+/// The broker starts in milliseconds; recovery of a large log, or a loaded machine, takes longer.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the broker prints on standard output for each listener, once it accepts connections there.
+/// The prefix of the line that the broker prints for each listener once it accepts connections.
 const READY_LINE: &str = "listening on ";
 
-/// A running `ottla broker`. Dropping it stops it, and removes its data when that was ours.
+/// A running `ottla broker`. Dropping it stops it and removes its temporary data.
 pub struct OttlaBroker {
     process: Process,
     addresses: Vec<SocketAddr>,
     data: PathBuf,
-    // After the process, so that the broker is stopped before its data goes.
+    // After the process, so that the broker stops before its data is removed.
     _scratch: Option<TempDir>,
 }
 
@@ -41,13 +41,13 @@ pub fn ottla_binary() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Runs an `ottla` command to its end.
+/// Runs an `ottla` command until it exits.
 pub fn ottla(args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
     let name = format!("ottla {}", args.first().unwrap_or(&""));
     run(&name, &mut ottla_command(args)?, stdin, COMMAND_WITHIN)
 }
 
-/// An `ottla` command that is not started yet; for a test that wants a [`Process`] of its own.
+/// An `ottla` command that is not started, for a test that needs its own [`Process`].
 pub fn ottla_command(args: &[&str]) -> Result<Command, Failure> {
     let mut command = Command::new(ottla_binary()?);
     command.args(args);
@@ -55,7 +55,7 @@ pub fn ottla_command(args: &[&str]) -> Result<Command, Failure> {
 }
 
 impl OttlaBroker {
-    /// Starts a broker on an empty data directory and an ephemeral port. `args` follow ours on the command line.
+    /// Starts a broker on an empty data directory and an ephemeral port. `args` are appended to the command line.
     pub fn start(args: &[&str]) -> Result<Self, Failure> {
         let scratch = tempfile::Builder::new()
             .prefix("ottla-data-")
@@ -65,13 +65,13 @@ impl OttlaBroker {
         Ok(Self { process, addresses, data: scratch.path().to_owned(), _scratch: Some(scratch) })
     }
 
-    /// Starts a broker on `data`, which stays when the broker is dropped.
+    /// Starts a broker on `data`, which is kept when the broker is dropped.
     pub fn start_on(data: &Path, args: &[&str]) -> Result<Self, Failure> {
         let (process, addresses) = launch(data, args)?;
         Ok(Self { process, addresses, data: data.to_owned(), _scratch: None })
     }
 
-    /// What clients take as `bootstrap.servers`.
+    /// The value for `bootstrap.servers`.
     pub fn bootstrap(&self) -> String {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
         addresses.join(",")
@@ -87,12 +87,12 @@ impl OttlaBroker {
         &self.data
     }
 
-    /// The process: its id, its output, its signals.
+    /// The process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// Stops it with SIGTERM and demands a clean exit.
+    /// Stops the broker with SIGTERM and requires a clean exit.
     pub fn stop(mut self) -> Result<(), Failure> {
         let status = self.process.stop()?;
         if status.success() {
@@ -101,13 +101,13 @@ impl OttlaBroker {
         Err(self.process.quoted(&Failure::new(format!("ottla broker: SIGTERM ended it with {status}"))))
     }
 
-    /// Ends it with SIGKILL, as a crash would.
+    /// Kills the broker with SIGKILL.
     pub fn kill(mut self) -> Result<(), Failure> {
         self.process.kill().map(|_| ())
     }
 }
 
-/// Starts the process and reads the addresses from its ready lines, one per listener.
+/// Starts the process and reads the addresses from its output, one line per listener.
 fn launch(data: &Path, args: &[&str]) -> Result<(Process, Vec<SocketAddr>), Failure> {
     let mut command = Command::new(ottla_binary()?);
     command.arg("broker").arg("--data").arg(data).args(args);

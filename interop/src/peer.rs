@@ -1,4 +1,4 @@
-//! Which peers this machine has; what a test does without one; what CI installs.
+//! The peers of this machine: their detection, installation in CI, and skipped tests.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,25 +11,25 @@ use crate::librdkafka::Librdkafka;
 use crate::process::run;
 use crate::workspace::interop_dir;
 
-/// The file in [`interop_dir`] that names what was skipped: one line per skipped test.
+/// The file in [`interop_dir`] with one line per skipped test.
 pub const SKIPPED_FILE: &str = "skipped";
 
-/// Set for `cargo xtask test --quick`: whatever starts a JVM is left out, and counts as skipped.
+/// Set by `cargo xtask test --quick`: peers that start a JVM are skipped.
 pub const QUICK: &str = "OTTLA_QUICK";
 
-/// Debian packages come over the network: minutes, not seconds.
+/// Debian packages are downloaded: this takes minutes.
 const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 
-/// A program that is not ours and that the interoperability tests talk to, or a way to it.
+/// A peer of the interoperability tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Apache Kafka 4.1, broker and tools: a JVM, and the jars through Maven.
+    /// Apache Kafka 4.1, broker and tools: a JVM, and jars from Maven.
     Java,
-    /// Apache Kafka 0.11 with its ZooKeeper: the same, with jars of its own.
+    /// Apache Kafka 0.11 with its ZooKeeper: a JVM, and other jars.
     OldJava,
     /// kcat, on librdkafka.
     Kcat,
-    /// librdkafka itself, to compare ours with: a wheel of Python's and packages of Debian's, and compilers for programs.
+    /// librdkafka itself, for comparison: a Python wheel, Debian packages, and compilers for programs.
     Librdkafka,
     /// confluent-kafka for Python, built on our library.
     Python,
@@ -39,11 +39,11 @@ pub enum Peer {
     Rust,
     /// valgrind.
     Valgrind,
-    /// The address `::1`, to listen on: containers may be without.
+    /// The address `::1`: containers may not have it.
     Ipv6,
 }
 
-/// A peer that cannot be had here.
+/// A peer that is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     peer: Peer,
@@ -51,7 +51,7 @@ pub struct Missing {
 }
 
 impl Peer {
-    /// All peers, in the order in which they are listed.
+    /// All peers, in the order of lists.
     pub const ALL: [Self; 9] = [
         Self::Java,
         Self::OldJava,
@@ -64,7 +64,7 @@ impl Peer {
         Self::Ipv6,
     ];
 
-    /// How people call it.
+    /// The display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Java => "Apache Kafka 4.1",
@@ -79,10 +79,10 @@ impl Peer {
         }
     }
 
-    /// `Ok` when the peer can be used. With `CI=true` a missing one is installed first.
+    /// `Ok` if the peer is available. With `CI=true` a missing one is installed first.
     ///
     /// # Panics
-    /// With `CI=true`, when it cannot be installed: CI never skips what it can have.
+    /// With `CI=true`, if it cannot be installed: CI never skips a peer.
     pub fn require(self) -> Result<(), Missing> {
         if matches!(self, Self::Java | Self::OldJava) && std::env::var_os(QUICK).is_some() {
             return Err(self.missing("left out by --quick".to_owned()));
@@ -133,7 +133,7 @@ impl Peer {
         }
     }
 
-    /// Programs with the Debian packages that bring them.
+    /// The required programs, with their Debian packages.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Java | Self::OldJava => &[("java", "openjdk-17-jre-headless"), ("mvn", "maven")],
@@ -165,13 +165,13 @@ impl Peer {
 }
 
 impl Missing {
-    /// The peer that is missing.
+    /// The missing peer.
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Says on the terminal that the running test is skipped, past the test runner's capture, and notes it in the
-    /// skipped file, which `cargo xtask test` lists at its end.
+    /// Prints on the terminal that the running test is skipped, bypassing the test runner's capture. Appends it to
+    /// the skipped file, which `cargo xtask test` lists at its end.
     pub fn skip(&self) {
         let _ = writeln!(io::stderr(), "{self}");
         let test = std::thread::current().name().unwrap_or("main").to_owned();
@@ -182,7 +182,7 @@ impl Missing {
             file.write_all(format!("{test}\t{}\t{}\n", self.peer.name(), self.why).as_bytes())
         };
         if let Err(error) = note() {
-            let _ = writeln!(io::stderr(), "the skipped test {test} could not be noted: {error}");
+            let _ = writeln!(io::stderr(), "cannot record the skipped test {test}: {error}");
         }
     }
 }
@@ -193,9 +193,9 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// What a test function returns when it is skipped; see [`require!`](crate::require).
+/// The return value of a skipped test; see [`require!`](crate::require).
 pub trait Skipped {
-    /// The value that lets the test pass.
+    /// The value of a passing test.
     fn skipped() -> Self;
 }
 
@@ -209,12 +209,12 @@ impl<E> Skipped for Result<(), E> {
     }
 }
 
-/// Whether `CI=true`: then what is missing is installed, and nothing is skipped.
+/// `true` if `CI=true` is set: missing peers are installed, and no test is skipped.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
-/// Runs `work` while no other test process of this workspace holds the lock `name`.
+/// Runs `work` while this process holds the lock `name`, which all test processes of this workspace share.
 pub(crate) fn locked<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let open = || {
         fs::create_dir_all(interop_dir())?;
@@ -228,7 +228,7 @@ pub(crate) fn locked<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -
     outcome
 }
 
-/// Whether `program` lies in one of the directories of `PATH`.
+/// `true` if `program` is in a directory of `PATH`.
 fn on_path(program: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };
     std::env::split_paths(&path).any(|dir| is_executable(&dir.join(program)))

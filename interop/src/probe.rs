@@ -1,6 +1,6 @@
-//! The smallest possible Kafka client: asks a broker which brokers it knows.
+//! A minimal Kafka client that requests a broker's metadata.
 //!
-//! Written by hand on purpose: the harness judges our protocol code, so it must not lean on it.
+//! It is written by hand, so that the harness does not depend on the protocol code under test.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use crate::failure::{Failure, wait_until};
 
-/// How long one connection may take to answer before the next try.
+/// Time limit of one connection before the next attempt.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// A Metadata answer of a handful of loopback brokers is far smaller.
+/// Maximum size of an answer; a Metadata response with a few brokers is much smaller.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// `count` different TCP ports on loopback that were free a moment ago.
+/// `count` different loopback TCP ports that were free a moment ago.
 ///
-/// For programs that must be told their port before they start. Another process can take one in between, so who
-/// uses them starts again with others when the bind fails.
+/// For programs that need their port before they start. Another process may take one meanwhile, so callers retry with
+/// other ports if the bind fails.
 pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     let listeners: io::Result<Vec<TcpListener>> =
         (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect();
     listeners?.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
-/// Starts what binds [`free_ports`], and starts it anew when another process took one of them in between.
+/// Starts a program that binds [`free_ports`], and retries if another process took one of them.
 pub fn with_free_ports<T>(mut start: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
     const STARTS_MAX: usize = 3;
     let mut starts = 1;
@@ -45,7 +45,7 @@ pub fn wait_for_brokers(address: SocketAddr, count: usize, within: Duration) -> 
     })
 }
 
-/// The brokers that the broker at `address` names, as `(node id, host, port)`.
+/// The brokers in the metadata of the broker at `address`, as `(node id, host, port)`.
 pub fn brokers(address: SocketAddr) -> io::Result<Vec<(i32, String, i32)>> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
@@ -63,8 +63,8 @@ pub fn brokers(address: SocketAddr) -> io::Result<Vec<(i32, String, i32)>> {
         .ok_or_else(|| io::Error::other(format!("a Metadata answer that ends early: {answer:02x?}")))
 }
 
-/// Metadata v1 with an empty topic list: brokers only. Version 1 is the lowest where empty means none, and every
-/// broker since 0.10 speaks it.
+/// Metadata v1 with an empty topic list: brokers only. Version 1 is the lowest in which an empty list means none, and
+/// every broker since 0.10 supports it.
 fn metadata_request() -> Vec<u8> {
     const METADATA: i16 = 3;
     const VERSION: i16 = 1;
@@ -100,7 +100,7 @@ fn take_i32(rest: &mut &[u8]) -> Option<i32> {
     rest.split_off(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes)
 }
 
-/// A nullable string; null reads as empty.
+/// A nullable string; null is read as empty.
 fn take_string(rest: &mut &[u8]) -> Option<String> {
     let length = i16::from_be_bytes(rest.split_off(..2)?.try_into().ok()?);
     let bytes = rest.split_off(..usize::try_from(length).unwrap_or(0))?;

@@ -1,4 +1,4 @@
-//! A child process whose output lands in files, whose every wait has a deadline, and which never outlives its handle.
+//! A child process with its output in files, a deadline for every wait, and an end with its handle.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use crate::failure::{Failure, wait_until};
 
-/// How long a process may take to obey SIGTERM before it gets SIGKILL.
+/// Time limit after SIGTERM, before SIGKILL.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// How much of a process's output a failure quotes, from the end.
+/// Maximum number of output lines that a failure quotes, from the end.
 const QUOTED_LINES: usize = 30;
 
-/// A running child. Dropping it stops it: SIGTERM, then SIGKILL, always by its own process id.
+/// A running child process. Dropping it stops it with SIGTERM, then SIGKILL, by its own process id.
 pub struct Process {
     name: String,
     child: Child,
@@ -26,12 +26,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` with nothing on its standard input.
+    /// Starts `command` with an empty standard input.
     pub fn spawn(name: &str, command: &mut Command) -> Result<Self, Failure> {
         Self::spawn_with_input(name, command, b"")
     }
 
-    /// Starts `command` with `input` on its standard input. Input and output are files: no pipe can fill up and block.
+    /// Starts `command` with `input` on its standard input. Input and output are files, so that no pipe blocks.
     pub fn spawn_with_input(name: &str, command: &mut Command, input: &[u8]) -> Result<Self, Failure> {
         Self::start(name, command, |scratch| {
             fs::write(scratch.join("stdin"), input)?;
@@ -39,7 +39,7 @@ impl Process {
         })
     }
 
-    /// Starts `command` with a pipe to its standard input: for input that is made while it runs.
+    /// Starts `command` with a pipe to its standard input, for input that is generated while it runs.
     pub fn spawn_piped(name: &str, command: &mut Command) -> Result<(Self, ChildStdin), Failure> {
         let mut process = Self::start(name, command, |_| Ok(Stdio::piped()))?;
         let stdin = process.child.stdin.take().expect("piped on the line above");
@@ -61,10 +61,7 @@ impl Process {
             Ok(Self { name: name.to_owned(), child, exit: None, scratch })
         };
         start().map_err(|error: io::Error| {
-            Failure::new(format!(
-                "{name}: {} does not start: {error}",
-                command.get_program().to_string_lossy()
-            ))
+            Failure::new(format!("{name}: cannot start {}: {error}", command.get_program().to_string_lossy()))
         })
     }
 
@@ -73,22 +70,23 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has written to standard output so far.
+    /// Its standard output so far.
     pub fn stdout(&self) -> Vec<u8> {
         fs::read(self.file("stdout")).unwrap_or_default()
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> Vec<u8> {
         fs::read(self.file("stderr")).unwrap_or_default()
     }
 
-    /// The first complete line, on standard output or error, that contains `pattern`. Fails when the process ends first.
+    /// Waits for the first complete line with `pattern`, on standard output or error. Fails if the process exits
+    /// first.
     pub fn wait_for_line(&mut self, pattern: &str, within: Duration) -> Result<String, Failure> {
         Ok(self.wait_for_lines(pattern, 1, within)?.swap_remove(0))
     }
 
-    /// The first `count` complete lines that contain `pattern`.
+    /// Waits for the first `count` complete lines with `pattern`.
     pub fn wait_for_lines(
         &mut self,
         pattern: &str,
@@ -96,13 +94,13 @@ impl Process {
         within: Duration,
     ) -> Result<Vec<String>, Failure> {
         let outcome = wait_until(&format!("{}: a line with {pattern:?}", self.name), within, || {
-            // The exit is looked at before the output, so that the last lines of an ended process still count.
+            // The exit is checked before the output, so that the last lines of an exited process count.
             let ended = self.try_exit();
             let lines = self.lines_with(pattern, count);
             match ended {
                 _ if lines.len() == count => Some(Ok(lines)),
                 Some(status) => Some(Err(Failure::new(format!(
-                    "{}: ended ({status}) before a line with {pattern:?}",
+                    "{}: exited ({status}) before a line with {pattern:?}",
                     self.name
                 )))),
                 None => None,
@@ -111,13 +109,13 @@ impl Process {
         outcome.flatten().map_err(|failure| self.quoted(&failure))
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to exit by itself.
     pub fn wait(&mut self, within: Duration) -> Result<ExitStatus, Failure> {
         let outcome = wait_until(&format!("{}: the end", self.name), within, || self.try_exit());
         outcome.map_err(|failure| self.quoted(&failure))
     }
 
-    /// Its exit status, when it has ended.
+    /// Its exit status, after it has exited.
     pub fn try_exit(&mut self) -> Option<ExitStatus> {
         if self.exit.is_none() {
             self.exit = self.child.try_wait().ok().flatten();
@@ -125,33 +123,33 @@ impl Process {
         self.exit
     }
 
-    /// Asks it to end with SIGTERM, and ends it with SIGKILL when it does not. An ended process is no error.
+    /// Stops it with SIGTERM, and with SIGKILL if that fails. An exited process is not an error.
     pub fn stop(&mut self) -> Result<ExitStatus, Failure> {
         self.signal(Signal::TERM);
         match self.wait(STOP_WITHIN) {
             Ok(status) => Ok(status),
             Err(failure) => {
                 self.kill()?;
-                Err(Failure::new(format!("SIGTERM was not obeyed: {failure}")))
+                Err(Failure::new(format!("the process ignored SIGTERM: {failure}")))
             }
         }
     }
 
-    /// Ends it with SIGKILL, as a crash would.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) -> Result<ExitStatus, Failure> {
         self.signal(Signal::KILL);
         self.wait(STOP_WITHIN)
     }
 
-    /// Sends `signal`, unless it has ended.
+    /// Sends `signal`, unless the process has exited.
     pub fn signal(&mut self, signal: Signal) {
         if self.try_exit().is_none() {
-            // It has not been waited for, so the id is still its own.
+            // The process was not waited for, so the id is still its own.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// `failure` with the end of this process's output below it.
+    /// Appends the end of this process's output to `failure`.
     pub fn quoted(&self, failure: &Failure) -> Failure {
         let mut text = failure.to_string();
         for (stream, bytes) in [("stdout", self.stdout()), ("stderr", self.stderr())] {
@@ -187,29 +185,29 @@ impl Drop for Process {
     }
 }
 
-/// What a command that ran to its end left behind.
+/// The output of a command that has exited.
 pub struct Output {
     /// The command's name, for messages.
     pub name: String,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: Vec<u8>,
-    /// From start to end.
+    /// Its run time.
     pub took: Duration,
 }
 
 impl Output {
-    /// The output itself when the exit code was 0.
+    /// Fails unless the exit code is 0.
     pub fn succeeded(self) -> Result<Self, Failure> {
         if self.status.success() { Ok(self) } else { Err(self.failure("failed")) }
     }
 
-    /// The output itself when the exit code was not 0.
+    /// Fails if the exit code is 0.
     pub fn failed(self) -> Result<Self, Failure> {
-        if self.status.success() { Err(self.failure("was to fail")) } else { Ok(self) }
+        if self.status.success() { Err(self.failure("should have failed")) } else { Ok(self) }
     }
 
     /// Standard output as text.
@@ -227,7 +225,7 @@ impl Output {
         self.stdout_text().lines().map(str::to_owned).collect()
     }
 
-    /// A failure that says `what` and quotes both streams.
+    /// A failure with this text and both output streams.
     pub fn failure(&self, what: &str) -> Failure {
         let mut text = format!("{} {what} ({}, after {:.1?})", self.name, self.status, self.took);
         quote(&mut text, &self.name, "stdout", &self.stdout);
@@ -236,8 +234,8 @@ impl Output {
     }
 }
 
-/// Runs `command` to its end with `input` on its standard input. A failing exit code is the caller's to judge
-/// ([`Output::succeeded`]); not ending `within` the deadline is a failure, and the process is stopped.
+/// Runs `command` until it exits, with `input` on its standard input. The caller checks the exit code
+/// ([`Output::succeeded`]). If it does not exit `within` the deadline, it is stopped and the call fails.
 pub fn run(name: &str, command: &mut Command, input: &[u8], within: Duration) -> Result<Output, Failure> {
     let started = Instant::now();
     let mut process = Process::spawn_with_input(name, command, input)?;

@@ -1,4 +1,4 @@
-//! The peers' command-line tools, each run to its end with a deadline.
+//! The peers' command-line tools, each with a deadline.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::jars::jars;
 use crate::librdkafka::Librdkafka;
 use crate::process::{Output, run};
 
-/// A tool starts its JVM, connects, does its work on a few thousand records and ends: seconds on an idle machine.
+/// A tool starts a JVM, connects and processes a few thousand records: seconds on an idle machine.
 const TOOL_WITHIN: Duration = Duration::from_secs(60);
 
-/// kcat is quick; what takes long is a wait on a broker that never answers.
+/// kcat is fast; only a broker that does not answer makes it slow.
 const KCAT_WITHIN: Duration = Duration::from_secs(30);
 
 /// The class names of the tools behind Kafka's shell scripts, for [`java_tool`].
@@ -36,25 +36,25 @@ pub mod console {
     pub const STORAGE: &str = "kafka.tools.StorageTool";
 }
 
-/// A `java` command for one of Kafka's classes; for a test that wants a [`Process`](crate::Process) of its own.
+/// A `java` command for one of Kafka's classes, for a test that needs its own [`Process`](crate::Process).
 pub fn java_command(class: &str, args: &[&str]) -> Result<Command, Failure> {
     let mut java = jars()?.java(256);
     java.arg(class).args(args);
     Ok(java)
 }
 
-/// Runs one of Kafka's tools to its end.
+/// Runs one of Kafka's tools until it exits.
 pub fn java_tool(class: &str, args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
     let name = class.rsplit('.').next().unwrap_or(class);
     run(name, &mut java_command(class, args)?, stdin, TOOL_WITHIN)
 }
 
-/// Runs kcat to its end, on a library other than the system's.
+/// Runs kcat until it exits, on a library other than the system's.
 pub fn kcat_on(library: &Librdkafka, args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
     run("kcat", library.load(Command::new("kcat").args(args)), stdin, KCAT_WITHIN)
 }
 
-/// Runs kcat to its end.
+/// Runs kcat until it exits.
 pub fn kcat(args: &[&str], stdin: &[u8]) -> Result<Output, Failure> {
     run("kcat", Command::new("kcat").args(args), stdin, KCAT_WITHIN)
 }

@@ -1,4 +1,4 @@
-//! Where things lie: the workspace, its target directory, and our cache below it.
+//! Directories: the workspace, its target directory, and the cache in it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// The cache that outlives a test run: fetched jars, the list of skipped peers.
+/// The cache that is kept between test runs: downloaded jars and the list of skipped tests.
 pub fn interop_dir() -> PathBuf {
     target_dir().join("interop")
 }

@@ -1,4 +1,4 @@
-//! Every call of the admin against Apache Kafka 4.1 with its own authorizer: two brokers, nobody but us.
+//! Every admin call against Apache Kafka 4.1 with an authorizer: two brokers, used only by this test.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ottla_client::{
-    Acl, AclFilter, AclOperation, AclPermission, Admin, Change, Client, Config, ConfigChange, ConfigResource,
-    ConfigSource, Consumer, DeleteBefore, Describe, DescribeConfigs, Each, Election, Error, ErrorCode,
-    GroupFilter, GroupProtocol, Isolation, NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, PatternType,
-    Polled, Producer, Record, ResourceType, ScramChange, ScramMechanism, Secret, Timeouts, TopicPartition,
+    Acl, AclFilter, AclOperation, AclPermission, Admin, AlterOptions, Client, Config, ConfigChange,
+    ConfigResource, ConfigSource, DeleteBefore, DescribeConfigs, DescribeOptions, Election, Error, ErrorCode,
+    GroupFilter, GroupProtocol, Isolation, KeyedResults, NewPartitions, NewTopic, OffsetAndMetadata,
+    OffsetAt, PatternType, Polled, Record, ResourceType, ScramChange, ScramMechanism, Secret, Timeouts,
+    TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
 
@@ -33,7 +34,7 @@ fn every_call_reaches_the_broker_that_answers_it() -> Result<(), Failure> {
     )?;
     let client =
         Client::new(Config::new(kafka.bootstrap())).map_err(|error| Failure::new(error.to_string()))?;
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.map_err(|error| Failure::new(error.to_string()))?.block_on(async {
         topics(&admin).await;
@@ -63,7 +64,7 @@ fn code<T: std::fmt::Debug>(answer: &Result<T, Error>) -> ErrorCode {
 }
 
 #[track_caller]
-fn codes<K, V: std::fmt::Debug>(answers: Result<Each<K, V>, Error>) -> Vec<ErrorCode> {
+fn codes<K, V: std::fmt::Debug>(answers: Result<KeyedResults<K, V>, Error>) -> Vec<ErrorCode> {
     answers.expect("answered").iter().map(|(_, answer)| code(answer)).collect()
 }
 
@@ -80,10 +81,10 @@ async fn topics(admin: &Admin) {
         ErrorCode::None,
         ErrorCode::InvalidReplicaAssignment,
     ];
-    let dry = Change { validate_only: true, ..Change::default() };
+    let dry = AlterOptions { validate_only: true, ..AlterOptions::default() };
     assert_eq!(codes(admin.create_topics_with(&wanted, dry).await), expected);
     assert!(admin.list_topics().await.expect("listed").iter().all(|topic| topic.name != "orders"));
-    let created = admin.create_topics_with(&wanted, Change::default()).await.expect("answered");
+    let created = admin.create_topics_with(&wanted, AlterOptions::default()).await.expect("answered");
     let orders = created[0].1.as_ref().expect("created");
     assert_eq!((orders.partitions, orders.replication), (Some(2), Some(2)));
     assert!(!orders.id.is_zero());
@@ -96,11 +97,11 @@ async fn topics(admin: &Admin) {
         NewPartitions { assignments: vec![vec![1, 2]], ..NewPartitions::new("placed", 3) },
         NewPartitions::new("none", 3),
     ];
-    let grown = codes(admin.create_partitions_with(&more, Change::default()).await);
+    let grown = codes(admin.create_partitions_with(&more, AlterOptions::default()).await);
     let expected = [ErrorCode::InvalidReplicaAssignment, ErrorCode::None, ErrorCode::UnknownTopicOrPartition];
     assert_eq!(grown, expected);
 
-    let rights = Describe { authorized_operations: true, ..Describe::default() };
+    let rights = DescribeOptions { authorized_operations: true, ..DescribeOptions::default() };
     let described = loop {
         let described = admin.describe_topics_with(&["placed", "none"], rights).await.expect("answered");
         if described.topics[0].1.as_ref().is_ok_and(|topic| topic.partitions.len() == 3) {
@@ -112,7 +113,7 @@ async fn topics(admin: &Admin) {
     let placed = described.topics[0].1.as_ref().expect("there");
     assert_eq!(placed.partitions[0].replicas, [2, 1]);
     assert_eq!(placed.partitions[2].replicas, [1, 2]);
-    let may = placed.authorized_operations.as_ref().expect("told");
+    let may = placed.authorized_operations.as_ref().expect("reported");
     assert!(may.contains(&AclOperation::Write) && may.contains(&AclOperation::AlterConfigs), "{may:?}");
     assert_eq!(described.brokers.len(), 2);
 
@@ -122,12 +123,12 @@ async fn topics(admin: &Admin) {
 }
 
 async fn cluster_and_rights(admin: &Admin) {
-    let plain = admin.describe_cluster_with(Describe::default()).await.expect("described");
+    let plain = admin.describe_cluster_with(DescribeOptions::default()).await.expect("described");
     assert_eq!(plain.authorized_operations, None);
     assert_eq!(plain.brokers.iter().map(|node| node.id).collect::<Vec<_>>(), [1, 2]);
-    let rights = Describe { authorized_operations: true, ..Describe::default() };
+    let rights = DescribeOptions { authorized_operations: true, ..DescribeOptions::default() };
     let described = admin.describe_cluster_with(rights).await.expect("described");
-    let may = described.authorized_operations.expect("told");
+    let may = described.authorized_operations.expect("reported");
     assert!(may.contains(&AclOperation::Create) && may.contains(&AclOperation::ClusterAction), "{may:?}");
     assert!(described.id.is_some() && described.controller.is_some());
 }
@@ -141,14 +142,17 @@ async fn settings(admin: &Admin) {
         (ConfigResource::group("billing"), vec![set("consumer.session.timeout.ms", "46000")]),
         (ConfigResource::topic("none"), vec![set("retention.ms", "5000")]),
     ];
-    let altered = codes(admin.incremental_alter_configs(&changes, Change::default()).await);
+    let altered = codes(admin.incremental_alter_configs(&changes, AlterOptions::default()).await);
     assert_eq!(
         altered,
         [ErrorCode::None, ErrorCode::None, ErrorCode::None, ErrorCode::UnknownTopicOrPartition]
     );
     let append = ("cleanup.policy".to_owned(), ConfigChange::Append("compact".to_owned()));
     let appended = [(orders.clone(), vec![append])];
-    assert_eq!(codes(admin.incremental_alter_configs(&appended, Change::default()).await), [ErrorCode::None]);
+    assert_eq!(
+        codes(admin.incremental_alter_configs(&appended, AlterOptions::default()).await),
+        [ErrorCode::None]
+    );
 
     let what = DescribeConfigs { synonyms: true, documentation: true, ..DescribeConfigs::default() };
     let asked = [
@@ -157,7 +161,7 @@ async fn settings(admin: &Admin) {
         ConfigResource::broker(1),
         ConfigResource::group("billing"),
     ];
-    // Brokers learn changes from the controller's log.
+    // Brokers learn of changes from the controller's log.
     let described = loop {
         let described = admin.describe_configs(&asked, what).await.expect("answered");
         let of = |index: usize, name: &str| {
@@ -184,9 +188,9 @@ async fn settings(admin: &Admin) {
     assert_eq!(entry(1, "log.cleaner.backoff.ms").source, ConfigSource::DynamicBroker);
     assert_eq!(entry(3, "consumer.session.timeout.ms").source, ConfigSource::Group);
 
-    // All at once: what is not named is gone.
+    // A full replacement: configs that are not listed are removed.
     let replaced = [(orders.clone(), vec![("segment.ms".to_owned(), "70000".to_owned())])];
-    assert_eq!(codes(admin.alter_configs(&replaced, Change::default()).await), [ErrorCode::None]);
+    assert_eq!(codes(admin.alter_configs(&replaced, AlterOptions::default()).await), [ErrorCode::None]);
     loop {
         let entries = admin.describe_topic_configs("orders").await.expect("described");
         let entry = |name: &str| entries.iter().find(|entry| entry.name == name).expect("listed");
@@ -199,7 +203,7 @@ async fn settings(admin: &Admin) {
 }
 
 async fn records_and_offsets(client: &Client, admin: &Admin) {
-    let producer = Producer::of(client);
+    let producer = client.producer();
     for n in 0..6 {
         let record = Record::to("orders").partition(n % 2).value("x").timestamp_ms(1_000 + i64::from(n));
         producer.send(record).await.expect("written");
@@ -244,7 +248,7 @@ async fn groups(kafka: &KafkaCluster, admin: &Admin, protocol: GroupProtocol) {
     config.set("group.id", group).expect("known");
     config.set("auto.offset.reset", "earliest").expect("known");
     config.group_protocol = protocol;
-    let mut consumer = Consumer::of(&Client::new(config).expect("a client"));
+    let mut consumer = Client::new(config).expect("a client").consumer();
     consumer.subscribe(&["orders"]).await.expect("subscribed");
     while !matches!(consumer.poll(PATIENCE).await.expect("polled"), Some(Polled::Records(_))) {}
 
@@ -257,12 +261,12 @@ async fn groups(kafka: &KafkaCluster, admin: &Admin, protocol: GroupProtocol) {
     let names: BTreeSet<&str> = filtered.groups.iter().map(|listing| &*listing.group).collect();
     assert_eq!(names, BTreeSet::from([group]));
 
-    let rights = Describe { authorized_operations: true, ..Describe::default() };
+    let rights = DescribeOptions { authorized_operations: true, ..DescribeOptions::default() };
     let described = admin.describe_groups_with(&[group, "none"], rights).await.expect("answered");
     assert_eq!(code(&described[1].1), ErrorCode::GroupIdNotFound);
     let found = described[0].1.as_ref().expect("described");
     assert_eq!((&*found.kind, &*found.state, found.members.len()), (kind, "Stable", 1));
-    assert!(found.authorized_operations.as_ref().expect("told").contains(&AclOperation::Delete));
+    assert!(found.authorized_operations.as_ref().expect("reported").contains(&AclOperation::Delete));
     assert!(found.coordinator_node.port != 0 && found.coordinator_node.id == found.coordinator);
     let member = &found.members[0];
     assert_eq!(member.assignment.len(), 2);

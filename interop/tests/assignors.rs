@@ -1,7 +1,8 @@
-//! Our assignors against Java's, over groups that change: members join, leave, come back late, subscribe to something
-//! else, topics grow, replicas are in racks.
+//! Compares our assignors with Java's on random groups. Members join, leave, return late and change subscriptions,
+//! topics grow, and replicas have racks.
 //!
-//! With `OTTLA_RECORD=FILE` the first groups and Java's answers are written there, as vectors for the client's tests.
+//! With `OTTLA_RECORD=FILE` the first groups and Java's answers are written to a file, as vectors for the client's
+//! tests.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -21,7 +22,7 @@ const CHAINS: usize = 400;
 const CHAIN_LENGTH: usize = 4;
 const RECORDED: usize = 80;
 
-/// Members' ids: in the order in which a `HashMap` of Java's walks through them, or any.
+/// Member ids: in the iteration order of Java's `HashMap`, or random.
 const IN_ORDER: [&str; 9] = ["A", "B", "C", "D", "E", "F", "G", "H", "I"];
 
 #[test]
@@ -38,7 +39,7 @@ fn assignors_agree_with_javas() -> Result<(), Failure> {
         compare(case, &case.answer(), &theirs[&case.number], &mut differences);
     }
     println!("{} groups; sticky answers that differ: {differences:?}", cases.len());
-    // Java's choice among equals depends on how its sets are laid out in memory.
+    // Java's choice among equals depends on the memory layout of its sets.
     for (name, count) in &differences {
         assert!(count * 20 < cases.len(), "{name} differs from Java in {count} groups of {}", cases.len());
     }
@@ -48,7 +49,7 @@ fn assignors_agree_with_javas() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Range and round robin must be the same. Sticky ones must be as even, and keep as much, where they differ.
+/// Range and round robin must be equal. Sticky assignments may differ, but must be as even and as sticky.
 fn compare(case: &Case, ours: &Answers, theirs: &Answers, differences: &mut BTreeMap<String, usize>) {
     for (name, (assignment, user_data)) in ours {
         let (expected, their_data) = &theirs[name];
@@ -66,7 +67,8 @@ fn compare(case: &Case, ours: &Answers, theirs: &Answers, differences: &mut BTre
     }
 }
 
-/// No partition twice, none to who did not ask for it, and all given out except what must be let go of first.
+/// No partition has two owners or an owner without a subscription. All partitions are assigned, except those that
+/// must be revoked first.
 fn check(case: &Case, name: &str, assignment: &Assignment) {
     let mut seen = BTreeSet::new();
     for (id, partitions) in assignment {
@@ -112,7 +114,7 @@ fn record(path: &str, cases: &[Case], output: &str, theirs: &BTreeMap<usize, Ans
     std::fs::write(workspace_root().join(path), text).expect("written");
 }
 
-/// Chains of groups: each is what became of the one before.
+/// Sequences of groups: each group is a change of the previous one.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for chain in 0..CHAINS {
@@ -152,7 +154,7 @@ fn beginning(rng: &mut Rng, in_order: bool) -> Case {
 fn change(rng: &mut Rng, mut case: Case, assignment: &Assignment, generation: i32) -> Case {
     let racks = case.topics.values().flatten().any(|racks| !racks.is_empty());
     for (id, member) in &mut case.members {
-        // A member that missed the last generation still says what it had before it.
+        // A member that missed the last generation still reports its earlier partitions.
         if generation > 1 && rng.u8(..100) < 8 {
             continue;
         }

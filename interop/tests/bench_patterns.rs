@@ -1,11 +1,11 @@
-//! `ottla bench patterns`: what it measures at size is measured here in small.
+//! `ottla bench patterns` with small numbers of messages.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
 use ottla_interop::{Failure, OttlaBroker, ottla};
 use serde_json::Value;
 
-/// The JSON lines that it prints.
+/// The JSON lines of its output.
 fn patterns(broker: &OttlaBroker, args: &[&str]) -> Result<Vec<Value>, Failure> {
     let bootstrap = broker.bootstrap();
     let common = ["bench", "patterns", "--brokers", &bootstrap, "--topic", "patterns", "--json"];
@@ -16,23 +16,23 @@ fn patterns(broker: &OttlaBroker, args: &[&str]) -> Result<Vec<Value>, Failure> 
 #[test]
 fn rounds_add_up() -> Result<(), Failure> {
     let broker = OttlaBroker::start(&["--topic", "patterns:2"])?;
-    let told = patterns(
+    let rows = patterns(
         &broker,
         &["--count", "2000", "--fill", "0", "--mode", "sync,multi-batch", "--rounds", "3"],
     )?;
-    let rounds: Vec<_> = told.iter().map(|it| (it["mode"].as_str(), it["messages"].as_u64())).collect();
+    let rounds: Vec<_> = rows.iter().map(|it| (it["mode"].as_str(), it["messages"].as_u64())).collect();
     assert_eq!(rounds, [(Some("sync"), Some(6000)), (Some("multi-batch"), Some(6000))]);
-    assert!(told.iter().all(|it| it["cores"].as_f64() > Some(0.0)), "{told:?}");
+    assert!(rows.iter().all(|it| it["cores"].as_f64() > Some(0.0)), "{rows:?}");
     Ok(())
 }
 
 #[test]
 fn a_live_producer_is_followed_in_every_mode() -> Result<(), Failure> {
     let broker = OttlaBroker::start(&[])?;
-    let told = patterns(&broker, &["--live", "2000", "--seconds", "1", "--partitions", "2"])?;
-    let modes: Vec<_> = told.iter().filter_map(|it| it["mode"].as_str()).collect();
+    let rows = patterns(&broker, &["--live", "2000", "--seconds", "1", "--partitions", "2"])?;
+    let modes: Vec<_> = rows.iter().filter_map(|it| it["mode"].as_str()).collect();
     assert_eq!(modes, ["sync", "batch", "multi-async", "multi-batch"]);
-    for lag in &told {
+    for lag in &rows {
         assert!(lag["messages"].as_u64() > Some(0) && lag["bounded"].is_boolean(), "{lag}");
     }
     Ok(())
@@ -41,12 +41,12 @@ fn a_live_producer_is_followed_in_every_mode() -> Result<(), Failure> {
 #[test]
 fn handlers_that_wait_are_held_against_what_is_possible() -> Result<(), Failure> {
     let broker = OttlaBroker::start(&["--topic", "patterns:2"])?;
-    let told = patterns(&broker, &["--count", "3000", "--fill", "0", "--waits"])?;
-    let waits = told[0]["waits"].as_array().expect("a row for each");
+    let rows = patterns(&broker, &["--count", "3000", "--fill", "0", "--waits"])?;
+    let waits = rows[0]["waits"].as_array().expect("a row for each");
     let rows: Vec<_> =
         waits.iter().map(|it| (it["handler"].as_str().unwrap_or_default(), it["at_once"].as_u64())).collect();
     assert_eq!((rows.len(), rows[0], rows[14]), (15, ("async", Some(1)), ("blocking", Some(200))));
-    // One at a time reaches a good part of it on any machine.
+    // One concurrent handler reaches a good part of it on any machine.
     assert!(waits[0]["share"].as_f64() > Some(0.1), "{}", waits[0]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The admin interface as C calls it, against Apache Kafka 4.1: what the Ottla broker does not have.
+//! The admin interface in C against Apache Kafka 4.1, for features that the Ottla broker does not have.
 
 #![allow(unsafe_code, reason = "C's functions")]
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
@@ -15,9 +15,9 @@ use std::time::Duration;
 use asking::{Asking, PATIENCE_MS, array, text};
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
 use rdkafka::admin::*;
-use rdkafka::error::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
-use rdkafka::partitions::*;
+use rdkafka::messages::partition_list::*;
 
 #[test]
 fn credentials_rules_elections_and_rights_through_c() -> Result<(), Failure> {
@@ -45,7 +45,7 @@ fn credentials_rules_elections_and_rights_through_c() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Brokers learn changes from the controller's log: asked again until it is so.
+/// Repeats until `done`: brokers learn of changes from the controller's log.
 fn until(mut done: impl FnMut() -> bool) {
     for _ in 0..PATIENCE_MS / 50 {
         if done() {
@@ -53,7 +53,7 @@ fn until(mut done: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("not so within {PATIENCE_MS} ms");
+    panic!("not done within {PATIENCE_MS} ms");
 }
 
 unsafe fn topics_with_rights(admin: &Asking) {
@@ -298,7 +298,7 @@ unsafe fn offsets_of_committed_records(admin: &Asking) {
         let result = rd_kafka_event_ListOffsets_result(answer.0);
         let infos = array(rd_kafka_ListOffsets_result_infos, result);
         let found = &*rd_kafka_ListOffsetsResultInfo_topic_partition(infos[0]);
-        // There are no records.
+        // The topic has no records.
         assert_eq!((found.offset, found.err), (-1, RD_KAFKA_RESP_ERR_NO_ERROR));
     }
 }

@@ -1,4 +1,4 @@
-//! The processor from C: a program on the installed header and library, in every mode, and with transactions.
+//! The C processor: a program built against the installed header and library, in every mode, and with transactions.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -10,7 +10,7 @@ use ottla_interop::{
     Cluster, Failure, KafkaCluster, Librdkafka, OttlaBroker, Peer, compile, require, run, workspace_root,
 };
 
-/// Each run takes a second or two; a machine under load takes longer.
+/// Each run takes a second or two; longer on a loaded machine.
 const RUN_WITHIN: Duration = Duration::from_secs(120);
 
 #[test]
@@ -24,7 +24,7 @@ fn every_mode_on_kafka() -> Result<(), Failure> {
     modes(&*KafkaCluster::shared()?, &[("multi-async", Some("till"))])
 }
 
-/// The four modes, and those of `once` with transactions, which Ottla's broker has not.
+/// Runs the four modes, and those of `once` with transactions, which Ottla's broker does not support.
 fn modes(cluster: &dyn Cluster, once: &[(&str, Option<&str>)]) -> Result<(), Failure> {
     let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
     let program = scratch.path().join("processor");

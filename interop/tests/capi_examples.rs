@@ -1,5 +1,5 @@
-//! A C and a C++ program for each example of the introductions: compiled once, against Debian's headers and libraries,
-//! and run on the original and on ours, with the same output.
+//! A C and a C++ program for each example of librdkafka's introductions. Each is compiled once, against Debian's
+//! headers and libraries, and runs on the original and on ours with the same output.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -44,10 +44,10 @@ examples! {
     group_consumer_in_cxx "group_consumer.cpp"
 }
 
-/// Every program ends by itself within seconds; a machine under load takes longer.
+/// Every program exits by itself within seconds; longer on a loaded machine.
 const RUN_WITHIN: Duration = Duration::from_secs(120);
 
-/// Runs the program on every library there is for it; all say what the original says.
+/// Runs the program on every library; all outputs must equal the original's.
 fn agrees(file: &str, cluster: &dyn Cluster) -> Result<(), Failure> {
     let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
     let program = scratch.path().join("example");
@@ -67,12 +67,12 @@ fn agrees(file: &str, cluster: &dyn Cluster) -> Result<(), Failure> {
             .flat_map(|(name, library)| classes.iter().map(move |classes| (name, library, classes)))
             .enumerate()
     {
-        // C programs load no classes: once per library is enough.
+        // C programs do not load the C++ library: one run per library is enough.
         if is_c(file) && *classes_name != "our classes" {
             continue;
         }
         let topic = format!("{}-{run_number}", file.replace(['.', '_'], "-"));
-        // What it sends goes to two partitions.
+        // The program sends to two partitions.
         cluster.create_topic_quickly(&topic, if file == "group_consumer.c" { 2 } else { 1 })?;
         let mut command = Command::new(&program);
         command.args([&topic, &cluster.bootstrap()]);
@@ -87,7 +87,7 @@ fn agrees(file: &str, cluster: &dyn Cluster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A directory with a `librdkafka++.so.1` and nothing else: which C library goes with it is said apart.
+/// A directory with only a `librdkafka++.so.1`; the C library is selected separately.
 fn classes_of(lib: &Path, scratch: &Path, name: &str) -> Result<PathBuf, Failure> {
     let dir = scratch.join(name);
     let from = lib.join("librdkafka++.so.1");
@@ -97,7 +97,7 @@ fn classes_of(lib: &Path, scratch: &Path, name: &str) -> Result<PathBuf, Failure
     Ok(dir)
 }
 
-/// What programs compiled against Debian's header may ask `librdkafka++` for, ours has.
+/// Our `librdkafka++` exports every symbol that programs compiled against Debian's header may need.
 #[test]
 fn our_classes_export_what_debians_do() -> Result<(), Failure> {
     require!(Peer::Librdkafka);
@@ -105,7 +105,7 @@ fn our_classes_export_what_debians_do() -> Result<(), Failure> {
         let mut nm = Command::new("nm");
         nm.args(["-D", "--defined-only", "--format=posix"]).arg(lib.join("librdkafka++.so.1"));
         let symbols = run("nm", &mut nm, b"", RUN_WITHIN)?.succeeded()?.lines();
-        // Names of `RdKafka`; those of the classes behind it, of its helpers and of the standard library are nobody's business.
+        // Symbols of `RdKafka` only; implementation classes, helpers and the standard library do not count.
         let public = |name: &&str| {
             let inner = ["Impl", "trampoline", "_c_parts", "_ZNSt"];
             name.contains("7RdKafka") && !inner.iter().any(|part| name.contains(part))

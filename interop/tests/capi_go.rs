@@ -22,7 +22,7 @@ fn stories(_: &Librdkafka) -> Result<Command, Failure> {
         let mut go = Command::new("go");
         go.args(["build", "-tags", "dynamic", "-o"]).arg(&program).arg(".");
         go.current_dir(workspace_root().join("interop/go")).env("GOFLAGS", "-mod=readonly");
-        // Go remembers what pkg-config once said, whatever it says now; what is in this variable it looks at.
+        // Go caches pkg-config's output, but not this variable.
         go.env("CGO_LDFLAGS", format!("-L{}", our_prefix().join("lib").display()));
         build_stories("go", &mut go).map(|()| program)
     };

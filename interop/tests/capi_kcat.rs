@@ -1,4 +1,4 @@
-//! Debian's kcat, as it is, on our library: what people type.
+//! Debian's unmodified kcat on our library: common commands.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -18,7 +18,7 @@ on_both_libraries! { Kcat;
     keys_headers_partitions_and_tombstones_come_back
     every_codec_comes_back
     offsets_are_queried_by_time_and_from_the_end
-    a_group_goes_on_where_it_stopped
+    a_group_resumes_where_it_stopped
     a_pattern_is_subscribed_to
     a_broker_that_is_not_there_is_an_error
 }
@@ -111,7 +111,7 @@ fn offsets_are_queried_by_time_and_from_the_end(
     Ok(())
 }
 
-fn a_group_goes_on_where_it_stopped(library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
+fn a_group_resumes_where_it_stopped(library: &Librdkafka, cluster: &dyn Cluster) -> Result<(), Failure> {
     let topic = "capi-group";
     cluster.create_topic_quickly(topic, 4)?;
     let group = || members(library, cluster, &["-G", "capi-readers"], topic);
@@ -167,14 +167,14 @@ mod transactions {
         produce(library, &*kafka, &topic, &["-X", &id], b"three\n")?;
         let committed = ["-X", "isolation.level=read_committed", "-f", "%s\n"];
         assert_eq!(consume(library, &*kafka, &topic, &committed)?, ["one", "two", "three"]);
-        // Each transaction left its mark: the offsets say so.
+        // Each transaction wrote a marker, which takes an offset.
         let offsets = consume(library, &*kafka, &topic, &["-f", "%o\n"])?;
         assert_eq!(offsets, ["0", "1", "3"]);
         Ok(())
     }
 }
 
-/// TLS and SASL, against Apache Kafka with a listener for each: the original first, then ours.
+/// TLS and SASL against Apache Kafka with one listener per case: first the original, then ours.
 #[test]
 fn tls_and_sasl_of_both_on_kafka() -> Result<(), Failure> {
     require!(Peer::Kcat);
@@ -233,7 +233,7 @@ fn produce(
     kcat_on(library, &all, input)?.succeeded().map(|_| ())
 }
 
-/// The topic from its beginning to its end; a later `-o` in `args` wins.
+/// The topic from its beginning to its end; a later `-o` in `args` takes precedence.
 fn consume(
     library: &Librdkafka,
     cluster: &dyn Cluster,
@@ -245,7 +245,7 @@ fn consume(
     kcat_on(library, &all, b"")?.succeeded().map(|output| output.lines())
 }
 
-/// What a member of a group is given up to the end, sorted.
+/// The values that a group member receives up to the end, sorted.
 fn members(
     library: &Librdkafka,
     cluster: &dyn Cluster,

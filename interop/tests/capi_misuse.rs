@@ -1,4 +1,4 @@
-//! What programs do wrong: each case has a result, and neither valgrind nor AddressSanitizer has anything to say.
+//! Misuse of the API: each case has a defined result, and valgrind and AddressSanitizer find no error.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -9,7 +9,7 @@ use ottla_interop::{
     Cluster, Debian, Failure, Librdkafka, OttlaBroker, Output, Peer, compile, require, run, workspace_root,
 };
 
-/// valgrind takes 30 times as long.
+/// valgrind is 30 times slower.
 const RUN_WITHIN: Duration = Duration::from_secs(400);
 
 #[test]
@@ -40,7 +40,7 @@ fn address_sanitizer_finds_nothing() -> Result<(), Failure> {
     all_right(&misuse(&["-fsanitize=address", "-fno-omit-frame-pointer"], None)?)
 }
 
-/// The program counts its cases: none is left out because it ended early.
+/// The program counts its cases, so that an early exit is noticed.
 const CASES_MIN: usize = 120;
 
 fn all_right(output: &Output) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ fn all_right(output: &Output) -> Result<(), Failure> {
     Err(output.failure(&format!("misuse was not without consequences\n{said}")))
 }
 
-/// Compiles the program with `flags`, and runs it on our library, under `tool` if there is one.
+/// Compiles the program with `flags` and runs it on our library, under `tool` if one is given.
 fn misuse(flags: &[&str], tool: Option<&[&str]>) -> Result<Output, Failure> {
     let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
     let program = scratch.path().join("misuse");

@@ -1,4 +1,4 @@
-//! One program opens the original and our library side by side, makes the same calls on both, and compares the answers.
+//! One program loads the original and our library, makes the same calls on both, and compares the results.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -10,11 +10,11 @@ use ottla_interop::{Debian, Failure, Librdkafka, Peer, compile, require, run, wo
 
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Properties whose values the original does not look at while they are set.
+/// Properties whose values the original does not check when they are set.
 const CHECKED_AT_ONCE: &[&str] =
     &["broker.version.fallback", "sasl.mechanism", "sasl.mechanisms", "ssl.cipher.suites", "ssl.curves.list"];
 
-/// What calls begin with that are answered otherwise, and why.
+/// Prefixes of calls whose results differ on purpose, with the reason.
 const CALLS: &[(&str, &str)] = &[
     ("set broker.version.fallback=", "the empty text is the default, as of every other property"),
     ("set compression.level=0x10", "zstd has levels up to 22"),
@@ -26,7 +26,7 @@ const CALLS: &[(&str, &str)] = &[
     ("get open_cb", "there is no function behind it until one is set"),
 ];
 
-/// Why the answers to a call differ on purpose, if they do. Everything else must agree.
+/// The reason why the results of a call differ on purpose, if they do. All others must be equal.
 fn on_purpose(call: &str, original: &str, ours: &str, refused: &BTreeSet<String>) -> Option<&'static str> {
     let (name, value) = call.strip_prefix("set ").and_then(|set| set.split_once('=')).unwrap_or_default();
     let (accepted, declined) = (original.starts_with("0 "), ours.starts_with("-1 "));
@@ -82,7 +82,7 @@ fn both_libraries_give_the_same_answers() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How the program judges is judged first: a library does not differ from itself.
+/// Checks the comparison itself: a library does not differ from itself.
 #[test]
 fn the_original_agrees_with_itself() -> Result<(), Failure> {
     require!(Peer::Librdkafka);
@@ -92,13 +92,13 @@ fn the_original_agrees_with_itself() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many calls were made, and the lines of those that differ.
+/// The number of calls, and the lines of those that differ.
 fn compare(reference: &Librdkafka, ours: &Librdkafka) -> Result<(usize, Vec<String>), Failure> {
     let scratch = tempfile::tempdir().map_err(|error| Failure::new(format!("a directory: {error}")))?;
     let program = scratch.path().join("oracle");
     let source = workspace_root().join("interop/c/oracle.c");
     let debian = Debian::unpacked()?;
-    // Some of what is compared is old, and still called.
+    // Some of the compared functions are deprecated but still called.
     compile(&source, &debian.include(), &[&debian.lib()?], &program, &["-Wno-deprecated-declarations"])?;
     let mut oracle = Command::new(&program);
     oracle.arg(reference.file()).arg(ours.file());

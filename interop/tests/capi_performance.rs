@@ -1,4 +1,4 @@
-//! `rdkafka_performance`: the commands that librdkafka's introduction prints run as they stand there.
+//! `rdkafka_performance`: the commands in librdkafka's introduction run unchanged.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +57,7 @@ fn what_was_produced_is_consumed_alone_and_in_a_group(
     cluster.create_topic_quickly("performance", 3)?;
     let run =
         |args: &str| program.run(library, cluster, args)?.succeeded().map(|output| output.stdout_text());
-    // Not sticky: in the time this takes, every partition shall get some.
+    // Not sticky: every partition must receive messages in this time.
     run("-P -t performance -s 50 -c 30000 -z lz4 -X linger.ms=5 -X sticky.partitioning.linger.ms=0")?;
     let all = "% 30000 messages and 1500000 bytes received in ";
     for consumer in ["-C -t performance -e", "-C -t performance -c 30000", "-G readers -t performance -e"] {

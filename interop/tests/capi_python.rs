@@ -15,7 +15,7 @@ stories_of_a_binding! { Python;
     on_kafka: next_generation_group transactions admin_credentials_and_elections
 }
 
-/// A cluster that authorizes: what the others say to these calls is only that they do not.
+/// A cluster with an authorizer. The other clusters reject these calls.
 #[test]
 fn rights_on_a_cluster_that_asks_for_them() -> Result<(), Failure> {
     require!(Peer::Python);

@@ -1,4 +1,4 @@
-//! `ottla doctor`: every finding is made to appear, and what is healthy gives none.
+//! `ottla doctor`: tests produce every finding, and a healthy cluster produces none.
 
 #![allow(clippy::disallowed_methods, reason = "proxies that delay do so in real time")]
 
@@ -18,7 +18,7 @@ use ottla_protocol::{ApiKey, ErrorCode};
 use peers::{Answers, Proxy, says};
 use serde_json::Value;
 
-/// Findings about time, on a machine that may be busy with something else: seen at least once in a few runs.
+/// Findings about time, on a machine that may be busy: required once in a few runs.
 fn expect_soon(brokers: &str, name: &str, status: &str, words: &[&str]) -> Result<(), Failure> {
     const RUNS: usize = 5;
     for _ in 1..RUNS {
@@ -36,7 +36,7 @@ fn expect_soon(brokers: &str, name: &str, status: &str, words: &[&str]) -> Resul
     Ok(())
 }
 
-/// Fails faster than users want: nothing here is far away.
+/// Short timeouts: all peers are local.
 const IMPATIENT: &[&str] = &["-X", "socket.timeout.ms=1000", "-X", "socket.connection.setup.timeout.ms=1000"];
 
 fn broker() -> BrokerThread {
@@ -72,10 +72,14 @@ fn a_healthy_broker_passes_every_step_and_keeps_no_topic() -> Result<(), Failure
 }
 
 #[test]
-fn without_consent_nothing_is_written() -> Result<(), Failure> {
+fn without_write_nothing_is_written() -> Result<(), Failure> {
     let broker = broker();
     doctor(&broker.bootstrap_servers(), &[])?.expect("records", "skip", &["--write"]);
-    doctor(&broker.bootstrap_servers(), &["--topic", "orders"])?.expect("fetch", "ok", &["nothing to read"]);
+    doctor(&broker.bootstrap_servers(), &["--topic", "orders"])?.expect(
+        "fetch",
+        "ok",
+        &["no records to read"],
+    );
     assert_eq!(broker.cluster().offsets_of("orders", 0), Some((0, 0)));
     let missing =
         doctor(&broker.bootstrap_servers(), &["--topic", "missing", "-X", "socket.timeout.ms=500"])?;
@@ -84,24 +88,24 @@ fn without_consent_nothing_is_written() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_named() -> Result<(), Failure> {
-    doctor("no-such-host.invalid:9092", &[])?.expect("dns", "fail", &["resolver"]);
+fn a_name_that_does_not_resolve_is_reported() -> Result<(), Failure> {
+    doctor("no-such-host.invalid:9092", &[])?.expect("dns", "fail", &["resolves the name"]);
     Ok(())
 }
 
 #[test]
-fn a_port_without_a_listener_is_named() -> Result<(), Failure> {
+fn a_port_without_a_listener_is_reported() -> Result<(), Failure> {
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
-    doctor(&port.to_string(), IMPATIENT)?.expect("connect", "fail", &["refused", "nothing listens"]);
+    doctor(&port.to_string(), IMPATIENT)?.expect("connect", "fail", &["refused", "no process listens"]);
     Ok(())
 }
 
 #[test]
-fn a_web_server_and_a_tls_listener_are_told_from_a_broker() -> Result<(), Failure> {
+fn a_web_server_and_a_tls_listener_are_recognised() -> Result<(), Failure> {
     let web = says(b"HTTP/1.1 400 Bad Request\r\n\r\n", 0);
     doctor(&web, IMPATIENT)?.expect("api-versions", "fail", &["HTTP", "web server"]);
-    // A handshake's failure, as TLS says it: at once, or only to those who greet as TLS does.
+    // A handshake failure, as a TLS alert: sent at once, or only to a TLS client.
     let alert = [0x15, 3, 3, 0, 2, 2, 40];
     doctor(&says(&alert, 0), IMPATIENT)?.expect(
         "api-versions",
@@ -109,12 +113,12 @@ fn a_web_server_and_a_tls_listener_are_told_from_a_broker() -> Result<(), Failur
         &["TLS listener", "security.protocol"],
     );
     doctor(&says(&alert, 0x16), IMPATIENT)?.expect("api-versions", "fail", &["closed", "TLS listener"]);
-    doctor(&says(b"", 0), IMPATIENT)?.expect("api-versions", "fail", &["takes connections"]);
+    doctor(&says(b"", 0), IMPATIENT)?.expect("api-versions", "fail", &["accepts connections"]);
     Ok(())
 }
 
 #[test]
-fn an_advertised_listener_that_leads_nowhere_is_named() -> Result<(), Failure> {
+fn an_unreachable_advertised_listener_is_reported() -> Result<(), Failure> {
     let nowhere =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
     let advertising =
@@ -131,7 +135,7 @@ fn an_advertised_listener_that_leads_nowhere_is_named() -> Result<(), Failure> {
 }
 
 #[test]
-fn an_advertised_listener_of_another_cluster_is_named() -> Result<(), Failure> {
+fn an_advertised_listener_of_another_cluster_is_reported() -> Result<(), Failure> {
     let other = broker();
     let broker =
         Broker::builder().memory().advertise(other.addresses()[0].to_string()).spawn().expect("a broker");
@@ -141,7 +145,7 @@ fn an_advertised_listener_of_another_cluster_is_named() -> Result<(), Failure> {
 }
 
 #[test]
-fn partitions_without_leaders_or_copies_are_named() -> Result<(), Failure> {
+fn partitions_without_leaders_or_replicas_are_reported() -> Result<(), Failure> {
     let partition = |partition_index, leader_id, isr_nodes: &[i32]| MetadataResponsePartition {
         partition_index,
         leader_id,
@@ -159,7 +163,7 @@ fn partitions_without_leaders_or_copies_are_named() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_listener_that_wants_sasl_is_named_with_its_mechanisms() -> Result<(), Failure> {
+fn a_listener_that_requires_sasl_is_reported_with_its_mechanisms() -> Result<(), Failure> {
     let broker = Answers::only_after_sasl(&["SCRAM-SHA-512", "PLAIN"]);
     let found = doctor(&broker.address, IMPATIENT)?;
     found.expect("api-versions", "ok", &[]);
@@ -168,7 +172,7 @@ fn a_listener_that_wants_sasl_is_named_with_its_mechanisms() -> Result<(), Failu
 }
 
 #[test]
-fn a_user_who_may_not_write_is_told_so() -> Result<(), Failure> {
+fn an_unauthorised_user_gets_advice() -> Result<(), Failure> {
     let broker = broker();
     broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::TopicAuthorizationFailed));
     let found = doctor(&broker.bootstrap_servers(), &["--topic", "orders", "--write"])?;
@@ -177,7 +181,7 @@ fn a_user_who_may_not_write_is_told_so() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_broker_that_takes_long_to_acknowledge_is_named() -> Result<(), Failure> {
+fn slow_acknowledgements_are_reported() -> Result<(), Failure> {
     let broker = broker();
     broker.cluster().intercept(ApiKey::Produce, None, 10, Fault::Delay(Duration::from_millis(80)));
     let found = doctor(&broker.bootstrap_servers(), &["--topic", "orders", "--write"])?;
@@ -187,25 +191,26 @@ fn a_broker_that_takes_long_to_acknowledge_is_named() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_proxy_with_nagles_algorithm_is_told_from_one_that_waits_and_from_a_slow_broker() -> Result<(), Failure> {
+fn a_proxy_with_nagles_algorithm_is_distinguished_from_a_distant_one_and_from_a_slow_broker()
+-> Result<(), Failure> {
     let broker = broker();
     let to = broker.addresses()[0];
-    // Answers in two pieces, the second of which waits for an acknowledgement that is delayed here.
+    // Answers come in two pieces; the second waits for our delayed acknowledgement.
     let stalling = Proxy::in_pieces(to);
     expect_soon(&stalling.address, "round-trip", "warn", &["pieces with Nagle's algorithm", "TCP_NODELAY"])?;
-    // The same stall further behind: no acknowledgement of ours can end it.
+    // The same delay behind a proxy: our acknowledgements do not end it.
     let behind = Proxy::delaying(to, Duration::from_millis(40));
     let words = ["delayed acknowledgement", "socket.nagle.disable=true"];
     expect_soon(&behind.address, "round-trip", "warn", &words)?;
     let slow = Proxy::delaying(to, Duration::from_millis(120));
-    expect_soon(&slow.address, "round-trip", "warn", &["the broker takes long"])?;
-    // And what a client with Nagle's algorithm would lose, at a broker without any of this.
+    expect_soon(&slow.address, "round-trip", "warn", &["the broker is slow"])?;
+    // The loss of a client with Nagle's algorithm at a broker without these delays.
     expect_soon(&broker.bootstrap_servers(), "nagle", "ok", &["loses", "librdkafka"])?;
     Ok(())
 }
 
 #[test]
-fn settings_for_a_goal_are_those_that_the_client_takes() -> Result<(), Failure> {
+fn suggested_settings_are_accepted_by_the_client() -> Result<(), Failure> {
     let broker = broker();
     for goal in ["latency", "throughput"] {
         let found = doctor(&broker.bootstrap_servers(), &["--write", "--goal", goal])?;
@@ -224,7 +229,7 @@ fn settings_for_a_goal_are_those_that_the_client_takes() -> Result<(), Failure> 
 }
 
 #[test]
-fn lines_for_people_say_the_same() -> Result<(), Failure> {
+fn text_output_has_the_same_findings() -> Result<(), Failure> {
     let broker = broker();
     let output = ottla(&["doctor", "--brokers", &broker.bootstrap_servers(), "--goal", "latency"], b"")?
         .succeeded()?;

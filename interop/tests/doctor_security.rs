@@ -1,4 +1,4 @@
-//! `ottla doctor` at listeners with TLS and SASL: every finding is made to appear, at Apache Kafka 4.1.
+//! `ottla doctor` at TLS and SASL listeners of Apache Kafka 4.1: tests produce every finding.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -57,7 +57,7 @@ fn every_finding_of_tls_and_sasl_at_kafka() -> Result<(), Failure> {
     tokens(&world)
 }
 
-/// Every step works through TLS and SASL, and each has its time.
+/// Every step works through TLS and SASL and reports its time.
 fn healthy(world: &World) -> Result<(), Failure> {
     let login = world.login("SCRAM-SHA-512", PASSWORD);
     let found = doctor(&world.at("LOGIN"), &[&["--write"], &words(&login)[..]].concat())?;
@@ -67,7 +67,7 @@ fn healthy(world: &World) -> Result<(), Failure> {
         found.expect(step, "ok", &[]);
     }
     for step in ["round-trip", "produce"] {
-        // Where the time goes is another story's.
+        // Slow steps are tested elsewhere.
         assert_ne!(found.step(step)["status"], "fail", "{:#}", found.report);
     }
     for step in ["tls", "sasl"] {
@@ -85,8 +85,8 @@ fn certificates(world: &World) -> Result<(), Failure> {
 
     let elsewhere = format!("localhost:{}", world.kafka.listener("TLS").port());
     let found = doctor(&elsewhere, &words(&tls))?;
-    found.expect("tls", "fail", &["for another host", "we connect to localhost", "is for 127.0.0.1"]);
-    // The check is ours to leave out.
+    found.expect("tls", "fail", &["for another host", "the connection is to localhost", "is for 127.0.0.1"]);
+    // Verification can be disabled.
     let any = [tls.clone(), properties(&[("ssl.endpoint.identification.algorithm", "none")])].concat();
     doctor(&elsewhere, &words(&any))?.expect("tls", "ok", &[]);
 
@@ -95,7 +95,7 @@ fn certificates(world: &World) -> Result<(), Failure> {
     let any = [tls.clone(), properties(&[("enable.ssl.certificate.verification", "false")])].concat();
     doctor(&world.at("EXPIRED"), &words(&any))?.expect("tls", "warn", &["it expired", "renew"]);
 
-    // Counted in whole days, and some of the first has passed.
+    // Counted in whole days; part of the first has passed.
     let days = format!("expires in {} days", SOON_DAYS - 1);
     let found = doctor(&world.at("SOON"), &words(&tls))?;
     found.expect("tls", "warn", &[&days, "renew"]);
@@ -113,9 +113,9 @@ fn wrong_doors(world: &World) -> Result<(), Failure> {
     found.expect("api-versions", "fail", &["TLS listener", "security.protocol to ssl"]);
     let found = doctor(&world.at("TLS"), &words(&world.login("PLAIN", PASSWORD)))?;
     found.expect("sasl", "fail", &["the listener does not do SASL"]);
-    // TLS alone, where SASL is wanted.
+    // TLS alone, where SASL is required.
     let found = doctor(&world.at("LOGIN"), &words(&world.tls()))?;
-    found.expect("metadata", "fail", &["this listener wants SASL", "SCRAM-SHA-512", "sasl.mechanism"]);
+    found.expect("metadata", "fail", &["this listener requires SASL", "SCRAM-SHA-512", "sasl.mechanism"]);
     Ok(())
 }
 
@@ -133,7 +133,7 @@ fn passwords(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tokens of a provider that gives them for an hour, and of one whose tokens were good a minute ago.
+/// Tokens of a provider that are valid for an hour, and expired tokens of another.
 fn tokens(world: &World) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(error.to_string()))?;

@@ -1,9 +1,9 @@
-//! Groups in every protocol and with each assignor under load, while everything goes wrong that can: members leave, die
-//! and stall, connections are cut at random bytes, a broker of Apache Kafka goes and comes back, and leaders and
-//! coordinators move with it. The load is transactions, some of them aborted, and members read committed records.
+//! Groups in every protocol and with each assignor, under load and with faults. Members leave, die and stall;
+//! connections are cut at random bytes. A broker of Apache Kafka stops and restarts, which moves leaders and
+//! coordinators. The load is transactions, some of them aborted, and members read committed records.
 //!
-//! Every committed record is handled, by some member, and no aborted one; what a member gets of a partition is in order
-//! and without a gap; no partition has two owners in one generation; and what waits for long has its reason said.
+//! Every committed record is handled by some member, and no aborted record. Each member receives a partition in order
+//! and without gaps. No partition has two owners in one generation. Every long wait has a reported reason.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
 
@@ -25,20 +25,21 @@ use member::{Does, Member, lock};
 use ottla_client::{Admin, Client, Config, NewTopic};
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
 
-/// Members of each group in CI, all groups at once; `cargo xtask soak groups` sets more, and has one after the other.
+/// Members of each group in CI, with all groups at once; `cargo xtask soak groups` sets more and runs the groups one
+/// after another.
 const MEMBERS: u64 = 4;
 const SECONDS_PER_MEMBER: u64 = 6;
 const PARTITIONS_PER_MEMBER: usize = 3;
 
-/// Generous: nothing here takes so long unless it is broken.
+/// Time limit for the handling of all committed records.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The most bytes a connection carries before it is cut.
+/// Maximum number of bytes of a connection before it is cut.
 const CUT_BYTES_MAX: u64 = 128 << 10;
 /// Longer than `max.poll.interval.ms`.
 const STALL: Duration = Duration::from_secs(6);
 
-/// Sessions that run out within seconds, two copies of everything, leaders that return to where they belong.
+/// Session timeouts of seconds, two replicas of every partition, and leaders that return to their preferred broker.
 const CLUSTER: &[(&str, &str)] = &[
     ("group.min.session.timeout.ms", "500"),
     ("group.consumer.min.session.timeout.ms", "1000"),
@@ -48,7 +49,7 @@ const CLUSTER: &[(&str, &str)] = &[
     ("default.replication.factor", "2"),
     ("offsets.topic.replication.factor", "2"),
     ("transaction.state.log.replication.factor", "2"),
-    // A node that is killed has no leaders any more after so long.
+    // Time after which a killed node has lost its leaderships.
     ("broker.session.timeout.ms", "3000"),
     ("broker.heartbeat.interval.ms", "500"),
     ("auto.leader.rebalance.enable", "true"),
@@ -76,7 +77,7 @@ fn groups_of_kafka_lose_nothing_whatever_happens_to_them() -> Result<(), Failure
 struct Group {
     book: Arc<Mutex<Book>>,
     members: Vec<Member>,
-    /// Those that do not poll, and until when.
+    /// Members that do not poll, with the end of their stall.
     stalled: Vec<(Member, Instant)>,
     gone: Vec<Member>,
     joined: usize,
@@ -112,7 +113,7 @@ fn story(
     let load = Load::start(&bootstrap, topic, partitions, seed);
     let time = Duration::from_secs(members * SECONDS_PER_MEMBER);
     let (began, mut step) = (Instant::now(), 0);
-    // In steps of a second: first everybody joins, then something happens to each group; meanwhile a node is away.
+    // In steps of a second: first all members join, then each group gets an event, while a node is down.
     while began.elapsed() < time {
         let second = Duration::from_secs(step);
         std::thread::sleep((began + second).saturating_duration_since(Instant::now()));
@@ -180,7 +181,7 @@ impl Group {
             ("max.poll.interval.ms", "4000"),
             ("auto.commit.interval.ms", "500"),
             ("metadata.max.age.ms", "2000"),
-            // Not a fetch per transaction, and none that is larger than what a connection carries.
+            // Larger fetches than a single transaction, but below the size at which a connection is cut.
             ("fetch.min.bytes", "16000"),
             ("fetch.max.bytes", "32000"),
             ("message.max.bytes", "32000"),
@@ -200,7 +201,7 @@ impl Group {
         self.joined += 1;
     }
 
-    /// Something happens to one of its members.
+    /// Applies an event to one of the members.
     fn suffers(&mut self, stage: &mut Stage<'_>) {
         if self.members.is_empty() {
             return;
@@ -215,7 +216,7 @@ impl Group {
         }
     }
 
-    /// Those that have stalled long enough poll again.
+    /// Resumes polling for members whose stall is over.
     fn wakes(&mut self) {
         let now = Instant::now();
         for (member, _) in self.stalled.extract_if(.., |(_, until)| *until <= now) {
@@ -224,7 +225,7 @@ impl Group {
         }
     }
 
-    /// Until everything was handled.
+    /// Waits until every committed record is handled.
     fn settle(&mut self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         while lock(&self.book).count() < count && Instant::now() < deadline {
@@ -233,11 +234,11 @@ impl Group {
         }
         let book = lock(&self.book);
         if book.count() < count {
-            println!("{}: what its members were told last: {:#?}", book.name, book.last_notes(40));
+            println!("{}: the last events of its members: {:#?}", book.name, book.last_notes(40));
         }
     }
 
-    /// Everybody leaves.
+    /// All members leave.
     fn end(self) -> Arc<Mutex<Book>> {
         let stalled = self.stalled.into_iter().map(|(member, _)| member);
         let there: Vec<Member> = self.members.into_iter().chain(stalled).collect();

@@ -1,5 +1,5 @@
-//! Groups on Apache Kafka 4.1: members join, leave, stall and die in each protocol and with each assignor, while
-//! records are written; alone, and together with Java's console consumer.
+//! Groups on Apache Kafka 4.1, while records are produced: members join, leave, stall and die in each protocol and
+//! with each assignor, also together with Java's console consumer.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -22,7 +22,7 @@ use seats::{PATIENCE, Seats, block_on};
 
 const PARTITIONS: usize = 6;
 
-/// Sessions that run out within seconds.
+/// Session timeouts of seconds.
 const QUICK: &[(&str, &str)] = &[
     ("group.min.session.timeout.ms", "500"),
     ("group.consumer.min.session.timeout.ms", "1000"),
@@ -55,7 +55,7 @@ fn config(cluster: &KafkaCluster, group: &str, properties: &[(&str, &str)]) -> C
     config
 }
 
-/// Writes to all partitions until it is told to stop.
+/// Produces to all partitions until it is stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicI32>,
@@ -125,7 +125,7 @@ fn members_come_and_go(
     seats.seat("c").stalls = true;
     seats.settle(&format!("{name}: one stalls"), PARTITIONS);
     seats.seat("c").stalls = false;
-    seats.drive(&format!("{name}: it is told"), |seats| {
+    seats.drive(&format!("{name}: it gets an error"), |seats| {
         seats.list[1].errors.iter().any(|error| matches!(error, Error::PollIntervalExceeded { .. }))
     });
     seats.settle(&format!("{name}: and comes back"), PARTITIONS);
@@ -181,7 +181,7 @@ fn java_and_ottla_share_a_group_in_both_protocols() -> Result<(), Failure> {
     Ok(())
 }
 
-/// From a line of the console consumer, `Partition:1<tab>Offset:2<tab>value`.
+/// Parses a line of the console consumer, `Partition:1<tab>Offset:2<tab>value`.
 fn partition_and_offset(line: &str) -> Option<(i32, i64)> {
     let mut columns = line.split('\t');
     let partition = columns.next()?.strip_prefix("Partition:")?.parse().ok()?;
@@ -198,7 +198,7 @@ fn the_coordinator_shares_out_in_the_new_protocol() -> Result<(), Failure> {
     a_static_member_is_waited_for(&cluster, "static-new", &[CONSUMER])?;
     a_static_member_is_waited_for(&cluster, "static-classic", &[])?;
     what_the_broker_does_not_have_is_an_error(&cluster);
-    a_revocation_that_nobody_polls_is_a_stall(&cluster)?;
+    an_unpolled_revocation_is_a_stall(&cluster)?;
     Ok(())
 }
 
@@ -231,8 +231,8 @@ fn the_server_matches_patterns(cluster: &KafkaCluster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A static member that closes and comes back within its session has its partitions again, and nobody else notices. Of
-/// two with one name, one is told: the second in the new protocol, the first in the classic one.
+/// A static member that closes and returns within its session gets its partitions back without a rebalance. Of two
+/// members with the same instance id one is fenced: the second in the new protocol, the first in the classic one.
 fn a_static_member_is_waited_for(
     cluster: &KafkaCluster,
     topic: &str,
@@ -254,28 +254,28 @@ fn a_static_member_is_waited_for(
     seats.drive("back where it was", |seats| seats.owned_by("b") == had);
     assert_eq!(seats.seat("a").events.len(), events, "{topic}: {:?}", seats.seat("a").events);
 
-    // Whether the first of that name still works on its partitions is beyond the book-keeping of this test.
+    // This test does not check if the first member still handles its partitions.
     seats.seat("b").owned.clear();
     seats.join("c", named("two"), &[topic]);
     let classic = properties.is_empty();
     let expected = if classic { ErrorCode::FencedInstanceId } else { ErrorCode::UnreleasedInstanceId };
-    seats.drive("one of that name is told", |seats| {
-        let told = |error: &Error| {
+    seats.drive("one of that name is fenced", |seats| {
+        let is_fenced = |error: &Error| {
             matches!(error, Error::Broker { code, what } if *code == expected && what.contains("`two`"))
         };
-        seats.list[if classic { 1 } else { 2 }].errors.iter().any(told)
+        seats.list[if classic { 1 } else { 2 }].errors.iter().any(is_fenced)
     });
     Ok(())
 }
 
-/// The watchdog speaks in the new protocol as in the classic one.
-fn a_revocation_that_nobody_polls_is_a_stall(cluster: &KafkaCluster) -> Result<(), Failure> {
+/// The watchdog works in the new protocol as in the classic one.
+fn an_unpolled_revocation_is_a_stall(cluster: &KafkaCluster) -> Result<(), Failure> {
     cluster.create_topic("watched", 2)?;
     let member = || {
         let mut config = config(cluster, "watched", &[CONSUMER, ("max.poll.interval.ms", "60000")]);
         config.stall_after = Duration::from_secs(1);
         let client = Client::new(config).expect("a client");
-        let mut consumer = Consumer::of(&client);
+        let mut consumer = client.consumer();
         block_on(consumer.subscribe(&["watched"])).expect("subscribed");
         (client, consumer)
     };
@@ -290,7 +290,7 @@ fn a_revocation_that_nobody_polls_is_a_stall(cluster: &KafkaCluster) -> Result<(
             }
         }
     };
-    let told = |client: &Client, wanted: Cause, over: bool| loop {
+    let await_stall = |client: &Client, wanted: Cause, over: bool| loop {
         let report = client.stalls().next_blocking(PATIENCE).expect("a report in time");
         match report.stall {
             Stall::Group { ref group, cause }
@@ -304,22 +304,22 @@ fn a_revocation_that_nobody_polls_is_a_stall(cluster: &KafkaCluster) -> Result<(
     let (first, mut owner) = member();
     poll_until_assigned(&mut owner, 2);
     let (second, mut joiner) = member();
-    let polled = told(&first, Cause::NotPolled, false);
+    let polled = await_stall(&first, Cause::NotPolled, false);
     assert!(polled.trying.contains("revocation"), "{polled}");
-    // The other one has all that the coordinator has for it so far: nothing. That more is to come it cannot know.
+    // So far the coordinator has assigned nothing to the other member, which cannot know that more will follow.
     let polled = joiner.poll_blocking(Duration::from_secs(2)).expect("no error");
     let nothing = |polled: &Polled| matches!(polled, Polled::Event(Event::Assigned(partitions)) if partitions.is_empty());
     assert!(polled.as_ref().is_some_and(nothing) && second.stalls().try_next().is_none(), "{polled:?}");
-    // It sees the revocation, and says with its next poll that it is done.
+    // It receives the revocation, and completes it with its next poll.
     for _ in 0..2 {
         let _event = owner.poll_blocking(Duration::from_secs(1)).expect("no error");
     }
     poll_until_assigned(&mut joiner, 1);
-    told(&first, Cause::NotPolled, true);
+    await_stall(&first, Cause::NotPolled, true);
     Ok(())
 }
 
-/// With no broker left the members' watchdogs say so.
+/// Without a broker the members' watchdogs report a stall.
 #[test]
 fn a_coordinator_that_is_gone_is_a_stall_in_the_new_protocol() -> Result<(), Failure> {
     require!(Peer::Java);
@@ -328,22 +328,22 @@ fn a_coordinator_that_is_gone_is_a_stall_in_the_new_protocol() -> Result<(), Fai
     let mut config = config(&cluster, "left-alone", &[CONSUMER]);
     config.stall_after = Duration::from_secs(1);
     let client = Client::new(config).expect("a client");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     while !matches!(
         consumer.poll_blocking(PATIENCE).expect("no error"),
         Some(Polled::Event(Event::Assigned(_)))
     ) {}
     cluster.kill_node(1)?;
-    let told = |over: bool| loop {
+    let await_stall = |over: bool| loop {
         let report = client.stalls().next_blocking(PATIENCE).expect("a report in time");
         if matches!(report.stall, Stall::Group { cause: Cause::NoConnection, .. }) && report.over == over {
             return;
         }
     };
-    told(false);
+    await_stall(false);
     cluster.start_node(1)?;
-    told(true);
+    await_stall(true);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The commands that the guide and the README show do what they say: each of their shell blocks runs.
+//! Runs each shell block of the guide and the README.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,8 +21,8 @@ fn the_guides_commands_run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Word for word, but for what a test cannot do as a user does: the release build is whichever binary is tested, the
-/// broker stays in the background and takes a free port, and the test command would start this test.
+/// Unchanged, except for what a test cannot do. It uses the binary under test, runs the broker in the background on a
+/// free port, and leaves out the test command.
 #[test]
 fn the_readmes_commands_run() -> Result<(), Failure> {
     require!(Peer::Kcat);
@@ -49,12 +49,12 @@ fn the_readmes_commands_run() -> Result<(), Failure> {
         ran.push(command);
     }
     assert!(ran.len() >= 6 && broker.is_some(), "{ran:#?}");
-    // kcat and the group read what the first command wrote.
+    // kcat and the group read the records of the first command.
     assert_eq!(read.lines().filter(|line| *line == "hello").count(), 2, "{read}");
     Ok(())
 }
 
-/// Runs a script to its end, with the binary on its path; gives its standard output.
+/// Runs a script until it exits, with the binary in its path. Returns its standard output.
 fn shell(script: &str, bootstrap: &str, dir: &Path) -> Result<String, Failure> {
     let binary = ottla_binary()?;
     let binaries = binary.parent().expect("a file lies in a directory");
@@ -67,7 +67,7 @@ fn shell(script: &str, bootstrap: &str, dir: &Path) -> Result<String, Failure> {
     Ok(run(script, &mut shell, b"", BLOCK_WITHIN)?.succeeded()?.stdout_text())
 }
 
-/// What stands between ```` ```sh ```` and ```` ``` ````.
+/// The text between ```` ```sh ```` and ```` ``` ````.
 fn shell_blocks(document: &str) -> Result<Vec<String>, Failure> {
     let text = std::fs::read_to_string(workspace_root().join(document))
         .map_err(|error| Failure::new(format!("{document}: {error}")))?;

@@ -1,4 +1,4 @@
-//! The harness itself: Apache Kafka starts, answers its own tools, and stops.
+//! Tests the harness: Apache Kafka starts, answers its own tools, and stops.
 
 #![allow(clippy::disallowed_methods, reason = "measures real time")]
 

@@ -1,4 +1,4 @@
-//! Apache Kafka 4.1's own command-line tools, and so the Java client, against the broker.
+//! Apache Kafka 4.1's command-line tools, which use the Java client, against the broker.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn topics_are_created_listed_described_grown_and_deleted(cluster: &dyn Cluster) 
     let create = ["--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=86400000"];
     tool(cluster, console::TOPICS, &create, b"")?.succeeded()?;
     let again = tool(cluster, console::TOPICS, &create, b"")?.failed()?;
-    assert!(again.stdout_text().contains("already exists"), "{}", again.failure("told something else"));
+    assert!(again.stdout_text().contains("already exists"), "{}", again.failure("printed another error"));
     assert!(topics(cluster)?.contains(&topic.to_owned()));
 
     let describe = ["--describe", "--topic", topic];

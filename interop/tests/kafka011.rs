@@ -1,18 +1,18 @@
-//! The Ottla client against Apache Kafka 0.11, the oldest broker that it speaks with.
+//! The Ottla client against Apache Kafka 0.11, the oldest supported broker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ottla_client::{
-    Admin, Client, Config, Consumer, Error, NewTopic, OffsetAt, OwnedRecord, Persisted, Polled, Producer,
-    Record, StartAt, TopicPartition,
+    Admin, Client, Config, Consumer, Error, NewTopic, OffsetAt, OwnedRecord, Persisted, Polled, Record,
+    StartAt, TopicPartition,
 };
 use ottla_interop::{Failure, OldKafka, Peer, ottla, require};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each operation against Kafka 0.11.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The versions of the day, said instead of asked for.
+/// Fixed versions of that release, instead of a request for them.
 const NOT_ASKED: &[(&str, &str)] =
     &[("api.version.request", "false"), ("broker.version.fallback", "0.11.0.3")];
 
@@ -43,23 +43,23 @@ against_kafka_0_11! {
     the_command_works
 }
 
-/// Plain and idempotent: offsets, keys, headers, timestamps and nulls.
+/// Plain and idempotent producers: offsets, keys, headers, timestamps and nulls.
 async fn records_come_back_as_they_were_sent(bootstrap: &str) {
     for idempotence in ["false", "true"] {
         let topic = &format!("records-{idempotence}");
         create(bootstrap, topic, 2).await;
         let client = client(bootstrap, &[("enable.idempotence", idempotence)]);
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         let first = Record::to(topic).partition(1).key("k").value("v").timestamp_ms(1_500_000_000_000);
         let written = producer.send(first.header("trace", "a1").header("n", "")).await.expect("written");
-        assert_eq!((written.partition, written.offset), (1, 0));
+        assert_eq!((written.partition, written.offset), (1, Some(0)));
         for n in 1..1_000 {
             let value = n.to_string();
-            producer.post(Record::to(topic).partition(1).value(&value)).await.expect("taken");
+            producer.send_unobserved(Record::to(topic).partition(1).value(&value)).await.expect("taken");
         }
         producer.flush(PATIENCE).await.expect("all written");
         let tombstone = producer.send(Record::to(topic).partition(1).key("k")).await.expect("written");
-        assert_eq!(tombstone.offset, 1_000, "enable.idempotence={idempotence}");
+        assert_eq!(tombstone.offset, Some(1_000), "enable.idempotence={idempotence}");
 
         let records = read(&client, topic, 1, 1_001).await;
         let first = &records[0];
@@ -81,10 +81,10 @@ async fn each_codec_of_its_time_comes_back(bootstrap: &str) {
         let topic = &format!("codec-{codec}");
         create(bootstrap, topic, 1).await;
         let client = client(bootstrap, &[("compression.type", codec)]);
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         let value = |n: usize| format!("{n:05} {codec} {}", "of the log ".repeat(n % 9));
         for n in 0..2_000 {
-            producer.post(Record::to(topic).value(&value(n))).await.expect("taken");
+            producer.send_unobserved(Record::to(topic).value(&value(n))).await.expect("taken");
         }
         producer.flush(PATIENCE).await.expect("all written");
         let records = read(&client, topic, 0, 2_000).await;
@@ -96,7 +96,7 @@ async fn each_codec_of_its_time_comes_back(bootstrap: &str) {
 
 async fn zstd_is_refused_with_the_reason(bootstrap: &str) {
     create(bootstrap, "codec-zstd", 1).await;
-    let producer = Producer::of(&client(bootstrap, &[("compression.type", "zstd")]));
+    let producer = client(bootstrap, &[("compression.type", "zstd")]).producer();
     let value = "of the log ".repeat(100);
     let error = producer.send(Record::to("codec-zstd").value(&value)).await.expect_err("refused");
     let text = error.to_string();
@@ -109,7 +109,7 @@ async fn a_group_goes_on_where_it_committed(bootstrap: &str) {
     create(bootstrap, "group", 2).await;
     let settings =
         [("group.id", "readers"), ("enable.auto.commit", "false"), ("auto.offset.reset", "earliest")];
-    let producer = Producer::of(&client(bootstrap, &[]));
+    let producer = client(bootstrap, &[]).producer();
     let at = |partition| TopicPartition::new("group", partition);
     let mut expected = BTreeMap::new();
     for round in 0..2 {
@@ -117,7 +117,7 @@ async fn a_group_goes_on_where_it_committed(bootstrap: &str) {
             let value = (round * 20 + n).to_string();
             producer.send(Record::to("group").partition(n % 2).value(&value)).await.expect("written");
         }
-        let mut consumer = Consumer::of(&client(bootstrap, &settings));
+        let mut consumer = client(bootstrap, &settings).consumer();
         consumer.subscribe(&["group"]).await.expect("subscribed");
         let mut values: Vec<i32> = poll_values(&mut consumer, 20).await;
         values.sort_unstable();
@@ -149,7 +149,7 @@ async fn topics_are_created_described_and_deleted(bootstrap: &str) {
     assert_eq!((retention.value.as_deref(), retention.default), (Some("3600000"), false));
     let cluster = admin.describe_cluster().await.expect("described");
     assert_eq!((cluster.brokers.len(), cluster.controller), (1, Some(1)));
-    // 0.11 does not know these requests: who is at fault, and what is missing.
+    // 0.11 does not know these requests: the error must identify the broker and the missing request.
     let error = admin.create_partitions("made", 4).await.expect_err("from 1.0 on");
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
     assert!(error.to_string().contains("CreatePartitions: we speak"), "{error}");
@@ -165,7 +165,7 @@ async fn topics_are_created_described_and_deleted(bootstrap: &str) {
 
 async fn offsets_are_listed_by_time(bootstrap: &str) {
     create(bootstrap, "times", 1).await;
-    let producer = Producer::of(&client(bootstrap, &[]));
+    let producer = client(bootstrap, &[]).producer();
     for n in 0..5 {
         let record = Record::to("times").value("v").timestamp_ms(1_500_000_000_000 + n * 1_000);
         producer.send(record).await.expect("written");
@@ -186,12 +186,12 @@ async fn transactions_commit_and_abort(bootstrap: &str) {
     for topic in ["orders", "invoices"] {
         create(bootstrap, topic, 1).await;
     }
-    let producer = Producer::of(&client(bootstrap, &[("transactional.id", "old")]));
+    let producer = client(bootstrap, &[("transactional.id", "old")]).producer();
     producer.init_transactions(PATIENCE).await.expect("initialised");
     for (number, commits) in [(0, true), (1, false), (2, true)] {
         producer.begin_transaction().expect("ready");
         for topic in ["orders", "invoices"] {
-            producer.post(Record::to(topic).value(&number.to_string())).await.expect("taken");
+            producer.send_unobserved(Record::to(topic).value(&number.to_string())).await.expect("taken");
         }
         if commits {
             producer.commit_transaction(PATIENCE).await.expect("committed");
@@ -215,9 +215,9 @@ async fn offsets_are_committed_in_a_transaction(bootstrap: &str) {
     create(bootstrap, "moved", 1).await;
     let settings =
         [("group.id", "movers"), ("enable.auto.commit", "false"), ("auto.offset.reset", "earliest")];
-    let producer = Producer::of(&client(bootstrap, &[("transactional.id", "mover")]));
+    let producer = client(bootstrap, &[("transactional.id", "mover")]).producer();
     producer.init_transactions(PATIENCE).await.expect("initialised");
-    let mut consumer = Consumer::of(&client(bootstrap, &settings));
+    let mut consumer = client(bootstrap, &settings).consumer();
     let at = TopicPartition::new("moved", 0);
     producer.begin_transaction().expect("ready");
     producer.send(Record::to("moved").value("7")).await.expect("written");
@@ -230,7 +230,7 @@ async fn offsets_are_committed_in_a_transaction(bootstrap: &str) {
     let offsets = BTreeMap::from([(at.clone(), 1)]);
     producer.send_offsets_to_transaction(&offsets, &group, PATIENCE).await.expect("with the transaction");
     producer.commit_transaction(PATIENCE).await.expect("committed");
-    // The marker reaches the coordinator's partition after the commit is answered.
+    // The marker reaches the coordinator's partition after the commit's response.
     let arrived = async {
         while consumer.committed(std::slice::from_ref(&at)).await.expect("offsets").get(&at) != Some(&1) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -244,16 +244,16 @@ async fn a_broker_that_is_not_asked_is_spoken_to_as_its_release(bootstrap: &str)
     create(bootstrap, "unasked", 1).await;
     let settings = [NOT_ASKED, &[("group.id", "unasked"), ("auto.offset.reset", "earliest")]].concat();
     let client = client(bootstrap, &settings);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     for n in 0..10 {
         producer.send(Record::to("unasked").value(&n.to_string())).await.expect("written");
     }
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     consumer.subscribe(&["unasked"]).await.expect("subscribed");
     assert_eq!(poll_values(&mut consumer, 10).await, (0..10).collect::<Vec<_>>());
     consumer.commit().await.expect("committed");
     consumer.close(PATIENCE).await.expect("left the group");
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     admin.describe_topic_configs("unasked").await.expect("settings");
     admin.delete_topics(&["unasked"]).await.expect("deleted");
 }
@@ -302,19 +302,19 @@ fn client(bootstrap: &str, properties: &[(&str, &str)]) -> Client {
 }
 
 fn admin(bootstrap: &str) -> Admin {
-    Admin::of(&client(bootstrap, &[]))
+    client(bootstrap, &[]).admin()
 }
 
 async fn create(bootstrap: &str, topic: &str, partitions: i32) {
     let admin = admin(bootstrap);
-    // Counts and copies are given: brokers before 2.4 have no defaults for them in this request.
+    // Explicit numbers: brokers before 2.4 have no defaults in this request.
     admin.create_topics(&[NewTopic::new(topic).partitions(partitions)]).await.expect("created");
     admin.await_topic(topic, PATIENCE).await.expect("known to the broker");
 }
 
-/// The first `count` records of a partition, and that there is none behind them.
+/// The first `count` records of a partition; fails if more follow.
 async fn read(client: &Client, topic: &str, partition: i32, count: usize) -> Vec<OwnedRecord> {
-    let mut consumer = Consumer::of(client);
+    let mut consumer = client.consumer();
     consumer.assign(&[(TopicPartition::new(topic, partition), StartAt::Beginning)]).await.expect("assigned");
     let mut records = Vec::new();
     while records.len() < count {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ottla_interop::{Cluster, Failure, KafkaCluster, Peer, console, java_tool, ottla, require, wait_until};
 
-/// Milliseconds, and more on a loaded machine.
+/// Usually milliseconds; longer on a loaded machine.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
 const CODECS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
 const RECORDS: usize = 2_000;
@@ -29,14 +29,14 @@ fn all_stories(cluster: &KafkaCluster, brokers: usize) -> Result<(), Failure> {
     kafka_stored_each_codec(cluster, brokers)?;
     keys_headers_and_json(cluster)?;
     java_reads_what_ottla_wrote(cluster)?;
-    a_group_goes_on_where_it_stopped(cluster)?;
+    a_group_resumes_where_it_stopped(cluster)?;
     groups_are_listed_described_reset_and_deleted(cluster)
 }
 
 fn topics_are_created_listed_described_and_deleted(cluster: &KafkaCluster) -> Result<(), Failure> {
     let topic = "ottla-topic";
     command(cluster, &["topics", "create", topic, "--partitions", "4"], b"")?;
-    // The controller answers before every broker knows; either may be asked.
+    // The controller answers before every broker has the topic, and any broker may be contacted.
     let known = || topics(cluster).ok()?.contains(topic).then_some(());
     wait_until("the new topic in the list", KNOWN_WITHIN, known)?;
     let described = || command(cluster, &["topics", "describe", topic], b"").ok();
@@ -47,7 +47,8 @@ fn topics_are_created_listed_described_and_deleted(cluster: &KafkaCluster) -> Re
     wait_until("the deleted topic out of the list", KNOWN_WITHIN, gone)
 }
 
-/// Two partitions, so that with two brokers each leads one: every record arrives once, in order per partition.
+/// Two partitions, each led by a different broker if there are two. Every record arrives once, in order per
+/// partition.
 fn codec_comes_back(cluster: &KafkaCluster, codec: &str) -> Result<(), Failure> {
     let topic = codec_topic(codec);
     cluster.create_topic(&topic, 2)?;
@@ -59,7 +60,7 @@ fn codec_comes_back(cluster: &KafkaCluster, codec: &str) -> Result<(), Failure> 
         command(cluster, &produce, input.as_bytes())?;
     }
     let mut read = consume(cluster, &topic, &["--format", "%p %o %s\n"])?;
-    // Stable: within a partition the order is the one in which the records came.
+    // A stable sort keeps the order of arrival within a partition.
     read.sort_by_key(|line| line.split(' ').next().map(str::to_owned));
     let (first, second) = (numbered(0, &sent), numbered(1, &sent));
     sent = [first, second].concat();
@@ -67,7 +68,7 @@ fn codec_comes_back(cluster: &KafkaCluster, codec: &str) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Kafka's own dump tool says which codec each batch on its disk has.
+/// Checks the codec of each batch on disk with Kafka's dump tool.
 fn kafka_stored_each_codec(cluster: &KafkaCluster, brokers: usize) -> Result<(), Failure> {
     for codec in CODECS {
         let segments: Vec<String> = (1..=brokers)
@@ -82,7 +83,7 @@ fn kafka_stored_each_codec(cluster: &KafkaCluster, brokers: usize) -> Result<(),
         assert_eq!(segments.len(), 2, "one segment for each partition of {codec}");
         let dump =
             java_tool(console::DUMP_LOG, &["--files", &segments.join(",")], b"")?.succeeded()?.stdout_text();
-        // A batch of a few records may be left as it is, where the codec would make it larger.
+        // A batch of a few records may stay uncompressed if the codec would enlarge it.
         let marked: usize = dump
             .lines()
             .filter(|batch| batch.contains(&format!("compresscodec: {codec} ")))
@@ -122,7 +123,7 @@ fn java_reads_what_ottla_wrote(cluster: &KafkaCluster) -> Result<(), Failure> {
     Ok(())
 }
 
-fn a_group_goes_on_where_it_stopped(cluster: &KafkaCluster) -> Result<(), Failure> {
+fn a_group_resumes_where_it_stopped(cluster: &KafkaCluster) -> Result<(), Failure> {
     let topic = "ottla-group";
     cluster.create_topic(topic, 4)?;
     let group = || {
@@ -137,7 +138,7 @@ fn a_group_goes_on_where_it_stopped(cluster: &KafkaCluster) -> Result<(), Failur
     Ok(())
 }
 
-/// On the group of the story before: all 8 records are committed.
+/// Uses the group of the previous test: all 8 records are committed.
 fn groups_are_listed_described_reset_and_deleted(cluster: &KafkaCluster) -> Result<(), Failure> {
     let (topic, group) = ("ottla-group", "ottla-readers");
     assert!(command(cluster, &["groups", "list"], b"")?.contains(group));
@@ -168,7 +169,7 @@ fn consume(cluster: &KafkaCluster, topic: &str, args: &[&str]) -> Result<Vec<Str
     Ok(command(cluster, &all, b"")?.lines().map(str::to_owned).collect())
 }
 
-/// Runs an `ottla` command against the cluster; gives its standard output.
+/// Runs an `ottla` command against the cluster and returns its standard output.
 fn command(cluster: &KafkaCluster, args: &[&str], stdin: &[u8]) -> Result<String, Failure> {
     let bootstrap = cluster.bootstrap();
     let output = ottla(&[args, &["--brokers", &bootstrap]].concat(), stdin)?.succeeded()?;

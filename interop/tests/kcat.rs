@@ -1,4 +1,4 @@
-//! kcat, and so librdkafka, against the broker: it lists, produces and consumes.
+//! kcat, and thus librdkafka, against the broker: metadata, producing and consuming.
 
 use ottla_interop::{Cluster, Failure, against_ottla_and_kafka, kcat};
 
@@ -11,7 +11,7 @@ against_ottla_and_kafka! { Kcat;
     lz4_comes_back
     zstd_comes_back
     offsets_are_found_by_time_and_from_the_end
-    a_group_goes_on_where_it_stopped
+    a_group_resumes_where_it_stopped
 }
 
 const RECORDS: usize = 500;
@@ -67,7 +67,7 @@ fn zstd_comes_back(cluster: &dyn Cluster) -> Result<(), Failure> {
     codec_comes_back(cluster, "zstd")
 }
 
-/// Every record comes back in order and unchanged, first with the producer's own ordering only, then idempotent.
+/// Every record arrives unchanged and in order, without idempotence and with it.
 fn codec_comes_back(cluster: &dyn Cluster, codec: &str) -> Result<(), Failure> {
     let topic = format!("kcat-{codec}");
     let sent: Vec<String> = (0..RECORDS)
@@ -103,7 +103,7 @@ fn offsets_are_found_by_time_and_from_the_end(cluster: &dyn Cluster) -> Result<(
     Ok(())
 }
 
-fn a_group_goes_on_where_it_stopped(cluster: &dyn Cluster) -> Result<(), Failure> {
+fn a_group_resumes_where_it_stopped(cluster: &dyn Cluster) -> Result<(), Failure> {
     let topic = "kcat-group";
     let bootstrap = cluster.bootstrap();
     cluster.create_topic(topic, 4)?;
@@ -127,7 +127,7 @@ fn produce(cluster: &dyn Cluster, topic: &str, args: &[&str], input: &[u8]) -> R
     kcat(&all, input)?.succeeded().map(|_| ())
 }
 
-/// The topic from its beginning to its end; a later `-o` in `args` wins.
+/// The topic from its beginning to its end; a later `-o` in `args` takes precedence.
 fn consume(cluster: &dyn Cluster, topic: &str, args: &[&str]) -> Result<Vec<String>, Failure> {
     let bootstrap = cluster.bootstrap();
     let all = [&["-b", &bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q"], args].concat();

@@ -1,7 +1,8 @@
-//! kill -9 of the broker at random moments under load: nothing acknowledged is lost, nothing doubled, order kept.
+//! Kills the broker with SIGKILL at random times under load: acknowledged records are not lost, duplicated or
+//! reordered.
 //!
-//! Producers with acks=all and idempotence get lines through a pipe for as long as the broker is being killed. A
-//! producer that ends with exit code 0 has had every line acknowledged, so the topic must then hold exactly those.
+//! Producers with acks=all and idempotence receive lines through a pipe while the broker is killed repeatedly. A
+//! producer that exits with 0 has had every line acknowledged, so the topic must contain exactly these lines.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,15 +18,15 @@ use ottla_interop::{
     Failure, OttlaBroker, Peer, Process, console, java_command, kcat, ottla_command, require, wait_until,
 };
 
-/// Kills in CI; `cargo xtask soak kill9` sets more.
+/// Number of kills in CI; `cargo xtask soak kill9` sets more.
 const KILLS: u32 = 10;
 const TOPIC: &str = "kill9";
 
-/// Lines per tick: enough that batches are always under way, few enough that hundreds of kills stay readable.
+/// Lines per tick: batches are always in flight, and hundreds of kills stay manageable.
 const LINES_PER_TICK: u64 = 20;
 const TICK: Duration = Duration::from_millis(2);
 
-/// After the last restart, the time a producer may take to deliver what it still holds.
+/// Time limit for a producer to deliver its remaining lines after the last restart.
 const DELIVERED_WITHIN: Duration = Duration::from_secs(150);
 
 #[test]
@@ -51,7 +52,7 @@ fn nothing_is_lost_or_doubled_by_the_java_producer() -> Result<(), Failure> {
     require!(Peer::Java);
     survives(|bootstrap| {
         let base = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--request-required-acks", "all"];
-        // Fast reconnects, and no give-up: a killed broker is back within a second.
+        // Fast reconnects without a limit: a killed broker restarts within a second.
         let patience = [
             "--producer-property",
             "enable.idempotence=true",
@@ -81,7 +82,7 @@ fn survives(producer: impl Fn(&str) -> Result<std::process::Command, Failure>) -
     let (mut producer, stdin) = Process::spawn_piped("producer", &mut producer(&bootstrap)?)?;
     let load = Load::start(stdin);
     for _ in 0..kills {
-        // The producer must get through between two kills, or the test would show nothing.
+        // The producer must make progress between two kills, or the test would be meaningless.
         let before = end_offset(&bootstrap).unwrap_or(0);
         wait_until("progress between two kills", Duration::from_secs(60), || {
             end_offset(&bootstrap).filter(|&now| now > before)
@@ -93,10 +94,10 @@ fn survives(producer: impl Fn(&str) -> Result<std::process::Command, Failure>) -
     }
     let sent = load.end()?;
     let status = producer.wait(DELIVERED_WITHIN)?;
-    let told = String::from_utf8_lossy(&producer.stderr()).into_owned();
-    // Java's console producer ends with 0 whatever happened, and logs what it could not deliver.
+    let stderr = String::from_utf8_lossy(&producer.stderr()).into_owned();
+    // Java's console producer always exits with 0, and logs undelivered lines.
     assert!(
-        status.success() && !told.contains("Error when sending"),
+        status.success() && !stderr.contains("Error when sending"),
         "{}",
         producer.quoted(&Failure::new("lost lines"))
     );
@@ -116,13 +117,13 @@ fn survives(producer: impl Fn(&str) -> Result<std::process::Command, Failure>) -
     broker.stop()
 }
 
-/// How many lines the broker has made visible.
+/// The number of lines visible to consumers.
 fn end_offset(bootstrap: &str) -> Option<u64> {
     let answer = kcat(&["-b", bootstrap, "-Q", "-t", &format!("{TOPIC}:0:-1")], b"").ok()?.stdout_text();
     answer.split("offset ").nth(1)?.trim().parse().ok()
 }
 
-/// Writes numbered lines at an even pace, on a thread of its own, until it is ended.
+/// Writes numbered lines at a steady rate, in its own thread, until it is stopped.
 struct Load {
     ended: std::sync::mpsc::Sender<()>,
     thread: thread::JoinHandle<std::io::Result<u64>>,
@@ -149,7 +150,7 @@ impl Load {
         Self { ended, thread }
     }
 
-    /// Closes the pipe; gives how many lines went through it.
+    /// Closes the pipe and returns the number of lines written.
     fn end(self) -> Result<u64, Failure> {
         drop(self.ended);
         let sent = self.thread.join().expect("the load does not panic");

@@ -1,4 +1,4 @@
-//! `--metrics-listen`: while a command runs, Prometheus can fetch its numbers.
+//! `--metrics-listen`: Prometheus can scrape a running command.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ottla_interop::{Failure, OttlaBroker, Process, ottla, ottla_command, wait_until};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each wait for a process or its metrics.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -21,7 +21,7 @@ fn a_producer_and_a_consumer_are_scraped_while_they_run() -> Result<(), Failure>
     let (mut producer, mut lines) = Process::spawn_piped("ottla produce", &mut command)?;
     let mut feed = || writeln!(lines, "paid").and_then(|()| lines.flush()).expect("the producer reads");
     let address = listening(&mut producer)?;
-    // What it reads is sent when its input pauses or ends; how much, its own numbers say.
+    // Lines are sent when the input pauses or ends; the metrics show how many.
     let sent = wait_until("records sent", PATIENCE, || {
         feed();
         metric(&address, "ottla_partition_sent_records_total").filter(|sent| *sent >= 1.0)
@@ -43,7 +43,7 @@ fn a_producer_and_a_consumer_are_scraped_while_they_run() -> Result<(), Failure>
 }
 
 #[test]
-fn a_worker_that_does_not_answer_shows_as_the_offset_that_blocks_the_commit() -> Result<(), Failure> {
+fn a_stuck_worker_is_reported_as_the_blocking_offset() -> Result<(), Failure> {
     let broker = OttlaBroker::start(&["--topic", "orders:1"])?;
     let bootstrap = broker.bootstrap();
     ottla(&["produce", "orders", "--brokers", &bootstrap], b"good\ngood\nstuck\ngood\n")?.succeeded()?;
@@ -57,7 +57,7 @@ fn a_worker_that_does_not_answer_shows_as_the_offset_that_blocks_the_commit() ->
         let says = |line: &str| text.lines().any(|said| said == line);
         let blocks = says("ottla_processor_blocking_offset{topic=\"orders\",partition=\"0\"} 2");
         let age = metric(&address, "ottla_processor_blocking_seconds")?;
-        // The client's own numbers come beside the processor's.
+        // The client's metrics are served next to the processor's.
         let received = metric(&address, "ottla_partition_received_records_total")?;
         (says("ottla_processor_handled_total 3") && blocks && age > 0.1 && received > 3.5).then_some(())
     });
@@ -66,7 +66,7 @@ fn a_worker_that_does_not_answer_shows_as_the_offset_that_blocks_the_commit() ->
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() -> Result<(), Failure> {
+fn an_address_in_use_is_reported() -> Result<(), Failure> {
     let broker = OttlaBroker::start(&["--topic", "orders:1"])?;
     let taken = broker.addresses()[0].to_string();
     let args = ["consume", "orders", "--brokers", &taken, "--metrics-listen", &taken];
@@ -78,14 +78,14 @@ fn an_address_that_is_taken_is_named() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where a command says that it serves its numbers.
+/// The address at which a command serves its metrics.
 fn listening(process: &mut Process) -> Result<String, Failure> {
     let line = process.wait_for_line("metrics at http://", PATIENCE)?;
     let address = line.strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
     address.map(str::to_owned).ok_or_else(|| Failure::new(line))
 }
 
-/// The sum of a metric over its labels, if it is there.
+/// The sum of a metric over its labels, if it exists.
 fn metric(address: &str, name: &str) -> Option<f64> {
     let text = get(address, "/metrics");
     let values = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));

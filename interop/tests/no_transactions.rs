@@ -1,4 +1,4 @@
-//! A `transactional.id` at a broker without transactions: each client gives up at once and prints why.
+//! A `transactional.id` at a broker without transactions: each client fails at once with a reason.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -11,7 +11,7 @@ use ottla_interop::{
     workspace_root,
 };
 
-/// Clients that repeat the request do so for 30 seconds and longer.
+/// Clients that retry the request do so for at least 30 seconds.
 const AT_ONCE: Duration = Duration::from_secs(10);
 const GO_BUILD_WITHIN: Duration = Duration::from_secs(300);
 const REASON: &str = "this broker has no transactions; remove transactional.id, or use Apache Kafka";
@@ -54,7 +54,7 @@ fn franz_go_gives_up_at_once() -> Result<(), Failure> {
     run("go", &mut build, b"", GO_BUILD_WITHIN)?.succeeded()?;
     let mut broker = OttlaBroker::start(&["--topic", "orders"])?;
     let mut franz_go = Command::new(program);
-    // It prints the error's name and its own text, not the broker's.
+    // It prints the error's name with its own text, not the broker's.
     let output = run("franz-go", franz_go.args([&broker.bootstrap(), "orders"]), b"", AT_ONCE)?.failed()?;
     assert!(output.stdout_text().contains("UNSUPPORTED_VERSION"), "{}", output.failure("another error"));
     one_warning(&mut broker, "kgo")
@@ -72,7 +72,7 @@ fn java_gives_up_at_once() -> Result<(), Failure> {
     one_warning(&mut broker, "apache-kafka-java")
 }
 
-/// The broker names the client, its software and what it lacks, in one line.
+/// The broker logs the client, its software and the missing feature in one line.
 fn one_warning(broker: &mut OttlaBroker, software: &str) -> Result<(), Failure> {
     broker.process().stop()?;
     let printed = String::from_utf8_lossy(&broker.process().stderr()).into_owned();

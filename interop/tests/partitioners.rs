@@ -1,4 +1,4 @@
-//! The same key goes to the same partition, whoever writes it: kcat (librdkafka), Kafka's console producer, and us.
+//! kcat (librdkafka), Kafka's console producer and our producer send the same key to the same partition.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -39,7 +39,7 @@ fn partitioners_agree_with_librdkafka_and_java() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keys of every length up to 40 bytes, some of them beyond ASCII.
+/// Keys of every length up to 40 bytes, some with non-ASCII characters.
 fn key(n: usize) -> String {
     let key = format!("{n}-order-\u{e9}-{}", "x".repeat(n % 30));
     key.chars().rev().collect()
@@ -60,14 +60,14 @@ fn produce_ourselves(broker: &OttlaBroker, topic: &str, partitioner: &str) {
     for n in 0..KEYS {
         let (key, value) = (key(n), format!("value {n}"));
         let record = Record::to(topic).key(&key).value(&value);
-        deliveries.push(producer.try_send(record).map_err(|refused| refused.error).expect("taken"));
+        deliveries.push(producer.try_enqueue(record).expect("taken"));
     }
     for delivery in deliveries {
         delivery.wait(PATIENCE).expect("in time").expect("written");
     }
 }
 
-/// Where each key is.
+/// The partition of each key.
 fn partitions(broker: &OttlaBroker, topic: &str) -> Result<BTreeMap<String, u32>, Failure> {
     let consume = ["-b", &broker.bootstrap(), "-C", "-t", topic, "-e", "-q", "-f", "%p %k\n"];
     let listing = kcat(&consume, b"")?.succeeded()?.stdout_text();

@@ -1,4 +1,4 @@
-//! Processors that handle exactly once, against Apache Kafka 4.1: members come, go and are killed.
+//! Exactly-once processors against Apache Kafka 4.1: members join, leave and are killed.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and processes")]
 
@@ -8,22 +8,21 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ottla_client::{
-    Admin, Client, Config, Consumer, NewTopic, OffsetAt, OwnedRecord, Polled, Producer, Record, StartAt,
-    TopicPartition,
+    Admin, Client, Config, NewTopic, OffsetAt, OwnedRecord, Polled, Producer, Record, StartAt, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
 use ottla_parallel::{Mode, Order, Processor};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each wait for records and commits.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const PARTITIONS: i32 = 4;
 const KEYS: usize = 12;
 
-/// Kills in all modes together; `OTTLA_SOAK_PROCESSOR_KILLS` names another number.
+/// Total number of kills; `OTTLA_SOAK_PROCESSOR_KILLS` overrides it.
 const KILLS: usize = 8;
 
-/// What a child process is told: servers, mode, topic, its transactional id.
+/// Environment variables of a child process: servers, mode, topic and transactional id.
 const MEMBER: &str = "OTTLA_TEST_EXACTLY_ONCE";
 
 fn config(servers: &str, group: &str) -> Config {
@@ -73,15 +72,15 @@ fn start(servers: &str, mode: Mode, topic: &str, id: &str) -> Processor {
     .expect("a processor")
 }
 
-/// A member, when the story below starts this program as one; otherwise nothing.
+/// Runs a member if the test below started this program as one; otherwise does nothing.
 #[test]
 fn member_process() {
-    let Ok(told) = std::env::var(MEMBER) else { return };
-    let told: Vec<&str> = told.split(' ').collect();
-    let mode = *Mode::ALL.iter().find(|mode| mode.name() == told[1]).expect("a mode");
+    let Ok(args) = std::env::var(MEMBER) else { return };
+    let args: Vec<&str> = args.split(' ').collect();
+    let mode = *Mode::ALL.iter().find(|mode| mode.name() == args[1]).expect("a mode");
     let _already = tracing_subscriber::fmt().with_env_filter("ottla_parallel=info").try_init();
-    let processor = start(told[0], mode, told[2], told[3]);
-    // Until the parent lets go.
+    let processor = start(args[0], mode, args[2], args[3]);
+    // Until the parent closes the pipe.
     let _ = std::io::stdin().read(&mut [0]);
     processor.stop();
     processor.join().expect("stopped");
@@ -118,7 +117,7 @@ impl Drop for Member {
     }
 }
 
-/// Number `n` has the key `n % KEYS` and the value `n / KEYS`.
+/// Record `n` has the key `n % KEYS` and the value `n / KEYS`.
 fn produce(servers: &str, topic: &str, from: usize, count: usize) {
     let producer = Producer::new(Config::new(servers)).expect("a producer");
     for number in from..from + count {
@@ -138,7 +137,7 @@ impl Look {
     fn committed(&self) -> i64 {
         let partitions: Vec<_> =
             (0..PARTITIONS).map(|index| TopicPartition::new(&self.topic, index)).collect();
-        let consumer = Consumer::of(&self.client);
+        let consumer = self.client.consumer();
         self.runtime.block_on(consumer.committed(&partitions)).expect("an answer").values().sum()
     }
 
@@ -154,20 +153,20 @@ impl Look {
         }
     }
 
-    /// What whoever reads committed records sees of a topic of one partition.
+    /// The records of a topic with one partition that read_committed consumers see.
     fn read_committed(&self, topic: &str) -> Vec<OwnedRecord> {
         let at = TopicPartition::new(topic, 0);
-        let mut consumer = Consumer::of(&self.client);
+        let mut consumer = self.client.consumer();
         let mut records = Vec::new();
         self.runtime.block_on(consumer.assign(&[(at.clone(), StartAt::Beginning)])).expect("assigned");
-        // The high watermark: the last stable offset stands still while a killed member's transaction is open.
+        // The high watermark: the last stable offset does not move while a killed member's transaction is open.
         let mut all = Config::clone(self.client.config());
         all.set("isolation.level", "read_uncommitted").expect("a property");
         let all = Admin::new(all).expect("a client");
         let end = self.runtime.block_on(all.list_offsets(&[(at.clone(), OffsetAt::Latest)]));
         let end = end.expect("an answer")[&at];
         let deadline = Instant::now() + PATIENCE;
-        // Behind the last record there is the marker of its transaction.
+        // A transaction marker follows the last record.
         while consumer.position(&at).is_none_or(|position| position < end - 1) {
             assert!(
                 Instant::now() < deadline,
@@ -186,7 +185,7 @@ impl Look {
 }
 
 #[test]
-fn every_record_is_handled_exactly_once_whoever_is_killed() -> Result<(), Failure> {
+fn every_record_is_handled_exactly_once_when_members_are_killed() -> Result<(), Failure> {
     require!(Peer::Java);
     let kills = std::env::var("OTTLA_SOAK_PROCESSOR_KILLS").ok().and_then(|kills| kills.parse().ok());
     let kills: usize = kills.unwrap_or(KILLS);
@@ -205,7 +204,7 @@ fn every_record_is_handled_exactly_once_whoever_is_killed() -> Result<(), Failur
         };
         let new =
             [NewTopic::new(&topic).partitions(PARTITIONS), NewTopic::new(outputs_of(&topic)).partitions(1)];
-        look.runtime.block_on(Admin::of(&look.client).create_topics(&new)).expect("created");
+        look.runtime.block_on(look.client.admin().create_topics(&new)).expect("created");
         let mut born = 0;
         let mut bear = || {
             born += 1;

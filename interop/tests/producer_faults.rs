@@ -1,5 +1,5 @@
-//! Idempotent delivery when everything goes wrong: connections cut at random bytes, leaders that move, brokers that
-//! restart. Every record is written once and in order.
+//! Idempotent delivery with faults: connections are cut at random bytes, leaders move, brokers restart. Every record
+//! is written once and in order.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
 
@@ -17,13 +17,13 @@ use ottla_client::{
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, probe, require};
 
-/// Generous: nothing here takes so long unless it is broken.
+/// Delivery timeout; it covers all faults of a test.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const PARTITIONS: i32 = 4;
 
-/// Sends `count` records through connections that are cut, calling `trouble` at each tenth of them, and checks that
-/// every record stands in its partition once and in order.
+/// Sends `count` records through connections that are cut, and calls `trouble` after each tenth of them. Checks that
+/// each partition has its records once and in order.
 fn deliver(
     bootstrap: &str,
     topic: &str,
@@ -33,7 +33,7 @@ fn deliver(
 ) -> Result<(), Failure> {
     let connector = Arc::new(Cutting::new(seed, 512 << 10));
     let mut config = Config::new(bootstrap);
-    config.batch_bytes_max = 64 << 10;
+    config.batch_size = 64 << 10;
     config.retry_backoff = Duration::from_millis(10);
     config.reconnect_backoff = Duration::from_millis(5);
     config.reconnect_backoff_max = Duration::from_millis(200);
@@ -41,7 +41,7 @@ fn deliver(
     config.delivery_reports = true;
     let failed = |error: &dyn std::fmt::Display| Failure::new(format!("seed {seed}: {error}"));
     let client = Client::with_connector(config, connector.clone()).map_err(|error| failed(&error))?;
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let reports = producer.reports().map_err(|error| failed(&error))?;
     let records = producer.topic(topic);
     let mut acknowledged = 0;
@@ -52,7 +52,7 @@ fn deliver(
         let value = format!("{number:020}");
         let partition = (number % PARTITIONS as u64) as i32;
         let record = Record::to(topic).partition(partition).value(&value);
-        records.post_blocking(&record).map_err(|error| failed(&error))?;
+        records.send_unobserved_blocking(&record).map_err(|error| failed(&error))?;
         while let Some(report) = reports.try_next() {
             report.result().map_err(|error| failed(&error))?;
             acknowledged += report.len() as u64;
@@ -106,7 +106,7 @@ fn a_million_records_survive_cuts_moving_leaders_and_restarts_of_our_broker() ->
         let builder = Broker::builder().data_dir(data.path()).nodes(2).topic("orders", PARTITIONS);
         builder.listen(([127, 0, 0, 1], port).into()).spawn()
     };
-    // The second node listens on the port after the first one's, which somebody else may have.
+    // The second node's port follows the first one's, and may be in use.
     let (port, first) = (0..100)
         .find_map(|_| {
             let port = probe::free_ports(1).ok()?[0];
@@ -161,11 +161,11 @@ fn a_million_records_survive_the_loss_of_a_leader_of_apache_kafka() -> Result<()
     })
 }
 
-/// A topic is deleted and created anew under a live producer: what is sent after that is in the new one, once and in
-/// order, although leader epochs and what brokers know of producers begin anew.
+/// Deletes and recreates a topic under a running producer. Later records are in the new topic, once and in order,
+/// although leader epochs and producer state start again.
 async fn topic_created_anew(bootstrap: &str) {
     let mut config = Config::new(bootstrap);
-    config.auto_create_topics = false;
+    config.allow_auto_create_topics = false;
     config.retry_backoff = Duration::from_millis(10);
     config.retry_backoff_max = Duration::from_millis(50);
     config.delivery_timeout = PATIENCE;
@@ -186,9 +186,9 @@ async fn topic_created_anew(bootstrap: &str) {
             sent += 1;
         }
         if round < 2 {
-            // With some of them under way; none of these may be lost without a word.
+            // Some records are in flight; none may be lost without an error.
             admin.delete_topics(&["again"]).await.expect("deleted");
-            // Until the broker has really let go of the name.
+            // Repeats until the broker has released the name.
             while admin.describe_topics(&["again"]).await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -209,7 +209,7 @@ async fn topic_created_anew(bootstrap: &str) {
                 for record in &batch {
                     let value = record.expect("a sound record").value.unwrap_or_default();
                     let number = String::from_utf8_lossy(value).parse().expect("a number");
-                    // Of those that were under way when the topic came back, one may have overtaken another.
+                    // Records in flight when the topic was recreated may have overtaken each other.
                     assert!(seen.insert(number), "{number} is there twice");
                     if number >= first {
                         assert!(last.is_none_or(|last| last < number), "{number} after {last:?}");
@@ -225,7 +225,7 @@ async fn topic_created_anew(bootstrap: &str) {
 }
 
 #[test]
-fn a_topic_of_apache_kafka_that_is_created_anew_gets_what_is_sent_after_that() -> Result<(), Failure> {
+fn a_recreated_topic_of_apache_kafka_receives_later_records() -> Result<(), Failure> {
     require!(Peer::Java);
     let kafka = KafkaCluster::start(1)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

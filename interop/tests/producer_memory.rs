@@ -1,4 +1,5 @@
-//! The producer's memory stays within its bound, whatever the broker does: one story, because it measures the process.
+//! The producer's memory stays within its limit, whatever the broker does. A single test, because it measures the
+//! process.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and real time")]
 
@@ -8,11 +9,11 @@ use ottla_client::{Config, ProduceErrorKind, Producer, Purge, Record};
 use ottla_interop::{Failure, OttlaBroker};
 use rustix::process::Signal;
 
-/// Generous: nothing here takes so long unless it is broken.
+/// Timeout of each flush and each delivery.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const BUFFER_BYTES: usize = 16 << 20;
-/// What the process may grow by beyond the buffer: connections, requests, allocator.
+/// Memory in addition to the buffer: connections, requests, allocator.
 const SLACK_BYTES: usize = 16 << 20;
 const OFFERED: u64 = 10_000_000;
 const PARTITIONS: i32 = 10_000;
@@ -30,7 +31,7 @@ fn memory_stays_within_its_bound_while_the_broker_stands_still_and_with_very_man
 
 fn producer(broker: &OttlaBroker) -> Producer {
     let mut config = Config::new(broker.bootstrap());
-    config.buffer_bytes_max = BUFFER_BYTES;
+    config.buffer_memory = BUFFER_BYTES;
     config.delivery_reports = true;
     Producer::new(config).expect("a producer")
 }
@@ -38,14 +39,14 @@ fn producer(broker: &OttlaBroker) -> Producer {
 fn a_stopped_broker(broker: &mut OttlaBroker) {
     let producer = producer(broker);
     let orders = producer.topic("orders");
-    orders.post_blocking(&Record::to("orders").value("first")).expect("taken");
+    orders.send_unobserved_blocking(Record::to("orders").value("first")).expect("taken");
     producer.flush_blocking(PATIENCE).expect("acknowledged");
     let before = resident_bytes();
     broker.process().signal(Signal::STOP);
     let value = [b'x'; 100];
     let (mut taken, mut refused, mut used_max, mut resident_max) = (0_u64, 0_u64, 0, 0);
     for number in 0..OFFERED {
-        match orders.try_post(&Record::to("orders").value(&value)) {
+        match orders.try_send_unobserved(Record::to("orders").value(&value)) {
             Ok(()) => taken += 1,
             Err(error) => {
                 assert!(matches!(error.kind, ProduceErrorKind::QueueFull { .. }), "{error}");
@@ -62,7 +63,7 @@ fn a_stopped_broker(broker: &mut OttlaBroker) {
     assert!(used_max <= BUFFER_BYTES, "{used_max} bytes of {BUFFER_BYTES}");
     let grown = resident_max.saturating_sub(before);
     assert!(grown <= BUFFER_BYTES + SLACK_BYTES, "the process grew by {grown} bytes");
-    // It goes on, and everything that was taken arrives.
+    // The broker resumes, and every accepted record arrives.
     producer.flush_blocking(PATIENCE).expect("acknowledged");
     let reports = producer.reports().expect("they are on");
     let reported: u64 = std::iter::from_fn(|| reports.try_next())
@@ -76,14 +77,14 @@ fn a_stopped_broker(broker: &mut OttlaBroker) {
 
 fn one_record_in_each_of_many_partitions(broker: &OttlaBroker) {
     let mut config = Config::new(broker.bootstrap());
-    config.buffer_bytes_max = BUFFER_BYTES;
+    config.buffer_memory = BUFFER_BYTES;
     // Nothing is sent before every partition has its record.
     config.linger = Some(PATIENCE / 2);
     let producer = Producer::new(config).expect("a producer");
     let many = producer.topic("many");
     let before = resident_bytes();
     let deliveries: Vec<_> = (0..PARTITIONS)
-        .map(|partition| many.enqueue_blocking(&Record::to("many").partition(partition).value("one")))
+        .map(|partition| many.enqueue_blocking(Record::to("many").partition(partition).value("one")))
         .collect::<Result<_, _>>()
         .expect("every record finds room");
     assert!(producer.buffered_bytes() <= BUFFER_BYTES, "{}", producer.buffered_bytes());
@@ -94,8 +95,8 @@ fn one_record_in_each_of_many_partitions(broker: &OttlaBroker) {
         delivery.wait(PATIENCE).expect("in time").expect("written");
     }
     assert_eq!(producer.buffered_bytes(), 0);
-    // What cannot be sent can be given up.
-    drop(many.enqueue_blocking(&Record::to("many").partition(0).value("late")));
+    // Records that cannot be sent can be purged.
+    drop(many.enqueue_blocking(Record::to("many").partition(0).value("late")));
     producer.purge(Purge { queued: true, in_flight: true });
     producer.flush_blocking(PATIENCE).expect("purged");
 }

@@ -1,4 +1,4 @@
-//! Fetching from the replica that is nearest (KIP-392), on Apache Kafka with two racks.
+//! Fetching from the nearest replica (KIP-392), on Apache Kafka with two racks.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use real time")]
 
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ottla_client::{
-    Admin, Client, Config, Consumer, NewTopic, Next, Producer, Record, StartAt, TopicPartition,
+    Admin, Client, Config, Consumer, NewTopic, PolledRecord, Producer, Record, StartAt, TopicPartition,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, require};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each wait for records, statistics and leaders.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RACKS: [&str; 2] = ["attic", "cellar"];
@@ -26,15 +26,15 @@ fn produce(bootstrap: &str, count: usize) {
     }
 }
 
-/// The offset of the next record.
+/// Consumes one record and returns its offset.
 fn next(consumer: &mut Consumer) -> i64 {
     match consumer.next_record_blocking(PATIENCE).expect("no error") {
-        Some(Next::Record(record)) => record.offset(),
+        Some(PolledRecord::Record(record)) => record.offset(),
         other => panic!("{other:?}"),
     }
 }
 
-/// How many fetches each node was sent so far.
+/// The number of fetches to each node so far.
 fn fetches(client: &Client) -> BTreeMap<i32, u64> {
     let statistics = client.statistics();
     while statistics.try_next().is_some() {}
@@ -47,7 +47,7 @@ fn fetches(client: &Client) -> BTreeMap<i32, u64> {
     brokers.filter_map(of).collect()
 }
 
-/// Reads what comes until the node is sent most of the fetches.
+/// Consumes until the node receives most of the fetches.
 fn wait_for_source(consumer: &mut Consumer, bootstrap: &str, node: i32) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -84,7 +84,7 @@ fn a_consumer_fetches_from_the_replica_in_its_rack_and_from_the_leader_when_that
     run(admin.await_topic("orders", PATIENCE)).expect("known");
     let described = run(admin.describe_topics(&["orders"])).expect("described");
     let leader = described[0].partitions[0].leader.expect("a leader");
-    // Node 1 is the controller too and must stay: what goes is node 2, as leader or as replica.
+    // Node 1 is also the controller and keeps running: node 2 is stopped, as leader or as replica.
     let follower = 3 - leader;
     produce(&bootstrap, 3);
 

@@ -1,4 +1,4 @@
-//! `ottla run`: records go to child processes, and are done when they are answered.
+//! `ottla run`: child processes handle records, which are done when a result is read.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use ottla_interop::{Failure, OttlaBroker, Process, ottla, ottla_command, wait_until};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Time limit for the answers to all records.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RECORDS: usize = 300;
 
-/// A broker whose topic has so many numbers, and one line that its handler answers with an error.
+/// A broker whose topic has numbers, and one line that the handler answers with an error.
 fn filled() -> Result<OttlaBroker, Failure> {
     let broker = OttlaBroker::start(&["--topic", "orders:3", "--topic", "dead:1"])?;
     let mut lines = String::from("x:error: no such order\n");
@@ -73,7 +73,7 @@ fn a_process_that_ends_leaves_its_record_to_the_next() -> Result<(), Failure> {
     let broker = filled()?;
     let bootstrap = broker.bootstrap();
     let args = ["run", "--topic", "orders", "--group", "workers", "--workers", "2", "--print", "--json"];
-    // Each process answers ten records and is gone.
+    // Each process answers ten records and exits.
     let script = "n=0; while [ $n -lt 10 ] && read -r line; do echo \"$line\"; n=$((n+1)); done";
     let tail =
         ["--brokers", &bootstrap, "--retries", "1000", "--retry-delay-ms", "1", "--", "sh", "-c", script];

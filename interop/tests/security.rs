@@ -1,4 +1,4 @@
-//! TLS and SASL against Apache Kafka 4.1: one cluster, a listener for each case.
+//! TLS and SASL against Apache Kafka 4.1: one cluster with one listener per case.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -12,14 +12,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use log::Log;
 use ottla_client::{
-    Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Protocol,
-    Record, Secret, Token, TokenCallback,
+    Admin, BrokerVersion, Client, Config, Error, Mechanism, NewTopic, OauthMethod, Producer, Record, Secret,
+    SecurityProtocol, Token, TokenCallback,
 };
 use ottla_interop::{Failure, KafkaCluster, Peer, require};
 use peers::certificates::{Authority, Certificate};
 use peers::{CLIENT_SECRET, PASSWORD, SESSION_MS, WRONG_PASSWORD, jwt, now_s, oidc_server, start};
 
-/// Told to the client and to nobody else: none of them may be seen in a log, an error or a `Debug` text.
+/// The client's secrets: none may appear in a log, an error or a `Debug` text.
 const SECRETS: [&str; 3] = [PASSWORD, WRONG_PASSWORD, CLIENT_SECRET];
 
 struct World {
@@ -56,24 +56,24 @@ fn every_way_in_and_every_refusal() -> Result<(), Failure> {
 }
 
 impl World {
-    fn config(&self, listener: &str, protocol: Protocol) -> Config {
+    fn config(&self, listener: &str, protocol: SecurityProtocol) -> Config {
         let mut config = Config::new(self.kafka.listener(listener).to_string());
         config.security.protocol = protocol;
         config.security.tls.ca_pem = Some(self.authority.pem.clone());
-        // Everything is said that can be said, so that a secret among it would be found.
+        // All log messages are enabled, so that a secret in them would be found.
         config.set("debug", "all").expect("a context");
         config
     }
 
     fn login(&self, listener: &str, mechanism: Mechanism, password: &str) -> Config {
-        let mut config = self.config(listener, Protocol::SaslSsl);
+        let mut config = self.config(listener, SecurityProtocol::SaslSsl);
         config.security.sasl.mechanism = Some(mechanism);
         config.security.sasl.username = Some("alice".into());
         config.security.sasl.password = Some(Secret::new(password));
         config
     }
 
-    /// A client that gets in produces a record.
+    /// A client with access produces a record.
     async fn gets_in(&self, config: Config) {
         self.see(&format!("{config:?}"));
         let producer = Producer::new(config).expect("a client");
@@ -82,15 +82,15 @@ impl World {
         sent.expect("written");
     }
 
-    /// A client that does not get in says why.
+    /// A client without access reports the reason.
     async fn is_refused(&self, config: Config) -> Error {
         let client = Client::new(config).expect("a client");
-        let error = Admin::of(&client).describe_cluster().await.expect_err("refused");
+        let error = client.admin().describe_cluster().await.expect_err("refused");
         self.see(&format!("{error} {error:?} {client:?}"));
         error
     }
 
-    /// Whatever a program might print.
+    /// The texts that a program might print.
     fn see(&self, text: &str) {
         self.log.add(text.as_bytes());
     }
@@ -108,7 +108,7 @@ fn assert_authentication(error: &Error, part: &str) {
 }
 
 async fn tls(world: &World) {
-    let config = world.config("TLS", Protocol::Ssl);
+    let config = world.config("TLS", SecurityProtocol::Ssl);
     let admin = Admin::new(config.clone()).expect("a client");
     admin.create_topics(&[NewTopic::new("secured").partitions(1).replication(1)]).await.expect("created");
     world.gets_in(config.clone()).await;
@@ -118,11 +118,11 @@ async fn tls(world: &World) {
     let mut elsewhere = config;
     elsewhere.bootstrap_servers = format!("localhost:{}", world.kafka.listener("TLS").port());
     assert_tls(&world.is_refused(elsewhere).await, "for another host");
-    assert_tls(&world.is_refused(world.config("EXPIRED", Protocol::Ssl)).await, "has expired");
+    assert_tls(&world.is_refused(world.config("EXPIRED", SecurityProtocol::Ssl)).await, "has expired");
 }
 
 async fn mutual_tls(world: &World) {
-    let mut config = world.config("MUTUAL", Protocol::Ssl);
+    let mut config = world.config("MUTUAL", SecurityProtocol::Ssl);
     assert_tls(&world.is_refused(config.clone()).await, "requires a client certificate");
     config.security.tls.certificate_pem = Some(world.ours.pem.clone());
     config.security.tls.key_pem = Some(world.ours.key_pem.clone().into());
@@ -141,7 +141,7 @@ async fn passwords(world: &World) {
         assert_authentication(&error, "refused with");
     }
     let mut config = world.login("PLAINONLY", Mechanism::ScramSha256, PASSWORD);
-    config.security.protocol = Protocol::SaslPlaintext;
+    config.security.protocol = SecurityProtocol::SaslPlaintext;
     assert_authentication(
         &world.is_refused(config.clone()).await,
         "does not offer sasl.mechanism=SCRAM-SHA-256; it offers PLAIN",
@@ -156,7 +156,7 @@ fn token(jwt: String, expires_s: u64) -> Token {
 }
 
 async fn tokens(world: &World) {
-    let mut config = world.config("LOGIN", Protocol::SaslSsl);
+    let mut config = world.config("LOGIN", SecurityProtocol::SaslSsl);
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let mut unsecured = config.clone();
     unsecured.security.sasl.oauthbearer.unsecured_jwt = true;
@@ -170,7 +170,7 @@ async fn tokens(world: &World) {
     world.gets_in(with(|| Ok(token(jwt(now_s() + 600), now_s() + 600)))).await;
     let expired = world.is_refused(with(|| Ok(token(jwt(now_s() - 60), now_s() - 60)))).await;
     assert_authentication(&expired, "the token of `alice` expired");
-    // The callback takes it for good, the broker knows better.
+    // The callback accepts the token, but the broker rejects it.
     let refused = world.is_refused(with(|| Ok(token(jwt(now_s() - 300), now_s() + 600)))).await;
     assert_authentication(&refused, "the broker refuses the token of `alice`: invalid_token");
     let nothing = world.is_refused(with(|| Err("the vault is sealed".into()))).await;
@@ -179,7 +179,7 @@ async fn tokens(world: &World) {
 
 async fn oidc(world: &World) {
     let port = oidc_server(&world.authority.sign(&["127.0.0.1"]), 600).await;
-    let mut config = world.config("LOGIN", Protocol::SaslSsl);
+    let mut config = world.config("LOGIN", SecurityProtocol::SaslSsl);
     config.security.sasl.mechanism = Some(Mechanism::OauthBearer);
     let oauth = &mut config.security.sasl.oauthbearer;
     oauth.method = OauthMethod::Oidc;
@@ -202,27 +202,27 @@ async fn oidc(world: &World) {
 }
 
 async fn wrong_doors(world: &World) {
-    let mut plaintext = world.config("TLS", Protocol::Plaintext);
+    let mut plaintext = world.config("TLS", SecurityProtocol::Plaintext);
     assert_tls(&world.is_refused(plaintext.clone()).await, "the peer speaks TLS");
     plaintext.bootstrap_servers = world.kafka.bootstrap();
-    plaintext.security.protocol = Protocol::Ssl;
+    plaintext.security.protocol = SecurityProtocol::Ssl;
     assert_tls(&world.is_refused(plaintext).await, "plaintext listener");
     let mut no_sasl = world.login("TLS", Mechanism::Plain, PASSWORD);
     assert_authentication(&world.is_refused(no_sasl.clone()).await, "the listener does not do SASL");
-    no_sasl = world.config("LOGIN", Protocol::Ssl);
+    no_sasl = world.config("LOGIN", SecurityProtocol::Ssl);
     let error = world.is_refused(no_sasl).await.to_string();
     assert!(error.contains("does the listener want SASL?"), "{error}");
 }
 
-/// Kafka 4.1 still takes what 0.11 and 2.1 spoke, SASL's bare messages excepted.
+/// Kafka 4.1 still accepts the requests of 0.11 and 2.1, except SASL without Kafka's framing.
 async fn old_requests(world: &World) {
     for version in [BrokerVersion::V0_11, BrokerVersion::V1_1, BrokerVersion::V2_1] {
-        let mut config = world.config("TLS", Protocol::Ssl);
+        let mut config = world.config("TLS", SecurityProtocol::Ssl);
         config.net.api_version_request = false;
         config.net.version_fallback = version;
         world.gets_in(config).await;
     }
-    // SaslHandshake 0, as of 0.11: tokens without Kafka's framing.
+    // SaslHandshake 0, from 0.11: tokens without Kafka's framing.
     for mechanism in [Mechanism::Plain, Mechanism::ScramSha512] {
         let mut config = world.login("LOGIN", mechanism, PASSWORD);
         config.net.api_version_request = false;
@@ -234,7 +234,7 @@ async fn old_requests(world: &World) {
 
 async fn sessions_are_renewed_and_nothing_is_lost(world: &World) {
     let mut config = world.login("AGAIN", Mechanism::ScramSha256, PASSWORD);
-    // A retry would hide a connection that was lost.
+    // A retry would hide a lost connection.
     config.client_id = "renewed".into();
     let producer = Producer::new(config).expect("a client");
     let until = tokio::time::Instant::now() + Duration::from_millis(3 * SESSION_MS);
@@ -246,7 +246,7 @@ async fn sessions_are_renewed_and_nothing_is_lost(world: &World) {
     }
     let mut offsets = Vec::new();
     for delivery in deliveries {
-        offsets.push(delivery.await.expect("written").offset);
+        offsets.push(delivery.await.expect("written").offset.expect("known"));
     }
     assert!(offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]), "lost or doubled");
     let log = world.log.text();

@@ -1,23 +1,22 @@
 //! Transactions of the Ottla client against Apache Kafka 4.1, in the classic protocol and in KIP-890's.
 //!
-//! Every story runs against two clusters: one as it comes, with `transaction.version` 2, and one at level 1.
+//! Every test runs against two clusters: one with the default `transaction.version` 2, and one with level 1.
+
+#[path = "transactions/fault_proxy.rs"]
+mod fault_proxy;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use fault_proxy::{Api, FaultProxy, ProxyFault, SharedFaultProxy, TRANSACTIONAL};
 use ottla_client::{
-    Admin, Client, Config, Connecting, Connector, Consumer, ErrorCode, Event, GroupMetadata, Io, Isolation,
-    NewTopic, OffsetAt, OffsetReset, Polled, ProduceErrorKind, Producer, Record, StartAt, TopicPartition,
-    TransactionErrorKind,
+    Admin, Client, Config, Consumer, ErrorCode, Event, GroupMetadata, Isolation, NewTopic, OffsetAt,
+    OffsetReset, Polled, ProduceErrorKind, Producer, Record, StartAt, TopicPartition, TransactionErrorKind,
 };
 use ottla_interop::{Failure, KafkaCluster, KafkaOptions, Peer, console, java_tool, require};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
-use tokio::net::TcpStream;
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each transactional operation and each poll.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 macro_rules! in_both_protocols {
@@ -49,11 +48,11 @@ in_both_protocols! {
     a_transaction_that_takes_too_long_is_fenced
     a_failed_record_can_be_aborted_and_the_next_transaction_commits
     many_small_transactions_follow_one_another
-    calls_in_the_wrong_order_are_refused_and_change_nothing
-    a_commit_that_times_out_goes_on_where_it_was
-    a_request_whose_answer_is_lost_is_repeated_and_nothing_is_doubled
+    calls_in_the_wrong_order_fail_and_change_nothing
+    a_commit_that_times_out_can_be_repeated
+    a_request_without_response_is_retried_without_duplicates
     a_commit_of_unknown_outcome_is_not_reported_as_done
-    errors_in_answers_have_their_consequence
+    error_responses_have_their_consequence
 }
 
 /// A cluster at `transaction.version` 1 that all running tests share.
@@ -82,13 +81,16 @@ async fn committed_and_aborted_transactions_across_two_topics(cluster: &KafkaClu
         producer.begin_transaction().expect("ready");
         for n in 0..10 {
             let value = format!("{number}.{n}");
-            producer.post(Record::to(&orders).partition(n % 2).value(&value)).await.expect("taken");
-            producer.post(Record::to(&invoices).value(&value)).await.expect("taken");
+            producer
+                .send_unobserved(Record::to(&orders).partition(n % 2).value(&value))
+                .await
+                .expect("taken");
+            producer.send_unobserved(Record::to(&invoices).value(&value)).await.expect("taken");
         }
         if commits {
             producer.commit_transaction(PATIENCE).await.expect("committed");
         } else {
-            // In the log by now: the abort must make them invisible.
+            // The records are in the log: the abort must make them invisible.
             producer.flush(PATIENCE).await.expect("written");
             producer.abort_transaction(PATIENCE).await.expect("aborted");
         }
@@ -119,8 +121,8 @@ async fn offsets_are_the_groups_when_the_transaction_commits(cluster: &KafkaClus
     }
     let mut config = Config::new(cluster.bootstrap());
     config.group_id = Some(group.clone());
-    config.auto_commit = false;
-    config.offset_reset = OffsetReset::Earliest;
+    config.enable_auto_commit = false;
+    config.auto_offset_reset = OffsetReset::Earliest;
     let mut consumer = Consumer::new(config).expect("a consumer");
     consumer.subscribe(&[&from]).await.expect("subscribed");
     let next = loop {
@@ -141,13 +143,13 @@ async fn offsets_are_the_groups_when_the_transaction_commits(cluster: &KafkaClus
     };
     let producer = transactional(cluster, "offsets").await;
     producer.begin_transaction().expect("ready");
-    producer.post(Record::to(&to).value("moved")).await.expect("taken");
+    producer.send_unobserved(Record::to(&to).value("moved")).await.expect("taken");
     producer.send_offsets_to_transaction(&offsets, &member, PATIENCE).await.expect("sent");
     producer.abort_transaction(PATIENCE).await.expect("aborted");
     assert_eq!(committed().await, None, "the transaction was aborted");
 
     producer.begin_transaction().expect("ready");
-    producer.post(Record::to(&to).value("moved")).await.expect("taken");
+    producer.send_unobserved(Record::to(&to).value("moved")).await.expect("taken");
     producer.send_offsets_to_transaction(&offsets, &member, PATIENCE).await.expect("sent");
     let admin = Admin::new(Config::new(cluster.bootstrap())).expect("an admin");
     let seen = admin.group_offsets(&group, None).await.expect("the group's offsets");
@@ -155,7 +157,7 @@ async fn offsets_are_the_groups_when_the_transaction_commits(cluster: &KafkaClus
     producer.commit_transaction(PATIENCE).await.expect("committed");
     assert_eq!(committed().await, Some(5));
 
-    // Offsets alone are a transaction too; those of a member that is out of its group are not.
+    // A transaction may consist of offsets only. Offsets of a member that has left its group are rejected.
     producer.begin_transaction().expect("ready");
     let mut zombie = member.clone();
     zombie.generation += 1;
@@ -194,11 +196,11 @@ async fn a_newer_producer_fences_the_older(cluster: &KafkaCluster, level: i16) {
     assert!(matches!(refused.kind, ProduceErrorKind::Transaction(_)), "{refused}");
 
     newer.begin_transaction().expect("ready");
-    newer.post(Record::to(&topic).value("of the newer")).await.expect("taken");
+    newer.send_unobserved(Record::to(&topic).value("of the newer")).await.expect("taken");
     newer.commit_transaction(PATIENCE).await.expect("committed");
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 1).await, ["of the newer"]);
 
-    // A zombie that produces instead of committing learns it from its record.
+    // A fenced producer that produces instead of committing gets the error from its record.
     newer.begin_transaction().expect("ready");
     newer.send(Record::to(&topic).value("aborted with its producer")).await.expect("written");
     let newest = transactional(cluster, "zombie").await;
@@ -221,7 +223,7 @@ async fn a_transaction_that_takes_too_long_is_fenced(cluster: &KafkaCluster, lev
     producer.init_transactions(PATIENCE).await.expect("initialized");
     producer.begin_transaction().expect("ready");
     producer.send(Record::to(&topic).value("too slow")).await.expect("written");
-    // The coordinator's marker moves what consumers of committed records may read.
+    // The coordinator's marker advances the last stable offset.
     let admin = Admin::new(Config::new(cluster.bootstrap())).expect("an admin");
     let end = [(TopicPartition::new(&topic, 0), OffsetAt::Latest)];
     let marked = async {
@@ -235,7 +237,7 @@ async fn a_transaction_that_takes_too_long_is_fenced(cluster: &KafkaCluster, lev
     assert!(!error.outcome_is_unknown(), "{error}");
     let next = transactional(cluster, "slow").await;
     next.begin_transaction().expect("ready");
-    next.post(Record::to(&topic).value("in time")).await.expect("taken");
+    next.send_unobserved(Record::to(&topic).value("in time")).await.expect("taken");
     next.commit_transaction(PATIENCE).await.expect("committed");
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 1).await, ["in time"]);
 }
@@ -261,8 +263,8 @@ async fn a_failed_record_can_be_aborted_and_the_next_transaction_commits(cluster
 
     for value in ["first", "second"] {
         producer.begin_transaction().expect("ready");
-        producer.post(Record::to(&orders).value(value)).await.expect("taken");
-        producer.post(Record::to(&small).value(value)).await.expect("taken");
+        producer.send_unobserved(Record::to(&orders).value(value)).await.expect("taken");
+        producer.send_unobserved(Record::to(&small).value(value)).await.expect("taken");
         producer.commit_transaction(PATIENCE).await.expect("committed");
     }
     for topic in [&orders, &small] {
@@ -280,13 +282,13 @@ async fn many_small_transactions_follow_one_another(cluster: &KafkaCluster, leve
         producer.begin_transaction().expect("ready");
         for n in 0..20 {
             let value = format!("{number:02}.{n:02}");
-            producer.post(Record::to(&topic).partition(n % 3).value(&value)).await.expect("taken");
+            producer.send_unobserved(Record::to(&topic).partition(n % 3).value(&value)).await.expect("taken");
             if number % 3 != 2 {
                 expected.push(value);
             }
         }
         if number % 3 == 2 {
-            // Whatever was sent of it by now.
+            // Any number of the records may have been sent.
             producer.abort_transaction(PATIENCE).await.expect("aborted");
         } else {
             producer.commit_transaction(PATIENCE).await.expect("committed");
@@ -295,7 +297,7 @@ async fn many_small_transactions_follow_one_another(cluster: &KafkaCluster, leve
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, expected.len()).await, expected);
 }
 
-async fn calls_in_the_wrong_order_are_refused_and_change_nothing(cluster: &KafkaCluster, level: i16) {
+async fn calls_in_the_wrong_order_fail_and_change_nothing(cluster: &KafkaCluster, level: i16) {
     let topic = format!("order-of-calls-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let mut config = Config::new(cluster.bootstrap());
@@ -321,7 +323,7 @@ async fn calls_in_the_wrong_order_are_refused_and_change_nothing(cluster: &Kafka
     producer.begin_transaction().expect_err("one at a time");
     producer.commit_transaction(PATIENCE).await.expect("an empty transaction");
     producer.begin_transaction().expect("ready");
-    producer.post(Record::to(&topic).value("inside")).await.expect("taken");
+    producer.send_unobserved(Record::to(&topic).value("inside")).await.expect("taken");
     producer.commit_transaction_blocking(PATIENCE).expect("committed");
     outside().await;
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 1).await, ["inside"]);
@@ -331,7 +333,7 @@ async fn calls_in_the_wrong_order_are_refused_and_change_nothing(cluster: &Kafka
     assert!(error.to_string().contains("transactional.id"), "{error}");
 }
 
-async fn a_commit_that_times_out_goes_on_where_it_was(cluster: &KafkaCluster, level: i16) {
+async fn a_commit_that_times_out_can_be_repeated(cluster: &KafkaCluster, level: i16) {
     let topic = format!("impatient-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let producer = transactional(cluster, "impatient").await;
@@ -340,7 +342,7 @@ async fn a_commit_that_times_out_goes_on_where_it_was(cluster: &KafkaCluster, le
     for number in 0..5 {
         let value = number.to_string();
         producer.begin_transaction().expect("ready");
-        producer.post(Record::to(&topic).value(&value)).await.expect("taken");
+        producer.send_unobserved(Record::to(&topic).value(&value)).await.expect("taken");
         expected.push(value);
         let mut timeout = Duration::ZERO;
         while let Err(error) = producer.commit_transaction(timeout).await {
@@ -354,22 +356,20 @@ async fn a_commit_that_times_out_goes_on_where_it_was(cluster: &KafkaCluster, le
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 5).await, expected);
 }
 
-/// Each kind of request once: the broker has done what it says, and the connection is gone before the answer.
-async fn a_request_whose_answer_is_lost_is_repeated_and_nothing_is_doubled(
-    cluster: &KafkaCluster,
-    level: i16,
-) {
+/// Each kind of request once: the broker executes it, and the connection is cut before the response.
+async fn a_request_without_response_is_retried_without_duplicates(cluster: &KafkaCluster, level: i16) {
     let topic = format!("lost-answers-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     let group = format!("lost-answers-{level}");
     let mut expected = Vec::new();
     for (number, key) in TRANSACTIONAL.into_iter().enumerate() {
-        let (producer, meddler) = meddled(cluster, &format!("lost-{}", key as i16), Meddling::Cut(key));
+        let (producer, proxy) =
+            producer_through_proxy(cluster, &format!("lost-{}", key as i16), ProxyFault::Cut(key));
         producer.init_transactions(PATIENCE).await.expect("initialized");
         for round in 0..3 {
             let value = format!("{number}.{round}");
             producer.begin_transaction().expect("ready");
-            producer.post(Record::to(&topic).value(&value)).await.expect("taken");
+            producer.send_unobserved(Record::to(&topic).value(&value)).await.expect("taken");
             let offsets = BTreeMap::from([(TopicPartition::new(&topic, 0), round)]);
             let group = GroupMetadata::new(&group);
             producer.send_offsets_to_transaction(&offsets, &group, PATIENCE).await.expect("sent");
@@ -380,40 +380,40 @@ async fn a_request_whose_answer_is_lost_is_repeated_and_nothing_is_doubled(
                 expected.push(value);
             }
         }
-        // KIP-890 has no requests of their own for adding.
+        // KIP-890 has no separate requests for adding partitions.
         let added = matches!(key, Api::AddPartitionsToTxn | Api::AddOffsetsToTxn);
-        assert_eq!(meddler.is_done(), level == 1 || !added, "{key:?}");
+        assert_eq!(proxy.is_done(), level == 1 || !added, "{key:?}");
     }
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, expected.len()).await, expected);
 }
 
-/// The coordinator commits, and answers that something unknown went wrong.
+/// The coordinator commits, and the response is an unknown error.
 async fn a_commit_of_unknown_outcome_is_not_reported_as_done(cluster: &KafkaCluster, level: i16) {
     let topic = format!("unknown-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
-    let error = Meddling::Answer(Api::EndTxn, ErrorCode::UnknownServerError);
-    let (producer, meddler) = meddled(cluster, "unknown", error);
+    let error = ProxyFault::Answer(Api::EndTxn, ErrorCode::UnknownServerError);
+    let (producer, proxy) = producer_through_proxy(cluster, "unknown", error);
     producer.init_transactions(PATIENCE).await.expect("initialized");
     producer.begin_transaction().expect("ready");
-    producer.post(Record::to(&topic).value("first")).await.expect("taken");
+    producer.send_unobserved(Record::to(&topic).value("first")).await.expect("taken");
     let committed = producer.commit_transaction(PATIENCE).await;
     if level == 1 {
-        let error = committed.expect_err("nobody knows");
+        let error = committed.expect_err("the outcome is unknown");
         assert!(error.outcome_is_unknown() && error.requires_init() && !error.is_retriable(), "{error}");
-        producer.begin_transaction().expect_err("initialized anew first");
+        producer.begin_transaction().expect_err("it must be initialized again first");
         producer.abort_transaction(PATIENCE).await.expect_err("it may be committed");
         producer.init_transactions(PATIENCE).await.expect("a new start");
     } else {
-        committed.expect("the repetition under the same epoch tells");
+        committed.expect("the retry under the same epoch reports the outcome");
     }
-    assert!(meddler.is_done());
+    assert!(proxy.is_done());
     producer.begin_transaction().expect("ready");
-    producer.post(Record::to(&topic).value("second")).await.expect("taken");
+    producer.send_unobserved(Record::to(&topic).value("second")).await.expect("taken");
     producer.commit_transaction(PATIENCE).await.expect("committed");
     assert_eq!(ottla_reads(cluster, &topic, Isolation::ReadCommitted, 2).await, ["first", "second"]);
 }
 
-async fn errors_in_answers_have_their_consequence(cluster: &KafkaCluster, level: i16) {
+async fn error_responses_have_their_consequence(cluster: &KafkaCluster, level: i16) {
     let topic = format!("answers-{level}");
     create(cluster, &[NewTopic::new(&topic).partitions(1)]).await;
     for (number, (code, consequence)) in [
@@ -428,11 +428,11 @@ async fn errors_in_answers_have_their_consequence(cluster: &KafkaCluster, level:
     .into_iter()
     .enumerate()
     {
-        let error = Meddling::Answer(Api::EndTxn, code);
-        let (producer, meddler) = meddled(cluster, &format!("answers-{number}"), error);
+        let error = ProxyFault::Answer(Api::EndTxn, code);
+        let (producer, proxy) = producer_through_proxy(cluster, &format!("answers-{number}"), error);
         producer.init_transactions(PATIENCE).await.expect("initialized");
         producer.begin_transaction().expect("ready");
-        producer.post(Record::to(&topic).value("v")).await.expect("taken");
+        producer.send_unobserved(Record::to(&topic).value("v")).await.expect("taken");
         let found = match producer.commit_transaction(PATIENCE).await {
             Ok(()) => "committed",
             Err(error) if error.requires_abort() => "abort",
@@ -441,128 +441,20 @@ async fn errors_in_answers_have_their_consequence(cluster: &KafkaCluster, level:
             Err(error) => panic!("{code}: {error}"),
         };
         assert_eq!(found, consequence, "{code}");
-        assert!(meddler.is_done(), "{code}");
+        assert!(proxy.is_done(), "{code}");
     }
 }
 
-/// The requests of a transaction, by their keys.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Api {
-    Produce = 0,
-    InitProducerId = 22,
-    AddPartitionsToTxn = 24,
-    AddOffsetsToTxn = 25,
-    EndTxn = 26,
-    TxnOffsetCommit = 28,
-}
-
-const TRANSACTIONAL: [Api; 6] = [
-    Api::Produce,
-    Api::InitProducerId,
-    Api::AddPartitionsToTxn,
-    Api::AddOffsetsToTxn,
-    Api::EndTxn,
-    Api::TxnOffsetCommit,
-];
-
-/// What happens to the first request of its kind; the broker gets it in any case.
-#[derive(Clone, Copy, Debug)]
-enum Meddling {
-    /// The connection is cut before the answer arrives.
-    Cut(Api),
-    /// The answer carries this code: for those whose answer is throttle time and code.
-    Answer(Api, ErrorCode),
-}
-
-/// Stands between the client and the brokers.
-struct Meddler {
-    meddling: Meddling,
-    done: AtomicBool,
-}
-
-impl Meddler {
-    fn is_done(&self) -> bool {
-        self.done.load(Ordering::Relaxed)
-    }
-
-    /// Whether this request is the one.
-    fn is_it(&self, request: &[u8]) -> bool {
-        let (Meddling::Cut(api) | Meddling::Answer(api, _)) = self.meddling;
-        request.starts_with(&(api as i16).to_be_bytes()) && !self.done.swap(true, Ordering::Relaxed)
-    }
-
-    /// Carries requests there and answers back, one at a time as they come.
-    async fn relay(self: Arc<Self>, client: DuplexStream, broker: TcpStream) -> io::Result<()> {
-        let (mut from_client, mut to_client) = tokio::io::split(client);
-        let (mut from_broker, mut to_broker) = broker.into_split();
-        let chosen = Arc::new(Mutex::new(None));
-        let seen = chosen.clone();
-        let meddler = self.clone();
-        let there = async move {
-            loop {
-                let request = read_frame(&mut from_client).await?;
-                if meddler.is_it(&request) {
-                    *seen.lock().unwrap_or_else(PoisonError::into_inner) =
-                        request.get(4..8).map(<[u8]>::to_vec);
-                }
-                write_frame(&mut to_broker, &request).await?;
-            }
-        };
-        let back = async {
-            loop {
-                let mut answer = read_frame(&mut from_broker).await?;
-                let chosen = chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                if chosen.is_some_and(|id| answer.starts_with(&id)) {
-                    match self.meddling {
-                        Meddling::Cut(_) => return Err::<(), _>(io::ErrorKind::ConnectionReset.into()),
-                        // Correlation id, no tags, throttle time; then the code.
-                        Meddling::Answer(_, code) => {
-                            answer[9..11].copy_from_slice(&code.code().to_be_bytes());
-                        }
-                    }
-                }
-                write_frame(&mut to_client, &answer).await?;
-            }
-        };
-        tokio::select! {
-            ended = there => ended,
-            ended = back => ended,
-        }
-    }
-}
-
-impl Connector for SharedMeddler {
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
-        Box::pin(async move {
-            let broker = TcpStream::connect((host, port)).await?;
-            let (client, ours) = tokio::io::duplex(1 << 20);
-            // Ends with either side's connection.
-            tokio::spawn(self.0.clone().relay(ours, broker));
-            Ok(Box::new(client) as Box<dyn Io>)
-        })
-    }
-}
-
-struct SharedMeddler(Arc<Meddler>);
-
-async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
-    let bytes = from.read_u32().await?;
-    let mut frame = vec![0; bytes as usize];
-    from.read_exact(&mut frame).await?;
-    Ok(frame)
-}
-
-async fn write_frame(to: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Result<()> {
-    to.write_u32(frame.len() as u32).await?;
-    to.write_all(frame).await
-}
-
-fn meddled(cluster: &KafkaCluster, id: &str, meddling: Meddling) -> (Producer, Arc<Meddler>) {
-    let meddler = Arc::new(Meddler { meddling, done: AtomicBool::new(false) });
+fn producer_through_proxy(
+    cluster: &KafkaCluster,
+    id: &str,
+    fault: ProxyFault,
+) -> (Producer, Arc<FaultProxy>) {
+    let proxy = Arc::new(FaultProxy::new(fault));
     let mut config = Config::new(cluster.bootstrap());
     config.set("transactional.id", id).expect("a name");
-    let client = Client::with_connector(config, Arc::new(SharedMeddler(meddler.clone()))).expect("a client");
-    (Producer::of(&client), meddler)
+    let client = Client::with_connector(config, Arc::new(SharedFaultProxy(proxy.clone()))).expect("a client");
+    (client.producer(), proxy)
 }
 
 async fn transactional(cluster: &KafkaCluster, id: &str) -> Producer {
@@ -581,10 +473,10 @@ async fn create(cluster: &KafkaCluster, topics: &[NewTopic]) {
     }
 }
 
-/// The values of a topic in order of value, read until `count` have come and then until the end.
+/// The values of a topic, sorted. Reads until `count` have arrived, and then to the end.
 async fn ottla_reads(cluster: &KafkaCluster, topic: &str, isolation: Isolation, count: usize) -> Vec<String> {
     let mut config = Config::new(cluster.bootstrap());
-    config.isolation = isolation;
+    config.isolation_level = isolation;
     let admin = Admin::new(config.clone()).expect("an admin");
     let partitions = admin.await_topic(topic, PATIENCE).await.expect("known to the broker");
     let at = |partition| TopicPartition::new(topic, partition);
@@ -617,11 +509,12 @@ async fn ottla_reads(cluster: &KafkaCluster, topic: &str, isolation: Isolation, 
     values
 }
 
-/// The values of a topic in order of value, as Java's console consumer sees them.
+/// The values of a topic, sorted, as Java's console consumer sees them.
 fn java_reads(cluster: &KafkaCluster, topic: &str, isolation: &str, count: usize) -> Vec<String> {
     let bootstrap = cluster.bootstrap();
     let from = ["--bootstrap-server", &bootstrap, "--topic", topic, "--from-beginning"];
-    // Of each topic's transactions, an aborted one lies before the last committed one: seen, it would be among these.
+    // In each topic an aborted transaction precedes the last committed one: if it were visible, its values would be
+    // here.
     let count = count.to_string();
     let end = ["--isolation-level", isolation, "--max-messages", &count, "--timeout-ms", "20000"];
     let read = java_tool(console::CONSUMER, &[&from[..], &end].concat(), b"").expect("the tool ran");

@@ -1,19 +1,19 @@
-//! What must never be seen, by the names of Jepsen's Kafka workload.
+//! Checks for anomalies, named as in Jepsen's Kafka workload.
 //!
-//! Values are unique, so a history of sends and reads says everything: which value stands at which offset, who saw it,
-//! and what the producer was told.
+//! Values are unique, so the history of sends and reads is complete: the value at each offset, its readers, and the
+//! result that the producer received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A record's value: the producer that sent it, and its place among the records of that producer and partition.
+/// A record's value: its producer, and its number among that producer's records for the partition.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Value {
-    /// The producer's life: a restarted one is another.
+    /// The incarnation of the producer: a restarted producer is a different one.
     pub producer: u32,
-    /// Partition it was sent to.
+    /// The partition it was sent to.
     pub partition: i32,
-    /// Its place, from 0.
+    /// The record's number, from 0.
     pub number: u32,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// The value in a record's bytes; `None` for bytes that nobody sent.
+    /// Decodes a value; `None` for bytes that no producer sent.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?.split(' ').next()?;
         let mut parts = text.strip_prefix('p')?.split('/');
@@ -37,26 +37,25 @@ impl Value {
     }
 }
 
-/// What a producer was told of a record.
+/// The delivery result of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fate {
-    /// Nothing (yet): it may be written, once.
+pub enum SendResult {
+    /// No result yet: the record may be written, once.
     Unknown,
-    /// Acknowledged at this offset; -1 where the broker had forgotten it.
+    /// Acknowledged at this offset; -1 if the broker no longer knew it.
     Acked(i64),
-    /// Failed, and may be written all the same.
+    /// Failed, but possibly written.
     PossiblyWritten,
-    /// Failed, and not written.
+    /// Failed and not written.
     NotWritten,
 }
 
-/// Who read: one life of a consumer.
+/// One incarnation of a consumer.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Reader {
-    /// Which one.
+    /// The consumer's number.
     pub id: u32,
-    /// Whether it shares the partitions with a group: then it need not see everything, and may go back when the
-    /// partitions change hands.
+    /// `true` if it is a group member. A member need not see every record, and may go back after a rebalance.
     pub in_group: bool,
 }
 
@@ -66,58 +65,58 @@ struct Read {
     value: Value,
 }
 
-/// Everything that was sent and read in a run.
+/// The sends and reads of a run.
 #[derive(Debug, Default)]
 pub struct History {
-    sends: BTreeMap<Value, Fate>,
+    sends: BTreeMap<Value, SendResult>,
     reads: BTreeMap<(Reader, i32), Vec<Read>>,
     strangers: Vec<String>,
     /// Readers that had to read to the end.
     finished: BTreeSet<Reader>,
 }
 
-/// Something that must not be.
+/// An anomaly.
 #[expect(missing_docs, reason = "the fields are what the sentence above each variant names")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Anomaly {
-    /// One offset was seen with two values.
+    /// One offset had two values.
     InconsistentOffsets { partition: i32, offset: i64, values: [Value; 2] },
-    /// One value was seen at two offsets.
+    /// One value had two offsets.
     Duplicate { value: Value, offsets: [i64; 2] },
-    /// An acknowledged value was never read, although values after it were.
+    /// An acknowledged value was never read, although later values were.
     LostWrite { value: Value, offset: i64 },
-    /// An acknowledged value was not read by a reader that read to the end.
+    /// A reader that read to the end did not see an acknowledged value.
     Unseen { value: Value, offset: i64, by: String },
     /// A value was read that was reported as not written.
     FailedRead { value: Value },
     /// A reader went back.
     NonmonotonicPoll { reader: Reader, partition: i32, from: i64, to: i64 },
-    /// A reader of its own partitions jumped over offsets.
+    /// A reader without a group skipped offsets.
     PollSkip { reader: Reader, partition: i32, from: i64, to: i64 },
-    /// A producer's records stand in another order than they were sent in.
+    /// A producer's records are not in the order in which they were sent.
     NonmonotonicSend { earlier: Value, later: Value, offsets: [i64; 2] },
-    /// Bytes that nobody sent, or to another partition.
+    /// Bytes that no producer sent, or that were sent to another partition.
     Stranger { what: String },
     /// Clients and broker exchanged messages without end while no time passed.
     Livelock { what: String },
-    /// A client sent requests faster than its back-off allows.
+    /// A client sent requests faster than its backoff allows.
     Busy { what: String },
-    /// After the faults were over, this did not come to its end in time.
+    /// An operation did not finish in time after the faults ended.
     Stuck { what: String },
 }
 
 impl History {
-    /// A record is handed to the producer.
+    /// Records that a record was passed to the producer.
     pub fn sent(&mut self, value: Value) {
-        self.sends.insert(value, Fate::Unknown);
+        self.sends.insert(value, SendResult::Unknown);
     }
 
-    /// The producer tells what became of it.
-    pub fn settled(&mut self, value: Value, fate: Fate) {
-        self.sends.insert(value, fate);
+    /// Records a delivery result.
+    pub fn settled(&mut self, value: Value, result: SendResult) {
+        self.sends.insert(value, result);
     }
 
-    /// A reader saw a record.
+    /// Records that a reader received a record.
     pub fn read(&mut self, reader: Reader, partition: i32, offset: i64, bytes: &[u8]) {
         let value = Value::parse(bytes)
             .filter(|value| value.partition == partition && self.sends.contains_key(value));
@@ -127,30 +126,30 @@ impl History {
         }
     }
 
-    /// The offset after the last one that this reader saw.
+    /// The offset after the last one that this reader received.
     pub fn position(&self, reader: Reader, partition: i32) -> i64 {
         let reads = self.reads.get(&(reader, partition));
         reads.and_then(|reads| reads.iter().map(|read| read.offset + 1).max()).unwrap_or(0)
     }
 
-    /// The offset after the last one that anyone in the group saw.
+    /// The offset after the last one that the group received.
     pub fn group_position(&self, partition: i32) -> i64 {
         let of_group = self.reads.keys().filter(|(reader, index)| reader.in_group && *index == partition);
         of_group.map(|(reader, _)| self.position(*reader, partition)).max().unwrap_or(0)
     }
 
-    /// This reader had time to read everything.
+    /// Requires this reader to have read everything.
     pub fn finish(&mut self, reader: Reader) {
         self.finished.insert(reader);
     }
 
-    /// How many records were acknowledged, and how many times a record was read.
+    /// The number of acknowledged records, and the number of reads.
     pub fn counts(&self) -> (usize, usize) {
-        let acked = self.sends.values().filter(|fate| matches!(fate, Fate::Acked(_))).count();
+        let acked = self.sends.values().filter(|result| matches!(result, SendResult::Acked(_))).count();
         (acked, self.reads.values().map(Vec::len).sum())
     }
 
-    /// Everything that must not be, in a fixed order.
+    /// All anomalies, in a fixed order.
     pub fn check(&self) -> Vec<Anomaly> {
         let mut found: Vec<Anomaly> =
             self.strangers.iter().map(|what| Anomaly::Stranger { what: what.clone() }).collect();
@@ -161,12 +160,12 @@ impl History {
         found
     }
 
-    /// Where each value stands, from what was read and acknowledged: one offset each, one value per offset.
+    /// The offset of each value, from reads and acknowledgements: one offset per value and one value per offset.
     fn log(&self, found: &mut Vec<Anomaly>) -> BTreeMap<Value, i64> {
         let mut at: BTreeMap<(i32, i64), Value> = BTreeMap::new();
         let mut of: BTreeMap<Value, i64> = BTreeMap::new();
-        let acked = self.sends.iter().filter_map(|(value, fate)| match fate {
-            Fate::Acked(offset) if *offset >= 0 => Some((*value, *offset)),
+        let acked = self.sends.iter().filter_map(|(value, result)| match result {
+            SendResult::Acked(offset) if *offset >= 0 => Some((*value, *offset)),
             _ => None,
         });
         let read = self.reads.values().flatten().map(|read| (read.value, read.offset));
@@ -191,10 +190,12 @@ impl History {
             let high = highest.entry(value.partition).or_insert(-1);
             *high = (*high).max(seen[value]);
         }
-        for (value, fate) in &self.sends {
-            match fate {
-                Fate::NotWritten if read.contains(value) => found.push(Anomaly::FailedRead { value: *value }),
-                Fate::Acked(offset) if !read.contains(value) => {
+        for (value, result) in &self.sends {
+            match result {
+                SendResult::NotWritten if read.contains(value) => {
+                    found.push(Anomaly::FailedRead { value: *value });
+                }
+                SendResult::Acked(offset) if !read.contains(value) => {
                     if highest.get(&value.partition).is_some_and(|high| offset <= high) {
                         found.push(Anomaly::LostWrite { value: *value, offset: *offset });
                     }
@@ -202,13 +203,13 @@ impl History {
                         found.push(Anomaly::Unseen { value: *value, offset: *offset, by: "anyone".into() });
                     }
                 }
-                Fate::Acked(offset) => self.check_seen(*value, *offset, found),
-                Fate::Unknown | Fate::PossiblyWritten | Fate::NotWritten => {}
+                SendResult::Acked(offset) => self.check_seen(*value, *offset, found),
+                SendResult::Unknown | SendResult::PossiblyWritten | SendResult::NotWritten => {}
             }
         }
     }
 
-    /// Each reader that reads alone and each group saw the value.
+    /// Every reader without a group, and the group as a whole, must have seen the value.
     fn check_seen(&self, value: Value, offset: i64, found: &mut Vec<Anomaly>) {
         let saw = |reader: &Reader| {
             let reads = self.reads.get(&(*reader, value.partition));
@@ -224,7 +225,7 @@ impl History {
         }
     }
 
-    /// Who reads alone never goes back and leaves nothing out: nothing is ever removed in a run.
+    /// A reader without a group never goes back and skips nothing: no record is removed during a run.
     fn check_readers(&self, found: &mut Vec<Anomaly>) {
         for ((reader, partition), reads) in self.reads.iter().filter(|((reader, _), _)| !reader.in_group) {
             let (reader, partition) = (*reader, *partition);
@@ -240,7 +241,7 @@ impl History {
         }
     }
 
-    /// What a producer sent to a partition stands there in that order. `seen` is sorted in the order of sending.
+    /// A producer's records in a partition are in the order in which they were sent. `seen` is sorted in that order.
     fn check_order(seen: &BTreeMap<Value, i64>, found: &mut Vec<Anomaly>) {
         let mut last: Option<(Value, i64)> = None;
         for (value, offset) in seen {
@@ -272,7 +273,7 @@ mod tests {
             history.sent(value(number));
         }
         for (number, offset) in acked {
-            history.settled(value(*number), Fate::Acked(*offset));
+            history.settled(value(*number), SendResult::Acked(*offset));
         }
         for (number, offset) in reads {
             history.read(ALONE, 0, *offset, value(*number).to_string().as_bytes());
@@ -305,10 +306,10 @@ mod tests {
         assert_eq!(names(&history(&[], &[(0, 0), (1, 2)])), ["PollSkip"]);
         assert_eq!(names(&history(&[], &[(1, 0), (0, 1)])), ["NonmonotonicSend"]);
         let mut failed = history(&[], &[(0, 0)]);
-        failed.settled(value(0), Fate::NotWritten);
+        failed.settled(value(0), SendResult::NotWritten);
         assert_eq!(names(&failed), ["FailedRead"]);
-        let mut strange = history(&[], &[]);
-        strange.read(ALONE, 0, 0, b"what is this");
-        assert_eq!(names(&strange), ["Stranger"]);
+        let mut unknown_bytes = history(&[], &[]);
+        unknown_bytes.read(ALONE, 0, 0, b"what is this");
+        assert_eq!(names(&unknown_bytes), ["Stranger"]);
     }
 }

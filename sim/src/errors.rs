@@ -1,4 +1,4 @@
-//! One API that fails with one error, always: a client must send requests no faster than its back-off allows.
+//! One API that always fails with one error: a client must not send requests faster than its backoff allows.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, Clock, Cluster, Durability, ErrorCode, Fault, Syncer, serve};
-use ottla_client::{Client, Config, Consumer, OffsetReset, Polled, Producer, Record};
+use ottla_client::{Client, Config, OffsetReset, Polled, Record};
 use ottla_log::storage::mem::MemStorage;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 
 use crate::host::{EPOCH_MS, TOPIC};
-use crate::net::{Network, Weather};
-use crate::rates::{Busiest, Rates};
+use crate::net::{Network, NetworkFaults};
+use crate::rates::{BusiestWindow, Rates};
 use crate::trace::Trace;
 
-/// The APIs that a producer and a member of a group use.
+/// The APIs that a producer and a group member use.
 pub const APIS: [ApiKey; 14] = [
     ApiKey::ApiVersions,
     ApiKey::Fetch,
@@ -33,32 +33,32 @@ pub const APIS: [ApiKey; 14] = [
     ApiKey::Produce,
     ApiKey::SyncGroup,
 ];
-/// Virtual time in which all is well, so that every dialogue has begun.
+/// Virtual time without faults, so that every dialogue has started.
 const HEALTHY: Duration = Duration::from_millis(500);
-/// Virtual time of the fault.
+/// Virtual duration of the fault.
 const FAULTY: Duration = Duration::from_secs(5);
 const PARTITIONS: i32 = 3;
 
-/// How often requests were sent while one API failed.
+/// The number of requests while one API failed.
 #[derive(Debug)]
 pub struct ErrorReport {
-    /// The busiest window of any API.
-    pub busiest: Busiest,
-    /// Requests of the API that failed.
+    /// The largest number of requests of any API in one window.
+    pub busiest: BusiestWindow,
+    /// Requests of the failing API.
     pub requests: u64,
     /// Records that the reader received meanwhile.
     pub records: u64,
-    /// Why the traffic was stopped, if it was.
+    /// The reason why the traffic was stopped, if it was.
     pub frozen: Option<String>,
 }
 
-/// Runs a producer, a reader and a member of a group against a broker whose `api` meets `fault` from some moment on.
+/// Runs a producer, a reader and a group member against a broker whose `api` fails with `fault` after some time.
 pub fn run_with_error(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport {
     run(api, seed, PARTITIONS, |cluster| cluster.intercept(api, None, u32::MAX, fault))
 }
 
-/// The same with a broker whose fetch responses name the last partition with an error: one that the reader requests, or
-/// (`requested: false`) one that it does not request.
+/// Like `run_with_error`, with a broker whose fetch responses report an error for the last partition: a requested one, or
+/// (`requested: false`) one that the reader did not request.
 pub fn run_with_fetch_error(code: ErrorCode, requested: bool, seed: u64) -> ErrorReport {
     let read = if requested { PARTITIONS } else { PARTITIONS - 1 };
     run(ApiKey::Fetch, seed, read, |cluster| cluster.set_fetch_error(TOPIC, PARTITIONS - 1, code))
@@ -75,7 +75,7 @@ fn run(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorR
 
 async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorReport {
     let trace = Trace::begin();
-    let net = Network::new(seed, Weather::fair(Duration::from_micros(100)), trace);
+    let net = Network::new(seed, NetworkFaults::none(Duration::from_micros(100)), trace);
     let rates = Rates::new(net.clone());
     let broker = Broker::builder()
         .storage(Arc::new(MemStorage::new()))
@@ -108,7 +108,7 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     let before = rates.total(api);
     let records_before = records.get();
     fail(&cluster);
-    // Half of the time with the connections there are, half with new ones.
+    // The first half uses existing connections, the second half new ones.
     tokio::time::sleep(FAULTY / 2).await;
     net.cut("node-1", 1000);
     tokio::time::sleep(FAULTY / 2).await;
@@ -119,17 +119,17 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     ErrorReport { busiest, requests, records: records.get() - records_before, frozen }
 }
 
-/// The most requests of one API that clients may send while it fails: each client one per back-off and partition.
+/// Maximum number of requests of one API while it fails: each client sends one per backoff and partition.
 pub fn requests_max() -> u64 {
     let windows = FAULTY.as_millis() / crate::rates::WINDOW.as_millis();
-    // Three clients; the reader and the member ask for each partition.
+    // Three clients; the reader and the member request each partition.
     windows as u64 * 3 * PARTITIONS as u64
 }
 
 fn config(name: &str) -> Config {
     let mut config = Config::new("node-1:9092");
     name.clone_into(&mut config.client_id);
-    config.request_timeout = Duration::from_secs(1);
+    config.socket_timeout = Duration::from_secs(1);
     config.metadata_max_age = Duration::from_secs(1);
     config
 }
@@ -139,11 +139,11 @@ async fn produce(net: Network, seed: u64) {
         Client::with_engine(config("producer"), Arc::new(net), seed).expect("a sound configuration");
     let mut tasks = JoinSet::new();
     tasks.spawn_local(async move { drop(engine.run().await) });
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let began = Instant::now();
     while began.elapsed() < HEALTHY + FAULTY {
         for partition in 0..PARTITIONS {
-            // A full queue is no matter here, nor what becomes of a record.
+            // A full queue is not checked here, and neither are delivery results.
             let record = Record::to(TOPIC).partition(partition).value("one").timestamp_ms(EPOCH_MS);
             let _ = tokio::time::timeout(Duration::from_millis(10), producer.enqueue(record)).await;
         }
@@ -156,12 +156,12 @@ async fn consume(net: Network, seed: u64, read: i32, group: Option<&str>, record
     config.session_timeout = Duration::from_secs(2);
     config.heartbeat_interval = Duration::from_millis(100);
     config.auto_commit_interval = Duration::from_millis(100);
-    config.offset_reset = OffsetReset::Earliest;
+    config.auto_offset_reset = OffsetReset::Earliest;
     config.group_id = group.map(str::to_owned);
     let (client, engine) = Client::with_engine(config, Arc::new(net), seed).expect("a sound configuration");
     let mut tasks = JoinSet::new();
     tasks.spawn_local(async move { drop(engine.run().await) });
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let started = if group.is_some() {
         consumer.subscribe(&[TOPIC]).await
     } else {
@@ -182,7 +182,7 @@ async fn consume(net: Network, seed: u64, read: i32, group: Option<&str>, record
     }
 }
 
-/// Every fault of the matrix: each code that Kafka knows, one that it does not know, and broken connections.
+/// All faults of the matrix: each code that Kafka defines, an undefined code, and closed connections.
 pub fn faults() -> Vec<Fault> {
     let codes = ErrorCode::KNOWN.iter().copied().filter(|code| *code != ErrorCode::None);
     let unknown = ErrorCode::from_i16(9999);

@@ -1,4 +1,4 @@
-//! The hand that breaks things while a run is in its safety phase, and mends them all before the liveness phase.
+//! Injects faults during the safety phase of a run, and removes them before the liveness phase.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use ottla_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
 
 use crate::host::{Host, NODES, TOPIC};
-use crate::net::{Network, Weather};
+use crate::net::{Network, NetworkFaults};
 use crate::options::Options;
 use crate::trace::Trace;
 
-/// What can happen to the broker.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    /// The power is cut: unsynced writes are lost, or not.
+    /// Power loss: each unsynced write may be lost.
     PowerCut,
-    /// The process is killed: the disk keeps everything.
+    /// The process is killed; the disk keeps all writes.
     Kill,
-    /// It is stopped and started again.
+    /// The broker is stopped and restarted.
     Restart,
     /// A leader moves.
     MoveLeader,
     /// The group's coordinator moves.
     MoveCoordinator,
-    /// A node is taken down, or up.
+    /// A node goes down or up.
     Node,
     /// Requests of an API fail, wait, or lose their connection.
     Intercept,
     /// Connections of a node break.
     Cut,
-    /// A call to the disk fails; the log it belongs to is offline until the next start.
+    /// A disk call fails; its log is offline until the next start.
     Disk,
 }
 
@@ -60,7 +60,7 @@ const APIS: [ApiKey; 10] = [
     ApiKey::FindCoordinator,
 ];
 
-/// Codes that a broker in trouble answers, and that a client gets over.
+/// Transient error codes, after which a client recovers.
 const CODES: [ErrorCode; 5] = [
     ErrorCode::NotLeaderOrFollower,
     ErrorCode::RequestTimedOut,
@@ -69,7 +69,7 @@ const CODES: [ErrorCode; 5] = [
     ErrorCode::NetworkException,
 ];
 
-/// Group requests know other troubles.
+/// Transient error codes of group requests.
 const GROUP_CODES: [ErrorCode; 3] =
     [ErrorCode::NotCoordinator, ErrorCode::CoordinatorLoadInProgress, ErrorCode::CoordinatorNotAvailable];
 
@@ -81,9 +81,9 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Breaks things until the time for it is over.
+    /// Injects faults until the phase is over.
     pub(crate) async fn run(&mut self, host: &mut Host) -> Result<(), String> {
-        self.net.set_weather(self.options.weather);
+        self.net.set_faults(self.options.network_faults);
         let until = Instant::now() + self.options.faults_for;
         loop {
             let pause = self.up_to(self.options.fault_pause_max);
@@ -99,13 +99,13 @@ impl Faults {
         }
     }
 
-    /// Everything works again.
+    /// Removes all faults.
     pub(crate) async fn heal(&mut self, host: &mut Host) -> Result<(), String> {
         self.trace.note(format_args!("heal"));
-        self.net.set_weather(Weather::fair(Duration::from_millis(1)));
+        self.net.set_faults(NetworkFaults::none(Duration::from_millis(1)));
         self.net.end_stalls();
         host.disk().heal();
-        // A log that met a bad disk stays offline until it is opened again.
+        // A log that met a disk failure stays offline until it is reopened.
         if let Some(cluster) = host.cluster() {
             cluster.clear_intercepts();
         }
@@ -135,7 +135,7 @@ impl Faults {
                 }
                 tokio::time::sleep(self.up_to(Duration::from_millis(500))).await;
                 if let Err(error) = host.start().await {
-                    // It may refuse to start on a disk that fails; not on one that works again.
+                    // A broker may refuse to start on a failing disk, but not on a working one.
                     self.trace.note(format_args!("broker: {error}"));
                     host.disk().heal();
                     host.crash(false).await;

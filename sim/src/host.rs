@@ -1,4 +1,4 @@
-//! The machine of the broker: its disk outlives crashes, its process does not.
+//! The broker's machine: its disk survives crashes, its process does not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,14 +15,14 @@ use crate::options::Options;
 use crate::rates::Rates;
 use crate::trace::Trace;
 
-/// The topic that everybody uses.
+/// The topic of all clients.
 pub(crate) const TOPIC: &str = "orders";
-/// Nodes of the broker's process.
+/// Number of nodes in the broker's process.
 pub(crate) const NODES: i32 = 2;
-/// The wall clock when a run begins: 2023-11-14.
+/// The wall clock at the start of a run: 2023-11-14.
 pub(crate) const EPOCH_MS: i64 = 1_700_000_000_000;
 
-/// A broker process, its connections, and the disk under it.
+/// A broker process, its connections and its disk.
 #[derive(Debug)]
 pub(crate) struct Host {
     options: Options,
@@ -53,7 +53,7 @@ impl Host {
         }
     }
 
-    /// Starts the process on what the disk has.
+    /// Starts the process on the current disk.
     pub(crate) async fn start(&mut self) -> Result<(), String> {
         let (sync_delay, segment_bytes) = (self.options.sync_delay, self.options.segment_bytes);
         let broker = Broker::builder()
@@ -87,24 +87,24 @@ impl Host {
         Ok(())
     }
 
-    /// The process ends without a word; with `power_cut`, what was not synced is up to chance.
+    /// Kills the process. With `power_cut`, each unsynced write may be lost.
     pub(crate) async fn crash(&mut self, power_cut: bool) {
         self.trace.note(format_args!("broker: crash, power cut: {power_cut}"));
-        // Nothing of the process runs between these lines: it ends in one moment.
+        // No task of the process runs between these lines: it ends at one instant.
         self.tasks.abort_all();
         self.broker = None;
         if power_cut {
             self.disk.crash(&mut self.rng);
         } else {
             let disk = self.disk.fork();
-            // Handles of the dead process must not reach the disk of the living one.
+            // Handles of the killed process must not access the disk of the new one.
             self.disk.crash(&mut self.rng);
             self.disk = disk;
         }
         self.tasks.shutdown().await;
     }
 
-    /// The process ends in good order.
+    /// Stops the process cleanly.
     pub(crate) async fn stop(&mut self) {
         self.trace.note(format_args!("broker: stop"));
         self.tasks.shutdown().await;

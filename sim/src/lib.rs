@@ -1,4 +1,4 @@
-//! The real client and the real broker in one thread, on virtual time, over a network and a disk that fail.
+//! Runs the real client and broker in one thread, in virtual time, on a network and a disk that fail.
 //!
 //! ```text
 //!   scenario::run(seed) --> producers, readers --> net (latency, slices, cuts) --> broker --> MemStorage (crashes)
@@ -6,9 +6,9 @@
 //!        +-- faults, then heal    +--> history --> checker --> anomalies
 //! ```
 //!
-//! A run is its seed: latencies, faults, crashes and every random choice of client and broker come from it, time is
-//! tokio's paused clock, and nothing asks the system for anything. The same seed gives the same [`trace`], line by
-//! line. docs/SIMULATION.md says how to run one.
+//! The seed determines a run: latencies, faults, crashes and every random choice of client and broker. Time is
+//! tokio's paused clock, and nothing depends on the system. The same seed gives the same [`trace`], line by line.
+//! docs/SIMULATION.md describes how to run a seed.
 
 pub mod checker;
 pub mod errors;

@@ -1,7 +1,7 @@
-//! A network in memory: latency, writes cut into slices, connections that break at any byte.
+//! An in-memory network with latency, split writes, and connections that break at any byte.
 //!
-//! It is both seams at once: the client's [`Connector`] opens a [`Pipe`], and its other end is what the broker serves
-//! as a [`Transport`].
+//! It implements both interfaces: the client's [`Connector`] opens a [`Pipe`], and the broker serves its other end as
+//! a [`Transport`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,43 +19,43 @@ use tokio::time::{Instant, Sleep};
 
 use crate::trace::Trace;
 
-/// What a direction holds before its writer has to wait: small, so that back-pressure is met.
+/// Capacity of a direction before its writer waits: small, so that back-pressure occurs.
 const WINDOW_BYTES: usize = 64 * 1024;
-/// More attempts to connect than this without any time passing are a livelock.
+/// More connection attempts than this at one instant are a livelock.
 const ATTEMPTS_AT_ONE_INSTANT_MAX: u64 = 10_000;
-/// As good as never.
+/// A duration longer than any run.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// How the network misbehaves.
+/// The network's faults.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
-    /// A write takes up to so long.
+pub struct NetworkFaults {
+    /// Maximum latency of a write.
     pub latency_max: Duration,
-    /// A write is cut into pieces of at most so many bytes; 0 leaves it whole.
+    /// Maximum size of the pieces into which a write is split; 0 leaves it whole.
     pub slice_bytes_max: usize,
-    /// Of 1000 connections, so many break after a random number of bytes.
+    /// Connections out of 1000 that break after a random number of bytes.
     pub cut_per_mille: u32,
-    /// The most bytes before such a break.
+    /// Maximum number of bytes before such a break.
     pub cut_bytes_max: u64,
-    /// Of 1000 attempts to connect, so many are refused or hang.
+    /// Connection attempts out of 1000 that are refused or hang.
     pub refused_per_mille: u32,
 }
 
-impl Weather {
-    /// Nothing breaks.
-    pub const fn fair(latency_max: Duration) -> Self {
+impl NetworkFaults {
+    /// A network without faults.
+    pub const fn none(latency_max: Duration) -> Self {
         Self { latency_max, slice_bytes_max: 0, cut_per_mille: 0, cut_bytes_max: 0, refused_per_mille: 0 }
     }
 }
 
-/// How a connection ends.
+/// The way in which a connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cut {
-    /// What is under way arrives, then both sides see the end.
+    /// Data in flight arrives, then both sides see the end of the stream.
     Fin,
-    /// What is under way is lost, both sides see an error.
+    /// Data in flight is lost, and both sides see an error.
     Reset,
-    /// Nothing arrives any more and nobody is told.
+    /// No more data arrives, and neither side sees an error.
     Stall,
 }
 
@@ -69,7 +69,7 @@ impl Cut {
     }
 }
 
-/// The network of one run. Clones are the same network.
+/// The network of one run. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct Network {
     state: Arc<Mutex<State>>,
@@ -78,24 +78,24 @@ pub struct Network {
 #[derive(Debug)]
 struct State {
     rng: fastrand::Rng,
-    weather: Weather,
+    network_faults: NetworkFaults,
     listeners: BTreeMap<String, mpsc::UnboundedSender<Pipe>>,
     links: BTreeMap<u64, Arc<Mutex<Link>>>,
     next_link: u64,
     trace: Trace,
-    /// Why nothing moves any more, if the run was found to be in a livelock.
+    /// The reason why traffic is stopped, after a livelock was found.
     frozen: Option<String>,
-    /// Attempts to connect at one instant.
+    /// Connection attempts at the current instant.
     attempts: (Instant, u64),
 }
 
 impl Network {
     /// A network without hosts.
-    pub fn new(seed: u64, weather: Weather, trace: Trace) -> Self {
+    pub fn new(seed: u64, network_faults: NetworkFaults, trace: Trace) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
         let state = State {
             rng,
-            weather,
+            network_faults,
             listeners: BTreeMap::new(),
             links: BTreeMap::new(),
             next_link: 0,
@@ -106,7 +106,7 @@ impl Network {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Stops all traffic for the rest of the run: for a livelock, in which time would never pass.
+    /// Stops all traffic for the rest of the run: in a livelock time would never pass.
     pub fn freeze(&self, what: String) {
         let mut state = self.lock();
         if state.frozen.is_none() {
@@ -118,33 +118,32 @@ impl Network {
         }
     }
 
-    /// Why the traffic was stopped, if it was.
+    /// The reason why the traffic was stopped, if it was.
     pub fn frozen(&self) -> Option<String> {
         self.lock().frozen.clone()
     }
 
-    /// Connections to `host` come out of the receiver, until it is dropped.
+    /// The connections to `host` arrive at the receiver until it is dropped.
     pub fn listen(&self, host: &str) -> mpsc::UnboundedReceiver<Pipe> {
         let (accept, accepted) = mpsc::unbounded_channel();
         self.lock().listeners.insert(host.to_owned(), accept);
         accepted
     }
 
-    /// Changes the weather; connections that exist keep the break they were given, except that fair weather takes
-    /// it from them.
-    pub fn set_weather(&self, weather: Weather) {
+    /// Changes the faults. Existing connections keep their planned break, unless the new faults are none.
+    pub fn set_faults(&self, network_faults: NetworkFaults) {
         let mut state = self.lock();
-        state.weather = weather;
+        state.network_faults = network_faults;
         for link in state.links.values() {
             let mut link = lock(link);
-            link.weather = weather;
-            if weather.cut_per_mille == 0 {
+            link.network_faults = network_faults;
+            if network_faults.cut_per_mille == 0 {
                 link.ways.iter_mut().for_each(|way| way.cut_at = None);
             }
         }
     }
 
-    /// Breaks each connection to `host` with this chance in 1000.
+    /// Breaks each connection to `host` with this probability in 1000.
     pub fn cut(&self, host: &str, per_mille: u32) {
         let mut state = self.lock();
         let State { rng, links, trace, .. } = &mut *state;
@@ -157,7 +156,7 @@ impl Network {
         }
     }
 
-    /// Ends every stall with a reset, as a peer that is back would.
+    /// Ends every stall with a reset, like a peer that has restarted.
     pub fn end_stalls(&self) {
         let state = self.lock();
         for link in state.links.values() {
@@ -168,7 +167,7 @@ impl Network {
         }
     }
 
-    /// Counts an attempt to connect; `true` if there is no traffic any more.
+    /// Counts a connection attempt. Returns `true` if traffic is stopped.
     fn note_attempt(&self, host: &str) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -190,7 +189,8 @@ impl Network {
         }
         let (delay, refused) = {
             let mut state = self.lock();
-            let (latency_max, refused) = (state.weather.latency_max, state.weather.refused_per_mille);
+            let (latency_max, refused) =
+                (state.network_faults.latency_max, state.network_faults.refused_per_mille);
             let refused = state.rng.u32(0..1000) < refused;
             (random(&mut state.rng, latency_max), refused.then(|| state.rng.bool()))
         };
@@ -201,17 +201,17 @@ impl Network {
             None => {}
         }
         let mut state = self.lock();
-        let State { rng, weather, listeners, links, next_link, trace, .. } = &mut *state;
+        let State { rng, network_faults, listeners, links, next_link, trace, .. } = &mut *state;
         let Some(listener) = listeners.get(host).filter(|listener| !listener.is_closed()) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
         let id = *next_link;
         *next_link += 1;
-        let mut link = Link::new(id, host, *weather, rng.fork());
-        if rng.u32(0..1000) < weather.cut_per_mille {
+        let mut link = Link::new(id, host, *network_faults, rng.fork());
+        if rng.u32(0..1000) < network_faults.cut_per_mille {
             let way = rng.usize(0..2);
-            // Most talk is short: half of the breaks hit the first exchanges, greeting included.
-            let bytes_max = if rng.bool() { 300 } else { weather.cut_bytes_max.max(1) };
+            // Most connections are short: half of the breaks occur in the first exchanges.
+            let bytes_max = if rng.bool() { 300 } else { network_faults.cut_bytes_max.max(1) };
             link.ways[way].cut_at = Some(rng.u64(0..bytes_max));
             link.cut_how = Cut::any(rng);
         }
@@ -239,14 +239,14 @@ impl Connector for Network {
     }
 }
 
-/// A connection: two ways, and what is wrong with it. Way 0 goes from the client to the broker.
+/// A connection: two directions, and its faults. Direction 0 is from the client to the broker.
 #[derive(Debug)]
 struct Link {
     id: u64,
     host: String,
-    weather: Weather,
+    network_faults: NetworkFaults,
     rng: fastrand::Rng,
-    ways: [Way; 2],
+    ways: [Direction; 2],
     cut_how: Cut,
     reset: bool,
     stalled: bool,
@@ -254,14 +254,14 @@ struct Link {
 }
 
 #[derive(Debug, Default)]
-struct Way {
-    /// Pieces under way, with the time of their arrival.
+struct Direction {
+    /// Pieces in flight, with their arrival times.
     pieces: VecDeque<(Instant, Bytes)>,
     queued: usize,
     written: u64,
-    /// After so many bytes the link is cut.
+    /// Number of bytes after which the connection breaks.
     cut_at: Option<u64>,
-    /// When the end arrives at the reader.
+    /// The time at which the end reaches the reader.
     end_at: Option<Instant>,
     last_arrival: Option<Instant>,
     reader_gone: bool,
@@ -270,11 +270,11 @@ struct Way {
 }
 
 impl Link {
-    fn new(id: u64, host: &str, weather: Weather, rng: fastrand::Rng) -> Self {
+    fn new(id: u64, host: &str, network_faults: NetworkFaults, rng: fastrand::Rng) -> Self {
         Self {
             id,
             host: host.to_owned(),
-            weather,
+            network_faults,
             rng,
             ways: Default::default(),
             cut_how: Cut::Fin,
@@ -322,15 +322,15 @@ impl Link {
             return Poll::Pending;
         }
         let mut n = bytes.len().min(room);
-        if self.weather.slice_bytes_max > 0 {
-            n = n.min(self.rng.usize(1..=self.weather.slice_bytes_max));
+        if self.network_faults.slice_bytes_max > 0 {
+            n = n.min(self.rng.usize(1..=self.network_faults.slice_bytes_max));
         }
         let left = way.cut_at.map_or(u64::MAX, |at| at - way.written.min(at));
         if n as u64 >= left {
             n = left as usize;
         }
         if n > 0 {
-            let arrival = Instant::now() + random(&mut self.rng, self.weather.latency_max);
+            let arrival = Instant::now() + random(&mut self.rng, self.network_faults.latency_max);
             let arrival = way.last_arrival.map_or(arrival, |last| last.max(arrival));
             way.last_arrival = Some(arrival);
             way.pieces.push_back((arrival, Bytes::copy_from_slice(&bytes[..n])));
@@ -348,7 +348,7 @@ impl Link {
     }
 }
 
-impl Way {
+impl Direction {
     fn end(&mut self, now: Instant) {
         let at = self.last_arrival.map_or(now, |last| last.max(now));
         self.end_at.get_or_insert(at);
@@ -360,7 +360,7 @@ impl Way {
         }
     }
 
-    /// What can be read now, or when to look again.
+    /// The data that can be read now, or the time of the next check.
     fn read(&mut self, now: Instant, buf: &mut ReadBuf<'_>) -> Result<(), Option<Instant>> {
         match self.pieces.front_mut() {
             Some((arrival, piece)) if *arrival <= now => {
@@ -450,7 +450,7 @@ impl Drop for Pipe {
                 link.ways[end].end(Instant::now());
                 link.ways[1 - end].reader_gone = true;
             }
-            link.ways.iter_mut().for_each(Way::wake);
+            link.ways.iter_mut().for_each(Direction::wake);
             link.ends_left -= 1;
             (link.id, link.ends_left == 0)
         };

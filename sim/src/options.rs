@@ -1,25 +1,25 @@
-//! What a run is made of, drawn from its seed: each seed is another mixture of faults and load.
+//! The options of a run, drawn from its seed: each seed has a different mix of faults and load.
 
 use std::time::Duration;
 
 use ottla_wire::Compression;
 
-use crate::net::Weather;
+use crate::net::NetworkFaults;
 
 /// The settings of one run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Partitions of the topic.
+    /// Number of partitions of the topic.
     pub partitions: i32,
-    /// Producers.
+    /// Number of producers.
     pub producers: u32,
-    /// Records of each producer.
+    /// Number of records per producer.
     pub records: u32,
-    /// Longest pause of a producer between two records.
+    /// Maximum pause of a producer between two records.
     pub pause_max: Duration,
-    /// Bytes of padding in a value, at most.
+    /// Maximum padding of a value in bytes.
     pub padding_max: usize,
-    /// Codec of the producers.
+    /// The producers' codec.
     pub compression: Compression,
     /// `linger.ms`, if set.
     pub linger: Option<Duration>,
@@ -27,30 +27,30 @@ pub struct Options {
     pub batch_bytes_max: usize,
     /// `delivery.timeout.ms`.
     pub delivery_timeout: Duration,
-    /// Readers with partitions of their own.
+    /// Number of readers without a group.
     pub readers: u32,
-    /// Members of the group that reads, too.
+    /// Number of group members.
     pub members: u32,
-    /// Segments of the logs are closed at this size.
+    /// Segment size of the logs.
     pub segment_bytes: u32,
     /// Latency of a sync.
     pub sync_delay: Duration,
-    /// The network while there are faults.
-    pub weather: Weather,
-    /// The time between two faults, at most; each fault is drawn anew.
+    /// The network during the faults.
+    pub network_faults: NetworkFaults,
+    /// Maximum time between two faults.
     pub fault_pause_max: Duration,
-    /// How long there are faults.
+    /// Duration of the faults.
     pub faults_for: Duration,
-    /// Chance in 1000 of each kind of fault, by the order of `faults::KINDS`.
+    /// Probability in 1000 of each kind of fault, in the order of `faults::KINDS`.
     pub fault_weights: [u32; 9],
 }
 
 impl Options {
-    /// The mixture of this seed.
+    /// Draws the options of a seed.
     pub fn draw(rng: &mut fastrand::Rng) -> Self {
         let ms = Duration::from_millis;
         let latency_max = [0, 1, 5, 30][rng.usize(0..4)];
-        let weather = Weather {
+        let network_faults = NetworkFaults {
             latency_max: ms(latency_max),
             slice_bytes_max: [0, 1, 7, 100, 5_000][rng.usize(0..5)],
             cut_per_mille: [0, 100, 300, 700][rng.usize(0..4)],
@@ -75,7 +75,7 @@ impl Options {
             members: rng.u32(0..=2),
             segment_bytes: [2_000, 20_000, 1 << 30][rng.usize(0..3)],
             sync_delay: ms([0, 1, 10, 50][rng.usize(0..4)]),
-            weather,
+            network_faults,
             fault_pause_max: ms([200, 1_000, 3_000][rng.usize(0..3)]),
             faults_for: ms(rng.u64(2_000..12_000)),
             fault_weights,

@@ -1,7 +1,7 @@
-//! How often clients send requests: never more often than their back-off allows, whatever a broker answers.
+//! Request rates: clients never send faster than their backoff allows, whatever a broker answers.
 //!
-//! A window is as long as the clients' `retry.backoff.ms`. Requests that move records may come as often as there are
-//! records, and fetches that waited for records as often as they waited; all others count.
+//! The window is the clients' `retry.backoff.ms`. Requests that move records may be as frequent as records, and
+//! fetches as frequent as their waits. All others count.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,35 +12,35 @@ use tokio::time::Instant;
 
 use crate::net::Network;
 
-/// The window: `retry.backoff.ms` as the clients of a run have it.
+/// The window: the clients' `retry.backoff.ms`.
 pub const WINDOW: Duration = Duration::from_millis(100);
-/// The most requests of one API that one client may send to one node in a window. One dialogue sends one; a client has
-/// up to four dialogues of an API at a time, one per partition or connection, and a partition that moves away and back
-/// within a window is asked for twice.
+/// Maximum number of requests of one API from one client to one node in a window. One dialogue sends one. A client
+/// has up to four concurrent dialogues of an API, one per partition or connection. A partition that moves away and
+/// back within a window is requested twice.
 pub const REQUESTS_PER_WINDOW_MAX: usize = 12;
-/// The same for Produce requests. Each batch may fail once without a pause, a batch may have one record, and a producer of
-/// a run makes at most about fifty records in a window.
+/// Maximum number of Produce requests. Each batch may fail once without a pause, a batch may contain a single record,
+/// and a producer creates at most about fifty records in a window.
 const PRODUCE_REQUESTS_PER_WINDOW_MAX: usize = 80;
-/// A fetch that took at least so long has waited for records.
+/// A fetch that took at least this long has waited for records.
 const WAITED: Duration = Duration::from_millis(1);
-/// More answers than this without any time passing are a livelock.
+/// More answers than this at one instant are a livelock.
 const ANSWERS_AT_ONE_INSTANT_MAX: u64 = 20_000;
 
-/// The most requests of this API that one client may send to one node in a window.
+/// Maximum number of requests of this API from one client to one node in a window.
 pub fn requests_per_window_max(api: i16) -> usize {
     if api == ApiKey::Produce.code() { PRODUCE_REQUESTS_PER_WINDOW_MAX } else { REQUESTS_PER_WINDOW_MAX }
 }
 
-/// The most requests that one client sent to one node in one window.
+/// The busiest window of a client and a node.
 #[derive(Clone, Debug, Default)]
-pub struct Busiest {
-    /// How many.
+pub struct BusiestWindow {
+    /// The number of requests.
     pub requests: usize,
-    /// Client, node and API, and when.
+    /// Client, node, API and time.
     pub what: String,
 }
 
-/// Observes every request of a run. Clones count together.
+/// Observes every request of a run. Clones share their counts.
 #[derive(Clone, Debug)]
 pub struct Rates {
     network: Network,
@@ -50,7 +50,7 @@ pub struct Rates {
 #[derive(Debug)]
 struct State {
     windows: BTreeMap<(String, i32, i16), VecDeque<Instant>>,
-    busiest: BTreeMap<i16, Busiest>,
+    busiest: BTreeMap<i16, BusiestWindow>,
     totals: BTreeMap<i16, u64>,
     began: Instant,
     instant: Instant,
@@ -58,7 +58,7 @@ struct State {
 }
 
 impl Rates {
-    /// Nothing was sent so far. `network` is frozen when requests are answered and time stands still.
+    /// Starts without requests. Stops `network` if requests are answered while the clock does not advance.
     pub fn new(network: Network) -> Self {
         let now = Instant::now();
         let state = State {
@@ -73,11 +73,11 @@ impl Rates {
     }
 
     /// The busiest window of each API.
-    pub fn busiest(&self) -> BTreeMap<i16, Busiest> {
+    pub fn busiest(&self) -> BTreeMap<i16, BusiestWindow> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).busiest.clone()
     }
 
-    /// How many requests of an API were answered that moved no records.
+    /// The number of answered requests of an API that moved no records.
     pub fn total(&self, api: ApiKey) -> u64 {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.totals.get(&api.code()).copied().unwrap_or(0)

@@ -1,11 +1,11 @@
-//! Readers: with partitions of their own, or as members of a group.
+//! Readers: without a group, or as group members.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ottla_client::{Client, Consumer, OffsetReset, Polled, StartAt, TopicPartition};
+use ottla_client::{Client, OffsetReset, Polled, StartAt, TopicPartition};
 use tokio::task::JoinSet;
 
 use crate::checker::Reader;
@@ -14,35 +14,35 @@ use crate::producer::World;
 
 pub(crate) const GROUP: &str = "billing";
 
-/// Reads in several lives until the run is over. `current` names the life that is on.
+/// Reads in several incarnations until the run ends. `current` is the current incarnation.
 pub(crate) async fn read(
     world: World,
     base: Reader,
     current: Rc<Cell<Option<Reader>>>,
     mut rng: fastrand::Rng,
 ) {
-    let mut life = 0;
+    let mut incarnation = 0;
     loop {
-        let reader = Reader { id: base.id * 100 + life, ..base };
+        let reader = Reader { id: base.id * 100 + incarnation, ..base };
         current.set(Some(reader));
-        // Some live on to the end, some do not get far.
+        // Some incarnations last to the end, others end early.
         let polls = if rng.bool() { rng.u32(1..30) } else { u32::MAX };
-        live(&world, reader, polls, &mut rng).await;
-        life += 1;
+        run_incarnation(&world, reader, polls, &mut rng).await;
+        incarnation += 1;
     }
 }
 
-async fn live(world: &World, reader: Reader, polls: u32, rng: &mut fastrand::Rng) {
+async fn run_incarnation(world: &World, reader: Reader, polls: u32, rng: &mut fastrand::Rng) {
     let mut config = World::config();
-    // Not 0: fetches that wait for nothing, over a network without latency, leave no time to pass.
+    // Not 0: fetches that never wait, on a network without latency, would stop time.
     config.fetch_wait_max = Duration::from_millis(rng.u64(1..500));
     config.session_timeout = Duration::from_secs(3);
     config.heartbeat_interval = Duration::from_millis(300);
     config.auto_commit_interval = Duration::from_millis(200);
-    config.offset_reset = OffsetReset::Earliest;
+    config.auto_offset_reset = OffsetReset::Earliest;
     if rng.bool() {
-        // Small enough that batches are met one by one and cut in the middle.
-        config.partition_fetch_bytes_max = rng.usize(1..5_000);
+        // Small, so that batches arrive one by one and are truncated.
+        config.max_partition_fetch_bytes = rng.usize(1..5_000);
     }
     config.client_id = format!("reader-{}", reader.id);
     config.group_id = reader.in_group.then(|| GROUP.to_owned());
@@ -52,7 +52,7 @@ async fn live(world: &World, reader: Reader, polls: u32, rng: &mut fastrand::Rng
     tasks.spawn_local(async move {
         let _ = engine.run().await;
     });
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let started = if reader.in_group {
         consumer.subscribe(&[TOPIC]).await
     } else {
@@ -91,7 +91,7 @@ async fn live(world: &World, reader: Reader, polls: u32, rng: &mut fastrand::Rng
             Ok(Some(_) | None) => {}
             Err(error) => {
                 world.trace.note(format_args!("reader {}: {error}", reader.id));
-                // An error that comes at once and again must not stop the clock.
+                // A repeated immediate error must not stop the clock.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }

@@ -1,11 +1,11 @@
-//! What happened, line by line, with virtual time.
+//! The events of a run, one line each, with virtual time.
 
 use std::fmt::Arguments;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-/// The events of one run, in order. Clones write to the same list.
+/// The events of one run, in order. Clones share the list.
 #[derive(Clone, Debug)]
 pub struct Trace {
     started: Instant,
@@ -13,7 +13,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace that begins now.
+    /// An empty trace that starts now.
     pub fn begin() -> Self {
         Self { started: Instant::now(), lines: Arc::default() }
     }
@@ -22,7 +22,7 @@ impl Trace {
     pub fn note(&self, what: Arguments<'_>) {
         let ms = self.started.elapsed().as_millis();
         let line = format!("{:>4}.{:03} {what}", ms / 1000, ms % 1000);
-        // In the order of what client and broker say, for whoever listens to them.
+        // Also logged, in order with the events of client and broker.
         tracing::info!(target: "sim", "{line}");
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push(line);

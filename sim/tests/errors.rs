@@ -1,10 +1,10 @@
-//! Each API with each error, for as long as it takes: no client ever sends more than one request per back-off.
+//! Each API with each error, for a long time: a client never sends more than one request per backoff.
 
 use ottla_broker::{ApiKey, ErrorCode, Fault};
 use ottla_sim::errors::{APIS, faults, requests_max, run_with_error, run_with_fetch_error};
 use ottla_sim::rates::REQUESTS_PER_WINDOW_MAX;
 
-/// Every so many of the combinations are run; 1 runs them all.
+/// Step between the combinations that are run; 1 runs all.
 const STRIDE: usize = 3;
 
 #[test]
@@ -17,8 +17,8 @@ fn whatever_the_error_a_client_sends_one_request_per_back_off() {
     for (api, fault) in all.step_by(stride) {
         let report = run_with_error(api, fault, 7);
         runs += 1;
-        // A final error ends a batch: what follows is not a retry but the next batch, as soon as there is one.
-        // The producer takes a corrupt batch for one, too: the same bytes would be as corrupt again.
+        // A final error ends a batch. The next request is not a retry but the next batch.
+        // A corrupt batch is final for the producer too: the same bytes would be corrupt again.
         let is_final = matches!(fault, Fault::Fail(code) if api == ApiKey::Produce
             && (!code.is_retriable() || code == ErrorCode::CorruptMessage));
         let in_window = if is_final { 0 } else { report.busiest.requests };

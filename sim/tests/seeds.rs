@@ -1,4 +1,4 @@
-//! Seeded runs of the real client and broker, and the proof that a seed is all there is to a run.
+//! Seeded runs of the real client and broker, and a test that the seed determines a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,12 +6,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ottla_sim::rates::Busiest;
+use ottla_sim::rates::BusiestWindow;
 use ottla_sim::{Report, run};
 
-/// Lines of a trace that are shown when a run fails.
+/// Number of trace lines to show for a failed run.
 const TRACE_LINES_SHOWN: usize = 80;
-/// Anomalies of one kind that are shown.
+/// Number of anomalies of each kind to show.
 const ANOMALIES_SHOWN: usize = 3;
 
 fn check(report: &Report) -> Result<(), String> {
@@ -40,7 +40,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))
 }
 
-/// The requested seeds; by default two hundred that are the same every time, and fifty others.
+/// The requested seeds; by default two hundred fixed seeds and fifty random ones.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("OTTLA_SIM_SEED") {
         return vec![seed];
@@ -48,22 +48,22 @@ fn seeds() -> Vec<u64> {
     let fixed = number("OTTLA_SIM_FROM").unwrap_or(1)..;
     let fixed = fixed.take(number("OTTLA_SIM_SEEDS").unwrap_or(200) as usize);
     let mut random = fastrand::Rng::with_seed(entropy());
-    // Short enough to be typed.
+    // Short enough to type.
     let random = std::iter::repeat_with(move || random.u64(0..1 << 40));
     fixed.chain(random.take(number("OTTLA_SIM_RANDOM").unwrap_or(50) as usize)).collect()
 }
 
-/// These seeds differ from run to run; each failure prints its own.
+/// Random seeds; each failure prints its own.
 fn entropy() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Ends the process when a seed does not end: for loops that the simulation's own limits do not see, because nothing
-/// is sent in them.
+/// Ends the process if a seed does not finish. It detects loops without requests, which the simulation's own limits
+/// do not see.
 struct Watchdog(#[expect(dead_code, reason = "dropping it ends the thread")] mpsc::Sender<()>);
 
 impl Watchdog {
-    /// Real time for one seed: a thousand times what one takes.
+    /// Real time limit of one seed: a thousand times its usual duration.
     const PATIENCE: Duration = Duration::from_secs(120);
 
     #[expect(clippy::disallowed_methods, reason = "the watchdog measures real time")]
@@ -95,7 +95,7 @@ fn every_seed_keeps_what_was_acknowledged_in_order_and_comes_to_its_end() {
             .init();
     }
     let (mut acked, mut read) = (0, 0);
-    let mut busiest: BTreeMap<i16, Busiest> = BTreeMap::new();
+    let mut busiest: BTreeMap<i16, BusiestWindow> = BTreeMap::new();
     let began = Watchdog::now();
     let mut failures = Vec::new();
     for seed in seeds() {
@@ -127,8 +127,8 @@ fn every_seed_keeps_what_was_acknowledged_in_order_and_comes_to_its_end() {
     assert!(acked > 0 && read >= acked, "the runs did something");
 }
 
-/// Seeds that once did not end: a restarted broker gave a client's fetch session to another client, whose responses
-/// named a partition that the client had not requested; it ignored that and fetched again at once.
+/// Seeds that once did not finish. A restarted broker assigned a client's fetch session to another client, whose
+/// responses named a partition that the client had not requested. The client ignored it and fetched again at once.
 const LIVELOCKED: [u64; 3] = [32_247_601, 50_000_196, 90_000_167];
 
 #[test]

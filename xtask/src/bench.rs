@@ -24,7 +24,7 @@ const FLOOR_WITHIN: Duration = Duration::from_secs(5 * 60);
 
 /// Messages before each measured phase. The brokers' CPU is theirs too, so they are counted in its divisor.
 const WARMUP: u64 = 100_000;
-/// What a message takes in the log, and some more.
+/// The bytes of a message in the log, rounded up.
 const LOG_BYTES_MAX: u64 = 140;
 const STARTS: usize = 11;
 const CLOSED_LOOP: u64 = 10_000;

@@ -1,5 +1,5 @@
-//! `cargo xtask compat`: the documents that are made of the table of properties and of the C interface's sources,
-//! written anew.
+//! `cargo xtask compat`: generates the documents from the table of properties and from the C interface's
+//! sources.
 //!
 //! The tests that compare them do the writing, so that this command depends on no client.
 

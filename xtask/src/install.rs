@@ -17,13 +17,13 @@ const COMPILED_WITHIN: Duration = Duration::from_secs(5 * 60);
 /// The release of librdkafka whose interface this is: pkg-config compares it with what bindings ask for.
 const VERSION: &str = "2.16.0";
 
-/// What every Linux with glibc has; nothing else may be needed to load the library.
+/// Libraries of every Linux with glibc; loading our library may need no others.
 const ALLOWED: &[&str] =
     &["libc.so", "libgcc_s.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "ld-linux"];
 /// The C++ classes need besides: the C library below them, and their language's.
 const ALLOWED_CXX: &[&str] = &["librdkafka.so.1", "libstdc++.so"];
 
-/// What `librdkafka.a` needs of the system.
+/// The system libraries that `librdkafka.a` needs.
 const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
 pub(crate) struct Options {

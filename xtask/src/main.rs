@@ -19,7 +19,10 @@ usage: cargo xtask COMMAND
       --quick               without what starts a JVM: Apache Kafka's broker and tools; at most 5 minutes
       FILTER                only tests whose name contains it, or the interop test file of that name
   tidy                      the house rules alone
-  compat                    writes docs/CONFIGURATION.md and COMPAT.md anew from the table of properties
+      --words [CRATE]       lists the sentences that break the rules for words: of client, capi, docs, ...
+      --counts              prints the numbers in the form of xtask/src/tidy/baseline.txt, for merges that move code
+      --lower               lowers the numbers in xtask/src/tidy/baseline.txt to the counted ones
+  compat                    generates docs/CONFIGURATION.md and COMPAT.md from the table of properties
   install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
       --profile NAME        of cargo (default release)
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
@@ -43,7 +46,11 @@ fn main() -> ExitCode {
             Ok(options) => test::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
-        ["tidy"] => tidy::report(),
+        ["tidy"] => tidy::run(tidy::Action::Check),
+        ["tidy", "--counts"] => tidy::run(tidy::Action::Counts),
+        ["tidy", "--lower"] => tidy::run(tidy::Action::Lower),
+        ["tidy", "--words"] => tidy::run(tidy::Action::Words(None)),
+        ["tidy", "--words", room] => tidy::run(tidy::Action::Words(Some(room))),
         ["compat"] => compat::run(),
         ["install", rest @ ..] => match install::Options::parse(rest) {
             Ok(options) => install::run(&options),

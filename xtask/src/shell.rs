@@ -88,7 +88,7 @@ fn end_with_descendants(root: u32) {
     }
 }
 
-/// Each running process with its parent, as far as the system tells (`/proc`).
+/// Each running process with its parent, as far as `/proc` lists it.
 fn parents() -> BTreeMap<u32, u32> {
     let mut parents = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

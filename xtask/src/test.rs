@@ -83,13 +83,13 @@ struct Step {
     took: Duration,
 }
 
-/// How a step went. A step that runs no tests counts as one itself.
+/// The result of a step. A step that runs no tests counts as one itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     passed: usize,
-    /// What failed, by name.
+    /// The names of the failed tests.
     failed: Vec<String>,
-    /// What did not run, and why.
+    /// The tests that did not run, with the reason.
     skipped: Vec<(String, String)>,
 }
 

@@ -1,10 +1,16 @@
 //! `cargo xtask tidy`: the house rules that a machine can check.
 
 mod allowed;
+mod baseline;
 mod boundary;
+mod doc_comments;
 mod docs;
+mod functions;
+mod layers;
 mod manifests;
+mod rust;
 mod sources;
+mod words;
 
 use std::fmt;
 use std::fs;
@@ -12,8 +18,11 @@ use std::process::{Command, ExitCode};
 
 use ottla_interop::workspace_root;
 
-/// A broken rule: where, and what to do about it.
-#[derive(Debug, PartialEq, Eq)]
+use baseline::Debt;
+use rust::Source;
+
+/// A broken rule: the place, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     path: String,
     /// From 1; 0 for the file as a whole.
@@ -42,7 +51,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// What git tracks or would track.
+    /// The files that git tracks or would track.
     fn of_workspace() -> Result<Self, String> {
         let listing = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -77,19 +86,71 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    fn findings(&self) -> Vec<Finding> {
-        [sources::check, manifests::check, docs::check, boundary::check]
+    fn findings(&self, sources: &Sources) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = [sources::check, manifests::check, docs::check, boundary::check]
             .iter()
             .flat_map(|check| check(self))
-            .collect()
+            .collect();
+        findings.extend(functions::stale_exceptions(sources));
+        findings.extend(layers::check(self, sources));
+        findings.extend(baseline::check(self, &self.debts(sources)));
+        findings
+    }
+
+    /// The exceptions that the baseline counts.
+    fn debts(&self, sources: &Sources) -> Vec<Debt> {
+        let mut debts = words::debts(self, sources);
+        debts.extend(doc_comments::debts(sources));
+        debts.extend(functions::debts(sources));
+        debts.extend(layers::debts(self, sources));
+        debts
     }
 }
 
-/// Prints every broken rule, and gives their number.
+/// The Rust files, parsed once for all rules.
+pub(crate) struct Sources {
+    files: Vec<(String, Source)>,
+}
+
+impl Sources {
+    fn parse(tree: &Tree) -> Self {
+        let parse = |(path, text): (&str, &str)| (path.to_owned(), Source::parse(text));
+        Self { files: tree.with_extension(&["rs"]).map(parse).collect() }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &Source)> {
+        self.files.iter().map(|(path, source)| (path.as_str(), source))
+    }
+}
+
+/// The crate of a file, `crates/client` or `sim`; `docs` for documents outside of crates.
+fn crate_of(path: &str) -> &str {
+    let end = |parts: usize| path.match_indices('/').nth(parts - 1).map(|(at, _)| &path[..at]);
+    match end(1) {
+        Some("crates") => end(2).unwrap_or(path),
+        Some(top) => top,
+        None => "docs",
+    }
+}
+
+/// Options of the command of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action<'a> {
+    /// Prints the broken rules.
+    Check,
+    /// Prints what is counted, in the form of the baseline.
+    Counts,
+    /// Lowers the numbers of the baseline.
+    Lower,
+    /// Lists the sentences that break the rules for words, of one crate or of all.
+    Words(Option<&'a str>),
+}
+
+/// Prints every broken rule and returns their number.
 pub(crate) fn print() -> usize {
     match Tree::of_workspace() {
         Ok(tree) => {
-            let findings = tree.findings();
+            let findings = tree.findings(&Sources::parse(&tree));
             for finding in &findings {
                 println!("{finding}");
             }
@@ -103,9 +164,33 @@ pub(crate) fn print() -> usize {
     }
 }
 
-/// The command of its own.
-pub(crate) fn report() -> ExitCode {
-    if print() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// `cargo xtask tidy`.
+pub(crate) fn run(action: Action<'_>) -> ExitCode {
+    let done = match action {
+        Action::Check => return if print() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+        Action::Counts => Tree::of_workspace().map(|tree| {
+            print!("{}", baseline::counts(&tree.debts(&Sources::parse(&tree))));
+        }),
+        Action::Lower => Tree::of_workspace().and_then(|tree| {
+            let text = baseline::lower(&tree, &tree.debts(&Sources::parse(&tree)));
+            fs::write(workspace_root().join(baseline::PATH), text)
+                .map_err(|error| format!("{}: {error}", baseline::PATH))
+        }),
+        Action::Words(room) => Tree::of_workspace().map(|tree| {
+            let lines = words::list(&tree, &Sources::parse(&tree), room);
+            for line in &lines {
+                println!("{line}");
+            }
+            println!("{} hits", lines.len());
+        }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("tidy: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-// franz-go as a peer of `cargo xtask compare`: what a message costs a program that uses it.
+// franz-go in `cargo xtask compare`: the cost of a message for a program that uses it.
 //
 //	franzgo MODE --brokers LIST --topic NAME [--payload FILE] [--count N] [--warmup N] [--rate N] [--partitions N]
 //	        [-X KEY=VALUE]...
 //
-// Modes, payload file and output are those of librdkafka.c beside it, but for its simple consumer's. What is not given with -X keeps franz-go's
-// default, except for the compression, which is none unless it is named.
+// Modes, payload file and output are those of librdkafka.c, except for the modes of its simple consumer. Properties without -X keep
+// franz-go's defaults, except for the compression, which is none by default.
 package main
 
 import (
@@ -31,12 +31,12 @@ import (
 )
 
 const (
-	// Records that may be buffered, in bytes: what franz-go's own benchmark allows (examples/bench). The default, 10000
-	// records, is about one batch of small ones.
+	// Buffer limit in bytes, as in franz-go's own benchmark (examples/bench). The default of 10000 records is about one
+	// batch of small records.
 	bufferedBytes = 250 << 20
 	flushWithin   = 2 * time.Minute
 	silence       = 10 * time.Second
-	// A wait longer than this is slept, the rest is spent looking at the clock.
+	// Longer waits sleep; shorter ones spin.
 	spin = 80 * time.Microsecond
 )
 
@@ -69,7 +69,7 @@ func parse() options {
 	flags := flag.NewFlagSet("franzgo", flag.ExitOnError)
 	flags.StringVar(&o.brokers, "brokers", "", "host:port,...")
 	flags.StringVar(&o.topic, "topic", "", "the topic, which must exist")
-	flags.StringVar(&o.payload, "payload", "", "file of messages, one per line, all of the same length")
+	flags.StringVar(&o.payload, "payload", "", "file of messages, one per line; all lines must have the same length")
 	flags.IntVar(&o.count, "count", 1_000_000, "messages in the measured phase")
 	flags.IntVar(&o.warmup, "warmup", 0, "messages before it")
 	flags.IntVar(&o.rate, "rate", 1000, "messages per second in the open loop")
@@ -190,7 +190,7 @@ type phase struct {
 
 func begin() phase { return phase{cpu: cpu(), wall: time.Now()} }
 
-// report prints and ends the program. Latencies, from when to when `what` says, may be nil; they get sorted.
+// report prints the result and ends the program. Latencies, described by `what`, may be nil; they are sorted.
 func (p phase) report(messages, bytes int, what string, latencies []time.Duration) {
 	ended := time.Now()
 	spent := cpu() - p.cpu
@@ -235,7 +235,7 @@ type producer struct {
 	pool   pool
 	done   atomic.Int64
 	failed atomic.Pointer[error]
-	// As in franz-go's own benchmark: a record that was acknowledged is used again.
+	// As in franz-go's own benchmark, acknowledged records are reused.
 	records sync.Pool
 }
 
@@ -271,7 +271,7 @@ func (p *producer) produce(from, count int) {
 }
 
 func (p *producer) openLoop(from, count, rate int, latencies []time.Duration) {
-	// The sleep below holds its thread.
+	// The sleep below occupies its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ctx, base := context.Background(), time.Now()
@@ -287,7 +287,7 @@ func (p *producer) openLoop(from, count, rate int, latencies []time.Duration) {
 	p.flush()
 }
 
-// sleepUntil does not use Go's timers, whose granularity is a millisecond where nothing else runs.
+// sleepUntil avoids Go's timers, whose granularity is a millisecond on an idle machine.
 func sleepUntil(due time.Time) {
 	for {
 		left := time.Until(due)
@@ -348,7 +348,7 @@ func newClient(opts ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-// from is every partition of the topic, each at its own offset or all at the same.
+// from is the start offset of every partition: individual offsets, or the same for all.
 func (o options) from(offset func(partition int32) kgo.Offset) kgo.Opt {
 	offsets := map[int32]kgo.Offset{}
 	for partition := range int32(o.partitions) {
@@ -357,7 +357,7 @@ func (o options) from(offset func(partition int32) kgo.Offset) kgo.Opt {
 	return kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{o.topic: offsets})
 }
 
-// poll gives what there is, and fails when nothing comes.
+// poll returns the available records, and fails if none arrive in time.
 func poll(client *kgo.Client) kgo.Fetches {
 	ctx, cancel := context.WithTimeout(context.Background(), silence)
 	defer cancel()
@@ -397,7 +397,7 @@ func runConsumer(o options) {
 		}
 		return got
 	}
-	// A poll gives what there is, which may be some of what was to be measured.
+	// A poll returns the available records, which may include measured ones.
 	early := read(o.warmup) - o.warmup
 	if early >= o.count {
 		fail("--count", "the warm-up has read it all")
@@ -411,7 +411,7 @@ func runConsumer(o options) {
 	measured.report(got, length, "", nil)
 }
 
-// runEndToEnd sends messages that carry when they were due, and their number, and reads them in the same process.
+// runEndToEnd sends messages with their due time and number, and reads them in the same process.
 func runEndToEnd(o options) {
 	const stampBytes = 16
 	pool := readPool(o.payload)
@@ -441,7 +441,7 @@ func runEndToEnd(o options) {
 	}
 	send := func(from, count int) {
 		go take(count)
-		// The sleep below holds its thread.
+		// The sleep below occupies its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		first := time.Since(base)
@@ -462,7 +462,7 @@ func runEndToEnd(o options) {
 	measured.report(o.count, o.count*pool.size, "e2e_us", latencies[o.warmup:])
 }
 
-// ends are the partitions' ends, asked for by a plain request.
+// ends are the end offsets of the partitions, from a plain request.
 func ends(client *kgo.Client, o options) map[int32]int64 {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = -1
@@ -488,7 +488,7 @@ func ends(client *kgo.Client, o options) map[int32]int64 {
 	return found
 }
 
-// runSubscriber measures from before a client is made to its first record, each time in a new group of one.
+// runSubscriber measures from the creation of a client to its first record, each time as the only member of a new group.
 func runSubscriber(o options) {
 	unique := time.Now().UnixNano()
 	join := func(number int) time.Duration {

@@ -1,8 +1,8 @@
-// The four consuming patterns with Sarama, each decoding {"id": N}: the other side of `ottla bench patterns`.
+// The four consumer modes with Sarama, each decoding {"id": N}: the counterpart of `ottla bench patterns`.
 //
-// As in the article that they come from: a handler of a consumer group marks a message when its callback is through,
-// 8 workers, a queue of 1000, batches of 1000. What the article's workers do wrong, marking past unfinished messages, is
-// left as it is: it costs nothing.
+// As in the article that describes them, a group handler marks a message when its callback returns, with 8 workers, a
+// queue of 1000 and batches of 1000. The article's workers wrongly mark past unfinished messages; this is kept,
+// because it costs nothing.
 package main
 
 import (
@@ -32,13 +32,13 @@ type message struct {
 	ID uint64 `json:"id"`
 }
 
-// handled is a message, and the session in which it is marked.
+// handled is a message with the session in which it is marked.
 type handled struct {
 	session sarama.ConsumerGroupSession
 	message *sarama.ConsumerMessage
 }
 
-// tally is what is added up, by all workers.
+// tally is the total of all workers.
 type tally struct {
 	count, sum atomic.Uint64
 	want       uint64
@@ -51,7 +51,7 @@ func fail(what string, why any) {
 	os.Exit(1)
 }
 
-// take decodes some messages, marks them, and says when all have come.
+// take decodes messages, marks them, and signals when all have arrived.
 func (t *tally) take(messages ...handled) {
 	sum := uint64(0)
 	for _, m := range messages {
@@ -79,7 +79,7 @@ func (h handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 	return nil
 }
 
-// batches collects the messages of all claims, and gives a batch away when it is full or when the ticker ticks.
+// batches collects the messages of all claims, and emits a batch when it is full or when the ticker fires.
 type batches struct {
 	mu     sync.Mutex
 	buffer []handled

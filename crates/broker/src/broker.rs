@@ -22,7 +22,7 @@ use crate::server::Server;
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
 
-/// Why a broker does not start.
+/// The reasons why a broker does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -31,7 +31,7 @@ pub enum StartError {
     DataDir {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process uses the data directory.
@@ -53,7 +53,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A topic that was asked for cannot be created.
@@ -72,7 +72,7 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// What a broker is made from; see [`Broker::builder`].
+/// The settings of a broker before it starts; see [`Broker::builder`].
 #[derive(Debug)]
 pub struct BrokerBuilder {
     data_dir: Option<PathBuf>,
@@ -118,7 +118,7 @@ pub struct BrokerThread {
 }
 
 impl Broker {
-    /// A broker in memory with one node on an ephemeral loopback port, unless told otherwise.
+    /// Returns a builder. By default the broker is in memory, with one node on an ephemeral loopback port.
     pub fn builder() -> BrokerBuilder {
         BrokerBuilder {
             data_dir: None,
@@ -134,7 +134,7 @@ impl Broker {
         }
     }
 
-    /// What clients put into `bootstrap.servers`: every node's advertised address.
+    /// The value of `bootstrap.servers` for clients: every node's advertised address.
     pub fn bootstrap_servers(&self) -> String {
         bootstrap_servers(&self.cluster)
     }
@@ -159,6 +159,7 @@ impl Broker {
     /// Cuts every connection and closes the logs, so that the next start need not recover anything.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
+        self.cluster.finish_syncs().await;
         self.cluster.close();
     }
 }
@@ -192,7 +193,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// How many brokers clients see. 1 by default.
+    /// The number of brokers that clients see. 1 by default.
     #[must_use]
     pub fn nodes(mut self, nodes: i32) -> Self {
         self.nodes = nodes.max(1);
@@ -213,7 +214,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// What clients are told instead of the listener's address: `host` or `host:port`.
+    /// The address that clients receive instead of the listener's: `host` or `host:port`.
     #[must_use]
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = Some(address.into());
@@ -248,7 +249,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// Where syncs run: the seam of simulations.
+    /// The executor of syncs: the seam of simulations.
     #[must_use]
     pub fn syncer(mut self, syncer: Syncer) -> Self {
         self.syncer = syncer;
@@ -279,7 +280,7 @@ impl BrokerBuilder {
             }
             (None, _) => {
                 config.durability = Durability::Memory;
-                // Nobody crashes this disk: it need not remember what would be lost.
+                // This disk never crashes: it need not remember which bytes a crash would lose.
                 Arc::new(MemStorage::new())
             }
         };
@@ -328,7 +329,7 @@ impl BrokerBuilder {
                 match self.start().await {
                     Ok(broker) => {
                         let _ = started.send(Ok((broker.cluster.clone(), broker.addresses.clone())));
-                        // An error means that the handle is gone, which is as good as a word.
+                        // An error means that the handle was dropped, which stops the broker as well.
                         let _ = stopping.wait_for(|stop| *stop).await;
                         broker.stop().await;
                     }
@@ -400,7 +401,7 @@ impl Drop for BrokerThread {
     }
 }
 
-/// What must be done now and then: sessions, rebalances, retention.
+/// Runs the periodic work: sessions, rebalances, retention.
 async fn keep(cluster: Arc<Cluster>) {
     let retention = async {
         loop {

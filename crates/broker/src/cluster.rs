@@ -1,48 +1,48 @@
-//! What the nodes of one process share: topics, partitions, groups, and who leads what.
+//! The cluster: topics, partitions, groups and leaders, shared by the nodes of one process.
 //!
 //! Nothing is replicated. Several nodes over one set of logs exist so that clients meet what they meet in a real
 //! cluster: leaders on several brokers, leaders that move, coordinators that move, brokers that are down.
 
+mod leadership;
+mod nodes;
+mod topic_store;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
 use ottla_log::{Journal, JournalConfig, JournalError, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::FxHashMap;
+use tokio::task::JoinSet;
 
-use crate::api::fetch_sessions::FetchSessions;
+use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
+use self::nodes::Node;
+use self::topic_store::TopicStore;
 use crate::clock::Clock;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::data_dir::{Format, FormatError, META_DIR, OFFSETS_DIR, check_format, write_format};
+use crate::fetch_sessions::FetchSessions;
 use crate::intercept::Intercepts;
-use crate::partition::{NO_LEADER, Partition, Syncer};
+use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
-use crate::staged::Staged;
-use crate::switch::Switch;
-use crate::topics::Topic;
+use crate::test_overrides::TestOverrides;
 
 const CLUSTER_ID_KEY: &[u8] = b"cluster";
 const PRODUCER_IDS_KEY: &[u8] = b"producer-ids";
-/// An epoch above every one that clients were told of after a leader had moved.
-const LEADER_EPOCH_KEY: &[u8] = b"leader-epoch";
 /// Producer ids taken from the journal at a time: a crash wastes at most so many.
 const PRODUCER_ID_BLOCK: i64 = 1000;
-/// Leader epochs reserved in the journal at a time.
-const LEADER_EPOCH_BLOCK: i32 = 100;
 
-/// The seams a cluster stands on.
+/// The replaceable parts of a cluster: storage, clock, syncs and random numbers.
 #[derive(Clone, Debug)]
 pub struct Seams {
-    /// Where everything durable goes.
+    /// The storage of logs and journals.
     pub storage: Arc<dyn Storage>,
     /// The wall clock.
     pub clock: Clock,
-    /// Where syncs run.
+    /// The executor of syncs.
     pub syncer: Syncer,
     /// Seed of every random choice.
     pub seed: u64,
@@ -55,59 +55,35 @@ pub struct Cluster {
     pub(crate) clock: Clock,
     pub(crate) syncer: Syncer,
     pub(crate) intercepts: Intercepts,
-    pub(crate) staged: Staged,
+    pub(crate) overrides: TestOverrides,
     pub(crate) warnings: Warnings,
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
     id: String,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) rng: Mutex<fastrand::Rng>,
-    nodes: Vec<Node>,
-    pub(crate) state: RwLock<State>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) state: RwLock<TopicStore>,
     pub(crate) journal: Mutex<Journal>,
     producer_ids: Mutex<ProducerIds>,
     /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
     /// epochs would take the leaders after a restart for older ones, and never follow.
     pub(crate) leader_epochs: LeaderEpochs,
-    /// Coordinators that were moved by hand, by group.
-    coordinators: Mutex<BTreeMap<String, i32>>,
-}
-
-/// One broker of the cluster.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) id: i32,
-    /// What clients are told.
-    address: Mutex<(String, u16)>,
-    pub(crate) up: Switch,
-    /// Whether it can be connected to; what it leads stays its own.
-    pub(crate) reachable: Switch,
-    pub(crate) sessions: FetchSessions,
-    pub(crate) connections: AtomicUsize,
-    has_address: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) topics: BTreeMap<Arc<str>, Arc<Topic>>,
-    pub(crate) by_id: FxHashMap<Uuid, Arc<str>>,
+    /// The syncs of partitions that are under way.
+    pub(crate) syncs: Mutex<JoinSet<()>>,
+    /// Coordinators that a test has moved, by group.
+    pub(crate) coordinators: Mutex<BTreeMap<String, i32>>,
 }
 
 #[derive(Debug)]
 struct ProducerIds {
     next: i64,
     block_end: i64,
+    /// The journal offset that must be durable before ids of the block are used.
+    record: i64,
 }
 
-#[derive(Debug)]
-pub(crate) struct LeaderEpochs {
-    /// Partitions begin with it.
-    pub(crate) first: i32,
-    /// No partition gets there before more are reserved.
-    end: Mutex<i32>,
-}
-
-/// Why the data of a cluster cannot be opened.
+/// The reasons why the data of a cluster cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -122,7 +98,7 @@ pub enum OpenError {
     Record {
         /// Its key.
         key: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The data is not Ottla's.
@@ -130,7 +106,7 @@ pub enum OpenError {
     Format(#[from] FormatError),
 }
 
-/// Why a topic could not be created or changed.
+/// The reason why a topic could not be created or changed.
 pub(crate) type Refusal = (ErrorCode, String);
 
 impl Cluster {
@@ -162,15 +138,7 @@ impl Cluster {
         let offsets = Offsets::new(offsets);
         offsets.rename_old_keys(now_ms)?;
         let nodes = (1..=nodes.max(1))
-            .map(|id| Node {
-                id,
-                address: Mutex::new(("127.0.0.1".into(), 0)),
-                up: Switch::default(),
-                reachable: Switch::default(),
-                sessions: FetchSessions::new(config.fetch_sessions_max, rng.fork()),
-                connections: AtomicUsize::new(0),
-                has_address: AtomicBool::new(false),
-            })
+            .map(|id| Node::new(id, FetchSessions::new(config.fetch_sessions_max, rng.fork())))
             .collect();
         let cluster = Self {
             groups: Groups::new(&config, rng.fork()),
@@ -179,7 +147,7 @@ impl Cluster {
             clock,
             syncer,
             intercepts: Intercepts::default(),
-            staged: Staged::default(),
+            overrides: TestOverrides::default(),
             warnings: Warnings::default(),
             id,
             storage,
@@ -187,8 +155,9 @@ impl Cluster {
             nodes,
             state: RwLock::default(),
             journal: Mutex::new(journal),
-            producer_ids: Mutex::new(ProducerIds { next, block_end: next }),
-            leader_epochs: LeaderEpochs { first: first_epoch, end: Mutex::new(first_epoch) },
+            producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
+            leader_epochs: LeaderEpochs::new(first_epoch),
+            syncs: Mutex::default(),
             coordinators: Mutex::default(),
         };
         cluster.sync_journal()?;
@@ -204,47 +173,48 @@ impl Cluster {
         &self.id
     }
 
-    pub(crate) fn replace(&self, topic: Topic) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.topics.insert(topic.name.clone(), Arc::new(topic));
+    /// Returns a producer id that was never used before.
+    pub(crate) async fn next_producer_id(&self) -> Result<i64, JournalError> {
+        let (id, record) = self.take_producer_id()?;
+        self.await_journal(record).await?;
+        Ok(id)
     }
 
-    /// The topic of that name.
-    pub(crate) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).topics.get(name).cloned()
-    }
-
-    /// The topic with that id.
-    pub(crate) fn topic_by_id(&self, id: Uuid) -> Option<Arc<Topic>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.topics.get(state.by_id.get(&id)?).cloned()
-    }
-
-    /// Every topic, in order of name.
-    pub(crate) fn topics(&self) -> Vec<Arc<Topic>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).topics.values().cloned().collect()
-    }
-
-    /// One partition.
-    pub(crate) fn partition(&self, topic: &str, index: i32) -> Option<Arc<Partition>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.topics.get(topic)?.partitions.get(usize::try_from(index).ok()?).cloned()
-    }
-
-    /// A producer id that nobody had before.
-    pub(crate) fn next_producer_id(&self) -> Result<i64, JournalError> {
+    /// Takes a producer id, and returns the journal offset that must be durable before a client receives it.
+    fn take_producer_id(&self) -> Result<(i64, i64), JournalError> {
         let mut ids = lock(&self.producer_ids);
         if ids.next >= ids.block_end {
             let block_end = ids.next + PRODUCER_ID_BLOCK;
-            let mut journal = lock(&self.journal);
             let value = Bytes::copy_from_slice(&block_end.to_be_bytes());
-            journal.put(self.clock.now_ms(), Bytes::from_static(PRODUCER_IDS_KEY), Some(value))?;
-            self.make_durable(&mut journal)?;
+            let mut journal = lock(&self.journal);
+            ids.record =
+                journal.put(self.clock.now_ms(), Bytes::from_static(PRODUCER_IDS_KEY), Some(value))?;
             ids.block_end = block_end;
         }
         let id = ids.next;
         ids.next += 1;
-        Ok(id)
+        Ok((id, ids.record))
+    }
+
+    /// Waits until the journal is durable up to its offset `record`. The sync runs in the [`Syncer`].
+    pub(crate) async fn await_journal(&self, record: i64) -> Result<(), JournalError> {
+        loop {
+            let pending = {
+                let mut journal = lock(&self.journal);
+                let is_durable =
+                    journal.synced_offset() >= record || self.config.durability == Durability::Memory;
+                if is_durable && !journal.wants_sync() {
+                    return Ok(());
+                }
+                match journal.pending_sync() {
+                    Some(pending) => pending,
+                    // Nothing to sync: a journal that is offline fails here.
+                    None => return journal.sync_now().map(drop),
+                }
+            };
+            let synced = self.syncer.run(pending).await;
+            lock(&self.journal).sync_done(synced)?;
+        }
     }
 
     pub(crate) fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
@@ -259,120 +229,6 @@ impl Cluster {
         self.make_durable(&mut lock(&self.journal))
     }
 
-    /// The node with that id.
-    pub(crate) fn node(&self, id: i32) -> Option<&Node> {
-        self.nodes.get(usize::try_from(id).ok()?.checked_sub(1)?)
-    }
-
-    /// The nodes that clients may be told of: up, with an address, and not hidden by a test.
-    pub(crate) fn nodes_up(&self) -> impl Iterator<Item = &Node> {
-        let hidden = self.staged.hidden();
-        let known = |node: &&Node| node.is_up() && node.has_address.load(Ordering::Acquire);
-        self.nodes.iter().filter(known).filter(move |node| !hidden.contains(&node.id))
-    }
-
-    /// Ids of all nodes, 1 and up.
-    pub(crate) fn node_ids(&self) -> impl Iterator<Item = i32> + use<> {
-        1..=self.nodes.len() as i32
-    }
-
-    /// The node that answers for the cluster's metadata.
-    pub(crate) fn controller(&self) -> i32 {
-        let first = self.nodes.iter().find(|node| node.is_up()).map_or(NO_LEADER, |node| node.id);
-        self.staged.controller().filter(|id| self.is_node_up(*id)).unwrap_or(first)
-    }
-
-    /// Where a partition is led when all nodes are up; otherwise the next node that is.
-    pub(crate) fn preferred_leader(&self, index: i32) -> i32 {
-        let count = self.nodes.len();
-        (0..count)
-            .map(|step| &self.nodes[(index as usize + step) % count])
-            .find(|node| node.is_up())
-            .map_or(NO_LEADER, |node| node.id)
-    }
-
-    /// Moves a partition's leadership to another node of this process, or takes it from all ([`NO_LEADER`]).
-    pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
-        match (self.partition(topic, index), self.node(node)) {
-            (Some(partition), Some(node)) if node.is_up() => {
-                self.lead(&partition, node.id);
-                true
-            }
-            (Some(partition), None) if node == NO_LEADER => {
-                self.lead(&partition, NO_LEADER);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn lead(&self, partition: &Partition, node: i32) {
-        if partition.unavailable().is_some() {
-            return;
-        }
-        let epoch = partition.leader_epoch() + 1;
-        let mut end = lock(&self.leader_epochs.end);
-        if epoch >= *end {
-            let next = epoch + LEADER_EPOCH_BLOCK;
-            let mut journal = lock(&self.journal);
-            let value = Bytes::copy_from_slice(&next.to_be_bytes());
-            let put = journal.put(self.clock.now_ms(), Bytes::from_static(LEADER_EPOCH_KEY), Some(value));
-            if let Err(error) = put.and_then(|_| self.make_durable(&mut journal)) {
-                // The nodes share one log: a leader without an epoch of its own does no harm, one that is forgotten
-                // at the next start does.
-                tracing::warn!(%error, "the leader moves within its epoch");
-                return partition.lead(node, false);
-            }
-            *end = next;
-        }
-        drop(end);
-        partition.lead(node, true);
-    }
-
-    /// The node that coordinates a group.
-    pub(crate) fn coordinator(&self, group: &str) -> i32 {
-        if let Some(node) = lock(&self.coordinators).get(group).copied().filter(|id| self.is_node_up(*id)) {
-            return node;
-        }
-        // Any fixed spread will do; this one is Java's string hash without its sign, as Kafka spreads groups.
-        let hash =
-            group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
-        self.preferred_leader(hash & 0x7fff_ffff)
-    }
-
-    /// Moves a group's coordinator.
-    pub(crate) fn move_coordinator(&self, group: &str, node: i32) -> bool {
-        if !self.is_node_up(node) {
-            return false;
-        }
-        lock(&self.coordinators).insert(group.to_owned(), node);
-        self.groups.unload(group);
-        true
-    }
-
-    fn is_node_up(&self, id: i32) -> bool {
-        self.node(id).is_some_and(Node::is_up)
-    }
-
-    /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.
-    pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
-        let Some(node) = self.node(id) else { return false };
-        if !node.up.turn(up) {
-            return true;
-        }
-        for topic in self.topics() {
-            for partition in &topic.partitions {
-                let leader = partition.leader();
-                if (!up && leader == id)
-                    || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
-                {
-                    self.lead(partition, self.preferred_leader(partition.index));
-                }
-            }
-        }
-        true
-    }
-
     /// Applies retention to every partition, and forgets idle producers.
     pub(crate) fn enforce_retention(&self) {
         let now_ms = self.clock.now_ms();
@@ -384,17 +240,32 @@ impl Cluster {
                 match result {
                     Ok(retention) if retention.segments > 0 => {
                         tracing::info!(topic = %topic.name, partition = partition.index, segments = retention.segments,
-                            bytes = retention.bytes, "retention");
+                            bytes = retention.bytes, "removed old segments");
                     }
                     Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "retention"),
+                    Err(error) => {
+                        tracing::warn!(%error, topic = %topic.name, partition = partition.index, "cannot apply retention");
+                    }
                 }
+            }
+        }
+    }
+
+    /// Waits for the syncs that are under way.
+    pub(crate) async fn finish_syncs(&self) {
+        let mut syncs = std::mem::take(&mut *lock(&self.syncs));
+        while let Some(ended) = syncs.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a sync did not end");
             }
         }
     }
 
     /// Closes every log, so that the next start need not recover anything. Requests that come after it fail.
     pub fn close(&self) {
+        if let Err(error) = self.settle_floors() {
+            tracing::warn!(%error, "cannot write the offset floors");
+        }
         for topic in self.topics() {
             for partition in topic.partitions.iter().filter(|partition| partition.unavailable().is_none()) {
                 if let Err(error) = partition.log().shut() {
@@ -411,23 +282,6 @@ impl Cluster {
     }
 }
 
-impl Node {
-    pub(crate) fn is_up(&self) -> bool {
-        self.up.is_on()
-    }
-
-    /// What clients are told to connect to.
-    pub(crate) fn address(&self) -> (String, u16) {
-        lock(&self.address).clone()
-    }
-
-    /// Sets what clients are told to connect to.
-    pub(crate) fn advertise(&self, host: &str, port: u16) {
-        *lock(&self.address) = (host.to_owned(), port);
-        self.has_address.store(true, Ordering::Release);
-    }
-}
-
 /// A random id, not one of Kafka's reserved ones.
 pub(crate) fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
     let mut bytes = [0; 16];
@@ -439,7 +293,7 @@ pub(crate) fn random_uuid(rng: &mut fastrand::Rng) -> Uuid {
 }
 
 pub(crate) fn storage_refusal(error: &(impl std::fmt::Display + ?Sized)) -> Refusal {
-    tracing::error!(%error, "storage");
+    tracing::error!(%error, "the storage failed");
     (ErrorCode::KafkaStorageError, error.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! What a broker and its topics can be told, by Apache Kafka's names.
+//! The settings of a broker and its topics, by Apache Kafka's names.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use ottla_log::{LogConfig, Visible};
 use ottla_wire::TimestampType;
 
-/// What an acknowledgement means.
+/// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Durability {
-    /// `acks=all` is answered when the data is on disk: it survives a power cut.
+    /// `acks=all` is acknowledged when the data is on disk, so that it survives a power cut.
     #[default]
     Disk,
-    /// Answered when the data is in the page cache, as Apache Kafka does: it survives the end of the process.
+    /// Acknowledged when the data is in the page cache, as in Apache Kafka: it survives the end of the process.
     Os,
     /// Nothing is written to disk.
     Memory,
@@ -36,21 +36,21 @@ impl FromStr for Durability {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BrokerConfig {
-    /// What an acknowledgement means. On disk by default.
+    /// The meaning of an acknowledgement. On disk by default.
     pub durability: Durability,
-    /// `auto.create.topics.enable`: whether a client that asks for an unknown topic gets it. On by default.
+    /// `auto.create.topics.enable`: a Metadata request for an unknown topic creates it. On by default.
     pub auto_create_topics: bool,
-    /// `num.partitions` of a topic whose creator does not say. 1 by default.
+    /// `num.partitions`: the partitions of a topic that is created without a number. 1 by default.
     pub partitions_default: i32,
     /// `socket.request.max.bytes`: a larger frame closes its connection. 100 MiB by default.
     pub request_bytes_max: usize,
-    /// `max.connections` of one listener; one more is closed at once. 10,000 by default.
+    /// `max.connections` of one listener; further connections are closed at once. 10,000 by default.
     pub connections_max: usize,
     /// `connections.max.idle.ms`: a connection without requests is closed. 10 minutes by default.
     pub connection_idle_max: Duration,
-    /// Time for the rest of a frame once its first byte has come. 30 seconds by default.
+    /// Time limit for the rest of a frame after its first byte. 30 seconds by default.
     pub frame_timeout: Duration,
-    /// `group.initial.rebalance.delay.ms`: how long the first members of a group wait for others. 0 by default.
+    /// `group.initial.rebalance.delay.ms`: time that the first members of a group wait for others. 0 by default.
     pub group_initial_delay: Duration,
     /// `group.min.session.timeout.ms`. 10 ms by default, so that tests need not wait.
     pub session_timeout_min: Duration,
@@ -60,14 +60,14 @@ pub struct BrokerConfig {
     pub group_members_max: usize,
     /// `log.retention.check.interval.ms`. 5 minutes by default.
     pub retention_check: Duration,
-    /// `log.scrub.bytes.per.second`: how fast closed segments are read and checked again, from time to time; `None`
-    /// (`0`) switches that off. 8 MiB by default: a terabyte takes a day and a half.
+    /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
+    /// disables the check. 8 MiB by default: a terabyte takes a day and a half.
     pub scrub_bytes_per_second: Option<u64>,
-    /// Fetch sessions of one node; beyond, fetches are answered without one. 1,000 by default.
+    /// Fetch sessions of one node; further fetches are answered without a session. 1,000 by default.
     pub fetch_sessions_max: usize,
     /// `partitions.max` of one topic. 10,000 by default.
     pub topic_partitions_max: i32,
-    /// Settings of topics that do not say otherwise.
+    /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
 }
 
@@ -98,7 +98,7 @@ impl BrokerConfig {
     /// Sets a property by its name in Apache Kafka's `server.properties`.
     ///
     /// # Errors
-    /// A sentence that names the property, the value and what is allowed.
+    /// A sentence that names the property, the value and the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let ms = |value: &str| number(name, value, 0, i64::MAX).map(|ms| Duration::from_millis(ms as u64));
         match name {
@@ -139,11 +139,11 @@ pub struct TopicSetting {
     pub name: &'static str,
     /// Kafka's type number in DescribeConfigs: 1 boolean, 2 string, 3 int, 5 long, 7 list.
     pub kind: i8,
-    /// What it does.
+    /// Its effect.
     pub text: &'static str,
 }
 
-/// Every setting a topic has here. Others are refused: a setting that has no effect would be a lie.
+/// The supported topic settings. Others are rejected, because they would have no effect.
 pub const TOPIC_SETTINGS: &[TopicSetting] = &[
     TopicSetting { name: "cleanup.policy", kind: 7, text: "How old records go: only `delete` exists here." },
     TopicSetting {
@@ -171,17 +171,17 @@ pub const TOPIC_SETTINGS: &[TopicSetting] = &[
     TopicSetting { name: "segment.ms", kind: 5, text: "A segment is closed after this time." },
 ];
 
-/// Settings of a topic, as set: those that are not fall to the broker's defaults.
+/// The settings that were set on a topic. The broker's defaults apply to all others.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TopicConfig {
     values: BTreeMap<String, String>,
 }
 
 impl TopicConfig {
-    /// Sets one by Kafka's name.
+    /// Sets a setting by Kafka's name.
     ///
     /// # Errors
-    /// A sentence that names the setting, the value and what is allowed.
+    /// A sentence that names the setting, the value and the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let mut scratch = LogConfig::default();
         apply(&mut scratch, name, value)?;
@@ -194,12 +194,12 @@ impl TopicConfig {
         Self { values }
     }
 
-    /// What was set.
+    /// The values that were set.
     pub fn values(&self) -> &BTreeMap<String, String> {
         &self.values
     }
 
-    /// The log's settings, these above `defaults`.
+    /// Returns the log's settings: these, and `defaults` for all others.
     pub(crate) fn log_config(&self, defaults: &Self, durability: Durability) -> LogConfig {
         let mut config = LogConfig {
             visible: if durability == Durability::Disk { Visible::Synced } else { Visible::End },
@@ -212,7 +212,7 @@ impl TopicConfig {
         config
     }
 
-    /// The value in force, and whether it was set on the topic, on the broker, or nowhere.
+    /// Returns the effective value and its source: the topic, the broker, or the default.
     pub(crate) fn effective(&self, name: &str, defaults: &Self) -> (String, ConfigSource) {
         if let Some(value) = self.values.get(name) {
             return (value.clone(), ConfigSource::Topic);
@@ -224,7 +224,7 @@ impl TopicConfig {
     }
 }
 
-/// Where a topic's setting comes from.
+/// The source of a topic's setting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ConfigSource {
     Topic,

@@ -1,7 +1,7 @@
-//! One connection: frames in, answers out in the same order.
+//! One connection: it reads request frames and writes the responses in the same order.
 //!
-//! A request is started when those before it are answered, as in Apache Kafka. Produce requests are the exception:
-//! they are appended one after the other at once, and only their answers wait, so that one sync serves several.
+//! A request is started when all earlier ones are answered, as in Apache Kafka. Produce requests are the exception:
+//! their batches are appended at once and in order, and only the responses wait, so that one sync serves several.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,19 +18,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::api::{self, Context, Reply, Replying};
+use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
 use crate::peer::Peer;
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
-/// What the arrays of one request may take in memory: some are thirty times smaller on the wire. Hundreds of thousands
+/// The memory limit for the arrays of one request: some are thirty times smaller on the wire. Hundreds of thousands
 /// of partitions fit.
 const DECODED_BYTES_MAX: usize = 64 << 20;
 
-/// What a broker can be served over.
+/// A byte stream that a broker can serve.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// The socket, if it is a plain one: the kernel can then send files by itself.
+    /// Returns the socket if it is a plain one, to which the kernel can send files.
     fn tcp(&self) -> Option<&TcpStream> {
         None
     }
@@ -46,7 +46,7 @@ impl Transport for tokio::io::DuplexStream {}
 
 /// Serves one connection at node `node` until the peer closes it, breaks the protocol, or the node goes down.
 ///
-/// Spawns nothing of its own: dropping the future is how a connection is cut.
+/// Spawns no tasks: dropping the future closes the connection.
 pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
     let Some(state) = cluster.node(node) else { return };
     let open = state.connections.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub async fn serve<T: Transport>(io: T, cluster: Arc<Cluster>, node: i32) {
 
 struct Connection<T> {
     io: T,
-    context: Arc<Context>,
+    context: Arc<ConnectionContext>,
     frames: FrameBuffer,
     pending: VecDeque<Pending>,
 }
@@ -78,7 +78,7 @@ struct Pending {
     done: Option<Reply>,
 }
 
-/// Why a connection is closed; the peer sees only that it is.
+/// The reasons why a connection is closed. The peer does not receive them.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error("{0}")]
@@ -93,7 +93,12 @@ impl<T: Transport> Connection<T> {
     fn new(io: T, cluster: Arc<Cluster>, node: i32) -> Self {
         let frames = FrameBuffer::new(cluster.config.request_bytes_max);
         let peer = Peer::new(io.tcp().and_then(|socket| socket.peer_addr().ok()));
-        Self { io, context: Arc::new(Context { cluster, node, peer }), frames, pending: VecDeque::new() }
+        Self {
+            io,
+            context: Arc::new(ConnectionContext { cluster, node, peer }),
+            frames,
+            pending: VecDeque::new(),
+        }
     }
 
     async fn run(mut self) -> Result<(), Closed> {
@@ -111,7 +116,7 @@ impl<T: Transport> Connection<T> {
                 continue;
             }
             let Self { io, frames, pending, .. } = &mut self;
-            // Reading goes on while an answer is waited for: that is how a peer that has gone is noticed.
+            // Reading continues while a response is pending, because only a read detects that the peer has left.
             let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
             tokio::select! {
                 biased;
@@ -145,7 +150,7 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    /// Nothing is under way, or only produce requests and the next is one too.
+    /// Returns `true` if no request is in progress, or if all of them and the next one are produce requests.
     fn may_start(&self) -> bool {
         let produce = ApiKey::Produce.code().to_be_bytes();
         self.pending.is_empty()
@@ -161,13 +166,13 @@ impl<T: Transport> Connection<T> {
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
         let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
         let mut pending = Pending { api, reply, done: None };
-        // The first poll carries it out: appends happen in the order of arrival.
+        // The first poll performs the append, so that appends happen in the order of arrival.
         pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
         self.pending.push_back(pending);
         Ok(())
     }
 
-    /// Writes the answers at the head of the line that are ready; `true` if there was one.
+    /// Writes the responses at the head of the queue that are ready. Returns `true` if there was one.
     async fn write_done(&mut self) -> Result<bool, Closed> {
         let mut wrote = false;
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
@@ -183,7 +188,7 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Waits until the first reply in line is ready, and keeps the others going.
+/// Waits until the first response in the queue is ready, and polls the others meanwhile.
 async fn progress(pending: &mut VecDeque<Pending>) {
     poll_fn(|cx| {
         for entry in pending.iter_mut().filter(|entry| entry.done.is_none()) {
@@ -230,7 +235,7 @@ async fn write_memory<T: Transport>(io: &mut T, memory: &mut WriteQueue) -> io::
     Ok(())
 }
 
-/// Sends a file's range. What the page cache does not have is read on a thread that may block first.
+/// Sends a range of a file. A thread that may block first reads the bytes that are not in the page cache.
 async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()> {
     let cached = slice.file.is_cached(slice.offset, slice.len);
     if io.tcp().is_none() || slice.file.fd().is_none() || !cached {
@@ -248,7 +253,7 @@ async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()
             Ok(rustix::fs::sendfile(socket, fd, Some(&mut offset), left)?)
         });
         match sent {
-            // The file was cut while it was sent.
+            // The file was truncated while it was sent.
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

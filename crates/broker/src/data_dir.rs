@@ -26,7 +26,7 @@ const PARTITION_PREFIX: &str = "partition: ";
 const SMALL_FILE_BYTES_MAX: u64 = 4096;
 const LOG_SUFFIX: &str = ".log";
 
-/// What a data directory holds.
+/// The format of a data directory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Format {
     /// Nothing yet.
@@ -37,7 +37,7 @@ pub(crate) enum Format {
     Marked,
 }
 
-/// Why a data directory is not ours.
+/// The reasons why a data directory is not ours.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -49,7 +49,7 @@ pub enum FormatError {
     Kafka,
     /// A later program's data.
     #[error(
-        "`{FORMAT_FILE}` says version {found}; this program knows version {FORMAT_VERSION}: run a newer one"
+        "`{FORMAT_FILE}` has version {found}; this program knows version {FORMAT_VERSION}: run a newer one"
     )]
     Newer {
         /// The version found.
@@ -60,7 +60,7 @@ pub enum FormatError {
         "`{FORMAT_FILE}` is damaged: {found:?} instead of \"{FORMAT_PREFIX}{FORMAT_VERSION}\"; restore that line"
     )]
     Damaged {
-        /// What it says.
+        /// The content of the file.
         found: String,
     },
     /// The storage failed.
@@ -94,15 +94,17 @@ pub(crate) fn write_format(storage: &dyn Storage) -> Result<(), FormatError> {
     Ok(replace_file(storage, "", FORMAT_FILE, line.as_bytes())?)
 }
 
-/// What `partition.metadata` says.
+/// The content of `partition.metadata`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Metadata {
     /// There is no such directory.
     NoDirectory,
     /// There is no such file.
     Missing,
-    /// The topic's id.
+    /// The topic's id, and this partition.
     Id(Uuid),
+    /// The topic's id alone: Apache Kafka and our earlier versions wrote no more.
+    IdOnly(Uuid),
     /// The topic's id, and another partition than the directory's name.
     OtherPartition {
         /// The topic's id.
@@ -112,14 +114,22 @@ pub(crate) enum Metadata {
     },
     /// Something else.
     Damaged(String),
+    /// A file in place of a directory, or a directory in place of a file; the text is a predicate.
+    WrongKind(&'static str),
 }
 
 pub(crate) fn read_metadata(storage: &dyn Storage, dir: &str) -> Result<Metadata, LogError> {
     let failed =
         |source| LogError::Io { dir: dir.to_owned(), doing: format!("read {METADATA_FILE}"), source };
     match storage.list(dir) {
+        Ok(entries) if entries.iter().any(|entry| entry.is_dir && entry.name == METADATA_FILE) => {
+            return Ok(Metadata::WrongKind("contains a directory named partition.metadata"));
+        }
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Metadata::NoDirectory),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Ok(Metadata::WrongKind("is a file and not a directory"));
+        }
         Err(error) => return Err(failed(error)),
     }
     let bytes = match read_file(storage, &format!("{dir}/{METADATA_FILE}"), SMALL_FILE_BYTES_MAX) {
@@ -139,14 +149,15 @@ fn parse_metadata(dir: &str, text: &str) -> Option<Metadata> {
     let id = id.trim_end().parse().ok()?;
     // Apache Kafka's file, and that of our earlier builds, ends here.
     if rest.trim_end().is_empty() {
-        return Some(Metadata::Id(id));
+        return Some(Metadata::IdOnly(id));
     }
     let index: i32 = rest.strip_prefix(PARTITION_PREFIX)?.trim_end().parse().ok()?;
     let is_this = partition_index(dir) == Some(index);
     Some(if is_this { Metadata::Id(id) } else { Metadata::OtherPartition { id, index } })
 }
 
-fn partition_index(dir: &str) -> Option<i32> {
+/// The partition in the name of a directory.
+pub(crate) fn partition_index(dir: &str) -> Option<i32> {
     dir.rsplit_once('-')?.1.parse().ok()
 }
 
@@ -164,7 +175,7 @@ pub(crate) fn write_metadata(storage: &dyn Storage, dir: &str, id: Uuid) -> Resu
     })
 }
 
-/// Whether a directory of that name exists.
+/// Returns whether a directory of that name exists.
 pub(crate) fn exists(storage: &dyn Storage, dir: &str) -> Result<bool, LogError> {
     Ok(read_metadata(storage, dir)? != Metadata::NoDirectory)
 }
@@ -183,14 +194,20 @@ pub(crate) fn remove_partition(
     if metadata == Metadata::NoDirectory {
         return Ok(true);
     }
+    if matches!(metadata, Metadata::WrongKind(_)) {
+        return Ok(false);
+    }
     let entries = storage.list(dir).map_err(failed)?;
+    if entries.iter().any(|entry| entry.is_dir) {
+        return Ok(false);
+    }
     let has_records = entries.iter().any(|entry| entry.name.ends_with(LOG_SUFFIX) && entry.len > 0);
     let is_ours = match metadata {
-        Metadata::Id(found) | Metadata::OtherPartition { id: found, .. } => {
+        Metadata::Id(found) | Metadata::IdOnly(found) | Metadata::OtherPartition { id: found, .. } => {
             found == id && !(only_begun && has_records)
         }
         Metadata::Missing => !(only_begun && has_records),
-        Metadata::NoDirectory | Metadata::Damaged(_) => false,
+        Metadata::NoDirectory | Metadata::Damaged(_) | Metadata::WrongKind(_) => false,
     };
     if !is_ours {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Faults on request: fail, delay or cut the next requests of an API.
+//! Faults for tests: they fail, delay or disconnect the next requests of an API.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use ottla_protocol::{ApiKey, ErrorCode};
 
-/// What happens to an intercepted request.
+/// The fault of an intercepted request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// It is not carried out; every part of the answer carries this error.
+    /// The request has no effect, and every part of the response has this error.
     Fail(ErrorCode),
     /// The same, after this time.
     FailAfter(ErrorCode, Duration),
-    /// It is carried out after this time.
+    /// The request is handled after this time.
     Delay(Duration),
-    /// It is not carried out and its connection is closed.
+    /// The request has no effect, and its connection is closed.
     Cut,
-    /// It is carried out and its connection is closed instead of an answer.
+    /// The request is handled, but its connection is closed instead of a response.
     CutAfter,
 }
 
@@ -30,11 +30,11 @@ struct Rule {
     fault: Fault,
 }
 
-/// The faults that wait for their requests.
+/// The pending faults.
 #[derive(Debug, Default)]
 pub(crate) struct Intercepts {
     rules: Mutex<Vec<Rule>>,
-    /// Requests that came, by the API's number.
+    /// Number of requests by API key.
     requests: Mutex<BTreeMap<i16, u64>>,
     counting: AtomicBool,
 }
@@ -52,7 +52,7 @@ impl Intercepts {
         }
     }
 
-    /// The fault for a request, if one waits for it: one for this node before one for any, the oldest first.
+    /// Returns the fault for a request, if there is one: the oldest for this node, or else the oldest for any node.
     pub(crate) fn take(&self, api: ApiKey, node: i32) -> Option<Fault> {
         if self.counting.load(Ordering::Relaxed) {
             *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(api.code()).or_default() += 1;
@@ -69,20 +69,20 @@ impl Intercepts {
         Some(fault)
     }
 
-    /// Requests of `api` since the first call of this function; the first one gives 0 and begins to count.
+    /// Returns the number of requests of `api` since the first call, which returns 0 and starts the count.
     pub(crate) fn requests(&self, api: ApiKey) -> u64 {
         self.counting.store(true, Ordering::Relaxed);
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         requests.get(&api.code()).copied().unwrap_or(0)
     }
 
-    /// Forgets every fault, or those of one API.
+    /// Removes every fault, or those of one API.
     pub(crate) fn clear(&self, api: Option<ApiKey>) {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         rules.retain(|rule| api.is_some_and(|api| rule.api != api));
     }
 
-    /// How many faults wait for requests of `api` at `node`, those for any node left out.
+    /// Returns the number of pending faults for requests of `api` at `node`, without those for any node.
     pub(crate) fn left(&self, api: ApiKey, node: i32) -> usize {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let own = rules.iter().filter(|rule| rule.api == api && rule.node == Some(node));

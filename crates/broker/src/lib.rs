@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It replicates nothing. One process can show several nodes over one set of logs, with leaders and coordinators that
-//! move, so that clients meet what they meet in a real cluster; whoever needs more machines changes
+//! move, so that clients meet what they meet in a real cluster; to use more machines, change
 //! `bootstrap.servers` to an Apache Kafka cluster.
 //!
 //! [`Broker::builder`] starts one; [`serve`] is the same thing without a listener, over any byte stream.
@@ -20,9 +20,10 @@ mod config;
 mod connection;
 mod coordinator;
 mod data_dir;
-mod hands;
+mod fetch_sessions;
 mod intercept;
 mod lifecycle;
+mod offset_floors;
 mod partition;
 mod peer;
 mod repair;
@@ -30,8 +31,9 @@ mod request_observer;
 mod scrub;
 mod server;
 mod skip;
-mod staged;
 mod switch;
+mod test_control;
+mod test_overrides;
 mod topics;
 
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};
@@ -47,4 +49,4 @@ pub use repair::{Damage, RepairError, RepairReport, repair};
 pub use request_observer::{AnsweredRequest, RequestObserver};
 pub use server::Server;
 pub use skip::skip_damage;
-pub use staged::TrackedRequest;
+pub use test_overrides::TrackedRequest;

@@ -1,4 +1,5 @@
-//! Topics come and go: the order of journal and directories in which a crash at any moment leaves nothing unexplained.
+//! The creation and deletion of topics. The order of journal records and directory changes makes every crash
+//! recoverable.
 //!
 //! ```text
 //! create:  put creating/<id>            directories            put topic/<name>, remove creating/<id>
@@ -8,16 +9,18 @@
 //! A directory is removed only if a durable `creating/` or `deleting/` record names it and its `partition.metadata` has
 //! the same id. Any other directory is left alone, and no topic is created over it.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use ottla_log::{Journal, Log, LogError};
+use ottla_log::{Journal, Log, LogError, repair_step};
 use ottla_protocol::{ErrorCode, Uuid};
 
 use crate::cluster::{Cluster, OpenError, Refusal, lock, random_uuid, storage_refusal};
 use crate::config::TopicConfig;
 use crate::data_dir::{self, Format, Metadata};
-use crate::partition::Partition;
+use crate::offset_floors::{floor_of, without_floors};
+use crate::partition::{Partition, PartitionIdentity};
 use crate::topics::{PendingRecord, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
 
 pub(crate) const TOPIC_KEY: &str = "topic/";
@@ -25,7 +28,7 @@ pub(crate) const CREATING_KEY: &str = "creating/";
 pub(crate) const DELETING_KEY: &str = "deleting/";
 
 impl Cluster {
-    /// Finishes what a crash has interrupted, opens every topic, and reports what no record explains.
+    /// Completes interrupted creations and deletions, opens every topic, and reports directories without a record.
     pub(crate) fn load_topics(&self, format: Format) -> Result<(), OpenError> {
         self.finish_pending(&mut lock(&self.journal))?;
         let records: Vec<(String, Uuid, TopicRecord)> = {
@@ -40,6 +43,7 @@ impl Cluster {
             let config = TopicConfig::from_values(record.configs);
             self.open_topic(&name, id, record.partitions, config, format)?;
         }
+        self.write_missing_floors()?;
         known.sort_unstable();
         let strays: Vec<String> = data_dir::partition_dirs(&*self.storage)
             .map_err(|source| LogError::Io {
@@ -59,7 +63,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Opens the logs of a topic of the journal and makes it known.
+    /// Opens the logs of a topic of the journal and publishes the topic.
     fn open_topic(
         &self,
         name: &str,
@@ -69,8 +73,17 @@ impl Cluster {
         format: Format,
     ) -> Result<(), LogError> {
         let name: Arc<str> = name.into();
+        let floors: Vec<Option<i64>> = {
+            let journal = lock(&self.journal);
+            (0..count).map(|index| floor_of(&journal, id, index)).collect()
+        };
         let partitions = (0..count)
-            .map(|index| self.open_partition(&name, id, index, &config, format))
+            .zip(floors)
+            .map(|(index, floor)| {
+                let identity =
+                    PartitionIdentity { topic: name.clone(), topic_id: id, index, floor: floor.unwrap_or(0) };
+                self.open_partition(identity, &config, format)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         self.add(Arc::new(Topic { name, id, config, partitions }));
         Ok(())
@@ -82,59 +95,64 @@ impl Cluster {
         state.topics.insert(topic.name.clone(), topic);
     }
 
-    /// Opens a partition that is known to exist. One whose data is not as it was left is unavailable, and an error says
-    /// why; nothing of it is changed.
+    /// Opens a partition that is known to exist. If its data is lost or damaged, the partition is unavailable: the
+    /// reason is logged, and no file is changed.
     fn open_partition(
         &self,
-        topic: &Arc<str>,
-        id: Uuid,
-        index: i32,
+        identity: PartitionIdentity,
         config: &TopicConfig,
         format: Format,
     ) -> Result<Arc<Partition>, LogError> {
+        let PartitionIdentity { ref topic, topic_id: id, index, floor } = identity;
         let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
         let dir = partition_dir(topic, index);
         let wrong = match data_dir::read_metadata(&*self.storage, &dir)? {
-            // The log says that its directory is missing.
+            // The log reports that its directory is missing.
             Metadata::NoDirectory => None,
             Metadata::Id(found) if found == id => None,
+            // Earlier versions did not write the partition's number, which distinguishes the partitions of a topic.
+            Metadata::IdOnly(found) if found == id => {
+                data_dir::write_metadata(&*self.storage, &dir, id)?;
+                None
+            }
             Metadata::Missing if format == Format::Unmarked => {
                 data_dir::write_metadata(&*self.storage, &dir, id)?;
                 None
             }
-            Metadata::Missing => Some("is missing".to_owned()),
+            Metadata::WrongKind(what) => Some(WrongMetadata::Kind(what)),
+            Metadata::Missing => Some(WrongMetadata::File("is missing".to_owned())),
             Metadata::OtherPartition { id: found, index } if found == id => {
-                Some(format!("says that the directory was {}: rename it back", partition_dir(topic, index)))
+                let owner = partition_dir(topic, index);
+                Some(WrongMetadata::File(format!("names the directory {owner}: rename it back")))
             }
-            Metadata::Id(found) | Metadata::OtherPartition { id: found, .. } => {
-                Some(format!("says that it belongs to the topic {found}"))
+            Metadata::Id(found) | Metadata::IdOnly(found) | Metadata::OtherPartition { id: found, .. } => {
+                Some(WrongMetadata::File(format!("names the topic id {found}")))
             }
-            Metadata::Damaged(text) => Some(format!("is damaged: {text:?}")),
+            Metadata::Damaged(text) => Some(WrongMetadata::File(format!("is damaged: {text:?}"))),
         };
         let opened = match wrong {
-            None => Log::open_existing(self.storage.clone(), &dir, log_config.clone(), self.clock.now_ms())
-                .map(|(log, _)| log),
+            None => {
+                let (storage, now_ms) = (self.storage.clone(), self.clock.now_ms());
+                Log::open_existing(storage, &dir, log_config.clone(), now_ms, floor).map(|(log, _)| log)
+            }
             Some(what) => {
-                let reason = format!(
-                    "log {dir}: {} {what}; the topic's id is {id}; nothing was changed; stop the broker and run \
-                     `ottla log repair DIR` on its data directory",
-                    data_dir::METADATA_FILE
-                );
-                tracing::error!(%topic, partition = index, reason, "partition is offline");
+                let reason = what.reason(&dir, id, self.storage.root());
+                tracing::error!(%topic, partition = index, reason, "the partition is offline");
                 Ok(Log::unavailable(self.storage.clone(), &dir, log_config, reason))
             }
         };
         let log = match opened {
             Ok(log) => log,
-            // What can go away by itself, an I/O error, still stops the start.
+            // An I/O error may be temporary, so it stops the start.
             Err(error) if error.is_loss() || matches!(error, LogError::NewerFormat { .. }) => {
-                tracing::error!(%error, %topic, partition = index, "partition is offline");
+                tracing::error!(%error, %topic, partition = index, "the partition is offline");
                 let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
                 Log::unavailable(self.storage.clone(), &dir, log_config, error.to_string())
             }
             Err(error) => return Err(error),
         };
-        Ok(Partition::new(topic.clone(), index, log, self.preferred_leader(index), self.leader_epochs.first))
+        let leader = self.preferred_leader(index);
+        Ok(Partition::new(identity, log, leader, self.leader_epochs.first))
     }
 
     /// Creates a partition in a directory that does not exist; a `creating/` record names it.
@@ -152,7 +170,8 @@ impl Cluster {
         self.storage.sync_dir("").map_err(failed)?;
         data_dir::write_metadata(&*self.storage, &dir, id)?;
         let (log, _) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
-        Ok(Partition::new(topic.clone(), index, log, self.preferred_leader(index), self.leader_epochs.first))
+        let identity = PartitionIdentity { topic: topic.clone(), topic_id: id, index, floor: 0 };
+        Ok(Partition::new(identity, log, self.preferred_leader(index), self.leader_epochs.first))
     }
 
     /// Creates a topic; it is durable when this returns.
@@ -199,7 +218,7 @@ impl Cluster {
         }
     }
 
-    /// Records durably which directories are about to be created; refuses if one of them exists.
+    /// Records durably the directories that will be created. Fails if one of them exists.
     fn begin_creation(
         &self,
         journal: &mut Journal,
@@ -230,12 +249,16 @@ impl Cluster {
             from: partitions.start,
             to: partitions.end,
         };
-        let entry = (pending_key(CREATING_KEY, id), Some(json(&record)?));
-        let put = journal.put_all(self.clock.now_ms(), &[entry]);
+        self.put_durably(journal, &[(pending_key(CREATING_KEY, id), Some(json(&record)?))])
+    }
+
+    /// Writes entries to the journal as one batch, and makes them durable.
+    fn put_durably(&self, journal: &mut Journal, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
+        let put = journal.put_all(self.clock.now_ms(), entries);
         put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
     }
 
-    /// Records durably that the topic exists, with so many partitions.
+    /// Records durably that the topic exists, with its number of partitions.
     fn end_creation(
         &self,
         journal: &mut Journal,
@@ -248,8 +271,7 @@ impl Cluster {
             (topic_key(name), Some(json(&record_of(id, partitions, config))?)),
             (pending_key(CREATING_KEY, id), None),
         ];
-        let put = journal.put_all(self.clock.now_ms(), &entries);
-        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
+        self.put_durably(journal, &entries)
     }
 
     fn undo_creation(&self, journal: &mut Journal) {
@@ -291,7 +313,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether a name is taken, or too close to one that is: `a.b` and `a_b` collide in Kafka's metrics.
+    /// Returns `true` if a name is used or collides with a used one: `a.b` and `a_b` collide in Kafka's metrics.
     fn check_free(&self, name: &str) -> Result<(), Refusal> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         if state.topics.contains_key(name) {
@@ -315,8 +337,7 @@ impl Cluster {
         config: &TopicConfig,
     ) -> Result<(), Refusal> {
         let value = json(&record_of(id, partitions, config))?;
-        let put = journal.put(self.clock.now_ms(), topic_key(name), Some(value));
-        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
+        self.put_durably(journal, &[(topic_key(name), Some(value))])
     }
 
     /// Deletes a topic with its data.
@@ -329,9 +350,10 @@ impl Cluster {
             from: 0,
             to: topic.partitions.len() as i32,
         };
-        let entries = [(topic_key(name), None), (pending_key(DELETING_KEY, topic.id), Some(json(&record)?))];
-        let gone = journal.put_all(self.clock.now_ms(), &entries);
-        gone.and_then(|_| self.make_durable(&mut journal)).map_err(|error| storage_refusal(&error))?;
+        let mut entries =
+            vec![(topic_key(name), None), (pending_key(DELETING_KEY, topic.id), Some(json(&record)?))];
+        entries.extend(without_floors(&journal, topic.id));
+        self.put_durably(&mut journal, &entries)?;
         {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             state.topics.remove(name);
@@ -382,7 +404,7 @@ impl Cluster {
         }
     }
 
-    /// Takes new settings for a topic; they hold for its logs at once.
+    /// Sets new settings of a topic. They apply to its logs at once.
     pub(crate) fn configure_topic(
         &self,
         name: &str,
@@ -402,6 +424,33 @@ impl Cluster {
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())
+    }
+}
+
+/// A `partition.metadata` that keeps its partition offline.
+enum WrongMetadata {
+    /// The content of the file; a predicate.
+    File(String),
+    /// A file where a directory belongs, or a directory where a file belongs; a predicate of the partition directory.
+    Kind(&'static str),
+}
+
+impl WrongMetadata {
+    fn reason(&self, dir: &str, id: Uuid, data_dir: Option<&Path>) -> String {
+        match self {
+            Self::File(what) => format!(
+                "log {dir}: {} {what}; the topic's id is {id}; nothing was changed; {}",
+                data_dir::METADATA_FILE,
+                repair_step(data_dir)
+            ),
+            Self::Kind(what) => {
+                let path = data_dir.map_or_else(|| dir.into(), |root| root.join(dir));
+                format!(
+                    "log {dir}: {} {what}; nothing was changed; move it to another place and start the broker again",
+                    path.display()
+                )
+            }
+        }
     }
 }
 
@@ -454,11 +503,11 @@ fn json(record: &impl serde::Serialize) -> Result<Bytes, Refusal> {
         .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))
 }
 
-fn topic_key(name: &str) -> Bytes {
+pub(crate) fn topic_key(name: &str) -> Bytes {
     format!("{TOPIC_KEY}{name}").into()
 }
 
-fn pending_key(prefix: &str, id: Uuid) -> Bytes {
+pub(crate) fn pending_key(prefix: &str, id: Uuid) -> Bytes {
     format!("{prefix}{id}").into()
 }
 

@@ -1,11 +1,12 @@
 //! One partition: a lock around its log, who leads it, and the sync that makes appends durable.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ottla_log::{Log, PendingSync, Synced, Tail};
-use ottla_protocol::ErrorCode;
+use ottla_protocol::{ErrorCode, Uuid};
+use tokio::task::JoinSet;
 
 use crate::config::Durability;
 
@@ -16,28 +17,44 @@ pub(crate) const NO_LEADER: i32 = -1;
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) topic: Arc<str>,
+    pub(crate) topic_id: Uuid,
     pub(crate) index: i32,
     log: Mutex<Log>,
     tail: Tail,
     leader: AtomicI32,
     leader_epoch: AtomicI32,
-    /// Whether a sync is under way or about to be.
+    /// True if a sync is under way or about to be.
     syncing: AtomicBool,
-    /// Whether it was deleted; requests that still hold it are told.
+    /// True after the deletion of its topic: requests that still hold it fail.
     deleted: AtomicBool,
-    /// Why its log was not opened, if so: it has no leader then, and requests fail.
+    /// The reason why its log was not opened, if so: it has no leader then, and requests fail.
     unavailable: Option<String>,
     /// The node that would lead it.
     home: i32,
+    /// No record has had an offset at or above it: see [`crate::offset_floors`].
+    floor: AtomicI64,
+    /// The journal offset that must be synced for the floor to be durable; 0 once it is.
+    floor_record: AtomicI64,
+}
+
+/// A partition's topic, number and offset floor.
+#[derive(Clone, Debug)]
+pub(crate) struct PartitionIdentity {
+    pub(crate) topic: Arc<str>,
+    pub(crate) topic_id: Uuid,
+    pub(crate) index: i32,
+    pub(crate) floor: i64,
 }
 
 impl Partition {
-    pub(crate) fn new(topic: Arc<str>, index: i32, log: Log, home: i32, epoch_min: i32) -> Arc<Self> {
+    pub(crate) fn new(identity: PartitionIdentity, log: Log, home: i32, epoch_min: i32) -> Arc<Self> {
+        let PartitionIdentity { topic, topic_id, index, floor } = identity;
         let epoch = log.latest_epoch().map_or(0, |epoch| epoch.saturating_add(1)).max(epoch_min);
         let unavailable = log.offline_reason().map(ToOwned::to_owned);
         let leader = if unavailable.is_some() { NO_LEADER } else { home };
         Arc::new(Self {
             topic,
+            topic_id,
             index,
             tail: log.tail().clone(),
             log: Mutex::new(log),
@@ -47,10 +64,12 @@ impl Partition {
             deleted: AtomicBool::new(false),
             unavailable,
             home,
+            floor: AtomicI64::new(floor),
+            floor_record: AtomicI64::new(0),
         })
     }
 
-    /// Why its log was not opened at the start, if so.
+    /// The reason why its log was not opened at the start, if so.
     pub(crate) fn unavailable(&self) -> Option<&str> {
         self.unavailable.as_deref()
     }
@@ -78,7 +97,7 @@ impl Partition {
         self.leader.load(Ordering::Acquire)
     }
 
-    /// The nodes that have a copy: the leader, as far as clients can tell.
+    /// The nodes in the replica list of metadata: the leader alone.
     pub(crate) fn replicas(&self) -> Vec<i32> {
         if self.unavailable.is_some() {
             return vec![self.home];
@@ -90,7 +109,28 @@ impl Partition {
         self.leader_epoch.load(Ordering::Acquire)
     }
 
-    /// Makes `node` the leader, in a new epoch if there is one; whoever waits for records here looks around.
+    pub(crate) fn floor(&self) -> i64 {
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// Takes a floor that the journal has up to its offset `record`.
+    pub(crate) fn set_floor(&self, floor: i64, record: i64) {
+        self.floor_record.store(record, Ordering::Release);
+        self.floor.store(floor, Ordering::Release);
+    }
+
+    /// The journal offset that must be synced for the floor to be durable; 0 once it is.
+    pub(crate) fn floor_record(&self) -> i64 {
+        self.floor_record.load(Ordering::Acquire)
+    }
+
+    /// Notes that the journal is durable up to `record`.
+    pub(crate) fn floor_is_durable(&self, record: i64) {
+        // Fails when the floor was raised meanwhile: its record is a later one.
+        let _ = self.floor_record.compare_exchange(record, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Makes `node` the leader, in a new epoch if there is one, and wakes waiting fetches.
     pub(crate) fn lead(&self, node: i32, new_epoch: bool) {
         if self.unavailable.is_some() {
             return;
@@ -101,7 +141,8 @@ impl Partition {
         }
     }
 
-    /// What a request for this partition at `node` under the client's `epoch` (-1: unknown) is told, if not answered.
+    /// Returns the error of a request for this partition at `node` under the client's `epoch` (-1: unknown), if there
+    /// is one.
     pub(crate) fn check_leader(&self, node: i32, epoch: i32) -> Result<(), ErrorCode> {
         if self.deleted.load(Ordering::Acquire) {
             return Err(ErrorCode::UnknownTopicOrPartition);
@@ -131,21 +172,27 @@ impl Partition {
     }
 
     /// Starts making what was appended durable, unless that is under way. Many appends share one sync.
-    pub(crate) fn start_sync(self: &Arc<Self>, durability: Durability, syncer: Syncer) {
+    ///
+    /// The task that syncs belongs to `tasks`.
+    pub(crate) fn start_sync(
+        self: &Arc<Self>,
+        durability: Durability,
+        syncer: Syncer,
+        tasks: &Mutex<JoinSet<()>>,
+    ) {
         if durability != Durability::Disk || self.syncing.swap(true, Ordering::AcqRel) {
             return;
         }
         let partition = self.clone();
+        let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Tasks that have ended leave the set here: it stays as small as the number of syncs under way.
+        while tasks.try_join_next().is_some() {}
         match syncer {
             Syncer::Thread => {
-                #[expect(
-                    clippy::disallowed_methods,
-                    reason = "a sync blocks; only production uses this one"
-                )]
-                tokio::task::spawn_blocking(move || while partition.sync_once() {});
+                tasks.spawn_blocking(move || while partition.sync_once() {});
             }
             Syncer::Inline(delay) => {
-                tokio::spawn(async move {
+                tasks.spawn(async move {
                     loop {
                         tokio::time::sleep(delay).await;
                         if !partition.sync_once() {
@@ -167,7 +214,7 @@ impl Partition {
                 return false;
             }
             if let Err(error) = self.log().sync_done(synced) {
-                tracing::error!(%error, topic = %self.topic, partition = self.index, "sync failed");
+                tracing::error!(%error, topic = %self.topic, partition = self.index, "a sync failed");
                 self.tail.wake_all();
             }
         }
@@ -177,7 +224,7 @@ impl Partition {
     }
 }
 
-/// Where syncs run.
+/// The executor of syncs.
 #[derive(Clone, Copy, Debug)]
 pub enum Syncer {
     /// On the runtime's threads for blocking work.
@@ -195,7 +242,7 @@ impl Syncer {
                 let running = tokio::task::spawn_blocking(move || pending.run());
                 match running.await {
                     Ok(synced) => synced,
-                    // The runtime is shutting down: nobody is left to be answered.
+                    // The runtime is shutting down: no client waits for the answer.
                     Err(_) => std::future::pending().await,
                 }
             }
@@ -225,7 +272,9 @@ mod tests {
         log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
         // The next sync fails, as one does whose directory is gone.
         storage.fail_nth(0, ottla_log::storage::mem::Fault::Io, false);
-        let partition = Partition::new("orders".into(), 0, log, 1, 0);
+        let identity =
+            PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
+        let partition = Partition::new(identity, log, 1, 0);
         partition.delete();
         assert!(!partition.sync_once());
         assert_eq!(partition.log().offline_reason(), None);

@@ -6,12 +6,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ottla_protocol::ApiKey;
 
-use crate::api::Context;
+use crate::api::ConnectionContext;
 
 /// Different warnings that are remembered; after that, clients that try everything are not logged any more.
 const WARNINGS_MAX: usize = 1000;
 
-/// Who is connected.
+/// The client of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     address: Option<SocketAddr>,
@@ -36,14 +36,14 @@ impl Peer {
 }
 
 impl Warnings {
-    /// Whether this is the first time; `false` as well when too many were logged.
+    /// Returns whether this is the first time; `false` as well when too many were logged.
     fn is_new(&self, key: String) -> bool {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         logged.len() < WARNINGS_MAX && logged.insert(key)
     }
 }
 
-impl Context {
+impl ConnectionContext {
     /// Logs once per client software, API and version that a request cannot be answered.
     pub(crate) fn warn_unsupported(&self, api: ApiKey, version: i16) {
         self.warn(&format!("{api} version {version}"));

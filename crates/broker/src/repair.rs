@@ -1,5 +1,8 @@
-//! `ottla log repair`: what is damaged in the data directory of a stopped broker, and saving what can be saved.
+//! `ottla log repair`: finds damage in the data directory of a stopped broker and saves the sound data.
 
+mod restore;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use ottla_log::storage::{Storage, read_file};
 use ottla_log::{
     Journal, JournalConfig, JournalError, Log, LogCheck, LogConfig, LogError, Loss, check_journal, check_log,
 };
+use ottla_protocol::Uuid;
 use ottla_wire::Records;
 
 use crate::cluster::OpenError;
@@ -19,21 +23,22 @@ use crate::data_dir::{
     self, FORMAT_FILE, Format, FormatError, META_DIR, METADATA_FILE, Metadata, OFFSETS_DIR,
 };
 use crate::lifecycle::{TOPIC_KEY, topic_record};
-use crate::topics::partition_dir;
+use crate::offset_floors::floor_of;
+use crate::topics::{TopicRecord, partition_dir};
 
 /// Far above any journal that is kept in memory.
 const JOURNAL_FILE_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// What [`repair`] found, and did.
+/// The result of [`repair`].
 #[derive(Clone, Debug, Default)]
 pub struct RepairReport {
-    /// Damaged places, each with what can be saved.
+    /// The damaged places, each with the data that can be saved.
     pub damage: Vec<Damage>,
-    /// Other things to know.
+    /// Additional remarks.
     pub notes: Vec<String>,
-    /// How many journals and partitions were checked.
+    /// The number of journals and partitions that were checked.
     pub checked: usize,
-    /// The damage was repaired, and what could not be saved is lost.
+    /// `true` if the damage was repaired. The data that could not be saved is lost.
     pub repaired: bool,
 }
 
@@ -42,31 +47,40 @@ pub struct RepairReport {
 pub struct Damage {
     /// Its directory or file.
     pub place: String,
-    /// What is wrong.
+    /// The problem.
     pub what: Vec<String>,
-    /// What can be, or was, saved.
+    /// The records or entries that can be, or were, saved.
     pub saved: String,
+    /// The step that the operator has to take first: a repair leaves this place alone until then.
+    pub next_step: Option<String>,
 }
 
-/// Why a data directory cannot be examined or repaired.
+impl RepairReport {
+    /// Returns `true` if a repair cannot repair some of the damage: see [`Damage::next_step`].
+    pub fn needs_operator(&self) -> bool {
+        self.damage.iter().any(|damage| damage.next_step.is_some())
+    }
+}
+
+/// The reasons why a data directory cannot be examined or repaired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// A broker uses it, or it is not safe to use.
+    /// A broker uses the directory, or it is not safe to use.
     #[error(transparent)]
     Locked(#[from] LockError),
-    /// It has no data of a broker.
+    /// The directory has no data of a broker.
     #[error("{}: neither a broker's data directory nor a partition of one", dir.display())]
     NotOurs {
         /// The directory.
         dir: PathBuf,
     },
-    /// It has another format.
+    /// The directory has another format.
     #[error("data directory {}: {source}", dir.display())]
     Format {
         /// The directory.
         dir: PathBuf,
-        /// Which.
+        /// The problem with the format.
         source: FormatError,
     },
     /// A file cannot be read or written.
@@ -74,7 +88,7 @@ pub enum RepairError {
     Io {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A log cannot be read or written.
@@ -90,7 +104,7 @@ pub enum RepairError {
 
 /// Checks every batch of a stopped broker's data directory, or of one partition or journal in it.
 ///
-/// Changes nothing unless `accept_loss` is set. Then it saves what is sound, and the broker starts again.
+/// Changes nothing unless `accept_loss` is set. With `accept_loss` it saves the sound data, and the broker can start.
 pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport, RepairError> {
     let io = |source| RepairError::Io { dir: dir.to_path_buf(), source };
     let not_ours = || RepairError::NotOurs { dir: dir.to_path_buf() };
@@ -120,7 +134,7 @@ pub fn repair(dir: &Path, accept_loss: bool, now_ms: i64) -> Result<RepairReport
     if [META_DIR, OFFSETS_DIR].contains(&name) {
         repair.journal(name, true)?;
     } else {
-        repair.log(name, 0, Vec::new())?;
+        repair.one_partition(name)?;
     }
     repair.report.repaired = accept_loss && !repair.report.damage.is_empty();
     Ok(repair.report)
@@ -133,44 +147,37 @@ struct Repair {
     report: RepairReport,
 }
 
+/// The owner of a partition directory, by its `partition.metadata`.
+enum Ownership {
+    /// The file names this partition.
+    Confirmed,
+    /// The file is missing, damaged or names an owner that the journal does not know: the repair writes it again.
+    Unknown(String),
+    /// The directory belongs to a partition that the journal knows, or is none: the repair leaves it alone.
+    Foreign { what: String, next_step: String },
+}
+
+/// The topics of the journal, by name.
+type Topics = BTreeMap<String, (Uuid, TopicRecord)>;
+
 impl Repair {
     fn everything(&mut self, format: Option<Format>) -> Result<(), RepairError> {
         let must_exist = format != Some(Format::Unmarked);
-        let meta = self.journal(META_DIR, must_exist)?;
-        let offsets = Offsets::new(self.journal(OFFSETS_DIR, must_exist)?);
-        let mut known = Vec::new();
-        for (key, value) in meta.iter_prefix(TOPIC_KEY.as_bytes()) {
-            let (name, id, record) = topic_record(key, value)?;
+        let (mut meta, is_damaged) = self.journal(META_DIR, must_exist)?;
+        let (offsets, _) = self.journal(OFFSETS_DIR, must_exist)?;
+        let offsets = Offsets::new(offsets);
+        if is_damaged {
+            self.restore_topics(&mut meta)?;
+        }
+        let topics = topics_of(&meta)?;
+        for (name, (id, record)) in &topics {
             for index in 0..record.partitions {
-                let dir = partition_dir(&name, index);
-                let wrong = match data_dir::read_metadata(&*self.storage, &dir)? {
-                    Metadata::NoDirectory => vec![],
-                    Metadata::Id(found) if found == id => vec![],
-                    Metadata::Missing if format == Some(Format::Unmarked) => vec![],
-                    Metadata::Missing => vec![format!("{METADATA_FILE} is missing")],
-                    Metadata::OtherPartition { id: found, index } if found == id => {
-                        let was = partition_dir(&name, index);
-                        vec![format!(
-                            "{METADATA_FILE} says that the directory was {was}; rename it back, or lose what {dir} had"
-                        )]
-                    }
-                    Metadata::Id(found) | Metadata::OtherPartition { id: found, .. } => {
-                        vec![format!("{METADATA_FILE} names the topic id {found}, the journal {id}")]
-                    }
-                    Metadata::Damaged(text) => vec![format!("{METADATA_FILE} is damaged: {text:?}")],
-                };
-                let restore = !wrong.is_empty() || !data_dir::exists(&*self.storage, &dir)?;
-                let start = offsets.highest(&name, index);
-                self.log(&dir, start, wrong)?;
-                if restore && self.accept_loss {
-                    data_dir::write_metadata(&*self.storage, &dir, id)?;
-                }
-                known.push(dir);
+                self.partition(&meta, &offsets, &topics, (name, *id, index), format)?;
             }
         }
-        let strays = data_dir::partition_dirs(&*self.storage)
-            .map_err(|source| RepairError::Io { dir: PathBuf::new(), source })?;
-        for dir in strays.into_iter().filter(|dir| !known.contains(dir)) {
+        let known = |dir: &str| topics.iter().any(|(name, (_, record))| is_partition_of(dir, name, record));
+        let strays = data_dir::partition_dirs(&*self.storage).map_err(|source| self.failed(source))?;
+        for dir in strays.into_iter().filter(|dir| !known(dir)) {
             self.report.notes.push(format!("{dir}: no topic has this directory; it is left alone"));
         }
         if format.is_none() {
@@ -183,17 +190,111 @@ impl Repair {
         Ok(())
     }
 
-    /// Checks a journal, and gives back its sound entries.
-    fn journal(&mut self, dir: &str, must_exist: bool) -> Result<Journal, RepairError> {
+    /// Checks the partition whose directory is `dir`. A directory without a topic is a log without a broker.
+    fn one_partition(&mut self, dir: &str) -> Result<(), RepairError> {
+        let exists = |journal: &str| data_dir::exists(&*self.storage, journal);
+        if exists(META_DIR)? && exists(OFFSETS_DIR)? {
+            let meta = self.preview(META_DIR)?;
+            let offsets = Offsets::new(self.preview(OFFSETS_DIR)?);
+            let topics = topics_of(&meta)?;
+            let owner = topics.iter().find(|(name, (_, record))| is_partition_of(dir, name, record));
+            if let (Some((name, (id, _))), Some(index)) = (owner, data_dir::partition_index(dir)) {
+                return self.partition(&meta, &offsets, &topics, (name, *id, index), Some(Format::Marked));
+            }
+        }
+        self.log(dir, 0, Vec::new())
+    }
+
+    /// Checks one partition of a topic: its directory, its owner, its log.
+    fn partition(
+        &mut self,
+        meta: &Journal,
+        offsets: &Offsets,
+        topics: &Topics,
+        (name, id, index): (&str, Uuid, i32),
+        format: Option<Format>,
+    ) -> Result<(), RepairError> {
+        let dir = partition_dir(name, index);
+        let wrong = match self.ownership(&dir, id, topics, format)? {
+            Ownership::Confirmed => Vec::new(),
+            Ownership::Unknown(what) => vec![what],
+            Ownership::Foreign { what, next_step } => {
+                self.report.checked += 1;
+                self.refused(&dir, vec![what], next_step);
+                return Ok(());
+            }
+        };
+        let restore = !wrong.is_empty() || !data_dir::exists(&*self.storage, &dir)?;
+        // Partitions from before there were floors: a group reads no further than the partition was written.
+        let next_offset_min = floor_of(meta, id, index).unwrap_or_else(|| offsets.highest(name, index));
+        self.log(&dir, next_offset_min, wrong)?;
+        if restore && self.accept_loss {
+            data_dir::write_metadata(&*self.storage, &dir, id)?;
+        }
+        Ok(())
+    }
+
+    /// Compares `partition.metadata` with the journal.
+    fn ownership(
+        &self,
+        dir: &str,
+        id: Uuid,
+        topics: &Topics,
+        format: Option<Format>,
+    ) -> Result<Ownership, RepairError> {
+        let owner = |id: Uuid| topics.iter().find(|(_, (known, _))| *known == id);
+        let path = self.path(dir);
+        let foreign = |what: String, owner: String| Ownership::Foreign {
+            what,
+            next_step: format!(
+                "rename {path} to {owner}, or move it to another place; if its records are those of {dir}, remove \
+                 {path}/{METADATA_FILE}; then run the repair again"
+            ),
+        };
+        Ok(match data_dir::read_metadata(&*self.storage, dir)? {
+            Metadata::NoDirectory => Ownership::Confirmed,
+            Metadata::Id(found) | Metadata::IdOnly(found) if found == id => Ownership::Confirmed,
+            Metadata::Missing if format == Some(Format::Unmarked) => Ownership::Confirmed,
+            Metadata::Missing => Ownership::Unknown(format!("{METADATA_FILE} is missing")),
+            Metadata::Damaged(text) => Ownership::Unknown(format!("{METADATA_FILE} is damaged: {text:?}")),
+            Metadata::WrongKind(what) => Ownership::Foreign {
+                what: format!("the path {what}"),
+                next_step: format!("move {path} to another place and run the repair again"),
+            },
+            Metadata::OtherPartition { id: found, index } => match owner(found) {
+                Some((name, (_, record))) if index < record.partitions => {
+                    let owner = partition_dir(name, index);
+                    foreign(format!("{METADATA_FILE} names the directory {owner}"), owner)
+                }
+                _ => Ownership::Unknown(format!(
+                    "{METADATA_FILE} names partition {index} of the topic id {found}, which the journal does not know"
+                )),
+            },
+            Metadata::Id(found) | Metadata::IdOnly(found) => match owner(found) {
+                Some((name, _)) => {
+                    let what = format!("{METADATA_FILE} names the topic `{name}` ({found})");
+                    let number = data_dir::partition_index(dir).unwrap_or_default();
+                    foreign(what, partition_dir(name, number))
+                }
+                None => Ownership::Unknown(format!(
+                    "{METADATA_FILE} names the topic id {found}, the journal {id}"
+                )),
+            },
+        })
+    }
+
+    /// Checks a journal. Returns its sound entries, and whether it is damaged.
+    fn journal(&mut self, dir: &str, must_exist: bool) -> Result<(Journal, bool), RepairError> {
         self.report.checked += 1;
         let check = check_journal(&self.storage, dir)?;
+        if check.losses.iter().any(|loss| matches!(loss, Loss::NotAFile { .. })) {
+            // Opening it reports the file and the next step.
+            Journal::open(self.storage.clone(), dir, JournalConfig::default(), self.now_ms)?;
+        }
         let missing = check.losses == [Loss::Directory];
         let is_damaged = !check.losses.is_empty() && (must_exist || !missing);
         let what: Vec<String> = check.losses.iter().map(|loss| self.described(dir, loss)).collect();
-        // What can be saved is shown on a copy.
-        let copy: Arc<dyn Storage> = Arc::new(copy_of(&*self.storage, dir)?);
-        let open = if is_damaged { Journal::salvage } else { Journal::open };
-        let (preview, _) = open(copy, dir, JournalConfig::default(), self.now_ms)?;
+        let preview = self.preview(dir)?;
         if is_damaged {
             self.found(dir, what, format!("{} entries", preview.len()));
             if self.accept_loss {
@@ -202,36 +303,69 @@ impl Repair {
                 journal.close()?;
             }
         }
+        Ok((preview, is_damaged))
+    }
+
+    /// The sound entries of a journal. Works on a copy in memory and logs nothing: no file changes.
+    fn preview(&self, dir: &str) -> Result<Journal, RepairError> {
+        let copy: Arc<dyn Storage> = Arc::new(copy_of(&*self.storage, dir)?);
+        let silent = tracing::subscriber::NoSubscriber::default();
+        let (preview, _) = tracing::subscriber::with_default(silent, || {
+            Journal::salvage(copy, dir, JournalConfig::default(), self.now_ms)
+        })?;
         Ok(preview)
     }
 
-    /// Checks a partition; `wrong` is what is known of it already.
-    fn log(&mut self, dir: &str, start_offset: i64, mut wrong: Vec<String>) -> Result<(), RepairError> {
+    /// Checks the log of a partition; `wrong` is the damage that is known already.
+    fn log(&mut self, dir: &str, next_offset_min: i64, mut wrong: Vec<String>) -> Result<(), RepairError> {
         self.report.checked += 1;
-        let check = check_log(&self.storage, dir)?;
+        let mut check = check_log(&self.storage, dir)?;
+        check.require_end(next_offset_min);
         wrong.extend(check.losses.iter().map(ToString::to_string));
-        for bad in &check.quarantined {
-            self.report.notes.push(format!(
-                "{dir}: offsets {} to {} are damaged and set aside since an earlier start",
-                bad.offset,
-                bad.next_offset - 1
-            ));
+        let not_a_file = check.losses.iter().find_map(|loss| match loss {
+            Loss::NotAFile { file } => Some(file),
+            _ => None,
+        });
+        if let Some(file) = not_a_file {
+            let path = self.path(dir);
+            let next_step = format!("move {path}/{file} to another place and run the repair again");
+            self.refused(dir, wrong, next_step);
+            return Ok(());
+        }
+        for bad in check.quarantined.iter().filter(|bad| !bad.skipped) {
+            self.report.notes.push(format!("{dir}: {bad} are damaged since an earlier start"));
         }
         if wrong.is_empty() {
             return Ok(());
         }
-        let saved = saved(&check, start_offset);
+        let saved = saved(&check, next_offset_min);
         self.found(dir, wrong, saved);
         if self.accept_loss && !check.losses.is_empty() {
             let config = LogConfig::default();
-            let (log, _) = Log::salvage(self.storage.clone(), dir, config, self.now_ms, start_offset)?;
+            let (log, _) = Log::salvage(self.storage.clone(), dir, config, self.now_ms, next_offset_min)?;
             log.close()?;
         }
         Ok(())
     }
 
+    /// The path of a directory, as the operator knows it.
+    fn path(&self, dir: &str) -> String {
+        let root = self.storage.root().map_or_else(PathBuf::new, Path::to_path_buf);
+        root.join(dir).display().to_string()
+    }
+
+    fn failed(&self, source: io::Error) -> RepairError {
+        RepairError::Io { dir: self.path("").into(), source }
+    }
+
+    fn refused(&mut self, place: &str, what: Vec<String>, next_step: String) {
+        let next_step = Some(next_step);
+        let saved = "nothing: it is left alone".to_owned();
+        self.report.damage.push(Damage { place: place.to_owned(), what, saved, next_step });
+    }
+
     fn found(&mut self, place: &str, what: Vec<String>, saved: String) {
-        self.report.damage.push(Damage { place: place.to_owned(), what, saved });
+        self.report.damage.push(Damage { place: place.to_owned(), what, saved, next_step: None });
     }
 
     /// The loss, with the keys that a damaged batch seems to have.
@@ -257,11 +391,27 @@ fn is_log(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "log")
 }
 
-fn saved(check: &LogCheck, start_offset: i64) -> String {
+/// The topics in a journal's entries.
+fn topics_of(meta: &Journal) -> Result<Topics, RepairError> {
+    let entries = meta.iter_prefix(TOPIC_KEY.as_bytes());
+    let topics = entries.map(|(key, value)| {
+        let (name, id, record) = topic_record(key, value)?;
+        Ok((name, (id, record)))
+    });
+    topics.collect()
+}
+
+/// Returns whether `dir` is the directory of a partition that the topic has.
+fn is_partition_of(dir: &str, name: &str, record: &TopicRecord) -> bool {
+    data_dir::partition_index(dir)
+        .is_some_and(|index| index < record.partitions && partition_dir(name, index) == dir)
+}
+
+fn saved(check: &LogCheck, next_offset_min: i64) -> String {
     if check.losses == [Loss::Directory] {
-        return format!("nothing; the partition starts empty at offset {start_offset}");
+        return format!("nothing; the partition starts empty at offset {next_offset_min}");
     }
-    let next = check.synced_offset.unwrap_or(0).max(check.end_offset);
+    let next = check.synced_offset.unwrap_or(next_offset_min).max(check.end_offset);
     if check.start_offset == check.end_offset {
         return format!("no records; the next one gets offset {next}");
     }

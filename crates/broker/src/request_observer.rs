@@ -1,4 +1,4 @@
-//! Requests as a test sees them: what was answered, to whom, and whether it brought anything.
+//! The requests that a test observes: API, client, response time, and whether they moved records.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use ottla_protocol::ApiKey;
 /// A request that was answered, or whose connection was closed instead.
 #[derive(Clone, Copy, Debug)]
 pub struct AnsweredRequest<'a> {
-    /// The node it was sent to.
+    /// The node that received the request.
     pub node: i32,
     /// The API.
     pub api: ApiKey,
     /// The client that sent it.
     pub client_id: &'a str,
-    /// The time from its arrival to its answer.
+    /// The time from the arrival of the request to its response.
     pub took: Duration,
-    /// Whether it moved records: a fetch that returned some, a produce request that appended some. Always `false` for other
-    /// APIs.
+    /// `true` for a fetch that returned records and for a produce request that appended records. Always `false` for
+    /// other APIs.
     pub moved_records: bool,
 }
 
 /// Receives every answered request: see [`Cluster::observe_requests`](crate::Cluster::observe_requests).
 pub trait RequestObserver: Debug + Send + Sync {
-    /// A request was answered.
+    /// Receives an answered request.
     fn on_answered(&self, request: AnsweredRequest<'_>);
 }

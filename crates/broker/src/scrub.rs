@@ -1,7 +1,7 @@
-//! The scrub: reads what lies in closed segments from time to time, at a low rate, and checks it.
+//! The scrub: reads and checks closed segments periodically, at a low rate.
 //!
-//! A batch is checked before it is served for the first time; the scrub finds the damage in those that nobody reads
-//! before their backups are gone.
+//! A batch is checked before it is served for the first time; the scrub finds the damage in batches that no client
+//! reads before their backups are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ottla_log::{ScrubCursor, ScrubTask, Scrubbed};
 use crate::cluster::Cluster;
 use crate::partition::{Partition, Syncer};
 
-/// What is read and checked at a time.
+/// The number of bytes that are read and checked at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// The pause between two passes over all partitions: damage is rare, and a small log must not be read all the time.
 const PASS_PAUSE: Duration = Duration::from_secs(3600);
@@ -37,7 +37,7 @@ async fn scrub(cluster: &Cluster, partition: &Arc<Partition>, per_second: u64) {
             Ok(Some(task)) => task,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, topic = %partition.topic, partition = partition.index, "scrub");
+                tracing::warn!(%error, topic = %partition.topic, partition = partition.index, "cannot scrub");
                 return;
             }
         };
@@ -49,7 +49,7 @@ async fn scrub(cluster: &Cluster, partition: &Arc<Partition>, per_second: u64) {
         match next {
             Ok(next) => cursor = next,
             Err(error) => {
-                tracing::warn!(error, topic = %partition.topic, partition = partition.index, "scrub");
+                tracing::warn!(error, topic = %partition.topic, partition = partition.index, "cannot scrub");
                 return;
             }
         }

@@ -23,7 +23,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds `address` for node `node` and tells clients to connect to `advertise`, or to the address itself.
+    /// Binds `address` for node `node` and advertises `advertise`, or the address itself.
     pub async fn bind(
         cluster: Arc<Cluster>,
         node: i32,
@@ -34,7 +34,7 @@ impl Server {
         let local = listener.local_addr()?;
         if let Some(node) = cluster.node(node) {
             match advertise {
-                // Port 0 stands for the one that was bound.
+                // Port 0 means the port that was bound.
                 Some((host, 0)) => node.advertise(host, local.port()),
                 Some((host, port)) => node.advertise(host, port),
                 None => node.advertise(&local.ip().to_string(), local.port()),
@@ -58,7 +58,9 @@ impl Server {
             if !reachable {
                 listener = match closed_until(listener, &cluster, node, flips).await {
                     Ok(listener) => listener,
-                    Err(error) => return tracing::error!(%error, node, "its address is lost"),
+                    Err(error) => {
+                        return tracing::error!(%error, node, "cannot listen on the address of the node again");
+                    }
                 };
                 continue;
             }
@@ -73,7 +75,7 @@ impl Server {
                         connections.spawn(serve(stream, cluster.clone(), node));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "accept");
+                        tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -83,7 +85,7 @@ impl Server {
     }
 }
 
-/// Refuses connections as long as the node is not to be reached: nobody listens, as if its process were gone.
+/// Closes the listener while the node is unreachable, as if its process had ended.
 async fn closed_until(
     listener: TcpListener,
     cluster: &Cluster,

@@ -10,11 +10,11 @@ use ottla_log::{BadRange, Log, LogConfig, ReadError};
 use crate::data_dir::METADATA_FILE;
 use crate::repair::RepairError;
 
-/// How much is read at a time when damage is looked for.
+/// The number of bytes that are read at a time in the search for damage.
 const READ_BYTES: usize = 1 << 20;
 
-/// Reads the partition in `dir` whole and returns its damaged ranges; with `accept_loss`, readers pass them from now on:
-/// those that hold `offset`, or all.
+/// Reads the partition in `dir` whole and returns its damaged ranges; with `accept_loss`, readers pass them from now
+/// on: those that hold `offset`, or all.
 ///
 /// The broker must be stopped. The damaged bytes stay in the file.
 ///
@@ -36,7 +36,7 @@ pub fn skip_damage(
     }
     let _lock = lock(root)?;
     let storage: Arc<dyn Storage> = Arc::new(FsStorage::new(root).map_err(io)?);
-    let (mut log, _) = Log::open_existing(storage, name, LogConfig::default(), now_ms)?;
+    let (mut log, _) = Log::open_existing(storage, name, LogConfig::default(), now_ms, 0)?;
     find_damage(&mut log)
         .map_err(|error| RepairError::Io { dir: full.clone(), source: std::io::Error::other(error) })?;
     let is_meant =

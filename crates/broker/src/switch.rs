@@ -1,4 +1,4 @@
-//! Whether a node is up, and those who want to know when that changes.
+//! A switch that says whether a node is up, and wakes tasks when it changes.
 //!
 //! Not `tokio::sync::watch`: that wakes its receivers in random order, and a simulated run could not be repeated.
 
@@ -31,7 +31,7 @@ impl Switch {
         turned.is_ok()
     }
 
-    /// How often it was turned: what [`Switch::turned_since`] is asked with.
+    /// Returns the number of changes so far, for [`Switch::turned_since`].
     pub(crate) fn flips(&self) -> u64 {
         self.flips.load(Ordering::Acquire)
     }

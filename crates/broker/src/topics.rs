@@ -18,7 +18,7 @@ pub(crate) struct Topic {
     pub(crate) partitions: Vec<Arc<Partition>>,
 }
 
-/// What the journal keeps of a topic, as JSON: the file can be read by people too.
+/// The journal's record of a topic, in JSON so that people can read the file.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct TopicRecord {
     /// Of this record's form; a larger one was written by a later version of this program.
@@ -47,7 +47,7 @@ pub(crate) const TOPIC_RECORD_VERSION: u32 = 1;
 /// Longest topic name, Kafka's.
 const NAME_BYTES_MAX: usize = 249;
 
-/// Whether a name may be a topic's, and so part of a path: letters, digits, `.`, `_`, `-`, and not `.` or `..`.
+/// Returns whether a name may be a topic's, and so part of a path: letters, digits, `.`, `_`, `-`, and not `.` or `..`.
 pub(crate) fn check_name(name: &str) -> Result<(), (ErrorCode, String)> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let reason = if name.is_empty() {

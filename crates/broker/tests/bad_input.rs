@@ -1,4 +1,5 @@
-//! Bad input: the connection closes or an error code answers, nothing is written, and nobody else notices.
+//! Bad input: the broker closes the connection or answers with an error code. It writes nothing, and other clients are
+//! not affected.
 
 mod common;
 #[path = "common/hostile.rs"]
@@ -28,7 +29,7 @@ fn each_prefix_of_a_sound_request_closes_its_connection_and_no_other() {
         let body = &request[4..];
         let mut answered = Vec::new();
         for len in 0..body.len() {
-            // The size says what is there, and the message ends too early.
+            // The size matches the bytes, but the message ends too early.
             let mut connection = Raw::connect(address);
             connection.send(&sized(&body[..len]));
             match connection.hear() {
@@ -38,13 +39,13 @@ fn each_prefix_of_a_sound_request_closes_its_connection_and_no_other() {
                     answered.push(len);
                 }
             }
-            // The size says more, and the rest never comes.
+            // The size is larger than the bytes, and the rest is not sent.
             let mut connection = Raw::connect(address);
             connection.send(&request[..4 + len]);
             connection.finish();
             assert!(matches!(connection.hear(), Heard::Closed), "{what}, {len} bytes and the end");
         }
-        // ApiVersions is answered even where the body cannot be read; others have no prefix that says something.
+        // ApiVersions is answered even if its body cannot be read; no prefix of another request is a valid request.
         assert!(answered.is_empty(), "{what}: prefixes of {answered:?} bytes were answered");
         assert!(bystander.is_served(), "after the prefixes of {what}");
         let mut connection = Raw::connect(address);

@@ -1,4 +1,5 @@
-//! Ten thousand bad frames leave no trace in memory. Alone in its process: nothing else may grow meanwhile.
+//! Ten thousand bad frames do not increase the memory of the broker. This test needs its own process, so that no other
+//! test allocates memory.
 
 mod common;
 #[path = "common/hostile.rs"]
@@ -8,7 +9,7 @@ use common::{Heard, Raw, sized};
 use ottla_broker::Broker;
 
 const FRAMES: usize = 10_000;
-/// A bomb costs the broker tens of milliseconds, within its cap; one frame in so many is one.
+/// The interval of bombs among the frames: the broker needs tens of milliseconds for each, within its cap.
 const BOMB_EVERY: usize = 250;
 const GROWTH_KIB_MAX: u64 = 8 << 10;
 
@@ -32,7 +33,7 @@ fn ten_thousand_bad_frames_do_not_make_the_process_grow() {
         let (what, frame) =
             if at % BOMB_EVERY == 0 { &bombs[at / BOMB_EVERY % bombs.len()] } else { &bad[at % bad.len()] };
         connection.send(frame);
-        // Half a frame is waited for: whoever sends it goes away.
+        // The broker waits for the rest of half a frame, so the sender closes its side.
         connection.finish();
         match connection.hear() {
             Heard::Answer(_) | Heard::Closed => connection = Raw::connect(address),

@@ -14,10 +14,10 @@ use common::world::{
 };
 use ottla_protocol::ErrorCode;
 
-/// Every so many bytes one bit is flipped, unless `OTTLA_FLIP_STRIDE` says otherwise.
+/// The number of bytes between two flipped bits; `OTTLA_FLIP_STRIDE` overrides it.
 const STRIDE: usize = 53;
 
-/// What came of one damaged file.
+/// The outcome of one damaged file.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Outcome {
     Refused,
@@ -100,7 +100,7 @@ fn stride() -> usize {
     std::env::var("OTTLA_FLIP_STRIDE").map_or(STRIDE, |stride| stride.parse().expect("a stride")).max(1)
 }
 
-/// Runs all trials on one directory, and prints how often each outcome came.
+/// Runs all trials on one directory and prints the number of each outcome.
 fn every_damage(sound: &Path, scratch: &Path, producer: (i64, i16), name: &str) {
     let expected = {
         let dir = scratch.join("reference");

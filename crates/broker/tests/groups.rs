@@ -1,4 +1,4 @@
-//! What a group's members subscribe to keeps its offsets; everything else may be forgotten.
+//! Offsets of subscribed topics are kept; all other offsets of a group can be deleted.
 
 mod common;
 
@@ -15,7 +15,7 @@ use ottla_protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
 
-/// The only member joins; in this version it need not come back with its id. Nobody has assigned yet.
+/// Joins the only member. In this version the member need not rejoin with its id. The group has no assignment yet.
 fn join(connection: &mut Raw, group: &str, protocol_type: &str, metadata: Bytes) {
     let request = JoinGroupRequest {
         group_id: group.into(),
@@ -43,7 +43,7 @@ fn commit(connection: &mut Raw, group: &str, topic: &str) {
     assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::None);
 }
 
-/// What is said of the group, and of partition 0 of each topic.
+/// Deletes offsets. Returns the error codes of the group and of partition 0 of each topic.
 fn forget(connection: &mut Raw, group: &str, topics: &[&str]) -> (ErrorCode, Vec<ErrorCode>) {
     let topics = topics.iter().map(|topic| OffsetDeleteRequestTopic {
         name: (*topic).into(),
@@ -80,7 +80,7 @@ fn a_group_that_does_not_say_its_topics_keeps_all_offsets() {
     join(&mut connection, "odd", "consumer", Bytes::from_static(b"?"));
     let kept = vec![ErrorCode::GroupSubscribedToTopic];
     assert_eq!(forget(&mut connection, "odd", &["orders"]), (ErrorCode::None, kept));
-    // Kafka Connect's workers, for instance: what they hold is no topic.
+    // The members of a group of another protocol type, for example Kafka Connect's workers, subscribe to no topics.
     join(&mut connection, "workers", "connect", Bytes::new());
     assert_eq!(forget(&mut connection, "workers", &["orders"]), (ErrorCode::NonEmptyGroup, Vec::new()));
 }

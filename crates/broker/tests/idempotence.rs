@@ -1,4 +1,4 @@
-//! Idempotent producers: duplicates and gaps are seen, also by a broker that was started anew.
+//! Idempotent producers: the broker detects duplicates and gaps, also after a restart.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn duplicates_get_their_first_offset_and_gaps_are_refused_across_restarts() {
     };
     check(&mut connection);
 
-    // A clean stop keeps what is known of producers in a snapshot, a crash leaves only the log.
+    // A clean stop stores the producers in a snapshot. After a crash only the log is left.
     broker.stop();
     let broker = on(&disk);
     check(&mut Raw::connect(broker.addresses()[0]));

@@ -49,7 +49,7 @@ fn produce_all(broker: &BrokerThread, count: i32, mut meanwhile: impl FnMut(i32)
 fn read_all(broker: &BrokerThread, count: usize) -> [Vec<String>; 2] {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = Client::new(config(broker)).expect("a client");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let both = [0, 1].map(|partition| (TopicPartition::new("orders", partition), StartAt::Beginning));
     runtime.block_on(consumer.assign(&both)).expect("assigned");
     let mut seen = [Vec::new(), Vec::new()];

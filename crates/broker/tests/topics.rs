@@ -1,4 +1,4 @@
-//! What a topic is told at its creation holds, and survives a restart.
+//! Topic settings from the creation of a topic apply, and they survive a restart.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a broker logs about clients that need what it does not have.
+//! The warnings that a broker logs when a client needs an unsupported feature.
 
 #![allow(dead_code, reason = "the shared helpers serve several stories")]
 

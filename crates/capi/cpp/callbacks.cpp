@@ -1,4 +1,4 @@
-/* From the C callbacks, whose opaque is the handle, to the objects that the application gave. */
+/* C callbacks that call the application's objects. Their opaque is the handle. */
 #include "internal.h"
 
 namespace RdKafka {
@@ -66,7 +66,7 @@ void errored(rd_kafka_t *rk, int err, const char *reason, void *opaque) {
   event.str_      = text(reason);
   event.severity_ = Event::EVENT_SEVERITY_ERROR;
   if (event.err_ == ERR__FATAL) {
-    // What stands behind it is what the application wants to know.
+    // The application receives the cause of the fatal error.
     char why[512];
     rd_kafka_resp_err_t cause = rd_kafka_fatal_error(rk, why, sizeof(why));
     if (cause != RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -88,7 +88,7 @@ void throttled(rd_kafka_t *, const char *broker_name, int32_t broker_id, int thr
 }
 
 void logged(const rd_kafka_t *rk, int level, const char *fac, const char *buf) {
-  // A line from before the handle is complete has nobody to go to yet.
+  // Before the handle is complete, it has no callbacks that could receive the line.
   void *opaque = rk != NULL ? rd_kafka_opaque(rk) : NULL;
   if (opaque == NULL) {
     rd_kafka_log_print(rk, level, fac, buf);
@@ -115,7 +115,7 @@ void token_expired(rd_kafka_t *, const char *oauthbearer_config, void *opaque) {
 }
 
 void delivered(rd_kafka_t *, const rd_kafka_message_t *message, void *opaque) {
-  // The C interface lets nobody change it; neither does MessageImpl, but for the headers that it takes out.
+  // A delivery report must not be changed. MessageImpl only detaches its headers.
   MessageImpl report(RD_KAFKA_PRODUCER, MessageImpl::topic_of(message), const_cast<rd_kafka_message_t *>(message),
                      MessageImpl::BORROWED);
   callbacks_of(opaque).delivery_report->dr_cb(report);

@@ -1,4 +1,4 @@
-/* Versions, errors, memory: what belongs to no object. */
+/* Functions that belong to no object: versions, errors, memory. */
 #include "internal.h"
 
 namespace RdKafka {

@@ -1,4 +1,4 @@
-/* Properties: strings go to the C object, callbacks are remembered until a handle is made. */
+/* Properties: the C object stores strings; callbacks are stored here until a handle is created. */
 #include "internal.h"
 
 namespace RdKafka {
@@ -15,7 +15,7 @@ Conf::ConfResult result(rd_kafka_conf_res_t res) {
   return static_cast<Conf::ConfResult>(res);
 }
 
-/** Room for the C interface's error texts. */
+/** The size of the buffer for error texts of the C interface. */
 struct ErrorText {
   ErrorText() {
     text[0] = '\0';

@@ -7,7 +7,7 @@ namespace hidden {
 
 namespace {
 
-/** One call of consume_callback: its messages go on to `callback`. */
+/** One call of consume_callback; `callback` receives its messages. */
 struct Handing {
   Topic *topic;
   ConsumeCb *callback;

@@ -1,4 +1,4 @@
-/* What producers and consumers share. */
+/* The functions that producers and consumers share. */
 #include "internal.h"
 
 namespace RdKafka {

@@ -1,4 +1,4 @@
-/* The classes behind rdkafkacpp.h. None of their names leaves the library. */
+/* The classes that implement rdkafkacpp.h. The library does not export their names. */
 #ifndef OTTLA_RDKAFKACPP_INTERNAL_H_
 #define OTTLA_RDKAFKACPP_INTERNAL_H_
 
@@ -52,7 +52,7 @@ class ErrorImpl : public Error {
   rd_kafka_error_t *error_;
 };
 
-/** What a Conf remembers of its callbacks; handles and topics copy it. */
+/** The callbacks of a Conf. Handles and topics copy them. */
 struct Callbacks {
   Callbacks();
 
@@ -133,7 +133,7 @@ class ConfImpl : public Conf {
   Callbacks callbacks_;
 };
 
-/** What producers and consumers share. It ends the C handle when it ends. */
+/** The base of producers and consumers. Its destructor destroys the C handle. */
 class HandleImpl : public virtual Handle {
  public:
   HandleImpl();
@@ -175,7 +175,7 @@ class HandleImpl : public virtual Handle {
  protected:
   ~HandleImpl();
 
-  /** Makes the C handle, with the callbacks of `conf` behind it. */
+  /** Creates the C handle with the callbacks of `conf`. */
   bool open(rd_kafka_type_t type, const Conf *conf, std::string &errstr);
 
   rd_kafka_t *rk_;
@@ -205,7 +205,7 @@ class TopicPartitionImpl : public TopicPartition {
   std::vector<unsigned char> get_metadata();
   void set_metadata(std::vector<unsigned char> &metadata);
 
-  /** Takes over what a call said of this partition. */
+  /** Stores the results of a call for this partition. */
   void update(const rd_kafka_topic_partition_t *partition);
   void add_to(rd_kafka_topic_partition_list_t *list) const;
 
@@ -218,7 +218,7 @@ class TopicPartitionImpl : public TopicPartition {
   std::vector<unsigned char> metadata_;
 };
 
-/** A C list of partitions that ends with its scope. */
+/** A C list of partitions that is destroyed at the end of its scope. */
 class PartitionList {
  public:
   explicit PartitionList(const std::vector<TopicPartition *> &partitions);
@@ -230,7 +230,7 @@ class PartitionList {
     return list_;
   }
 
-  /** Offsets, errors and epochs back into `partitions`, by topic and number. */
+  /** Copies offsets, errors and epochs to `partitions`, by topic and number. */
   void update(std::vector<TopicPartition *> &partitions) const;
 
   static void append(const rd_kafka_topic_partition_list_t *list, std::vector<TopicPartition *> &partitions);
@@ -306,13 +306,13 @@ class MessageImpl : public Message {
   };
 
   MessageImpl(rd_kafka_type_t type, Topic *topic, rd_kafka_message_t *message, Ownership ownership);
-  /** Instead of a message: why there is none. */
+  /** An error in place of a message. */
   MessageImpl(rd_kafka_type_t type, Topic *topic, ErrorCode err);
   ~MessageImpl();
 
-  /** What a consume call returned, which may be NULL: then the last error says why. */
+  /** Converts the result of a consume call. For NULL, the message contains the last error. */
   static Message *of_consume(Topic *topic, rd_kafka_message_t *message);
-  /** The Topic behind a C message, when the application made one. */
+  /** Returns the Topic of a C message, if the application created one. */
   static Topic *topic_of(const rd_kafka_message_t *message);
 
   std::string errstr() const;
@@ -345,9 +345,9 @@ class MessageImpl : public Message {
   Topic *topic_;
   rd_kafka_message_t *message_;
   Ownership ownership_;
-  /** What message_ points to when there is no message. */
+  /** The target of message_ in place of a message. */
   rd_kafka_message_t none_;
-  /** Made when asked for. */
+  /** Created on the first request. */
   mutable std::string *key_;
   HeadersImpl *headers_;
 };

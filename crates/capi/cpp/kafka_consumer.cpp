@@ -1,4 +1,4 @@
-/* The consumer with groups. */
+/* The group consumer. */
 #include "internal.h"
 
 namespace RdKafka {
@@ -13,7 +13,7 @@ namespace {
 class KafkaConsumerImpl : public KafkaConsumer, public HandleImpl {
  public:
   KafkaConsumerImpl() {
-    // The application closes; a consumer that was not closed must not make its deleter wait.
+    // Closing is the application's task: the destructor must not wait for a consumer that is still open.
     destroy_flags_ = RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE;
   }
 
@@ -138,7 +138,7 @@ class KafkaConsumerImpl : public KafkaConsumer, public HandleImpl {
   }
 
   ErrorCode seek(const TopicPartition &partition, int timeout_ms) {
-    // By partition rather than by topic object: there need not be one.
+    // The partition is named by its topic's name, because a topic object need not exist.
     PartitionList list(rd_kafka_topic_partition_list_new(1));
     static_cast<const TopicPartitionImpl &>(partition).add_to(list.get());
     rd_kafka_error_t *error = rd_kafka_seek_partitions(rk_, list.get(), timeout_ms);

@@ -111,7 +111,7 @@ Topic *MessageImpl::topic_of(const rd_kafka_message_t *message) {
 }
 
 std::string MessageImpl::errstr() const {
-  // Of a delivery report the payload is the application's, and no text.
+  // The payload of a delivery report belongs to the application and is not an error text.
   return text(type_ == RD_KAFKA_CONSUMER && message_ != &none_ ? rd_kafka_message_errstr(message_)
                                                                : rd_kafka_err2str(message_->err));
 }

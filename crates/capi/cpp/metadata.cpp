@@ -1,4 +1,4 @@
-/* Brokers, topics and partitions, as objects over one C structure. */
+/* Brokers, topics and partitions: objects that refer to one C structure. */
 #include "internal.h"
 
 namespace RdKafka {

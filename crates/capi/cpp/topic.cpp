@@ -1,4 +1,4 @@
-/* Topics with their partitioners, and partitions alone and in lists. */
+/* Topics with their partitioners, and partitions with their lists. */
 #include "internal.h"
 
 namespace RdKafka {
@@ -57,7 +57,7 @@ bool TopicImpl::open(rd_kafka_t *rk, const std::string &name, const ConfImpl *co
     errstr = "a topic takes a Conf of type CONF_TOPIC";
     return false;
   }
-  // By the opaque, messages find their way back to this object.
+  // Messages find this object through the opaque of their topic.
   rd_kafka_topic_conf_set_opaque(topic_conf, this);
   if (partitioner_key_pointer_ != NULL)
     rd_kafka_topic_conf_set_partitioner_cb(topic_conf, partition_by_pointer);

@@ -179,7 +179,7 @@ static int more(const struct options *options, const struct tally *tally, int pa
   return !interrupted && tally->messages != options->count && (!options->ends || partitions_left > 0);
 }
 
-/* How many partitions the topic has. */
+/* Returns the number of partitions of the topic. */
 static int partition_count(rd_kafka_t *rk, rd_kafka_topic_t *topic) {
   const struct rd_kafka_metadata *metadata;
   rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 0, topic, &metadata, 10000);
@@ -332,7 +332,7 @@ int main(int argc, char **argv) {
     switch (option) {
       case 'P':
         options.mode = PRODUCE;
-        /* What is measured is the throughput: let batches grow. */
+        /* The benchmark measures throughput, so batches may grow. */
         set(options.conf, "linger.ms", "50");
         break;
       case 'C': options.mode = CONSUME; break;

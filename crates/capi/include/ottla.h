@@ -1,6 +1,6 @@
 /*
- * What this library has beyond librdkafka's interface: the Processor, a member of a consumer group that has records
- * handled by many threads and commits nothing that is not done.
+ * The functions that this library adds to librdkafka's interface: the processor. A processor is a member of a consumer
+ * group. It handles records on several threads and commits only offsets of records that are done.
  *
  *     ottla_processor_settings_t *settings = ottla_processor_settings_new();
  *     ottla_processor_settings_set(settings, "mode", "multi-async", errstr, sizeof(errstr));
@@ -10,12 +10,12 @@
  *     ...
  *     ottla_processor_destroy(processor);
  *
- * Rules that hold for all functions, beside those of rdkafka.h:
- * - Handlers run on threads of the library, several at once, and may block as long as they like. They may call
- *   everything but ottla_processor_wait() and ottla_processor_destroy() of their own processor, which answer with
- *   RD_KAFKA_RESP_ERR__STATE. They must not throw.
- * - A processor and settings are names, not addresses: NULL, one that was never given out, and one that is destroyed
- *   are answered with RD_KAFKA_RESP_ERR__INVALID_ARG, and so is another process's, after a fork().
+ * These rules apply to all functions, in addition to those of rdkafka.h:
+ * - Handlers run on threads of the library, several at the same time, and may block without a time limit. They may call
+ *   all functions except ottla_processor_wait() and ottla_processor_destroy() of their own processor, which return
+ *   RD_KAFKA_RESP_ERR__STATE. They must not throw exceptions.
+ * - The handles of processors and settings are ids, not addresses. Functions return RD_KAFKA_RESP_ERR__INVALID_ARG for
+ *   NULL, for an unknown or destroyed handle, and, after a fork(), for a handle of the parent process.
  */
 
 #ifndef _OTTLA_H_
@@ -29,36 +29,36 @@ extern "C" {
 
 /** A processor. */
 typedef struct ottla_processor_s ottla_processor_t;
-/** How a processor works. */
+/** The settings of a processor. */
 typedef struct ottla_processor_settings_s ottla_processor_settings_t;
-/** One call of a handler; it ends with the call, and belongs to the thread of the call. */
+/** One call of a handler. It is valid until the handler returns, and only in the handler's thread. */
 typedef struct ottla_processor_call_s ottla_processor_call_t;
 
 /* ---- Handlers ---- */
 
-/** What became of a record, or of a batch. */
+/** The result of a handler for a record or a batch. */
 typedef enum ottla_processor_verdict_t {
-    /** It is done. */
+    /** The record is done. */
     OTTLA_PROCESSOR_DONE = 0,
-    /** It failed, and is tried again as the settings say. Any number that is not named here means the same. */
+    /** The record failed and is retried according to the settings. Undefined values have the same meaning. */
     OTTLA_PROCESSOR_FAILED = 1,
-    /** It failed, and trying again does not help: it is given up at once. */
+    /** The record failed permanently and is given up without a retry. */
     OTTLA_PROCESSOR_REFUSED = 2,
-    /** It cannot be decoded: it is given up at once. */
+    /** The record cannot be decoded and is given up without a retry. */
     OTTLA_PROCESSOR_UNDECODABLE = 3
 } ottla_processor_verdict_t;
 
 /**
- * Handles one record, in the modes `sync` and `multi-async`. The message and all that it points to live until the
- * handler returns; the accessors of rdkafka.h that take a message work on it, and it is not to be destroyed.
+ * Handles one record, in the modes `sync` and `multi-async`. The message and the memory to which it points are valid
+ * until the handler returns. The message accessors of rdkafka.h work on it. The handler must not destroy it.
  */
 typedef ottla_processor_verdict_t (*ottla_processor_handler_t)(ottla_processor_call_t *call,
                                                                const rd_kafka_message_t *message,
                                                                void *opaque);
 
 /**
- * Handles `cnt` records of one partition, in order, in the modes `batch` and `multi-batch`; at least one. The verdict is
- * that of the whole batch: if only some records failed, name them with ottla_processor_fail() and return
+ * Handles `cnt` records of one partition, at least one, in order, in the modes `batch` and `multi-batch`. The verdict
+ * applies to the whole batch. If only some records failed, report them with ottla_processor_fail() and return
  * OTTLA_PROCESSOR_DONE.
  */
 typedef ottla_processor_verdict_t (*ottla_processor_batch_handler_t)(ottla_processor_call_t *call,
@@ -66,15 +66,16 @@ typedef ottla_processor_verdict_t (*ottla_processor_batch_handler_t)(ottla_proce
                                                                      size_t cnt,
                                                                      void *opaque);
 
-/** 1 when the record or batch is handled for the first time since this process has it; 0 without a call. */
+/** Returns the number of the attempt: 1 for the first in this process. Returns 0 if `call` is NULL. */
 RD_EXPORT uint32_t ottla_processor_attempt(const ottla_processor_call_t *call);
 
-/** Says why the verdict is what it will be: errors and dead letters carry the text, which is copied. */
+/** Sets the reason for the verdict. The text is copied; errors and dead letters contain it. */
 RD_EXPORT void ottla_processor_set_reason(ottla_processor_call_t *call, const char *reason);
 
 /**
- * The batch's record at `index` failed, for `reason` (copied; NULL for none); all others are done if the handler returns
- * OTTLA_PROCESSOR_DONE. RD_KAFKA_RESP_ERR__INVALID_ARG if there is no such record, or the call is not about a batch.
+ * Reports that the batch's record at `index` failed for `reason`, which is copied and may be NULL. The other records
+ * are done if the handler returns OTTLA_PROCESSOR_DONE. Returns RD_KAFKA_RESP_ERR__INVALID_ARG if the batch has no such
+ * record, or if the call is not for a batch.
  */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_fail(ottla_processor_call_t *call,
                                                    size_t index,
@@ -82,9 +83,10 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_fail(ottla_processor_call_t *call,
                                                    const char *reason);
 
 /**
- * Produces a record that belongs to what is handled: it is written if the handler succeeds, and only then, and what is
- * handled is not done before that is acknowledged. With `transactional.id` both happen, or neither. Everything is copied;
- * `key`, `value` and `headers` may be NULL, and a `partition` of RD_KAFKA_PARTITION_UA leaves it to the partitioner.
+ * Produces an output record for the handled record or batch. The output is written only if the handler succeeds, and
+ * the handled record is done only when the output is acknowledged. With `transactional.id` the output and the offset
+ * are committed in one transaction. All arguments are copied. `key`, `value` and `headers` may be NULL. With
+ * RD_KAFKA_PARTITION_UA as `partition` the partitioner selects the partition.
  */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_send(ottla_processor_call_t *call,
                                                    const char *topic,
@@ -97,37 +99,37 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_send(ottla_processor_call_t *call,
 
 /* ---- Settings ---- */
 
-/** Settings with the defaults that ottla_processor_settings_set() names. */
+/** Returns settings with the defaults that are listed at ottla_processor_settings_set(). */
 RD_EXPORT ottla_processor_settings_t *ottla_processor_settings_new(void);
 
-/** Frees settings that ottla_processor_start() has not taken over. */
+/** Frees settings, unless ottla_processor_start() has taken them over. */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_destroy(ottla_processor_settings_t *settings);
 
 /**
- * Sets one by name; what it does not take is explained in `errstr`.
+ * Sets a setting by name. On failure `errstr` contains the reason.
  *
  * | Name                | Default      | Meaning                                                                     |
  * |---------------------|--------------|-----------------------------------------------------------------------------|
  * | mode                | multi-async  | `sync`, `batch`, `multi-async` or `multi-batch`                             |
- * | topics              |              | names, with commas; one that begins with ^ is a regular expression          |
- * | order               | of the mode  | `partition`, `key` or `none`; else `partition` with one worker, `none` with more |
- * | workers             | 8            | threads that call the handler, in the modes that fan out                    |
- * | queue               | 1000         | pieces of work that wait for a worker at most                               |
- * | batch               | 1000         | records of a batch at most                                                  |
- * | batch.wait.ms       | 1000         | how long a batch waits for more records                                     |
- * | records.in.flight   | 100000       | records under way at most; partitions that have their share are paused      |
- * | bytes.in.flight     | 67108864     | their memory at most                                                        |
- * | drain.ms            | 10000        | how long handlers have when partitions are taken back or the processor stops |
- * | retries             | 3            | how often a failed record is tried again; -1 for ever                       |
- * | retry.delay.ms      | 100          | before the first time; twice as long before each further one                |
- * | retry.delay.max.ms  | 10000        | at most                                                                     |
- * | retry.holds         | false        | whether what follows a failed record in its order waits for it              |
- * | on.failure          | stop         | what becomes of a record that is given up: `stop`, `dead-letter` or `skip`  |
- * | dead.letter.topic   |              | where `dead-letter` writes it, with headers that say why and from where     |
- * | breaker.failures    | 0            | after so many failures in a row nothing is handled for a while; 0 for never |
- * | breaker.pause.ms    | 10000        | for how long; then one record is tried                                      |
+ * | topics              |              | comma-separated names; a name that begins with ^ is a regular expression    |
+ * | order               | of the mode  | `partition` (default with one worker), `key` or `none` (default with more)  |
+ * | workers             | 8            | threads that call the handler, in the modes `multi-async` and `multi-batch` |
+ * | queue               | 1000         | maximum number of work items that wait for a worker                         |
+ * | batch               | 1000         | maximum number of records in a batch                                        |
+ * | batch.wait.ms       | 1000         | time that a batch waits for more records                                    |
+ * | records.in.flight   | 100000       | maximum number of records in flight; partitions at their share are paused   |
+ * | bytes.in.flight     | 67108864     | maximum memory of records in flight                                         |
+ * | drain.ms            | 10000        | time limit for handlers when partitions are revoked or the processor stops  |
+ * | retries             | 3            | number of retries of a failed record; -1: no limit                          |
+ * | retry.delay.ms      | 100          | delay before the first retry; doubled for each further retry                |
+ * | retry.delay.max.ms  | 10000        | maximum delay before a retry                                                |
+ * | retry.holds         | false        | `true`: later records in the order of a failed record wait for its retries  |
+ * | on.failure          | stop         | action for a record that is given up: `stop`, `dead-letter` or `skip`       |
+ * | dead.letter.topic   |              | topic for `dead-letter`; headers contain the reason and the record's origin |
+ * | breaker.failures    | 0            | consecutive failures that open the circuit breaker; 0: never                |
+ * | breaker.pause.ms    | 10000        | time that the breaker stays open; then one record is tried                  |
  * | transactional.id    |              | exactly once: outputs and offsets are committed in transactions of this id  |
- * | transaction.ms      | 100          | how long a transaction takes in records                                     |
+ * | transaction.ms      | 100          | time for which a transaction collects records                               |
  */
 RD_EXPORT rd_kafka_conf_res_t ottla_processor_settings_set(ottla_processor_settings_t *settings,
                                                            const char *name,
@@ -135,12 +137,12 @@ RD_EXPORT rd_kafka_conf_res_t ottla_processor_settings_set(ottla_processor_setti
                                                            char *errstr,
                                                            size_t errstr_size);
 
-/** The handler for single records, and the pointer that it is given with each. */
+/** Sets the handler for single records and the pointer that it receives with each call. */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_set_handler(ottla_processor_settings_t *settings,
                                                                    ottla_processor_handler_t handler,
                                                                    void *opaque);
 
-/** The handler for batches, and the pointer that it is given with each. */
+/** Sets the handler for batches and the pointer that it receives with each call. */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_set_batch_handler(ottla_processor_settings_t *settings,
                                                                          ottla_processor_batch_handler_t handler,
                                                                          void *opaque);
@@ -148,9 +150,10 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_set_batch_handler(ottla_p
 /* ---- The processor ---- */
 
 /**
- * Starts a processor. It takes over `conf` and `settings`; if it fails, which NULL and `errstr` say, both stay the
- * caller's. `conf` is one of rd_kafka_conf_new() with `group.id` at least; of the functions that are set on it only the
- * one for logs is called, with NULL for the client. Offsets are committed every `auto.commit.interval.ms`.
+ * Starts a processor, which takes over `conf` and `settings`. On failure the function returns NULL and writes the
+ * reason to `errstr`, and the caller keeps both. `conf` is from rd_kafka_conf_new() and has at least `group.id`. Of its
+ * callbacks only the log callback is called, with NULL as the client. Offsets are committed every
+ * `auto.commit.interval.ms`.
  */
 RD_EXPORT ottla_processor_t *ottla_processor_start(rd_kafka_conf_t *conf,
                                                    ottla_processor_settings_t *settings,
@@ -158,63 +161,63 @@ RD_EXPORT ottla_processor_t *ottla_processor_start(rd_kafka_conf_t *conf,
                                                    size_t errstr_size);
 
 /**
- * Asks it to stop, and returns at once: what is being handled is waited for up to `drain.ms`, what is done is committed,
- * and the group is left.
+ * Starts to stop the processor and returns at once. The processor waits up to `drain.ms` for running handlers, commits
+ * the offsets of records that are done, and leaves the group.
  */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_stop(ottla_processor_t *processor);
 
-/** 1 if it has stopped, for whatever reason; 0 if it runs, and for what is no processor. */
+/** Returns 1 if the processor has stopped for any reason; 0 if it runs or the handle is invalid. */
 RD_EXPORT int ottla_processor_is_stopped(const ottla_processor_t *processor);
 
 /**
- * Waits until it has stopped. NULL if it was told to; else why, to be destroyed with rd_kafka_error_destroy():
- * RD_KAFKA_RESP_ERR__TIMED_OUT if it runs still, RD_KAFKA_RESP_ERR__APPLICATION if a record was given up. May be called
- * again, by any number of threads.
+ * Waits until the processor has stopped. Returns NULL if it was stopped by a call, otherwise the reason as an error:
+ * RD_KAFKA_RESP_ERR__TIMED_OUT if the processor still runs, RD_KAFKA_RESP_ERR__APPLICATION if a record was given up.
+ * Destroy the error with rd_kafka_error_destroy(). The function may be called repeatedly and by several threads.
  */
 RD_EXPORT rd_kafka_error_t *ottla_processor_wait(ottla_processor_t *processor, int timeout_ms);
 
 /**
- * Stops it, waits for that, and frees it: afterwards no handler is running, and none is called any more. If one is still
- * running although `drain.ms` are over, it answers RD_KAFKA_RESP_ERR__IN_PROGRESS and can be called again.
+ * Stops the processor, waits until it has stopped, and frees it. Afterwards no handler runs, and none is called.
+ * Returns RD_KAFKA_RESP_ERR__IN_PROGRESS if a handler still runs after `drain.ms`; call the function again then.
  */
 RD_EXPORT rd_kafka_resp_err_t ottla_processor_destroy(ottla_processor_t *processor);
 
 /* ---- Statistics ---- */
 
-/** A partition that the processor has. */
+/** A partition that is assigned to the processor. */
 typedef struct ottla_processor_partition_s {
     const char *topic;
     int32_t partition;
-    /** 1 while it is paused because as much is under way as may be. */
+    /** 1 while the partition is paused because its records in flight have reached their limit. */
     int paused;
-    /** What was committed last by this process; -1001 if nothing was. */
+    /** The last offset that this process committed; -1001 if there is none. */
     int64_t committed;
-    /** Everything before it is done; -1001 as long as nothing was fetched. */
+    /** All records before this offset are done; -1001 before the first fetch. */
     int64_t finished;
-    /** The offset that keeps the commit where it is; -1001 if none does. */
+    /** The offset that holds back the commit; -1001 if there is none. */
     int64_t blocking;
-    /** For how many milliseconds it has: what grows here is stuck. */
+    /** Milliseconds for which `blocking` has held back the commit. A growing value indicates a stuck record. */
     int64_t blocking_ms;
-    /** Records under way, and the memory that they take. */
+    /** Records in flight, and their memory in bytes. */
     uint64_t in_flight;
     uint64_t in_flight_bytes;
 } ottla_processor_partition_t;
 
-/** A look at a processor. Later versions append fields. */
+/** Statistics of a processor. Later versions append fields. */
 typedef struct ottla_processor_stats_s {
     /** Records that are done. */
     uint64_t handled;
-    /** Failures of handlers, and those after which the record was to be tried again. */
+    /** Failures of handlers, and the failures after which the record is retried. */
     uint64_t failures;
     uint64_t retries;
     /** Records written to the dead-letter topic, and records given up and skipped. */
     uint64_t dead_letters;
     uint64_t skipped;
-    /** Results that came when the partition was already somebody else's, and were dropped. */
+    /** Results that were dropped because the partition was already revoked. */
     uint64_t late;
     /** Records that wait for a worker. */
     uint64_t queued;
-    /** How often the circuit breaker has opened, and 1 while it is open. */
+    /** Number of times that the circuit breaker has opened, and 1 while it is open. */
     uint64_t breaker_opened;
     int breaker_is_open;
     /** The partitions, by topic and number. */
@@ -222,14 +225,15 @@ typedef struct ottla_processor_stats_s {
     const ottla_processor_partition_t *const *partitions;
 } ottla_processor_stats_t;
 
-/** What it has done and what it waits for; NULL for what is no processor. */
+/** Returns statistics of the processor; NULL if the handle is invalid. */
 RD_EXPORT const ottla_processor_stats_t *ottla_processor_stats(const ottla_processor_t *processor);
 
 /** Frees statistics. */
 RD_EXPORT void ottla_processor_stats_destroy(const ottla_processor_stats_t *stats);
 
 /**
- * The same in Prometheus' text format, to be freed with rd_kafka_mem_free(NULL, ..); NULL for what is no processor.
+ * Returns the metrics of the processor in Prometheus' text format; NULL if the handle is invalid. Free the text with
+ * rd_kafka_mem_free(NULL, ..).
  */
 RD_EXPORT char *ottla_processor_metrics(const ottla_processor_t *processor);
 

@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 
 use asking::{Asking, PATIENCE_MS, array, text};
 use ottla_broker::{Broker, BrokerThread, Fault};
-use ottla_client::{Client, Config, Producer, Record};
+use ottla_client::{Client, Config, Record};
 use ottla_protocol::ApiKey;
 use rdkafka::admin::*;
-use rdkafka::error::*;
-use rdkafka::event::*;
+use rdkafka::client::list_groups::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
-use rdkafka::groups::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::partitions::*;
-use rdkafka::poll::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::poll::*;
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 2).spawn().expect("a broker in memory")
@@ -53,7 +53,7 @@ fn offsets(list: *const rd_kafka_topic_partition_list_t) -> Vec<(i32, i64, rd_ka
 }
 
 fn fill(broker: &BrokerThread, count: usize) {
-    let producer = Producer::of(&Client::new(Config::new(broker.bootstrap_servers())).unwrap());
+    let producer = Client::new(Config::new(broker.bootstrap_servers())).unwrap().producer();
     for _ in 0..count {
         drop(producer.enqueue_blocking(Record::to("orders").partition(0).value("x")).unwrap());
     }
@@ -182,7 +182,7 @@ fn settings_and_the_cluster_are_told() {
         let synonyms = rd_kafka_ConfigEntry_synonyms(retention, &raw mut count);
         assert!(count > 0 && rd_kafka_ConfigEntry_is_synonym(*synonyms) == 1);
 
-        // What is named twice is the caller's mistake, and nobody is asked.
+        // A resource that is named twice is an error of the caller, and no request is sent.
         rd_kafka_DescribeConfigs(admin.rk, [resource; 2].as_mut_ptr(), 2, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT);
         let (code, reason) = answer.error();
@@ -247,7 +247,7 @@ fn groups_are_listed_described_reset_and_deleted() {
         rd_kafka_topic_partition_list_destroy(topics);
         let message = rd_kafka_consumer_poll(consumer.rk, PATIENCE_MS);
         assert!(!message.is_null() && (*message).err == RD_KAFKA_RESP_ERR_NO_ERROR);
-        rdkafka::message::rd_kafka_message_destroy(message);
+        rdkafka::messages::message::rd_kafka_message_destroy(message);
 
         let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS);
         let states = [RD_KAFKA_CONSUMER_GROUP_STATE_STABLE];
@@ -385,7 +385,7 @@ fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event
         rd_kafka_DescribeAcls(admin.rk, filter, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBEACLS_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE);
-        // A filter is no rule: nothing of the kind is created.
+        // A filter is not an ACL: the request creates none.
         rd_kafka_CreateAcls(admin.rk, [filter].as_mut_ptr(), 1, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_CREATEACLS_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__INVALID_ARG);
@@ -410,7 +410,7 @@ fn what_the_broker_does_not_know_and_what_makes_no_sense_are_errors_of_the_event
             let answer = admin.answer(RD_KAFKA_EVENT_CREATETOPICS_RESULT);
             assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__INVALID_ARG);
         }
-        // Nobody to answer: nothing happens.
+        // Without a client or a queue the call has no effect.
         rd_kafka_DescribeCluster(null_mut(), null(), admin.queue);
         rd_kafka_DescribeCluster(admin.rk, null(), null_mut());
     }
@@ -427,7 +427,7 @@ fn a_request_has_its_time_and_ends_with_its_client() {
         let answer = nobody.answer(RD_KAFKA_EVENT_DESCRIBECLUSTER_RESULT);
         assert_eq!(answer.error().0, RD_KAFKA_RESP_ERR__TIMED_OUT);
 
-        // A client that goes does not wait for what is under way.
+        // A client that is destroyed does not wait for its pending requests.
         let broker = broker();
         let long = Duration::from_secs(120);
         broker.cluster().intercept(ApiKey::DescribeCluster, None, 1, Fault::Delay(long));

@@ -1,4 +1,4 @@
-//! The functions of an application, called for what they are for.
+//! The callbacks of an application are called for their events.
 
 #![allow(unsafe_code, reason = "C's functions")]
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
@@ -17,24 +17,26 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use rdkafka::admin::*;
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::conf::topic_conf::*;
 use rdkafka::conf::*;
-use rdkafka::event::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::memory::*;
-use rdkafka::message::*;
-use rdkafka::offsets::*;
-use rdkafka::partitions::*;
-use rdkafka::poll::*;
-use rdkafka::producer::*;
-use rdkafka::queues::*;
-use rdkafka::topic::*;
-use rdkafka::topic_conf::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::produce::producer::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the functions were called with, in words; it is the opaque of every test.
+/// The calls of the callbacks, as text; it is the opaque of every test.
 #[derive(Default)]
 struct Seen {
     lines: Mutex<Vec<String>>,
@@ -51,7 +53,7 @@ impl Seen {
         self.lines.lock().unwrap().iter().any(|line| line.starts_with(start))
     }
 
-    /// Polls until there is a line that begins so.
+    /// Polls until there is a line that begins with this text.
     fn wait(&self, start: &str, mut poll: impl FnMut() -> c_int) {
         let begun = Instant::now();
         while !self.has(start) {
@@ -156,7 +158,7 @@ fn statistics_come_at_their_interval_and_may_be_kept() {
         let kept: *mut c_char = std::ptr::with_exposed_provenance_mut(*seen.kept.lock().unwrap());
         assert!(text(kept).starts_with('{'));
         rd_kafka_mem_free(rk, kept.cast());
-        // What comes now goes with the client: nothing of it is leaked or freed twice.
+        // Statistics from now on are freed with the client; none are leaked or freed twice.
         seen.keep_stats.store(false, Ordering::Relaxed);
         rd_kafka_destroy(rk);
     }
@@ -174,7 +176,7 @@ fn a_cluster_that_is_not_there_is_an_error_of_the_client() {
     let rk = new(RD_KAFKA_PRODUCER, conf);
     let all_down = format!("error {RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN}");
     unsafe {
-        // What is to be sent makes the client look for its brokers.
+        // A record to send makes the client connect to its brokers.
         let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let value = c"value".as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, value, 5, null(), 0, null_mut()), 0);
@@ -367,7 +369,7 @@ unsafe extern "C" fn in_background(_: *mut rd_kafka_t, event: *mut rd_kafka_even
 #[test]
 fn requests_that_end_with_their_client_are_answered_in_the_background() {
     let seen = Seen::default();
-    // Nobody listens there: the answer would take its time.
+    // No broker listens on this port, so the request stays pending.
     let conf = conf(&seen, &[("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0")]);
     unsafe {
         rd_kafka_conf_set_background_event_cb(conf, Some(in_background));

@@ -19,20 +19,20 @@ use std::sync::{Arc, Mutex};
 
 use certificates::{Authority, Certificate};
 use common::*;
+use rdkafka::client::handle::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::poll::*;
+use rdkafka::queue::poll::*;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-/// What happened, in words: the handshakes at the far end, and what the functions were called with.
+/// The events of a test, as text: the server's handshakes and the calls of the callbacks.
 #[derive(Default)]
 struct Seen {
     lines: Mutex<Vec<String>>,
-    /// Whether the judge takes what it sees.
+    /// `true` if the callback accepts the certificates.
     takes: bool,
 }
 
@@ -158,7 +158,7 @@ fn until_seen(rk: *mut rd_kafka_t, seen: &Seen, part: &str) {
 #[test]
 fn the_application_judges_certificates_and_has_the_last_word() {
     let (authority, stranger) = (Authority::new("authority"), Authority::new("stranger"));
-    // What it says, whom the client trusts, what the function is told, and what comes of it.
+    // The callback's answer, the trusted authority, the error that the callback receives, and the outcome.
     let stories = [
         (true, &authority, "error 0", "handshake done"),
         (false, &authority, "error 0", "not of ours"),

@@ -1,4 +1,4 @@
-//! What a running client tells of itself, and what of it can be changed.
+//! The properties of a running client: functions that read and change them.
 
 #![cfg(feature = "mock")]
 #![allow(unsafe_code, reason = "C's functions")]
@@ -20,20 +20,22 @@ use std::time::Duration;
 
 use common::*;
 use ottla_broker::{Broker, BrokerThread};
-use rdkafka::client::*;
+use rdkafka::client::control::*;
+use rdkafka::client::handle::*;
+use rdkafka::client::list_groups::*;
 use rdkafka::conf::callbacks::*;
-use rdkafka::error::*;
-use rdkafka::event::*;
+use rdkafka::conf::topic_conf::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::errors::error_object::*;
+use rdkafka::ffi::memory::rd_kafka_mem_free;
 use rdkafka::ffi::*;
-use rdkafka::groups::*;
-use rdkafka::handle::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::memory::rd_kafka_mem_free;
-use rdkafka::partitions::*;
-use rdkafka::poll::*;
-use rdkafka::producer::*;
-use rdkafka::queues::*;
-use rdkafka::topic_conf::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
@@ -102,7 +104,7 @@ fn groups_are_listed_with_what_their_members_said() {
         assert!(assignment.windows(6).any(|part| part == b"orders"), "{assignment:?}");
         assert!(member.member_metadata_size > 0);
         rd_kafka_group_list_destroy(told);
-        // One that there is not is in no list, and no error.
+        // A missing group is not listed, and it is no error.
         let mut told = null();
         assert_eq!(rd_kafka_list_groups(rk, c"nobody".as_ptr(), &raw mut told, 30_000), OK);
         assert_eq!((*told).group_cnt, 0);
@@ -124,7 +126,7 @@ fn groups_are_listed_with_what_their_members_said() {
     }
 }
 
-/// Facilities and names of clients of lines that came.
+/// The facilities and client names of the received log lines.
 static LINES: Mutex<Vec<(c_int, String, String)>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn on_line(
@@ -154,7 +156,7 @@ fn log_lines_from_before_the_client_was_made_come_too_and_a_level_keeps_them_out
         rd_kafka_conf_set_log_cb(conf, Some(on_line));
         let rk = new(RD_KAFKA_PRODUCER, conf);
         assert!(lines_of("loud").contains(&"INIT".to_owned()), "{:?}", lines_of("loud"));
-        // Nothing of what follows is that serious.
+        // No later line has this level.
         rd_kafka_set_log_level(rk, 3);
         let before = lines_of("loud").len();
         produce(rk, c"orders", 0, "one", null_mut());
@@ -219,7 +221,7 @@ fn queued_log_lines_wait_for_their_queue_and_a_logger_can_be_changed() {
     }
 }
 
-/// Milliseconds that the throttle callback was told of.
+/// The throttle times that the callback received, in milliseconds.
 static THROTTLES: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn on_throttle(

@@ -7,10 +7,10 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
+use rdkafka::conf::conf_interceptors::*;
+use rdkafka::conf::topic_conf::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
-use rdkafka::interceptors::*;
-use rdkafka::topic_conf::*;
 
 /// Sets a property; the text of the refusal if there is one.
 fn set(conf: *mut rd_kafka_conf_t, name: &CStr, value: &CStr) -> (rd_kafka_conf_res_t, String) {

@@ -1,5 +1,5 @@
-//! What COMPAT.md says of functions and events: made of the list of symbols, of what is not implemented, and of the tests
-//! that call each. `cargo xtask compat` writes it anew.
+//! The section of COMPAT.md on functions and events. It is generated from the list of symbols, the list of
+//! unimplemented functions, and the tests that call each function. `cargo xtask compat` updates it.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may read the environment and files")]
 
@@ -31,26 +31,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the document says of one name.
+/// The state of one name in the document.
 enum State {
-    /// A test calls it and checks what comes of it.
+    /// A test calls it and checks the result.
     Works(String),
-    /// It is there, and no test calls it by its name.
+    /// It is implemented, but no test calls it by its name.
     Implemented,
-    /// It remembers what it is given, and nothing asks for that yet.
+    /// It stores its argument, but nothing reads that yet.
     Kept,
-    /// It only says that it is not implemented.
+    /// It only returns that it is not implemented.
     Exported,
 }
 
-/// Functions that remember a function or pointer which nothing calls or follows; their test shows that they remember.
+/// Functions that store a function or pointer which the library does not use; their test checks that it is stored.
 const KEPT: &[&str] = &[
     "rd_kafka_conf_set_engine_callback_data",
     "rd_kafka_conf_set_open_cb",
     "rd_kafka_topic_conf_set_msg_order_cmp",
 ];
 
-/// It shows that functions are remembered, not that they are called.
+/// The test that checks that functions are stored, not that they are called.
 const REMEMBERS: &str = "every_function_of_the_application_is_kept";
 
 fn section() -> String {

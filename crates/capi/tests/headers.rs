@@ -12,9 +12,9 @@ const HEADERS: [&str; 3] = [
     include_str!("../include/ottla.h"),
 ];
 const CONSTANTS: [&str; 3] = [
-    include_str!("../src/ffi/codes.rs"),
+    include_str!("../src/ffi/error_codes.rs"),
     include_str!("../src/ffi/values.rs"),
-    include_str!("../src/processor/call.rs"),
+    include_str!("../src/processor/handler_call.rs"),
 ];
 const STRUCTS: [&str; 2] = [include_str!("../src/ffi/structs.rs"), include_str!("../src/processor/stats.rs")];
 

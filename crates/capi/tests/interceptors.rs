@@ -17,20 +17,21 @@ use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
 use common::*;
-use rdkafka::headers::*;
-use rdkafka::hooks::*;
-use rdkafka::interceptors::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::message::*;
+use rdkafka::client::client_interceptors::*;
+use rdkafka::conf::conf_interceptors::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::messages::headers::*;
+use rdkafka::messages::message::*;
 use rdkafka::mock::*;
-use rdkafka::offsets::*;
-use rdkafka::poll::*;
-use rdkafka::producer::*;
-use rdkafka::{error::*, ffi::*, handle::*};
+use rdkafka::produce::flush::*;
+use rdkafka::produce::producer::*;
+use rdkafka::queue::poll::*;
+use rdkafka::{client::handle::*, errors::error_object::*, ffi::*};
 
 const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
 
-/// What was called, in order, by the opaque of the interceptors.
+/// The calls in order; it is the opaque of the interceptors.
 type Seen = Mutex<Vec<String>>;
 
 fn note(opaque: *mut c_void, what: String) -> rd_kafka_resp_err_t {
@@ -47,7 +48,7 @@ unsafe extern "C" fn on_send(
     unsafe {
         assert_eq!(rd_kafka_message_headers(message, &raw mut headers), OK);
         assert_eq!(rd_kafka_header_add(headers, c"trace".as_ptr(), -1, c"1-2-3".as_ptr().cast(), -1), OK);
-        let topic = CStr::from_ptr(rdkafka::topic::rd_kafka_topic_name((*message).rkt));
+        let topic = CStr::from_ptr(rdkafka::client::topic_handle::rd_kafka_topic_name((*message).rkt));
         note(opaque, format!("send {} {topic:?} {}", text_of(message), (*message)._private.addr()))
     }
 }
@@ -191,7 +192,7 @@ fn interceptors_hear_of_every_request_and_of_the_brokers_behind_them() {
     for what in ["broker plaintext 127.0.0.1 CONNECT", "broker plaintext 127.0.0.1 UP"] {
         assert!(count(&seen, what) > 0, "no {what}: {seen:?}");
     }
-    // ApiVersions (18), Metadata (3) and Produce (0) went, and the answer to each came from where it had gone.
+    // ApiVersions (18), Metadata (3) and Produce (0) were sent, and each response came from the broker of its request.
     let told = seen.lock().unwrap();
     for api in ["18 ", "3 ", "0 "] {
         let sent =
@@ -249,7 +250,7 @@ fn count(seen: &Seen, what: &str) -> usize {
 fn interceptors_see_a_record_from_its_sending_to_its_commit() {
     let (of_producer, of_consumer) = (Seen::default(), Seen::default());
     unsafe {
-        // No reports are asked for, and nobody polls: interceptors hear of the outcome all the same.
+        // The interceptors receive the outcome even without delivery reports and without a poll.
         let rk = new(RD_KAFKA_PRODUCER, traced(&of_producer, &[("test.mock.num.brokers", "1")]));
         let late = rd_kafka_interceptor_add_on_send(rk, c"late".as_ptr(), Some(on_send), null_mut());
         assert_eq!(late, RD_KAFKA_RESP_ERR__STATE, "only on_new adds");
@@ -257,12 +258,12 @@ fn interceptors_see_a_record_from_its_sending_to_its_commit() {
         produce(rk, c"orders", 0, "two", null_mut());
         until("both acknowledgements", || count(&of_producer, "acknowledgement") == 2);
         assert_eq!(rd_kafka_flush(rk, 60_000), OK);
-        // One that is not taken is told of at once.
-        let rkt = rdkafka::topic::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+        // For a rejected record they are called at once.
+        let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let value = c"no".as_ptr().cast_mut().cast();
         let taken = rd_kafka_produce(rkt, 99, RD_KAFKA_MSG_F_COPY, value, 2, null(), 0, null_mut());
         assert_eq!((taken, rd_kafka_last_error()), (-1, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION));
-        rdkafka::topic::rd_kafka_topic_destroy(rkt);
+        rdkafka::client::topic_handle::rd_kafka_topic_destroy(rkt);
 
         let cluster = rd_kafka_handle_mock_cluster(rk);
         let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(cluster)).to_str().unwrap();
@@ -293,7 +294,7 @@ fn interceptors_see_a_record_from_its_sending_to_its_commit() {
         "exit 0 \"main\"".into(),
         "destroy rdkafka".into(),
     ];
-    // The thread begins whenever it begins, and outcomes come in its time.
+    // The start of the thread and the outcomes have no fixed order.
     assert!(told.contains(&"start 0 \"main\"".to_owned()), "{told:?}");
     let mut sorted = (told.clone(), expected.to_vec());
     sorted.0.retain(|entry| !entry.starts_with("start"));

@@ -1,4 +1,4 @@
-//! The simple consumer with topics that have configurations of their own.
+//! The simple consumer with topics that have their own configurations.
 
 #![cfg(feature = "mock")]
 #![allow(unsafe_code, reason = "C's functions")]
@@ -16,16 +16,16 @@ use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 
 use common::*;
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::conf::topic_conf::*;
+use rdkafka::consume::simple_consumer::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::legacy::*;
-use rdkafka::message::*;
+use rdkafka::messages::message::*;
 use rdkafka::mock::*;
-use rdkafka::producer::*;
-use rdkafka::topic::*;
-use rdkafka::topic_conf::*;
+use rdkafka::produce::flush::*;
 
-/// Offset and error of the first message that comes of partition 0 of a topic with this configuration.
+/// Returns offset and error of the first message from partition 0 of a topic with this configuration.
 fn first(servers: &CStr, reset: &str, from: i64) -> Option<(i64, rd_kafka_resp_err_t)> {
     let properties = [("bootstrap.servers", servers.to_str().unwrap()), ("auto.offset.reset", "latest")];
     let reset = CString::new(reset).unwrap();

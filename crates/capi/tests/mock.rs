@@ -20,18 +20,19 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::*;
+use rdkafka::client::handle::*;
+use rdkafka::client::metadata::*;
 use rdkafka::conf::callbacks::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::metadata::*;
+use rdkafka::messages::partition_list::*;
 use rdkafka::mock::brokers::*;
 use rdkafka::mock::requests::*;
 use rdkafka::mock::topics::*;
 use rdkafka::mock::*;
-use rdkafka::offsets::*;
-use rdkafka::partitions::*;
-use rdkafka::producer::*;
+use rdkafka::produce::flush::*;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
@@ -58,7 +59,7 @@ unsafe extern "C" {
     ) -> rd_kafka_resp_err_t;
 }
 
-/// A cluster made with a client of its own, and a topic `orders`.
+/// A cluster that has its own client and a topic `orders`.
 struct Stage {
     rk: *mut rd_kafka_t,
     cluster: *mut rd_kafka_mock_cluster_t,
@@ -132,7 +133,7 @@ unsafe extern "C" fn note(_rk: *mut rd_kafka_t, message: *const rd_kafka_message
     seen.lock().unwrap().push(unsafe { (*message).err });
 }
 
-/// Produces one record and gives what is reported of it.
+/// Produces one record and returns the error code of its report.
 fn outcome(stage: &Stage, properties: &[(&str, &str)]) -> rd_kafka_resp_err_t {
     let seen: Mutex<Vec<rd_kafka_resp_err_t>> = Mutex::default();
     let mut all = vec![("bootstrap.servers", stage.servers.as_str())];
@@ -177,7 +178,7 @@ fn pushed_errors_meet_the_next_requests_one_each() {
     let last = [RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED];
     unsafe { rd_kafka_mock_push_request_errors_array(stage.cluster, PRODUCE, 1, last.as_ptr()) };
     assert_eq!(outcome(&stage, &[]), RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
-    // What is cleared meets nobody.
+    // Cleared errors do not affect any request.
     unsafe {
         rd_kafka_mock_push_request_errors_array(stage.cluster, PRODUCE, 1, last.as_ptr());
         rd_kafka_mock_clear_request_errors(stage.cluster, PRODUCE);
@@ -210,7 +211,7 @@ fn errors_of_one_broker_come_with_delays_and_are_counted() {
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
     unsafe { rd_kafka_mock_broker_error_stack_cnt(stage.cluster, 1, PRODUCE, &raw mut left) };
     assert_eq!(left, 0);
-    // A broker that is slow at everything.
+    // All responses of the broker are slow.
     unsafe { assert_eq!(rd_kafka_mock_broker_set_rtt(stage.cluster, -1, 100), OK) };
     let began = Instant::now();
     assert_eq!(outcome(&stage, &[]), OK);
@@ -235,7 +236,7 @@ fn a_broker_that_is_down_stays_leader_and_is_found_again_when_it_is_up() {
         TcpStream::connect(first).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
     assert_eq!(outcome(&stage, &[("message.timeout.ms", "1000")]), RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
-    // The leader moves to the other one: now it goes.
+    // The leader moves to the other broker, and the request succeeds.
     unsafe {
         assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, 2), OK);
         rd_kafka_mock_start_request_tracking(stage.cluster);
@@ -256,7 +257,7 @@ fn a_broker_that_is_down_stays_leader_and_is_found_again_when_it_is_up() {
 /// Leader, replicas and error of the first partition, and the topic's error.
 fn described(rk: *mut rd_kafka_t, topic: &CStr) -> (Option<(i32, usize)>, rd_kafka_resp_err_t, i32, usize) {
     unsafe {
-        let rkt = rdkafka::topic::rd_kafka_topic_new(rk, topic.as_ptr(), null_mut());
+        let rkt = rdkafka::client::topic_handle::rd_kafka_topic_new(rk, topic.as_ptr(), null_mut());
         let mut metadata = null();
         assert_eq!(rd_kafka_metadata(rk, 0, rkt, &raw mut metadata, 30_000), OK);
         let told = &*(*metadata).topics;
@@ -266,7 +267,7 @@ fn described(rk: *mut rd_kafka_t, topic: &CStr) -> (Option<(i32, usize)>, rd_kaf
         });
         let told = (first, told.err, told.partition_cnt, (*metadata).broker_cnt as usize);
         rd_kafka_metadata_destroy(metadata);
-        rdkafka::topic::rd_kafka_topic_destroy(rkt);
+        rdkafka::client::topic_handle::rd_kafka_topic_destroy(rkt);
         told
     }
 }
@@ -295,7 +296,7 @@ fn metadata_says_what_the_test_wants_it_to_say() {
         assert_eq!(described(rk, c"orders").0.unwrap().0, 3);
         assert_eq!(rd_kafka_mock_partition_set_leader(stage.cluster, c"orders".as_ptr(), 0, -1), OK);
         assert_eq!(described(rk, c"orders").0.unwrap().0, -1);
-        // Brokers that are not shown, or gone.
+        // Brokers that are missing from metadata, or down.
         assert_eq!(rd_kafka_mock_broker_remove_from_metadata(stage.cluster, 3), OK);
         assert_eq!(described(rk, c"orders").3, 2);
         rd_kafka_mock_set_controller_id(stage.cluster, 2);
@@ -402,7 +403,7 @@ fn a_client_starts_a_cluster_of_its_own_when_its_configuration_says_so() {
         let plain = new(RD_KAFKA_PRODUCER, conf(&[]));
         assert!(rd_kafka_handle_mock_cluster(plain).is_null());
         rd_kafka_destroy(plain);
-        // Whatever the program's configuration says: it is for a test of the program.
+        // The mock cluster replaces the configured brokers, so that a program can be tested unchanged.
         let given = [
             ("test.mock.num.brokers", "3"),
             ("bootstrap.servers", "nowhere.invalid:9092"),

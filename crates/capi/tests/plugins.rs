@@ -1,4 +1,4 @@
-//! `plugin.library.paths`: a library of somebody else's hangs itself into every configuration that names it.
+//! `plugin.library.paths`: a third-party library adds its interceptors to every configuration that names it.
 
 #![allow(unsafe_code, reason = "C's functions")]
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it runs a compiler")]
@@ -16,11 +16,11 @@ use std::path::Path;
 use std::process::Command;
 
 use common::*;
+use rdkafka::conf::conf_interceptors::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
-use rdkafka::interceptors::*;
 
-/// It takes the property `mine` for its own. A program's functions are not found by a library of a test, so it is told of one.
+/// A plugin that owns the property `mine`. A library cannot find functions of the test program, so the test sets `add`.
 const SOURCE: &str = r#"
 #include <string.h>
 typedef int (*on_set)(void *conf, const char *name, const char *value, char *errstr, size_t size, void *opaque);
@@ -78,7 +78,7 @@ fn a_plugin_is_loaded_and_intercepts() {
         // The ending may be left out, as it differs between systems.
         assert_eq!(set(conf, PATHS, library.strip_suffix(".so").unwrap()).0, RD_KAFKA_CONF_OK);
         assert_eq!(set(conf, c"mine", "1").0, RD_KAFKA_CONF_OK);
-        // A copy has plugins of its own, unless they are left out.
+        // A copy has its own plugins, unless the filter excludes them.
         let copy = rd_kafka_conf_dup(conf);
         assert_eq!(set(copy, c"mine", "1").0, RD_KAFKA_CONF_OK);
         let filter = [c"plugin.".as_ptr()];

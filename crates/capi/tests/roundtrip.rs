@@ -15,23 +15,26 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
-use rdkafka::conf::api::*;
+use rdkafka::client::handle::*;
+use rdkafka::client::metadata::*;
+use rdkafka::client::topic_handle::*;
 use rdkafka::conf::callbacks::*;
-use rdkafka::event::*;
+use rdkafka::conf::functions::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::consume::simple_consumer::*;
+use rdkafka::ffi::memory::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::headers::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::legacy::*;
-use rdkafka::memory::*;
-use rdkafka::message::*;
-use rdkafka::metadata::*;
-use rdkafka::offsets::*;
-use rdkafka::partitions::*;
-use rdkafka::poll::*;
-use rdkafka::producer::*;
-use rdkafka::queues::*;
-use rdkafka::topic::*;
+use rdkafka::messages::headers::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::produce::producer::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::poll::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -107,7 +110,7 @@ unsafe fn text_of(message: *const rd_kafka_message_t) -> String {
 
 type Reported = (rd_kafka_resp_err_t, i64, usize, String, usize, i32, i64);
 
-/// What delivery reports said, by the opaque of the configuration.
+/// Records a delivery report in the opaque of the configuration.
 unsafe extern "C" fn note_report(
     _rk: *mut rd_kafka_t,
     message: *const rd_kafka_message_t,
@@ -137,7 +140,7 @@ fn a_report_tells_of_each_record_what_the_application_gave_with_it() {
         let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
         let copied = c"copied".as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, RD_KAFKA_MSG_F_COPY, copied, 6, null(), 0, 17 as *mut c_void), 0);
-        // The pointer stays the application's and comes back.
+        // The application keeps the pointer, and the report contains it.
         let pointer = own.as_ptr().cast_mut().cast();
         assert_eq!(rd_kafka_produce(rkt, 0, 0, pointer, 4, null(), 0, 18 as *mut c_void), 0);
         // This one is handed over, and freed after its report.
@@ -149,7 +152,7 @@ fn a_report_tells_of_each_record_what_the_application_gave_with_it() {
         }
         let refused = rd_kafka_produce(rkt, 9, RD_KAFKA_MSG_F_COPY, copied, 6, null(), 0, null_mut());
         assert_eq!(
-            (refused, rdkafka::error::rd_kafka_last_error()),
+            (refused, rdkafka::errors::error_object::rd_kafka_last_error()),
             (-1, RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION)
         );
         rd_kafka_topic_destroy(rkt);
@@ -214,7 +217,7 @@ fn a_consumer_reads_what_was_produced_and_commits_it() {
     assert!(values.iter().copied().eq(0..1000), "each record once");
 }
 
-/// What the rebalance callback was called with.
+/// The calls of the rebalance callback.
 static REBALANCES: Mutex<Vec<(rd_kafka_resp_err_t, c_int)>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn on_rebalance(

@@ -14,13 +14,14 @@ use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
 use ottla_broker::Broker;
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
 use rdkafka::conf::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::producer::*;
-use rdkafka::topic::*;
+use rdkafka::produce::flush::*;
+use rdkafka::produce::producer::*;
 
-/// What the functions were called for, in words; it is their opaque.
+/// The calls of the callbacks, as text; it is their opaque.
 type Seen = Mutex<Vec<String>>;
 
 fn note(opaque: *mut c_void, what: String) {

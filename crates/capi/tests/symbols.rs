@@ -1,4 +1,4 @@
-//! What programs link with is there: every function that librdkafka 2.16 exports, by name, and those of ottla.h.
+//! The library exports every function of librdkafka 2.16 and of ottla.h, and no others.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

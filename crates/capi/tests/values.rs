@@ -6,15 +6,15 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
 
-use rdkafka::error::*;
+use rdkafka::client::thread_count::*;
+use rdkafka::errors::error_object::*;
+use rdkafka::ffi::memory::*;
+use rdkafka::ffi::version::*;
 use rdkafka::ffi::*;
-use rdkafka::headers::*;
-use rdkafka::memory::*;
-use rdkafka::partitioners::*;
-use rdkafka::partitions::*;
-use rdkafka::threads::*;
-use rdkafka::uuid::*;
-use rdkafka::version::*;
+use rdkafka::messages::headers::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::messages::uuid::*;
+use rdkafka::produce::partitioners::*;
 
 fn list_of(parts: &[(&CStr, i32)]) -> *mut rd_kafka_topic_partition_list_t {
     let list = rd_kafka_topic_partition_list_new(0);

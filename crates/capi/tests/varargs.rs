@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use rdkafka::error::{rd_kafka_error_code, rd_kafka_error_destroy, rd_kafka_error_string};
+use rdkafka::errors::error_object::{rd_kafka_error_code, rd_kafka_error_destroy, rd_kafka_error_string};
 use rdkafka::ffi::{RD_KAFKA_RESP_ERR__TIMED_OUT, rd_kafka_error_t};
 
 #[allow(improper_ctypes, reason = "the inside of an error is not looked at")]

@@ -12,10 +12,10 @@
 mod common;
 
 use common::*;
-use rdkafka::error::rd_kafka_last_error;
+use rdkafka::client::handle::*;
+use rdkafka::client::thread_count::*;
+use rdkafka::errors::error_object::rd_kafka_last_error;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::threads::*;
 
 #[test]
 fn a_program_can_wait_until_its_clients_are_gone() {

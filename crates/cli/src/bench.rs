@@ -1,4 +1,4 @@
-//! `ottla bench`: what it costs, measured.
+//! `ottla bench`: performance measurements.
 
 mod consume;
 mod latency;
@@ -14,7 +14,7 @@ mod subscribe;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ottla_client::{Admin, Client, Config, Error, ErrorCode, NewTopic, PrometheusEndpoint};
+use ottla_client::{Client, Config, Error, ErrorCode, NewTopic, PrometheusEndpoint};
 
 use crate::commands::produce::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
@@ -25,13 +25,13 @@ use crate::topic_args::topic_name;
 pub(crate) use self::patterns::parse_order;
 use self::payload::Pool;
 
-/// How long a new topic may take to be usable.
+/// Time limit for the creation of a topic.
 const TOPIC_WITHIN: Duration = Duration::from_secs(10);
 
-/// Measures producing, consuming, latency, and the log underneath
+/// Measures producing, consuming, latency, and the log itself
 ///
-/// Client creation and warm-up lie outside the measured phase. With --json the last line is one JSON object. Ctrl-C ends
-/// the measured phase and prints what was measured until then, with exit code 130.
+/// Client creation and warm-up are not measured. With --json the last line is one JSON object. Ctrl-C stops the
+/// measurement and prints partial results, with exit code 130.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
     Produce(produce::Args),
@@ -43,22 +43,22 @@ pub(crate) enum Bench {
     Minikafka(minikafka::Args),
 }
 
-/// What the benchmarks against a broker have in common.
+/// Arguments of all benchmarks against a broker.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Common {
-    /// The topic; made if it is not there
+pub(crate) struct CommonArgs {
+    /// The topic; created if it does not exist
     #[arg(short, long, default_value = "bench", value_parser = topic_name)]
     topic: String,
-    /// Messages in the measured phase
+    /// Number of measured messages
     #[arg(short, short_alias = 'n', long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Bytes of each message
+    /// Size of each message in bytes
     #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     size: u32,
-    /// Partitions, if the topic is to be made
+    /// Number of partitions, if the topic is created
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     partitions: i32,
-    /// The last line is one JSON object
+    /// Prints one JSON object as the last line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) struct Common {
     metrics: MetricsArgs,
 }
 
-impl Common {
+impl CommonArgs {
     fn config(&self) -> Result<Config, Failure> {
         let mut config = self.connect.config(&[])?;
         self.metrics.apply(&mut config)?;
@@ -75,26 +75,26 @@ impl Common {
     }
 }
 
-/// What the benchmarks that produce have in common.
+/// Arguments of the benchmarks that produce.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Producing {
-    /// How batches are compressed: none, gzip, snappy, lz4, zstd
+pub(crate) struct ProducerArgs {
+    /// Compression codec: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long)]
     codec: Option<String>,
-    /// What the broker must have done before it acknowledges [default: all]
+    /// Acknowledgements that the producer requires [default: all]
     #[arg(long)]
     acks: Option<AcksArg>,
-    /// A file of messages, one per line, all of the same length, which then is the size of each
+    /// A file of messages, one per line; all lines must have the same length, which replaces --size
     #[arg(long, value_name = "FILE", conflicts_with = "size")]
     payload: Option<PathBuf>,
-    /// Messages before the measured phase [default: a tenth of --count, up to 10000; 100000 at full speed]
+    /// Number of messages before the measurement [default: a tenth of --count, at most 10000; 100000 at full speed]
     #[arg(long)]
     warmup: Option<u64>,
 }
 
-impl Producing {
-    /// The configuration that the command line asks for.
-    fn config(&self, common: &Common) -> Result<Config, Failure> {
+impl ProducerArgs {
+    /// The configuration from the command line.
+    fn config(&self, common: &CommonArgs) -> Result<Config, Failure> {
         let mut config = common.config()?;
         if let Some(codec) = &self.codec {
             config.set("compression.codec", codec)?;
@@ -105,13 +105,13 @@ impl Producing {
         Ok(config)
     }
 
-    /// How many messages come before the measured ones.
-    fn warmup(&self, common: &Common, max: u64) -> u64 {
+    /// The number of warm-up messages.
+    fn warmup(&self, common: &CommonArgs, max: u64) -> u64 {
         self.warmup.unwrap_or((common.count / 10).min(max))
     }
 
-    /// The messages.
-    fn pool(&self, common: &Common) -> Result<Pool, Failure> {
+    /// The messages to send.
+    fn pool(&self, common: &CommonArgs) -> Result<Pool, Failure> {
         match &self.payload {
             Some(path) => Pool::of_lines(path),
             None => Ok(Pool::new(common.size as usize)),
@@ -122,27 +122,27 @@ impl Producing {
         format!(
             "acks={:?} codec={} idempotence={}",
             config.acks,
-            config.compression.name(),
-            config.idempotence
+            config.compression_codec.name(),
+            config.enable_idempotence
         )
         .to_lowercase()
     }
 }
 
-/// A client whose cluster answers, and its topic.
+/// A connected client and its topic.
 #[derive(Debug)]
-struct Prepared {
+struct BenchSetup {
     client: Client,
-    /// How many partitions the topic has.
+    /// The number of partitions of the topic.
     partitions: usize,
-    /// Serves as long as the benchmark runs.
+    /// Serves metrics until it is dropped.
     _metrics: Option<PrometheusEndpoint>,
 }
 
-fn prepare(common: &Common, config: Config) -> Result<Prepared, Failure> {
+fn prepare(common: &CommonArgs, config: Config) -> Result<BenchSetup, Failure> {
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
-        let admin = Admin::of(&client);
+        let admin = client.admin();
         let missing = match admin.describe_topics(&[&common.topic]).await {
             Ok(_) => false,
             Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => true,
@@ -152,7 +152,7 @@ fn prepare(common: &Common, config: Config) -> Result<Prepared, Failure> {
             admin.create_topics(&[NewTopic::new(&common.topic).partitions(common.partitions)]).await?;
         }
         let partitions = admin.await_topic(&common.topic, TOPIC_WITHIN).await?;
-        Ok(Prepared { _metrics: common.metrics.serve(&client)?, client, partitions })
+        Ok(BenchSetup { _metrics: common.metrics.serve(&client)?, client, partitions })
     })
 }
 

@@ -1,4 +1,4 @@
-//! What every command that talks to a broker has in common: where it is, properties, and the first contact.
+//! Arguments and first contact of all commands that connect to a broker.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use crate::failure::Failure;
 use crate::properties::{self, key_value};
 use crate::warnings;
 
-/// Where a broker is looked for when nobody says.
+/// The default bootstrap server.
 const DEFAULT_BROKERS: &str = "127.0.0.1:9092";
 
-/// How long the first contact may take.
+/// Time limit of the first contact.
 const CONTACT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long one attempt to connect may take, unless a property says otherwise.
+/// Default time limit of one connection attempt; a property overrides it.
 const CONNECT_TIMEOUT_MS: &str = "5000";
 
-/// Where the cluster is, and how to talk to it.
+/// The address of the cluster, and the client's properties.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectArgs {
-    /// Brokers to ask for the cluster, as `host` or `host:port`, separated by commas [default: 127.0.0.1:9092]
+    /// Bootstrap servers, as `host` or `host:port`, separated by commas [default: 127.0.0.1:9092]
     #[arg(short, long, env = "OTTLA_BROKERS", value_name = "HOST:PORT,...")]
     pub(crate) brokers: Option<String>,
     /// A client property, by librdkafka's or Java's name; may be repeated
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) properties: Vec<(String, String)>,
-    /// A file of properties: Java's or kcat's
+    /// A properties file, in Java's or kcat's format
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 impl ConnectArgs {
-    /// The configuration: `ours` first, over it the file, `-X` and `--brokers`.
+    /// The configuration: the defaults in `ours`, overridden by the file, then by `-X` and `--brokers`.
     pub(crate) fn config(&self, ours: &[(&str, &str)]) -> Result<Config, Failure> {
         let mut config = Config::new(DEFAULT_BROKERS);
         config.set("socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS)?;
@@ -55,29 +55,29 @@ impl ConnectArgs {
     }
 }
 
-/// A runtime for the calls of this thread; the client's engine has its own.
+/// A runtime for the calls of this thread. The client's engine has its own.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("no runtime: {error}")))
+        .map_err(|error| Failure::failed(format!("cannot start a runtime: {error}")))
 }
 
-/// Makes a client and sees that a broker answers: an unreachable one is reported now, and not when retries end.
+/// Creates a client and waits for a broker's answer, so that an unreachable cluster is reported early.
 pub(crate) async fn contact(config: Config) -> Result<(Client, ClusterDescription), Failure> {
     let brokers = config.bootstrap_servers.clone();
     let client = Client::new(config)?;
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     match tokio::time::timeout(CONTACT_WITHIN, admin.describe_cluster()).await {
         Ok(cluster) => Ok((client, cluster?)),
         Err(_) => Err(Failure::failed(format!(
-            "no broker answered at {brokers} within {} s (`ottla doctor -b {brokers}` finds causes)",
+            "no broker answered at {brokers} within {} s (run `ottla doctor -b {brokers}` to find the cause)",
             CONTACT_WITHIN.as_secs()
         ))),
     }
 }
 
-/// An admin of a cluster that answers.
+/// An admin client of a cluster that answers.
 pub(crate) async fn admin(connect: &ConnectArgs) -> Result<Admin, Failure> {
-    Ok(Admin::of(&contact(connect.config(&[])?).await?.0))
+    Ok(contact(connect.config(&[])?).await?.0.admin())
 }

@@ -1,4 +1,4 @@
-//! Why a command failed: one sentence, and an exit code that scripts can trust.
+//! Failures of a command: one sentence and an exit code.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use ottla_client::ErrorCode;
 
-/// A command's end that is not success.
+/// The reason why a command ended without success.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The caller's words were not understood: exit code 2.
+    /// The arguments are invalid: exit code 2.
     Usage(String),
-    /// It was tried and did not work: exit code 1.
+    /// The command failed: exit code 1.
     Failed(String),
-    /// A signal ended it before it was done: exit code 128 and the signal's number, as a shell reports it.
+    /// A signal ended the command early: exit code 128 plus the signal's number, as shells report it.
     Interrupted(u8),
-    /// Whoever read our output has seen enough, as `head` does: no failure to report.
+    /// The reader of standard output closed it, as `head` does. This is not reported.
     OutputClosed,
 }
 
@@ -28,12 +28,12 @@ impl Failure {
         Self::Failed(text.into())
     }
 
-    /// A file that could not be used.
+    /// An error of a file.
     pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
         Self::Failed(format!("{}: {}", path.display(), sentence(error)))
     }
 
-    /// Standard output or a file on its other end refused what we wrote.
+    /// An error of standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,
@@ -51,7 +51,7 @@ impl Failure {
     }
 }
 
-/// An I/O error without the number that only programmers read.
+/// The text of an I/O error without its number.
 pub(crate) fn sentence(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
@@ -60,8 +60,8 @@ pub(crate) fn sentence(error: &io::Error) -> String {
     })
 }
 
-/// A broker's answer in words, with what to do about a misspelled name. `what` may have a verb before the thing, and more
-/// behind it, as in "deleting records of topic `orders` partition 3".
+/// The text of a broker's error code, with a hint for a misspelled name. `what` may surround the name with text, as
+/// in "deleting records of topic `orders` partition 3".
 fn broker_refused(what: &str, code: ErrorCode) -> String {
     let thing = |noun: &str| {
         let from = what.find(&format!("{noun} `"))?;
@@ -77,7 +77,7 @@ fn broker_refused(what: &str, code: ErrorCode) -> String {
     .unwrap_or_else(|| format!("{what}: {code}"))
 }
 
-/// A text without the numbers of the system's errors, which follow their words.
+/// Removes the numbers of system errors from a text.
 pub(crate) fn without_os_error(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut short = parts.next().unwrap_or_default().to_owned();
@@ -105,7 +105,7 @@ impl From<ottla_client::Error> for Failure {
         match error {
             ottla_client::Error::Config(text) => Self::Usage(text),
             ottla_client::Error::Unreachable { brokers, reason, .. } => Self::Failed(format!(
-                "no broker could be reached at {brokers}: {reason} (`ottla doctor -b {brokers}` finds causes)"
+                "no broker could be reached at {brokers}: {reason} (run `ottla doctor -b {brokers}` to find the cause)"
             )),
             ottla_client::Error::Broker { what, code } => Self::Failed(broker_refused(&what, code)),
             error => Self::Failed(error.to_string()),
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_does_not_exist_is_reported_as_that() {
+    fn an_unknown_name_is_reported_as_unknown() {
         let (topic, group) = (ErrorCode::UnknownTopicOrPartition, ErrorCode::GroupIdNotFound);
         for (what, code, start) in [
             ("topic `a`", topic, "topic `a` does not exist: "),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_errors_are_left_out() {
+    fn error_numbers_are_removed() {
         for (text, short) in [
             ("refused (os error 111)", "refused"),
             ("a (os error 1): b (os error 2) c", "a: b c"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// A record about to be printed, wherever it came from.
+/// A record to print.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown<'a> {
     pub(crate) topic: &'a str,
@@ -14,10 +14,10 @@ pub(crate) struct Shown<'a> {
     pub(crate) headers: ottla_wire::HeadersRef<'a>,
 }
 
-/// How records are printed.
+/// The output format of records.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Format {
-    /// As `%` sequences and text.
+    /// Text with `%` sequences.
     Text(Vec<Piece>),
     /// One JSON object per line.
     Json,
@@ -64,7 +64,7 @@ impl Format {
                     other => {
                         let found = other.map(String::from).unwrap_or_default();
                         return Err(format!(
-                            "`%{found}` is not a part of a record: use %t %p %o %T %k %K %s %S %h %%"
+                            "unknown sequence `%{found}`: use %t %p %o %T %k %K %s %S %h %%"
                         ));
                     }
                 },
@@ -110,11 +110,11 @@ fn escape(chars: &mut std::str::Chars<'_>) -> Result<u8, String> {
         Some('x') => {
             let digits: String = chars.by_ref().take(2).collect();
             let byte = u8::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 2);
-            byte.ok_or_else(|| format!("`\\x{digits}` is not a byte: use \\x and two digits"))
+            byte.ok_or_else(|| format!("`\\x{digits}` is not a byte: use \\x and two hexadecimal digits"))
         }
         other => {
             let found = other.map(String::from).unwrap_or_default();
-            Err(format!("`\\{found}` is not an escape: use \\n \\t \\r \\0 \\\\ \\xNN"))
+            Err(format!("`\\{found}` is not an escape sequence: use \\n \\t \\r \\0 \\\\ \\xNN"))
         }
     }
 }
@@ -163,7 +163,7 @@ fn to_json(record: &Shown<'_>) -> Value {
     Value::Object(object)
 }
 
-/// As text where it is UTF-8; otherwise under a name that says that it is base64.
+/// Stores UTF-8 as text, and other bytes as base64 under a name that indicates it.
 fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
     match bytes.map(std::str::from_utf8) {
         None => object.insert(name.into(), Value::Null),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_when_a_value_is_not_text() {
+    fn json_marks_values_that_are_not_text() {
         let line = rendered(&Format::Json, &record(Some(&[0xff, 0, 1])));
         let object: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(object["value_base64"], "/wAB");

@@ -1,10 +1,11 @@
-//! The letters of options, over all subcommands: kcat's where kcat has one, and each with one meaning.
+//! Tests of the short options: each letter has one meaning in all subcommands, and kcat's letters keep kcat's
+//! meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Arg, Command};
 
-/// kcat's letters, with the options that have them here.
+/// kcat's letters and their long options here.
 const KCAT: &[(char, &str)] = &[
     ('b', "brokers"),
     ('t', "topic"),
@@ -25,7 +26,7 @@ const KCAT: &[(char, &str)] = &[
     ('v', "verbose"),
 ];
 
-/// The long names of the options that a letter stands for, with the subcommands that have it.
+/// Collects the long options of each letter, with their subcommands.
 fn letters(command: &Command, path: &str, found: &mut BTreeMap<char, BTreeMap<String, BTreeSet<String>>>) {
     for arg in command.get_arguments() {
         for letter in arg.get_short_and_visible_aliases().unwrap_or_default().into_iter().chain(hidden(arg)) {
@@ -42,9 +43,10 @@ fn hidden(arg: &Arg) -> Vec<char> {
     arg.get_all_short_aliases().unwrap_or_default()
 }
 
-/// `-k` was the key's delimiter, `-f` a file or a format, `-p` a partition, a number of partitions, or "print".
+/// Earlier, `-k` was also the key's delimiter, `-f` a file or a format, and `-p` a partition, a number of partitions,
+/// or "print".
 #[test]
-fn a_letter_never_has_two_meanings_and_kcats_letters_are_kcats() {
+fn each_letter_has_one_meaning_and_kcat_letters_keep_theirs() {
     let mut command = crate::command();
     command.build();
     let mut found = BTreeMap::new();
@@ -59,7 +61,7 @@ fn a_letter_never_has_two_meanings_and_kcats_letters_are_kcats() {
 }
 
 #[test]
-fn the_options_that_kcat_has_keep_their_letter_in_produce_and_consume() {
+fn produce_and_consume_keep_kcat_letters() {
     let mut command = crate::command();
     command.build();
     for (subcommand, letters) in

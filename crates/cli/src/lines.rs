@@ -1,4 +1,4 @@
-//! Lines of a file or of standard input, each with a bound.
+//! Lines of a file or of standard input, of bounded length.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::failure::{Failure, sentence};
 
-/// Reads lines one after the other into one buffer.
+/// Reads lines one after another into one buffer.
 pub(crate) struct Lines {
     from: Box<dyn BufRead + Send>,
     name: String,
@@ -16,12 +16,12 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Of standard input. A line of more than `bytes_max` bytes is an error.
+    /// Reads standard input. A line of more than `bytes_max` bytes is an error.
     pub(crate) fn of_stdin(bytes_max: usize) -> Self {
         Self::new(Box::new(BufReader::with_capacity(256 << 10, io::stdin())), "standard input", bytes_max)
     }
 
-    /// Of a file; `-` is standard input.
+    /// Reads a file; `-` is standard input.
     pub(crate) fn of_file(path: &Path, bytes_max: usize) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::of_stdin(bytes_max));
@@ -35,7 +35,7 @@ impl Lines {
         Self { from, name: name.to_owned(), line: Vec::new(), number: 0, bytes_max }
     }
 
-    /// Whether there is a line to come.
+    /// `true` if there is another line.
     pub(crate) fn has_next(&mut self) -> Result<bool, Failure> {
         let bytes = self.from.fill_buf();
         let bytes = bytes.map_err(|error| Failure::failed(format!("{}: {}", self.name, sentence(&error))))?;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_without_their_ends_and_long_ones_are_refused() {
+    fn lines_have_no_line_end_and_long_lines_are_rejected() {
         let mut lines = Lines::new(Box::new(&b"one\n\ntwo\r\nthree"[..]), "input", 5);
         for expected in [&b"one"[..], b"", b"two\r", b"three"] {
             assert_eq!(lines.next().expect("readable"), Some(expected));

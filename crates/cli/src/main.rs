@@ -1,13 +1,13 @@
-//! The ottla command: a Kafka broker, and what one does with it.
+//! The `ottla` command: a Kafka broker and command-line tools for Kafka.
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "a shell: it reads the clocks and the time of day that everything below takes as arguments"
+    reason = "the command reads the clocks that the other crates take as arguments"
 )]
 #![allow(
     clippy::format_push_string,
     clippy::format_collect,
-    reason = "what is printed once need not save a copy"
+    reason = "a copy costs nothing in text that is printed once"
 )]
 
 mod bench;
@@ -22,6 +22,7 @@ mod metrics;
 mod output;
 mod properties;
 mod signals;
+mod stoppable_output;
 mod table;
 mod time;
 mod topic_args;
@@ -36,13 +37,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
 
-/// A Kafka broker, and what one does with it.
+/// A Kafka broker and command-line tools for Kafka.
 ///
-/// Exit codes: 0 done, 1 failed, 2 not understood, 130 and 143 ended by SIGINT and SIGTERM before it was done.
+/// Exit codes: 0 success, 1 failure, 2 usage error, 130 and 143 interrupted by SIGINT and SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "ottla", version, propagate_version = true)]
 struct Cli {
-    /// Logs to stderr: -v what happens, -vv in detail, -vvv everything [default: a line for each problem]
+    /// Logs to stderr: -v for events, -vv for details, -vvv for everything [default: one line per problem]
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
     #[command(subcommand)]
@@ -81,7 +82,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line. A letter has one meaning in all subcommands: `-f` is the format, so a file of lines is `-l`, as in kcat.
+/// The command line. A letter has one meaning in all subcommands. As in kcat, `-f` is a format and `-l` a file of
+/// lines.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
@@ -113,7 +115,7 @@ fn log_to_stderr(verbose: u8, command: &Command) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("OTTLA_LOG").ok();
     let Some(filter) = filter.or_else(|| level.map(tracing_subscriber::EnvFilter::new)) else {
         let doctor = !matches!(command, Command::Broker(_) | Command::Demo(_) | Command::Log(_));
-        // The doctor's report has all that it finds.
+        // The doctor's report already contains these problems.
         if !matches!(command, Command::Doctor(_)) {
             tracing_subscriber::registry().with(warnings::Warnings::new(doctor)).init();
         }

@@ -1,4 +1,4 @@
-//! `--metrics-listen`: a command's numbers for Prometheus, while it runs.
+//! `--metrics-listen`: the metrics of a running command, for Prometheus.
 
 use std::net::TcpListener;
 
@@ -8,19 +8,19 @@ use ottla_client::{Client, Config, PrometheusEndpoint};
 use crate::failure::{Failure, sentence};
 use crate::output::note;
 
-/// How old the numbers are at most, unless `statistics.interval.ms` says otherwise.
+/// Maximum age of the metrics, unless `statistics.interval.ms` is set.
 const INTERVAL_MS: &str = "1000";
 
-/// Where the numbers can be fetched.
+/// The address at which metrics are served.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MetricsArgs {
-    /// Serves the client's statistics to Prometheus, at http://HOST:PORT/metrics; port 0 takes a free one
+    /// Serves client metrics for Prometheus at http://HOST:PORT/metrics; port 0 selects a free port
     #[arg(long, value_name = "HOST:PORT", help_heading = "Connection")]
     metrics_listen: Option<String>,
 }
 
 impl MetricsArgs {
-    /// Switches the statistics on, if they are to be served and nobody did.
+    /// Turns on statistics if they are to be served and no property has done so.
     pub(crate) fn apply(&self, config: &mut Config) -> Result<(), Failure> {
         if self.metrics_listen.is_some() && config.statistics_interval.is_zero() {
             config.set("statistics.interval.ms", INTERVAL_MS)?;
@@ -28,12 +28,12 @@ impl MetricsArgs {
         Ok(())
     }
 
-    /// Serves this client's statistics until the endpoint is dropped, and says where.
+    /// Serves this client's metrics until the endpoint is dropped, and prints the address.
     pub(crate) fn serve(&self, client: &Client) -> Result<Option<PrometheusEndpoint>, Failure> {
         self.serve_and(client, String::new)
     }
 
-    /// The same, and behind it what `more` says.
+    /// Like [`MetricsArgs::serve`], and appends the text of `more`.
     pub(crate) fn serve_and(
         &self,
         client: &Client,

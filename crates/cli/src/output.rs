@@ -1,4 +1,4 @@
-//! Standard output: buffered, and closed by others without a fuss.
+//! Standard output: buffered. Its closing by a reader is not an error.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -23,14 +23,15 @@ impl Output {
     }
 }
 
-/// Prints a text and is done with it.
+/// Prints a text.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut output = Output::new();
     output.write(text.as_bytes())?;
     output.flush()
 }
 
-/// Prints a line on standard error. It is no failure when nothing reads it, as with `2>&1 | head`.
+/// Prints a line on standard error. A closed standard error, as with `2>&1
+/// head`, is not a failure.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

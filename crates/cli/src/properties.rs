@@ -1,13 +1,13 @@
-//! Properties from `-X key=value` and from files, Java's or kcat's.
+//! Properties from `-X key=value` and from files in Java's or kcat's format.
 
 use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The largest configuration file that is read; more is surely another file.
+/// Maximum size of a properties file; a larger one is probably another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A property and where it stands, for messages about it.
+/// A property and its location, for messages.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Property {
     pub(crate) name: String,
@@ -17,7 +17,7 @@ pub(crate) struct Property {
 }
 
 impl Property {
-    /// The text of a problem with it, with the place where it stands.
+    /// The text of a problem with the property, with its location.
     pub(crate) fn located(&self, problem: &str) -> String {
         match &self.at {
             Some(at) => format!("{at}: {problem}"),
@@ -26,20 +26,20 @@ impl Property {
     }
 }
 
-/// Splits `key=value`, for `-X`, `--header` and topic settings.
+/// Splits `key=value`, for `-X`, `--header` and topic configs.
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is not of the form key=value")),
+        _ => Err(format!("`{text}` does not have the form key=value")),
     }
 }
 
-/// Reads a file of properties.
+/// Reads a properties file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Property>, Failure> {
     let size = std::fs::metadata(path).map_err(|error| Failure::file(path, &error))?.len();
     if size > FILE_BYTES_MAX {
         return Err(Failure::failed(format!(
-            "{}: {size} bytes are too many for a file of properties",
+            "{}: {size} bytes is too large for a properties file",
             path.display()
         )));
     }
@@ -64,7 +64,7 @@ fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
         }
         let at = format!("{file}:{}", number + 1);
         let Some(split) = line.find(|c: char| c == '=' || c == ':' || c.is_whitespace()) else {
-            return Err(format!("{at}: `{line}` is not of the form key=value"));
+            return Err(format!("{at}: `{line}` does not have the form key=value"));
         };
         let (name, rest) = line.split_at(split);
         let rest = rest.trim_start();
@@ -74,7 +74,7 @@ fn parse(text: &str, file: &str) -> Result<Vec<Property>, String> {
     Ok(properties)
 }
 
-/// What `--config` and `-X` say, in the order in which they apply.
+/// The properties of `--config` and `-X`, in the order in which they apply.
 pub(crate) fn collect(file: Option<&Path>, given: &[(String, String)]) -> Result<Vec<Property>, Failure> {
     let mut properties = file.map(read_file).transpose()?.unwrap_or_default();
     let given = given.iter().cloned().map(|(name, value)| Property { name, value, at: None });
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_line_without_a_value_is_named() {
         let error = parse("acks=all\nnonsense\n", "c.properties").expect_err("no separator");
-        assert_eq!(error, "c.properties:2: `nonsense` is not of the form key=value");
+        assert_eq!(error, "c.properties:2: `nonsense` does not have the form key=value");
     }
 
     #[test]

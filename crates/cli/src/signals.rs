@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: what a command does before it ends.
+//! SIGINT and SIGTERM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,14 +8,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// Resolves with the number of the signal when the user or the system asks the command to stop.
+/// Resolves with the signal's number when the command receives SIGINT or SIGTERM.
 ///
-/// The handlers are in place when this returns, in the context of a runtime: a signal that comes before the first poll does not
-/// end the process.
+/// The handlers are installed when this function returns, in the context of a runtime. A signal before the first poll
+/// does not end the process.
 pub(crate) fn interrupted() -> impl Future<Output = Result<u8, Failure>> {
     let handlers = signal(SignalKind::terminate())
         .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)))
-        .map_err(|error| Failure::failed(format!("no signals: {error}")));
+        .map_err(|error| Failure::failed(format!("cannot handle signals: {error}")));
     async move {
         let (mut terminate, mut interrupt) = handlers?;
         tokio::select! {
@@ -25,23 +25,23 @@ pub(crate) fn interrupted() -> impl Future<Output = Result<u8, Failure>> {
     }
 }
 
-/// The first signal, for loops that look at it.
+/// Remembers the first signal, for loops that check it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     signal: Arc<AtomicU8>,
 }
 
 impl Interrupt {
-    /// Takes signals from now on. The second one ends the process.
+    /// Starts to handle signals. The second signal ends the process.
     pub(crate) fn watch() -> Result<Self, Failure> {
         Self::watch_and(|signal| {
-            // Nobody waits: this thread has nothing else to do.
+            // Blocks this thread, which has no other work.
             let second = runtime().and_then(|runtime| runtime.block_on(async { interrupted().await }));
             std::process::exit(i32::from(128 + second.unwrap_or(signal)));
         })
     }
 
-    /// Takes signals from now on: the first one is noted, and then `act` runs in a thread of its own.
+    /// Starts to handle signals. The first signal is recorded, then `act` runs in a separate thread.
     pub(crate) fn watch_and(act: impl FnOnce(u8) + Send + 'static) -> Result<Self, Failure> {
         let interrupt = Self::default();
         let noted = interrupt.clone();
@@ -57,16 +57,16 @@ impl Interrupt {
             }
         };
         let spawned = std::thread::Builder::new().name("ottla-signals".into()).spawn(watch);
-        spawned.map_err(|error| Failure::failed(format!("no thread for signals: {error}")))?;
+        spawned.map_err(|error| Failure::failed(format!("cannot start the signal thread: {error}")))?;
         Ok(interrupt)
     }
 
-    /// Whether a signal came.
+    /// `true` after a signal.
     pub(crate) fn is_set(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0
     }
 
-    /// How a command ends that a signal stopped.
+    /// Returns [`Failure::Interrupted`] after a signal.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.signal.load(Ordering::Relaxed) {
             0 => Ok(()),

@@ -1,6 +1,6 @@
-//! Columns of text.
+//! Tables of text.
 
-/// Rows of cells under a header, each column as wide as it must be.
+/// Rows under a header. Each column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -15,7 +15,7 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// The text, a line for each row; a column of numbers stands to the right.
+    /// The text, one line per row. Columns of numbers are right-aligned.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: usize, column: usize| self.rows[row].get(column).map_or("", String::as_str);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_to_the_right_and_words_to_the_left() {
+    fn numbers_are_right_aligned_and_words_left_aligned() {
         let mut table = Table::new(["TOPIC", "LAG"]);
         table.row(["orders".into(), "7".into()]);
         table.row(["a".into(), "1234".into()]);

@@ -1,4 +1,4 @@
-//! Times on the command line: RFC 3339, a date alone, or `@` and milliseconds since 1970.
+//! Times on the command line: RFC 3339, a date, or `@` and milliseconds since 1970.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Milliseconds since 1970, now.
+/// The current time in milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
@@ -16,7 +16,7 @@ pub(crate) fn now_ms() -> i64 {
 pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     let bad = || {
         format!(
-            "`{text}` is not a time: give one like 2026-01-31T12:00:00Z, or @ and milliseconds since 1970"
+            "`{text}` is not a time: use a time like 2026-01-31T12:00:00Z, or @ and milliseconds since 1970"
         )
     };
     if let Some(ms) = text.strip_prefix('@') {
@@ -25,7 +25,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<i64, String> {
     parse_date_time(text).ok_or_else(bad)
 }
 
-/// Whether a text is meant as a time, so that a mistake in it is reported as one.
+/// `true` if a text looks like a time, so that a mistake in it is reported as one.
 pub(crate) fn looks_like_time(text: &str) -> bool {
     text.starts_with('@') || (text.contains('-') && !text.starts_with('-')) || text.contains(':')
 }
@@ -57,7 +57,7 @@ fn parse_date_time(text: &str) -> Option<i64> {
     Some(days_of_date(year, month, day) * DAY_MS + of_day - offset_ms)
 }
 
-/// Cuts the zone off; without one the time is UTC.
+/// Splits off the time zone. Without one the time is UTC.
 fn split_zone(time: &str) -> Option<(&str, i64)> {
     if let Some(time) = time.strip_suffix(['Z', 'z']) {
         return Some((time, 0));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for text in
             ["", "@", "@-1", "2025-02-29", "2026-13-01", "2026-01-31T24:00:00Z", "2026-01-31T1:2:3Z", "now"]
         {

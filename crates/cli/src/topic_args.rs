@@ -1,8 +1,8 @@
-//! Topics on the command line: behind the command's name, or after `-t` as kcat has it.
+//! Topics on the command line: positional, or with `-t` as in kcat.
 
 use clap::Args;
 
-/// Checks a topic's name by Kafka's rule, before anything is asked of a broker.
+/// Checks a topic name against Kafka's rules, without a request to a broker.
 pub(crate) fn topic_name(text: &str) -> Result<String, String> {
     match ottla_client::check_topic_name(text) {
         Ok(()) => Ok(text.to_owned()),
@@ -10,7 +10,7 @@ pub(crate) fn topic_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same for a subscription: what begins with `^` is a regular expression.
+/// Checks a name for a subscription. A name that begins with `^` is a regular expression.
 pub(crate) fn topic_or_regex(text: &str) -> Result<String, String> {
     if text.starts_with('^') { Ok(text.to_owned()) } else { topic_name(text) }
 }
@@ -29,7 +29,7 @@ pub(crate) struct TopicArg {
 
 impl TopicArg {
     pub(crate) fn name(&self) -> &str {
-        // clap demands one of them.
+        // clap requires one of them.
         self.positional.as_deref().or(self.topic.as_deref()).unwrap_or_default()
     }
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::topic_args::topic_name;
 
-/// A topic and, if it says so, how many partitions it shall have.
+/// A topic, and optionally its number of partitions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct TopicSpec {
     pub(crate) name: String,
@@ -15,12 +15,13 @@ impl FromStr for TopicSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Colons are not allowed in names, so the first one separates.
+        // Topic names cannot contain colons, so the first colon is the separator.
         let (name, partitions) = match text.split_once(':') {
             None => (text, None),
             Some((name, count)) => {
                 let count = count.parse().ok().filter(|count| *count >= 1);
-                let refuse = || format!("`{text}`: partitions are a number from 1 on, as in `orders:3`");
+                let refuse =
+                    || format!("`{text}`: the number of partitions must be at least 1, as in `orders:3`");
                 (name, Some(count.ok_or_else(refuse)?))
             }
         };

@@ -1,6 +1,6 @@
-//! Problems while a command runs: one line for each on standard error, without repetition.
+//! Warnings about problems while a command runs: one line each on standard error, without repetition.
 //!
-//! The client's and the broker's log events come in; [`Ledger`] decides which of them a user has to see. `-v` and `OTTLA_LOG`
+//! The client's and the broker's log events arrive here; [`Ledger`] selects the ones to show. `-v` and `OTTLA_LOG`
 //! replace this by the whole log.
 
 mod ledger;
@@ -14,14 +14,14 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-use self::ledger::{Ledger, Noted};
+use self::ledger::{Ledger, LogEvent};
 use crate::failure::Failure;
 use crate::output::note;
 
-/// How often connections that take long are looked at, while there are any.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which slow connections are checked, while there are any.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The addresses that the user gave.
+/// The bootstrap addresses from the command line.
 static BOOTSTRAP: OnceLock<String> = OnceLock::new();
 
 /// A layer that prints warnings and stalls.
@@ -31,16 +31,16 @@ pub(crate) struct Warnings {
 
 struct Shared {
     ledger: Mutex<Ledger>,
-    /// Notified when a connection begins to be waited for.
+    /// Notified when a connection attempt starts.
     waiting: Condvar,
 }
 
 impl Warnings {
-    /// With `doctor`, the first line says that `ottla doctor` finds causes.
+    /// With `doctor`, the first line points to `ottla doctor`.
     pub(crate) fn new(doctor: bool) -> Self {
         let shared = Arc::new(Shared { ledger: Mutex::new(Ledger::new(doctor)), waiting: Condvar::new() });
         let watched = shared.clone();
-        // Without the thread there are no warnings about connections; nothing else depends on it.
+        // Without this thread there are no warnings about connections; nothing else depends on it.
         let _detached =
             std::thread::Builder::new().name("ottla-warnings".into()).spawn(move || watched.watch());
         Self { shared }
@@ -57,7 +57,7 @@ impl Shared {
         loop {
             if ledger.is_waiting() {
                 drop(ledger);
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(CHECK_INTERVAL);
                 ledger = self.ledger();
                 let bootstrap = BOOTSTRAP.get().map_or("", String::as_str);
                 ledger.due(Instant::now(), bootstrap).iter().for_each(|line| note(line));
@@ -71,7 +71,7 @@ impl Shared {
 impl<S: Subscriber> Layer<S> for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         match metadata.target() {
-            // The lines that say that a stall is over.
+            // Lines about the end of a stall.
             "ottla" => *metadata.level() <= Level::INFO,
             "ottla::broker" | "ottla::msg" => true,
             target => target.starts_with("ottla") && *metadata.level() <= Level::WARN,
@@ -82,7 +82,8 @@ impl<S: Subscriber> Layer<S> for Warnings {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let Fields { facility, message, rest } = fields;
-        let noted = Noted { is_warning: *event.metadata().level() <= Level::WARN, facility, message, rest };
+        let noted =
+            LogEvent { is_warning: *event.metadata().level() <= Level::WARN, facility, message, rest };
         let mut ledger = self.shared.ledger();
         let line = ledger.on_event(Instant::now(), noted);
         if ledger.is_waiting() {
@@ -95,7 +96,7 @@ impl<S: Subscriber> Layer<S> for Warnings {
     }
 }
 
-/// The parts of an event.
+/// The fields of an event.
 #[derive(Default)]
 struct Fields {
     facility: String,
@@ -107,7 +108,7 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            // The client's number says nothing to a user.
+            // The client's number is meaningless to a user.
             "client" => {}
             "error" => self.rest += &format!(": {value:?}"),
             name => self.rest += &format!(", {name} {value:?}"),
@@ -122,9 +123,9 @@ impl Visit for Fields {
     }
 }
 
-/// Lets the client report what warnings are made of: connections, and with `records` batches that are sent again.
+/// Turns on the client's events about connections; with `records` also about retried batches.
 pub(crate) fn watch(config: &mut Config, records: bool) -> Result<(), Failure> {
-    // What the user asks for comes first; it is seen with -vv only.
+    // The user's own setting takes precedence; it is visible with -vv only.
     if !config.is_set("debug") || matches!(&*config.debug, "broker") {
         config.set("debug", if records { "broker,msg" } else { "broker" })?;
     }

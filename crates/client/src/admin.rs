@@ -1,4 +1,4 @@
-//! Topics, groups, settings and rights, seen from above.
+//! The admin client: topics, groups, configurations, ACLs and credentials.
 
 mod acls;
 mod codes;
@@ -44,16 +44,18 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
 use crate::log::Context;
-use crate::topic_name::check_topic_name;
+use crate::types::topic_name::check_topic_name;
 
-/// Looks at and changes a cluster's topics, groups, settings, rights and credentials.
+/// Describes and changes a cluster's topics, groups, configurations, ACLs and credentials.
 ///
-/// Cheap to clone. Calls run in the client's engine: dropping their future lets what was asked run on.
+/// Cheap to clone. Calls run in the client's engine: dropping the future of a call does not cancel it.
 ///
-/// Each call goes to the broker that can answer it: the controller, a partition's leader, a group's coordinator, the
-/// broker that a setting is of, or any. When that turns out to be another one, it is asked instead, until the call's time
-/// is over. Calls with [`Timeouts`] answer per item, so that one that fails hides no other, and wait for brokers that
-/// cannot be reached; the short forms fail with the first error, and at once when nobody can be reached.
+/// Each call goes to the broker that can serve it: the controller, a partition's leader, a group's coordinator, the
+/// broker that owns a configuration, or any broker. If the broker has changed, the call is retried at the new one
+/// until its time limit.
+///
+/// Calls with [`Timeouts`] return a result per item, so that one failure hides no other result, and retry unreachable
+/// brokers. The short forms fail with the first error, and at once if no broker is reachable.
 ///
 /// ```no_run
 /// use ottla_client::{Admin, Config, NewTopic};
@@ -72,65 +74,67 @@ pub struct Admin {
     client: Client,
 }
 
-/// What became of each of several things, in the order in which they were named.
-pub type Each<K, V> = Vec<(K, Result<V, Error>)>;
+/// The result of each item of a call, in the order of the request.
+pub type KeyedResults<K, V> = Vec<(K, Result<V, Error>)>;
 
-/// How long a call may take.
+/// The time limits of a call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Timeouts {
-    /// Until there must be a result; `None` is the client's `request.timeout.ms`.
+    /// The time limit for the result; `None` is the client's `request.timeout.ms`.
     pub request: Option<Duration>,
-    /// How long the broker may take, where it waits for others before it answers; `None` is nine tenths of `request`. With
-    /// zero it answers as soon as it has begun.
+    /// The time that the broker may wait for other brokers before it responds; `None` is nine tenths of `request`.
+    /// With zero, it responds as soon as it has started the operation.
     pub operation: Option<Duration>,
 }
 
 impl Timeouts {
-    /// A result within this time.
+    /// Creates a time limit for the result.
     pub const fn within(request: Duration) -> Self {
         Self { request: Some(request), operation: None }
     }
 }
 
-/// How a change is made.
+/// Options of calls that create, alter or delete.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Change {
-    /// How long it may take.
+pub struct AlterOptions {
+    /// The time limits.
     pub timeouts: Timeouts,
-    /// Whether it is only checked, and not made.
+    /// `true` if the broker only validates the change.
     pub validate_only: bool,
 }
 
-/// How a thing is described.
+/// Options of calls that describe.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Describe {
-    /// How long it may take.
+pub struct DescribeOptions {
+    /// The time limits.
     pub timeouts: Timeouts,
-    /// Whether the answer tells what we may do with it.
+    /// `true` if the response includes the operations that the client is authorized for.
     pub authorized_operations: bool,
 }
 
+impl Client {
+    /// Creates an admin that shares this client's engine thread and connections.
+    pub fn admin(&self) -> Admin {
+        Admin { client: self.clone() }
+    }
+}
+
 impl Admin {
-    /// An admin with a client, and so an engine thread, of its own.
+    /// Creates an admin with its own client and engine thread.
     pub fn new(config: Config) -> Result<Self, Error> {
-        Ok(Self::of(&Client::new(config)?))
+        Ok(Client::new(config)?.admin())
     }
 
-    /// An admin on a client that exists.
-    pub fn of(client: &Client) -> Self {
-        Self { client: client.clone() }
-    }
-
-    /// The client it runs on.
+    /// Returns the client that the admin runs on.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Waits until a topic can be used, and says how many partitions it has. With `allow.auto.create.topics`, asking may
-    /// create it.
+    /// Waits until a topic is usable and returns its number of partitions. With `allow.auto.create.topics`, the
+    /// request may create the topic.
     ///
     /// # Errors
-    /// What was in the way last, after `timeout`.
+    /// The last error, once `timeout` has elapsed.
     pub async fn await_topic(&self, name: &str, timeout: Duration) -> Result<usize, Error> {
         check_topic_name(name)?;
         let name: Arc<str> = name.into();
@@ -141,7 +145,7 @@ impl Admin {
         self.ask("await_topic", wait).await
     }
 
-    /// Runs a call in the engine, and puts it into words for `debug=admin`.
+    /// Runs a call in the engine and logs it for `debug=admin`.
     async fn ask<T, F, W>(&self, call: &'static str, work: W) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -163,7 +167,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The error for `what`, unless the code is none, with the broker's own words when it says more than the code.
+/// The error for `what`, unless the code is `None`, with the broker's message if it has one.
 fn refused(what: &str, code: ErrorCode, message: Option<&str>) -> Result<(), Error> {
     if code == ErrorCode::None {
         return Ok(());
@@ -175,10 +179,10 @@ fn refused(what: &str, code: ErrorCode, message: Option<&str>) -> Result<(), Err
     }
 }
 
-/// For the short forms, whose broker's errors are of one kind: its words follow what was asked for.
+/// Converts errors for the short forms: the broker's message follows the subject of the request.
 fn plain(error: Error) -> Error {
     match error {
-        // What the broker says of a topic that exists is what the code says.
+        // For an existing topic, the broker's message only repeats the error code.
         Error::Refused { what, code: code @ ErrorCode::TopicAlreadyExists, .. } => {
             Error::Broker { what, code }
         }
@@ -189,17 +193,17 @@ fn plain(error: Error) -> Error {
     }
 }
 
-/// The first error among answers, if there is one.
-fn first_error<K, V>(answers: Each<K, V>) -> Result<(), Error> {
+/// The first error among the results, if any.
+fn first_error<K, V>(answers: KeyedResults<K, V>) -> Result<(), Error> {
     answers.into_iter().try_for_each(|(_, answer)| answer.map(|_| ()).map_err(plain))
 }
 
-/// Answers in the order of the questions. What was left out of a broker's answer says so.
+/// Returns the answers in the order of the request. A key that the broker's response lacks gets an error.
 fn in_order<K: Display + Ord, V>(
     asked: impl IntoIterator<Item = K>,
     mut answers: BTreeMap<K, Result<V, Error>>,
     what: &str,
-) -> Each<K, V> {
+) -> KeyedResults<K, V> {
     let answer = |key: K| {
         let answer = answers.remove(&key).unwrap_or_else(|| {
             let what = format!("{what} {key}: left out of the broker's answer");

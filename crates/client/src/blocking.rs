@@ -18,12 +18,12 @@ impl Wake for Unpark {
     }
 }
 
-/// Parks the thread until `done` says so, looking again after each notification; `false` when `timeout` has passed.
+/// Parks the thread until `done` returns true, checked after each notification; returns `false` after `timeout`.
 pub(crate) fn wait_until(timeout: Duration, notify: &Notify, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + timeout;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
-        // Registered before looking: a notification between the look and the wait is not lost.
+        // Registered before the check, so that no notification between check and wait is lost.
         let mut notified = pin!(notify.notified());
         notified.as_mut().enable();
         if done() {

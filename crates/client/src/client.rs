@@ -15,18 +15,18 @@ use crate::error::Error;
 use crate::log::LogLine;
 use crate::net::Network;
 use crate::net::connector::{Connector, TcpConnector};
-use crate::notices::Notices;
+use crate::notification_queue::NotificationQueue;
 use crate::produce::Produce;
 use crate::security::{Mechanism, Secret};
+use crate::stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, ThrottleEvent};
 use crate::stats::snapshot::Snapshot;
-use crate::stats::wanted::{AutoCommitted, BrokerState, Exchanged, Throttled};
 use crate::stats::{Observer, prometheus};
 use crate::watchdog::StallReport;
 
-/// A client of one cluster: one engine thread, shared by every producer, consumer and admin made from it.
+/// A client of one cluster: one engine thread, shared by its producers, consumers and admins.
 ///
-/// Cheap to clone. The engine stops when the last handle is gone; what is then still queued is reported as failed,
-/// so [`Producer::flush`](crate::Producer::flush) first.
+/// Cheap to clone. The engine stops when the last handle is dropped. Records that are queued then fail, so call
+/// [`Producer::flush`](crate::Producer::flush) first.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -41,20 +41,42 @@ struct Shared {
 }
 
 impl Client {
-    /// A client with a thread of its own, over TCP.
+    /// Creates a client with an engine thread, over TCP.
     ///
-    /// Connects when there is something to do: an unreachable broker shows in the first call, not here.
+    /// The client connects when there is work: the first call reports an unreachable broker.
     ///
     /// # Errors
-    /// [`Error::Config`] for contradictions and bad addresses, or when the system gives no thread.
+    /// [`Error::Config`] for contradictions and bad addresses, or when the system cannot create a thread.
     pub fn new(config: Config) -> Result<Self, Error> {
         let connector = TcpConnector::new(&config);
-        Self::with_connector(config, Arc::new(connector))
+        Self::spawn_engine(config, Arc::new(connector))
     }
 
-    /// A client with a thread of its own, over connections of the caller's making.
+    /// Creates a client with an engine thread, over connections from a custom connector.
+    ///
+    /// # Errors
+    /// The errors of [`Client::new`].
+    #[cfg(feature = "connector")]
     pub fn with_connector(config: Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
-        let (client, mut engine) = Self::with_engine(config, connector, fastrand::Rng::new().u64(..))?;
+        Self::spawn_engine(config, connector)
+    }
+
+    /// Creates a client whose engine the caller runs, for tests and simulation. `seed` determines every random
+    /// choice.
+    ///
+    /// # Errors
+    /// The errors of [`Client::new`].
+    #[cfg(feature = "connector")]
+    pub fn with_engine(
+        config: Config,
+        connector: Arc<dyn Connector>,
+        seed: u64,
+    ) -> Result<(Self, Engine), Error> {
+        Self::build(config, connector, seed)
+    }
+
+    fn spawn_engine(config: Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
+        let (client, mut engine) = Self::build(config, connector, fastrand::Rng::new().u64(..))?;
         engine.threads = true;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -73,32 +95,27 @@ impl Client {
         Ok(client)
     }
 
-    /// A client whose engine the caller runs: the seam of tests and simulation. `seed` decides every random choice.
-    pub fn with_engine(
-        config: Config,
-        connector: Arc<dyn Connector>,
-        seed: u64,
-    ) -> Result<(Self, Engine), Error> {
-        let config = Arc::new(config.settled()?);
+    fn build(config: Config, connector: Arc<dyn Connector>, seed: u64) -> Result<(Self, Engine), Error> {
+        let config = Arc::new(config.validated()?);
         let mut rng = fastrand::Rng::with_seed(seed);
         let observer = Observer::new(&config, seed);
         let produce = Produce::new(config.clone(), observer.clone(), rng.fork());
         let (commands, receiver) = mpsc::unbounded_channel();
         let network = Network::new(&config, connector, observer)?;
         let engine = Engine::new(config.clone(), network, produce.clone(), receiver, rng);
-        // Addresses are checked now, not in a thread that nobody listens to.
+        // Checked here, where the caller gets the error.
         crate::cluster::brokers::check_addresses(&config.bootstrap_servers)?;
         let shared =
             Shared { config, produce, commands: Mutex::new(Some(commands)), thread: Mutex::new(None) };
         Ok((Self { shared: Arc::new(shared) }, engine))
     }
 
-    /// The configuration it was made with.
+    /// Returns the client's configuration.
     pub fn config(&self) -> &Arc<Config> {
         &self.shared.config
     }
 
-    /// The statistics of each interval of `statistics.interval.ms`, newest last; nothing while that is 0.
+    /// Returns the queue of statistics, one snapshot per `statistics.interval.ms`; it stays empty while that is 0.
     ///
     /// ```
     /// use ottla_client::{Client, Config};
@@ -111,19 +128,19 @@ impl Client {
     /// }
     /// # Ok::<(), ottla_client::Error>(())
     /// ```
-    pub fn statistics(&self) -> Notices<Arc<Snapshot>> {
+    pub fn statistics(&self) -> NotificationQueue<Arc<Snapshot>> {
         self.shared.produce.observer.statistics.clone()
     }
 
-    /// The last interval's statistics in Prometheus' text format: an exporter's whole answer. Empty before the first
-    /// interval of `statistics.interval.ms` has passed.
+    /// Returns the last interval's statistics in Prometheus' text format. Empty before the first interval of
+    /// `statistics.interval.ms` has passed.
     ///
-    /// Counters count from the client's beginning; the quantiles are those of the last interval.
+    /// Counters start with the client; quantiles are those of the last interval.
     pub fn prometheus_text(&self) -> String {
         self.shared.produce.observer.last().map(|snapshot| prometheus::text(&snapshot)).unwrap_or_default()
     }
 
-    /// Serves [`prometheus_text`](Self::prometheus_text) over HTTP, at `/metrics` of `listener`, on a thread of its own,
+    /// Serves [`prometheus_text`](Self::prometheus_text) over HTTP, at `/metrics` of `listener`, on its own thread,
     /// until the endpoint is dropped.
     ///
     /// ```
@@ -139,7 +156,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] when `statistics.interval.ms` is 0, or the system gives no thread.
+    /// [`Error::Config`] if `statistics.interval.ms` is 0, or the system cannot create a thread.
     #[cfg(feature = "prometheus")]
     pub fn serve_prometheus(
         &self,
@@ -148,10 +165,10 @@ impl Client {
         self.serve_prometheus_and(listener, String::new)
     }
 
-    /// The same, and behind it in the same answer what `more` says, in Prometheus' text format.
+    /// Serves the same text, followed by the output of `more` in Prometheus' text format.
     ///
     /// # Errors
-    /// As of [`serve_prometheus`](Self::serve_prometheus).
+    /// The errors of [`serve_prometheus`](Self::serve_prometheus).
     #[cfg(feature = "prometheus")]
     pub fn serve_prometheus_and(
         &self,
@@ -163,56 +180,55 @@ impl Client {
         crate::stats::endpoint::PrometheusEndpoint::start(self, listener, text)
     }
 
-    /// What is stuck, and what is no longer: see [`Config::stall_after`](crate::Config::stall_after).
-    pub fn stalls(&self) -> Notices<StallReport> {
+    /// Returns the queue of stalls that begin and end: see [`Config::stall_after`](crate::Config::stall_after).
+    pub fn stalls(&self) -> NotificationQueue<StallReport> {
         self.shared.produce.observer.stalls.clone()
     }
 
-    /// The log lines, if `log.queue` is on and there is no callback.
-    pub fn log_lines(&self) -> Notices<LogLine> {
+    /// Returns the queue of log lines, which is filled if `log.queue` is on and there is no callback.
+    pub fn log_lines(&self) -> NotificationQueue<LogLine> {
         self.shared.produce.observer.log.queue.clone()
     }
 
-    /// What goes wrong with connections, as it happens: the last hundred of it. [`Error::Unreachable`] says that no broker is
-    /// connected any more. Nothing needs to be done: the client tries again by itself.
-    pub fn errors(&self) -> Notices<Error> {
+    /// Returns the queue of connection errors; it keeps the last 100. [`Error::Unreachable`] means that no broker is
+    /// connected any more. The client reconnects automatically.
+    pub fn errors(&self) -> NotificationQueue<Error> {
         self.shared.produce.observer.errors.clone()
     }
 
-    /// Brokers that ask to be left alone, from the first call of this on: the last hundred of such answers, and the first
-    /// one after them that does not. The client heeds them by itself.
-    pub fn throttles(&self) -> Notices<Throttled> {
-        self.shared.produce.observer.throttles.want()
+    /// Returns the queue of throttled responses, and of the first response after them. It is filled from the first
+    /// call on and keeps the last 100. The client pauses automatically.
+    pub fn throttles(&self) -> NotificationQueue<ThrottleEvent> {
+        self.shared.produce.observer.throttles.activate()
     }
 
-    /// What became of commits that `enable.auto.commit` made, from the first call of this on: the last hundred of them.
-    pub fn auto_commits(&self) -> Notices<AutoCommitted> {
-        self.shared.produce.observer.auto_commits.want()
+    /// Returns the queue of results of automatic commits. It is filled from the first call on and keeps the last 100.
+    pub fn auto_commits(&self) -> NotificationQueue<AutoCommitEvent> {
+        self.shared.produce.observer.auto_commits.activate()
     }
 
-    /// Gives log lines up to this severity from now on, as if it were `log_level`: 0 is the gravest, 7 lets through what
-    /// `debug` names.
+    /// Replaces `log_level`: 0 logs only emergencies, 7 also the contexts of `debug`.
     pub fn set_log_level(&self, level: u8) {
         self.shared.produce.observer.log.set_level(level);
     }
 
-    /// Every request that is written and every answer that comes, from the first call of this on: the last hundred of them.
-    pub fn exchanges(&self) -> Notices<Exchanged> {
-        self.shared.produce.observer.exchanges.want()
+    /// Returns the queue of written requests and received responses. It is filled from the first call on and keeps the
+    /// last 100.
+    pub fn exchanges(&self) -> NotificationQueue<RequestEvent> {
+        self.shared.produce.observer.exchanges.activate()
     }
 
-    /// Brokers that connections are made to, that are connected, and that are not any more, from the first call of this on:
-    /// the last hundred of such changes.
-    pub fn broker_states(&self) -> Notices<BrokerState> {
-        self.shared.produce.observer.broker_states.want()
+    /// Returns the queue of changes of broker connections. It is filled from the first call on and keeps the last 100.
+    pub fn broker_states(&self) -> NotificationQueue<BrokerStateEvent> {
+        self.shared.produce.observer.broker_states.activate()
     }
 
-    /// The numbers of the brokers that metadata named so far, in order.
+    /// Returns the node ids of the brokers in metadata so far, in order.
     pub fn known_brokers(&self) -> Vec<i32> {
         self.shared.produce.observer.node_ids()
     }
 
-    /// More brokers to begin with, beside `bootstrap.servers`: `host[:port]`, separated by commas. Gives how many they are.
+    /// Adds bootstrap servers, `host[:port]` separated by commas, and returns their number.
     ///
     /// ```
     /// use ottla_client::{Client, Config};
@@ -225,7 +241,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] when one of them is no address; none is added then.
+    /// [`Error::Config`] if one of them is not a valid address; then none is added.
     pub fn add_bootstrap_servers(&self, servers: &str) -> Result<usize, Error> {
         let servers = parse_addresses(servers)?;
         let count = servers.len();
@@ -233,11 +249,10 @@ impl Client {
         Ok(count)
     }
 
-    /// Other credentials for SASL/PLAIN and SASL/SCRAM, from the next connection on, and when an open one proves itself
-    /// again (KIP-368).
+    /// Replaces the credentials of SASL/PLAIN and SASL/SCRAM for new connections and for re-authentication (KIP-368).
     ///
     /// # Errors
-    /// [`Error::Config`] where `sasl.mechanism` is none of these, or `security.protocol` has no SASL.
+    /// [`Error::Config`] for other values of `sasl.mechanism`, or for a `security.protocol` without SASL.
     pub fn set_sasl_credentials(&self, username: &str, password: Secret) -> Result<(), Error> {
         let security = &self.shared.config.security;
         match security.sasl.mechanism.filter(|_| security.protocol.is_sasl()) {
@@ -258,7 +273,7 @@ impl Client {
         Ok(())
     }
 
-    /// Connects now, instead of when there is something to do: what goes wrong is in [`Client::errors`].
+    /// Connects at once instead of at the first request; [`Client::errors`] reports failures.
     pub fn connect(&self) {
         self.start(|cluster| async move {
             if let Err(error) = cluster.describe(Some(&[])).await {
@@ -267,7 +282,7 @@ impl Client {
         });
     }
 
-    /// Runs a future in the engine's thread. It must not block there.
+    /// Runs a future in the engine's thread. The future must not block.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.start(|_| future);
     }
@@ -276,7 +291,7 @@ impl Client {
         &self.shared.produce
     }
 
-    /// Runs `work` in the engine and waits for its result. Dropping the future lets the work run on.
+    /// Runs `work` in the engine and waits for its result. The work continues when the future is dropped.
     pub(crate) async fn run<T, F, W>(&self, work: W) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -290,7 +305,7 @@ impl Client {
         received.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Starts `work` in the engine and does not wait; it is dropped unrun when the engine has stopped.
+    /// Starts `work` in the engine without waiting; a stopped engine drops it.
     pub(crate) fn start<F, W>(&self, work: W)
     where
         F: Future<Output = ()> + 'static,
@@ -305,7 +320,7 @@ impl Client {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Closing the channel ends the engine; its thread ends soon after, without being waited for by itself.
+        // Closing the channel stops the engine. The engine's own thread must not join itself.
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {

@@ -1,4 +1,4 @@
-//! The wall clock, for record timestamps and for nothing else: every timer runs on the monotonic clock.
+//! The wall clock, used only for record timestamps: every timer uses the monotonic clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,10 +7,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Pushes within one tick of the coarse clock from which the precise clock is read less often.
 const DENSE_PUSHES: u32 = 256;
-/// How many pushes then share one reading.
+/// The number of such pushes that share one reading.
 const SHARED_PUSHES: u32 = 16;
 
-/// Where record timestamps come from.
+/// The source of record timestamps.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     /// The system's wall clock.
@@ -29,7 +29,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds of a clock that is quick to read, ticks every few of them, and is good for differences only.
+    /// Milliseconds of a clock with a low resolution and a low cost, suitable only for differences.
     #[inline]
     pub(crate) fn coarse_ms(&self) -> i64 {
         match self {
@@ -44,10 +44,10 @@ impl Clock {
 
 /// Timestamps for one partition's records.
 ///
-/// A reading of the precise clock costs as much as encoding a small record (30 ns against 7 ns for the coarse one, which
-/// ticks every 4 ms). So the coarse one is read for every record, and the precise one whenever that has ticked, or for
-/// every record while fewer than 64,000 come in a second, and for every 16th beyond. A timestamp is never more than one
-/// tick late.
+/// A reading of the precise clock costs as much as encoding a small record (30 ns against 7 ns for the coarse one,
+/// which ticks every 4 ms). The coarse clock is therefore read for every record. The precise clock is read after each
+/// tick of the coarse clock. Below 64,000 records per second it is read for every record, above that for every 16th.
+/// A timestamp is never more than one tick late.
 #[derive(Debug, Default)]
 pub(crate) struct Stamper {
     tick: i64,

@@ -1,7 +1,7 @@
-//! The engine: the one thread behind a client, owner of every task.
+//! The engine: the thread behind a client, which owns every task.
 //!
-//! Three doors lead to the application and no fourth: commands come in through a channel, records through
-//! [`produce::queue`](crate::produce::queue), fetched data goes out through each consumer's own queue.
+//! The application and the engine exchange data in three ways only: commands through a channel, records through
+//! [`produce::queue`](crate::produce::queue), and fetched data through each consumer's queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use crate::net::Network;
 use crate::produce::Produce;
 use crate::produce::sender::Sender;
 
-/// Work for the engine: run with the cluster at hand, as a task of its own.
+/// Work for the engine, which runs it as a task with access to the cluster.
 pub(crate) type Command = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// Drives a client: connections, metadata, sending, fetching, groups.
+/// Drives a client: connections, metadata, produce and fetch requests, groups.
 ///
-/// `Send` until it runs. [`Client::new`](crate::Client::new) gives it a thread of its own; tests and simulations
-/// take it from [`Client::with_engine`](crate::Client::with_engine) and run it where they like.
+/// `Send` until it runs. [`Client::new`](crate::Client::new) runs it on its own thread; tests and simulations get it
+/// from [`Client::with_engine`](crate::Client::with_engine) and run it themselves.
 #[must_use = "nothing happens until the engine runs"]
 pub struct Engine {
     config: Arc<Config>,
@@ -32,7 +32,7 @@ pub struct Engine {
     produce: Arc<Produce>,
     commands: mpsc::UnboundedReceiver<Command>,
     rng: fastrand::Rng,
-    /// Whether it may start threads of its own: not where somebody else drives it.
+    /// `true` if the engine may start threads; `false` if the caller drives it.
     pub(crate) threads: bool,
 }
 
@@ -53,8 +53,8 @@ impl Engine {
         Self { config, network, produce, commands, rng, threads: false }
     }
 
-    /// Runs until every handle of the client is gone. Dropping the future is a crash: connections are cut and what is
-    /// queued is lost.
+    /// Runs until every handle of the client is dropped. Dropping the future acts as a crash: it cuts connections and loses
+    /// queued records.
     ///
     /// # Errors
     /// [`Error::Config`] when the bootstrap servers cannot be parsed; nothing else ends it early.

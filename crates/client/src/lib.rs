@@ -13,23 +13,26 @@
 //! finished batches only. It needs no runtime from the application: every call exists for async code, which may run
 //! on any executor that polls futures, and for plain threads.
 
+// The layers, from the bottom: `types`, `error` and helpers (`timer`, `blocking`, `wake_callback`, ...); `assignor` and
+// `watchdog`, which only decide; `config`; `net`, `security`, `stats` and `cluster`; `produce`, `fetch`, `group` and
+// `transaction`; on top `producer`, `consumer`, `admin`, `client` and `engine`.
 mod admin;
-mod alarm;
+pub mod assignor;
 mod blocking;
 mod client;
 mod clock;
 mod cluster;
 mod config;
 mod consumer;
-mod ear;
 mod engine;
 mod error;
 mod fetch;
 mod group;
 mod log;
+mod loop_timer;
 mod metadata;
 mod net;
-mod notices;
+mod notification_queue;
 pub mod probe;
 mod produce;
 mod producer;
@@ -37,68 +40,64 @@ mod record;
 mod security;
 mod stats;
 mod timer;
-mod topic_name;
 mod transaction;
+mod types;
+mod wake_callback;
 mod watchdog;
 
 pub use admin::{
-    Acl, AclFilter, AclOperation, AclPermission, Admin, Change, ClusterDescription, ConfigChange,
+    Acl, AclFilter, AclOperation, AclPermission, Admin, AlterOptions, ClusterDescription, ConfigChange,
     ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource, ConfigSynonym, CreatedTopic, DeleteBefore,
-    Describe, DescribeConfigs, Each, Election, FoundOffset, GroupDescription, GroupFilter, GroupListing,
-    GroupListings, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt, PartitionDescription,
-    PatternType, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts, TopicDescription,
-    TopicDescriptions, TopicListing,
+    DescribeConfigs, DescribeOptions, Election, FoundOffset, GroupDescription, GroupFilter, GroupListing,
+    GroupListings, KeyedResults, MemberDescription, NewPartitions, NewTopic, Node, OffsetAt,
+    PartitionDescription, PatternType, ResourceType, ScramChange, ScramCredential, ScramMechanism, Timeouts,
+    TopicDescription, TopicDescriptions, TopicListing,
 };
 pub use client::Client;
 pub use clock::Clock;
+pub use config::net_settings::{AddressFamily, NetSettings};
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
-    Asked, Batch, BatchIter, Committing, Consumer, ConsumerControl, CorruptBatch, Cut, Event, Next,
-    OffsetAndMetadata, PartitionQueue, Polled, Position, RecordView, StartAt, Taken, TopicPartition,
-    Watermarks,
+    Batch, BatchIter, BatchPosition, Consumer, ConsumerControl, CorruptBatch, EngineReply, Event,
+    OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledRecord, PolledRecords, RecordView,
+    SplitBatch, StartAt, TopicPartition, Watermarks,
 };
+#[cfg(feature = "connector")]
 pub use engine::Engine;
 pub use error::{Error, Persisted, ProduceError, ProduceErrorKind};
 pub use log::{Context, LogCallback, LogLine};
 pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
+#[cfg(feature = "connector")]
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
-pub use net::settings::{AddressFamily, NetSettings};
-pub use net::versions::BrokerVersion;
-pub use notices::Notices;
+pub use notification_queue::NotificationQueue;
 pub use ottla_protocol::{ErrorCode, Uuid};
 pub use ottla_wire::{BatchHeader, HeadersRef, Records};
-pub use produce::answers::Purge;
+pub use produce::Purge;
 pub use produce::delivery::Delivery;
 pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
-pub use producer::{Flushing, NotSent, Producer, TopicProducer};
-pub use record::{OwnedRecord, Record, RecordMetadata};
+pub use producer::{Flushing, Producer, TopicProducer};
+pub use record::{OwnedRecord, Record, RecordMetadata, Tag};
 #[cfg(feature = "prometheus")]
 pub use stats::endpoint::PrometheusEndpoint;
-pub use stats::wanted::{AutoCommitted, BrokerState, Exchanged, Throttled};
+pub use stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, ThrottleEvent};
+pub use types::broker_version::BrokerVersion;
 pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
-
-/// How a group's partitions are shared out among its members.
-pub mod assignor {
-    pub use crate::group::assignor::{
-        Assignment, Assignor, CooperativeSticky, Held, Member, Range, RoundRobin, Sticky, Topics,
-    };
-}
 
 /// Statistics as values: what their JSON has, with librdkafka's keys.
 pub mod statistics {
     pub use crate::stats::snapshot::{Broker, Eos, Group, Partition, Snapshot, Topic, Toppar, Window};
 }
+pub use error::transaction::{TransactionError, TransactionErrorKind};
 pub use security::{
-    CertificateJudge, CertificateProblem, Keystore, Mechanism, OauthBearer, OauthMethod, Presented, Protocol,
-    SaslSettings, Secret, Security, TlsSettings, Token, TokenCallback, TokenFuture, TokenProvider,
-    open_keystore,
+    CertificateProblem, CertificateVerifier, Keystore, Mechanism, OauthBearer, OauthMethod,
+    PresentedCertificate, SaslSettings, Secret, Security, SecurityProtocol, TlsSettings, Token,
+    TokenCallback, TokenFuture, TokenProvider, open_keystore,
 };
-pub use topic_name::check_topic_name;
-pub use transaction::GroupMetadata;
-pub use transaction::error::{TransactionError, TransactionErrorKind};
+pub use types::GroupMetadata;
+pub use types::topic_name::check_topic_name;
 
 /// The examples of the documents are tests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! What brokers say of the cluster: nodes, topics, leaders.
+//! Cluster metadata for the application: nodes, topics, leaders.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// The cluster's id, if the broker tells.
+    /// The cluster's id, if the broker reports it.
     pub cluster_id: Option<String>,
-    /// The node that takes changes; -1 when the broker does not say.
+    /// The node id of the controller; -1 when the broker does not report it.
     pub controller: i32,
-    /// Every broker: number, host, port.
+    /// Every broker: node id, host, port.
     pub brokers: Vec<(i32, String, u16)>,
-    /// The topics that were asked for.
+    /// The requested topics.
     pub topics: Vec<TopicMetadata>,
 }
 
-/// One topic, or why there is nothing to say of it.
+/// One topic, or its error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TopicMetadata {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// [`ErrorCode::None`] if it is as it should be.
+    /// The error of the topic, or [`ErrorCode::None`].
     pub error: ErrorCode,
-    /// Its partitions, by number.
+    /// The partitions, in order.
     pub partitions: Vec<PartitionMetadata>,
 }
 
@@ -38,24 +38,24 @@ pub struct TopicMetadata {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PartitionMetadata {
-    /// Its number.
+    /// The partition number.
     pub partition: i32,
-    /// What is wrong with it, for one that it has no leader.
+    /// The error of the partition, for example that it has no leader.
     pub error: ErrorCode,
-    /// The broker that takes its writes; -1 if there is none.
+    /// The node id of the leader; -1 if there is none.
     pub leader: i32,
-    /// Every broker that has a copy.
+    /// The node ids of the replicas.
     pub replicas: Vec<i32>,
-    /// The copies that are complete.
+    /// The node ids of the in-sync replicas.
     pub isr: Vec<i32>,
 }
 
 impl Client {
-    /// Asks a broker for these topics, or for all (`None`), and for the cluster's nodes. Topics are not created by being
-    /// asked for. When the broker's connection breaks before the answer, another is asked.
+    /// Requests metadata of these topics, or of all (`None`), and of the cluster's nodes. The request creates no topics.
+    /// When the connection breaks before the response, the client asks another broker.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] when no broker answers within `timeout`; [`Error::Unreachable`] when there is none to ask.
+    /// [`Error::TimedOut`] when no broker responds within `timeout`; [`Error::Unreachable`] when no broker is reachable.
     pub async fn metadata(&self, topics: Option<&[&str]>, timeout: Duration) -> Result<Metadata, Error> {
         let names: Option<Vec<String>> =
             topics.map(|topics| topics.iter().map(ToString::to_string).collect());
@@ -65,7 +65,7 @@ impl Client {
             let answered = async {
                 loop {
                     match cluster.describe(names.as_deref()).await {
-                        // The broker went away with the question: another one, or this one once it is back, can answer.
+                        // The connection broke: another broker, or this one after it returns, can respond.
                         Err(Error::Transport { .. }) => {
                             tokio::time::sleep(cluster.config.retry_backoff).await;
                         }
@@ -76,7 +76,7 @@ impl Client {
             let asked = tokio::time::timeout(timeout, answered).await;
             let what = || "metadata".to_owned();
             let timed_out = Error::TimedOut { what: what(), waited_ms: timeout.as_millis() };
-            asked.unwrap_or(Err(timed_out)).map(told)
+            asked.unwrap_or(Err(timed_out)).map(metadata_of)
         })
         .await
     }
@@ -90,7 +90,7 @@ impl Client {
     }
 }
 
-fn told(response: MetadataResponse) -> Metadata {
+fn metadata_of(response: MetadataResponse) -> Metadata {
     let topics = response.topics.into_iter().map(|topic| {
         let mut partitions: Vec<_> = topic
             .partitions

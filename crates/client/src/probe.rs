@@ -1,7 +1,6 @@
-//! The security of one connection, step by step: for programs that look for what is wrong with it, such as
-//! `ottla doctor`.
+//! The security handshakes of one connection, step by step, for diagnostic programs such as `ottla doctor`.
 //!
-//! It blocks, and it tries once. A client does the same on its own connections, and tries again.
+//! The calls block and make one attempt. A client uses the same code on its connections, with retries.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,22 +19,23 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::error::TlsFailure;
 use crate::net::connector::{Connector, TcpConnector};
-pub use crate::net::sasl::Line;
+pub use crate::net::sasl::SaslChannel;
 use crate::net::sasl::{Authenticator, authenticate};
-use crate::net::tls::{TlsFailure, explained};
+use crate::net::tls::explained;
 use crate::security::Mechanism;
 use crate::security::tls::{TlsFiles, client_config};
 
-/// What the properties say about security, read and ready to be tried.
+/// The security properties, parsed and ready for a connection attempt.
 #[derive(Debug)]
-pub struct Probe {
+pub struct SecurityProbe {
     tls: Option<TlsFiles>,
     authenticator: Option<Arc<Authenticator>>,
     mechanism: Option<Mechanism>,
 }
 
-/// What the two sides agreed on.
+/// The result of a TLS handshake.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Handshake {
@@ -43,80 +43,81 @@ pub struct Handshake {
     pub version: String,
     /// The cipher suite, by its IANA name.
     pub cipher: String,
-    /// What the peer showed; `None` if it could not be read.
+    /// The peer's certificate; `None` if it could not be parsed.
     pub certificate: Option<Certificate>,
 }
 
-/// A certificate, as far as people ask for it.
+/// The main fields of a certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Certificate {
-    /// Whose it is.
+    /// The subject.
     pub subject: String,
-    /// Who signed it.
+    /// The issuer.
     pub issuer: String,
-    /// The hosts it is for.
+    /// The host names that it is valid for.
     pub names: Vec<String>,
-    /// From when on it is valid, as RFC 3339 writes it.
+    /// The start of the validity, in RFC 3339 format.
     pub not_before: String,
-    /// Until when.
+    /// The end of the validity.
     pub not_after: String,
-    /// The same in milliseconds since 1970.
+    /// The end of the validity, in milliseconds since 1970.
     pub not_after_ms: i64,
 }
 
-/// Why there is no TLS with the peer.
+/// A failed TLS handshake.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Refused {
-    /// What kind of thing is wrong.
-    pub problem: Problem,
-    /// The client's own words.
+pub struct HandshakeError {
+    /// The kind of problem.
+    pub problem: HandshakeProblem,
+    /// The TLS library's message.
     pub reason: String,
-    /// What the peer showed, if it came to that.
+    /// The peer's certificate, if the peer sent one.
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// What can be wrong with TLS.
+/// A problem with TLS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Problem {
-    /// Nobody whom we trust signed the certificate.
+pub enum HandshakeProblem {
+    /// No trusted authority signed the certificate.
     UnknownAuthority,
-    /// The certificate is for other hosts.
+    /// The certificate is for a different host.
     OtherHost,
-    /// The certificate's time is over.
+    /// The certificate has expired.
     Expired,
-    /// The certificate's time has not come.
+    /// The certificate is not yet valid.
     NotYetValid,
-    /// The peer does not speak TLS, or hangs up when it is spoken to so.
+    /// The peer does not support TLS, or closes the connection at the handshake.
     NoTls,
-    /// The peer wants a certificate of ours, or does not take the one it got.
+    /// The peer requires a client certificate, or refused the one that it got.
     ClientCertificate,
-    /// Nothing came in time.
+    /// The peer did not respond in time.
     Silent,
-    /// Something else.
+    /// Another problem.
     Other,
 }
 
-impl Refused {
-    /// What an error of TLS says that came after the handshake: in TLS 1.3 the peer judges our certificate then.
-    pub fn later(error: &io::Error) -> Self {
-        Self { problem: Problem::ClientCertificate, reason: error.to_string(), certificate: None }
+impl HandshakeError {
+    /// Classifies a TLS error after the handshake: in TLS 1.3, the peer verifies the client's certificate at that
+    /// point.
+    pub fn from_read(error: &io::Error) -> Self {
+        Self { problem: HandshakeProblem::ClientCertificate, reason: error.to_string(), certificate: None }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl Probe {
+impl SecurityProbe {
     /// Reads the files that the properties name.
     ///
     /// # Errors
-    /// [`Error::Config`] for what cannot be read, and for contradictions.
+    /// [`Error::Config`] for unreadable files and for contradictions.
     pub fn new(config: &Config) -> Result<Self, Error> {
         config.security.validate()?;
         let connector: Arc<dyn Connector> = Arc::new(TcpConnector::new(config));
@@ -125,42 +126,47 @@ impl Probe {
         Ok(Self { tls: TlsFiles::of(config)?, authenticator, mechanism })
     }
 
-    /// Whether connections begin with a TLS handshake.
+    /// Returns `true` if connections start with a TLS handshake.
     pub fn uses_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// How we prove who we are; `None` where we need not.
+    /// The SASL mechanism; `None` without SASL.
     pub fn mechanism(&self) -> Option<Mechanism> {
         self.mechanism
     }
 
-    /// Makes the TLS handshake over `stream`, as a client of the host `host`.
+    /// Performs the TLS handshake over `stream`, as a client of the host `host`.
     pub fn handshake<S: Read + Write>(
         &self,
         host: &str,
         mut stream: S,
-    ) -> Result<(TlsStream<S>, Handshake), Refused> {
-        let refused = |problem, reason: String| Refused { problem, reason, certificate: None };
+    ) -> Result<(TlsStream<S>, Handshake), HandshakeError> {
+        let refused = |problem, reason: String| HandshakeError { problem, reason, certificate: None };
         let Some(files) = &self.tls else {
-            return Err(refused(Problem::Other, "security.protocol is not about TLS".into()));
+            return Err(refused(HandshakeProblem::Other, "security.protocol is not about TLS".into()));
         };
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            refused(Problem::OtherHost, format!("`{host}` is no name that a certificate can carry"))
+            refused(HandshakeProblem::OtherHost, format!("`{host}` is no name that a certificate can carry"))
         })?;
-        let shown = Arc::new(Shown::default());
-        let watch =
-            |below| -> Arc<dyn ServerCertVerifier> { Arc::new(Watching { below, shown: shown.clone() }) };
+        let shown = Arc::new(SeenCertificate::default());
+        let watch = |below| -> Arc<dyn ServerCertVerifier> {
+            Arc::new(RecordingVerifier { below, shown: shown.clone() })
+        };
         let config = client_config(files.settings(), files.clock(), watch)
-            .map_err(|error| refused(Problem::Other, error.to_string()))?;
+            .map_err(|error| refused(HandshakeProblem::Other, error.to_string()))?;
         let mut connection = ClientConnection::new(Arc::new(config), name)
-            .map_err(|error| refused(Problem::Other, error.to_string()))?;
+            .map_err(|error| refused(HandshakeProblem::Other, error.to_string()))?;
         let has_certificate = files.settings().has_certificate();
         while connection.is_handshaking() {
             if let Err(error) = connection.complete_io(&mut stream) {
                 let problem = problem(&error);
                 let reason = explained(error, has_certificate, "during the TLS handshake").to_string();
-                return Err(Refused { problem, reason, certificate: shown.certificate().map(Box::new) });
+                return Err(HandshakeError {
+                    problem,
+                    reason,
+                    certificate: shown.certificate().map(Box::new),
+                });
             }
         }
         let handshake = Handshake {
@@ -178,11 +184,11 @@ impl Probe {
         Ok((TlsStream { stream: StreamOwned::new(connection, stream), has_certificate }, handshake))
     }
 
-    /// Proves who we are over `line`, which has been greeted. Gives for how long the broker takes it.
+    /// Authenticates over `line`, after ApiVersions. Returns the session lifetime if the broker limits it.
     ///
     /// # Errors
-    /// [`Error::Authentication`] when the broker refuses, or there is nothing to prove it with; the line's own.
-    pub async fn authenticate<L: Line>(&self, line: &L) -> Result<Option<Duration>, Error> {
+    /// [`Error::Authentication`] if the broker refuses, or if credentials are missing; and the errors of `line`.
+    pub async fn authenticate<L: SaslChannel>(&self, line: &L) -> Result<Option<Duration>, Error> {
         match &self.authenticator {
             Some(authenticator) => authenticate(line, authenticator).await,
             None => Ok(None),
@@ -190,21 +196,21 @@ impl Probe {
     }
 }
 
-/// A stream through TLS. Errors of TLS are said in the client's words.
+/// A TLS stream. Its TLS errors have an explanation as their text.
 pub struct TlsStream<S: Read + Write> {
     stream: StreamOwned<ClientConnection, S>,
     has_certificate: bool,
 }
 
 impl<S: Read + Write> TlsStream<S> {
-    /// What lies below.
+    /// The underlying stream.
     pub fn get_ref(&self) -> &S {
         &self.stream.sock
     }
 
     fn said(&self, error: io::Error) -> io::Error {
         match error.kind() {
-            // The peer's going away is the caller's to judge.
+            // The caller decides whether a closed connection is an error.
             io::ErrorKind::UnexpectedEof => error,
             _ => explained(error, self.has_certificate, "without saying goodbye"),
         }
@@ -233,61 +239,61 @@ impl<S: Read + Write> Write for TlsStream<S> {
     }
 }
 
-/// Whether an error of a [`TlsStream`] is TLS's own, and not the network's.
+/// Returns `true` if an error of a [`TlsStream`] comes from TLS and not from the network.
 pub fn is_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<TlsFailure>)
 }
 
-fn problem(error: &io::Error) -> Problem {
+fn problem(error: &io::Error) -> HandshakeProblem {
     let Some(own) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
         return match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Problem::NoTls,
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Problem::Silent,
-            _ => Problem::Other,
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => HandshakeProblem::NoTls,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HandshakeProblem::Silent,
+            _ => HandshakeProblem::Other,
         };
     };
     match own {
         rustls::Error::InvalidCertificate(wrong) => match wrong {
-            CertificateError::UnknownIssuer => Problem::UnknownAuthority,
+            CertificateError::UnknownIssuer => HandshakeProblem::UnknownAuthority,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                Problem::OtherHost
+                HandshakeProblem::OtherHost
             }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => Problem::Expired,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => HandshakeProblem::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                Problem::NotYetValid
+                HandshakeProblem::NotYetValid
             }
-            _ => Problem::Other,
+            _ => HandshakeProblem::Other,
         },
-        rustls::Error::InvalidMessage(_) => Problem::NoTls,
+        rustls::Error::InvalidMessage(_) => HandshakeProblem::NoTls,
         rustls::Error::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA,
-        ) => Problem::ClientCertificate,
-        _ => Problem::Other,
+        ) => HandshakeProblem::ClientCertificate,
+        _ => HandshakeProblem::Other,
     }
 }
 
-/// The certificate that was shown, whether or not it was taken.
+/// The certificate that the peer sent, accepted or not.
 #[derive(Debug, Default)]
-struct Shown(Mutex<Option<Vec<u8>>>);
+struct SeenCertificate(Mutex<Option<Vec<u8>>>);
 
-impl Shown {
+impl SeenCertificate {
     fn certificate(&self) -> Option<Certificate> {
         let der = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Certificate::read(der.as_deref()?)
     }
 }
 
-/// Judges as another verifier does, and remembers what was judged.
+/// Verifies with another verifier and records the certificate.
 #[derive(Debug)]
-struct Watching {
+struct RecordingVerifier {
     below: Arc<dyn ServerCertVerifier>,
-    shown: Arc<Shown>,
+    shown: Arc<SeenCertificate>,
 }
 
-impl ServerCertVerifier for Watching {
+impl ServerCertVerifier for RecordingVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -341,7 +347,7 @@ impl Certificate {
     }
 }
 
-/// A host that a certificate names; it may name other things.
+/// The host name in a certificate's entry, if the entry has one.
 fn host(name: &GeneralName) -> Option<String> {
     match name {
         GeneralName::DnsName(name) => Some(name.to_string()),

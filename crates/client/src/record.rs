@@ -1,4 +1,4 @@
-//! Records on their way out, and what is known of them once they are written.
+//! Records to produce, their acknowledged positions, and owned records.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub struct Record<'a> {
     pub headers: Vec<HeaderRef<'a>>,
     /// Milliseconds since 1970, or `None` for the time of the call.
     pub timestamp_ms: Option<i64>,
-    /// Comes back in the record's [`Report`](crate::Report); 0 is no tag.
-    pub tag: u128,
+    /// A value for the application, which the record's [`Report`](crate::Report) returns.
+    pub tag: Tag,
 }
 
 impl<'a> Record<'a> {
@@ -64,10 +64,10 @@ impl<'a> Record<'a> {
         self
     }
 
-    /// Sets the tag that comes back in the record's report.
+    /// Sets the tag that the record's report returns.
     #[must_use]
-    pub fn tag(mut self, tag: u128) -> Self {
-        self.tag = tag;
+    pub fn tag(mut self, tag: impl Into<Tag>) -> Self {
+        self.tag = tag.into();
         self
     }
 
@@ -93,18 +93,56 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Where a record was written.
+/// A value of the application that identifies a record in its [`Report`](crate::Report). The default, 0, means no
+/// tag.
+///
+/// ```
+/// use ottla_client::{Record, Tag};
+///
+/// let record = Record::to("orders").value("paid").tag(17);
+/// assert_eq!(record.tag, Tag::from(17));
+/// assert_eq!(u128::from(record.tag), 17);
+/// assert!(Record::to("orders").tag.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Tag(u128);
+
+impl Tag {
+    /// The tag as a number; 0 means no tag.
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+
+    /// Returns `true` for the default, which means that the record has no tag.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<u128> for Tag {
+    fn from(tag: u128) -> Self {
+        Self(tag)
+    }
+}
+
+impl From<Tag> for u128 {
+    fn from(tag: Tag) -> Self {
+        tag.0
+    }
+}
+
+/// The position of a record that the broker acknowledged.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RecordMetadata {
     /// Topic.
     pub topic: Arc<str>,
     /// Partition.
     pub partition: i32,
-    /// Offset; -1 with `acks=0`, or when a retry was recognised as a duplicate whose offset the broker had forgotten.
-    pub offset: i64,
+    /// Offset; `None` with `acks=0`, or when the broker recognised a retry as a duplicate and no longer knew its offset.
+    pub offset: Option<i64>,
 }
 
-/// A record that owns its bytes, for keeping or for handing to another thread.
+/// A record that owns its bytes, to be kept or moved to another thread.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct OwnedRecord {
     /// Offset in its partition.
@@ -120,9 +158,9 @@ pub struct OwnedRecord {
 }
 
 impl OwnedRecord {
-    /// A copy that takes just the memory its parts need. The record itself shares the response it came in, which stays
-    /// in memory, and counts against `queued.max.messages.kbytes`, until the last of its records is dropped: who keeps
-    /// few records for long keeps them like this.
+    /// Returns a copy that takes only the memory of its parts. The record itself shares the response it came in, which stays
+    /// in memory, and counts against `queued.max.messages.kbytes`, until the last of its records is dropped. Use this to
+    /// keep few records for long.
     #[must_use]
     pub fn compact(&self) -> Self {
         let headers = self.headers.iter().map(|(_, value)| value.as_ref());

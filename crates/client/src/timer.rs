@@ -1,7 +1,7 @@
-//! Deadlines of the calls that applications await: they work on any executor.
+//! Timers for the calls that applications await; they work on any executor.
 //!
-//! Inside a Tokio runtime its timers are used, whose clock a simulation can stop. Elsewhere `futures-timer` has a thread for
-//! all of them, started when the first one waits.
+//! Inside a Tokio runtime, they use its timers, whose clock a simulation can pause. Elsewhere, `futures-timer` runs
+//! one thread for all timers, which starts with the first wait.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -26,12 +26,12 @@ pub(crate) async fn timeout_at<F: Future>(deadline: Instant, future: F) -> Optio
     .await
 }
 
-/// The same with a duration from now on.
+/// The future's output, or `None` if `duration` passes first.
 pub(crate) async fn timeout<F: Future>(duration: Duration, future: F) -> Option<F::Output> {
     timeout_at(deadline_after(duration), future).await
 }
 
-/// The instant after so long; for durations that no clock reaches, one that is as good as never.
+/// Returns the instant after `duration`, or one far in the future if the clock cannot represent it.
 pub(crate) fn deadline_after(duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What should go on and does not: noticed once, said once, and said again when it is over.
+//! The watchdog: reports each stall once when it begins and once when it ends.
 
 pub(crate) mod cause;
 pub(crate) mod consumer;
@@ -12,62 +12,60 @@ use tokio::time::Instant;
 
 use self::cause::Cause;
 
-/// What is stuck. The list grows with what is watched.
+/// A thing that makes no progress.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Stall {
-    /// Records wait for a partition that has no leader, or whose topic is not known; partition -1 then.
+    /// Records wait for a partition without a leader, or for an unknown topic, with partition -1.
     NoLeader {
         /// The topic.
         topic: Arc<str>,
         /// The partition.
         partition: i32,
     },
-    /// A broker that is needed cannot be connected to.
+    /// The client cannot connect to a broker that it needs.
     NoConnection {
-        /// Its address.
+        /// The broker's address.
         broker: Arc<str>,
     },
-    /// A broker does not answer a request.
+    /// A broker does not respond to a request.
     NoAnswer {
-        /// Its address.
+        /// The broker's address.
         broker: Arc<str>,
         /// The request's name.
         request: &'static str,
-        /// Its number on its connection.
+        /// The correlation id.
         correlation_id: i32,
     },
-    /// The send buffer is full of records whose reports nobody reads.
+    /// The send buffer is full because the application does not read the delivery reports.
     ReportsUnread,
-    /// A partition is assigned and not paused, there is more in it or nobody knows whether there is, and the consumer gets no
-    /// further.
+    /// An assigned partition that is not paused makes no progress, although it has records or its end is unknown.
     Consuming {
         /// The topic.
         topic: Arc<str>,
         /// The partition.
         partition: i32,
-        /// Why.
+        /// The cause.
         cause: Cause,
     },
-    /// The same of more than ten partitions for one cause, and of one broker where it is one's: said once for all, and the
-    /// report has how many and some of their names.
+    /// More than ten partitions make no progress for the same cause, at one broker if the cause concerns a broker.
+    /// The report contains their number and some of their names.
     ConsumingMany {
-        /// The broker's number.
+        /// The broker's node id.
         node: Option<i32>,
-        /// Why.
+        /// The cause.
         cause: Cause,
     },
-    /// A consumer waits for its group: it is a member that has not been given its partitions, or the coordinator does not
-    /// serve it.
+    /// A consumer waits for its group: for its assignment, or for the coordinator.
     Group {
         /// `group.id`.
         group: Arc<str>,
-        /// Why.
+        /// The cause.
         cause: Cause,
     },
 }
 
-/// A stall has begun, or has ended.
+/// A stall that began or ended.
 ///
 /// ```
 /// use ottla_client::{Client, Config};
@@ -82,13 +80,13 @@ pub enum Stall {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StallReport {
-    /// What is stuck.
+    /// The stall.
     pub stall: Stall,
-    /// Whether it has ended: it goes on again, or is no longer wanted.
+    /// `true` if the stall has ended: by progress, or because nothing waits for it any more.
     pub over: bool,
-    /// How long it has lasted so far.
+    /// The duration so far.
     pub lasted: Duration,
-    /// The numbers, and what is being tried.
+    /// The numbers, and the action that the client takes.
     pub trying: String,
 }
 
@@ -127,42 +125,47 @@ impl fmt::Display for Stall {
     }
 }
 
-/// Something that does not go on at this moment.
+/// A stall that exists now.
 #[derive(Clone, Debug)]
-pub(crate) struct Finding {
+pub(crate) struct ActiveStall {
     pub(crate) stall: Stall,
-    /// Since when, if that is known; else since it was first found.
+    /// The time when it began, if known; otherwise the time of the first check counts.
     pub(crate) since: Option<Instant>,
     pub(crate) trying: String,
 }
 
-/// Remembers what was found, and what was said.
+/// The known stalls, and whether each was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdog {
-    known: BTreeMap<Stall, Known>,
+    known: BTreeMap<Stall, TrackedStall>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TrackedStall {
     since: Instant,
     said: bool,
 }
 
 impl Watchdog {
-    /// What is to be said, given everything that does not go on at this moment.
-    pub(crate) fn look(&mut self, now: Instant, after: Duration, findings: Vec<Finding>) -> Vec<StallReport> {
+    /// Returns the reports for the stalls that exist now.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        after: Duration,
+        stalls: Vec<ActiveStall>,
+    ) -> Vec<StallReport> {
         let mut reports = Vec::new();
         self.known.retain(|stall, known| {
-            let goes_on = !findings.iter().any(|finding| finding.stall == *stall);
+            let goes_on = !stalls.iter().any(|found| found.stall == *stall);
             if goes_on && known.said {
                 let (stall, lasted) = (stall.clone(), now.saturating_duration_since(known.since));
                 reports.push(StallReport { stall, over: true, lasted, trying: String::new() });
             }
             !goes_on
         });
-        for Finding { stall, since, trying } in findings {
+        for ActiveStall { stall, since, trying } in stalls {
             let since = since.unwrap_or(now);
-            let known = self.known.entry(stall.clone()).or_insert(Known { since, said: false });
+            let known = self.known.entry(stall.clone()).or_insert(TrackedStall { since, said: false });
             let lasted = now.saturating_duration_since(known.since);
             if !known.said && lasted >= after {
                 known.said = true;
@@ -177,8 +180,8 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    fn finding(since: Option<Instant>) -> Finding {
-        Finding { stall: Stall::ReportsUnread, since, trying: "nothing".into() }
+    fn active(since: Option<Instant>) -> ActiveStall {
+        ActiveStall { stall: Stall::ReportsUnread, since, trying: "nothing".into() }
     }
 
     #[test]
@@ -186,19 +189,19 @@ mod tests {
         let (start, after) = (Instant::now(), Duration::from_secs(5));
         let mut watchdog = Watchdog::default();
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(watchdog.look(at(0), after, vec![finding(None)]).is_empty());
-        assert!(watchdog.look(at(4), after, vec![finding(None)]).is_empty());
-        let said = watchdog.look(at(5), after, vec![finding(None)]);
+        assert!(watchdog.look(at(0), after, vec![active(None)]).is_empty());
+        assert!(watchdog.look(at(4), after, vec![active(None)]).is_empty());
+        let said = watchdog.look(at(5), after, vec![active(None)]);
         assert!(matches!(said[..], [StallReport { over: false, .. }]));
-        assert!(watchdog.look(at(9), after, vec![finding(None)]).is_empty(), "once is enough");
+        assert!(watchdog.look(at(9), after, vec![active(None)]).is_empty(), "once is enough");
         let over = watchdog.look(at(10), after, Vec::new());
         assert!(
             matches!(over[..], [StallReport { over: true, lasted, .. }] if lasted == Duration::from_secs(10))
         );
-        // What was over in time was never said.
-        assert!(watchdog.look(at(11), after, vec![finding(None)]).is_empty());
+        // A stall that ended before the limit was never reported.
+        assert!(watchdog.look(at(11), after, vec![active(None)]).is_empty());
         assert!(watchdog.look(at(12), after, Vec::new()).is_empty());
-        // What has lasted before it was found is said at once.
-        assert_eq!(watchdog.look(at(20), after, vec![finding(Some(at(14)))]).len(), 1);
+        // A stall that is older than the limit when it is found is reported at once.
+        assert_eq!(watchdog.look(at(20), after, vec![active(Some(at(14)))]).len(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Stories of the admin against the embedded broker: what becomes of each thing, who is asked, and until when.
+//! Stories of the admin client against the embedded broker: the result per resource, the broker that is asked, and
+//! the deadlines.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -6,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, Change, Client, Config, ConfigChange, ConfigResource, ConfigSource, Consumer, DeleteBefore,
-    Describe, DescribeConfigs, Each, Election, Error, ErrorCode, GroupFilter, Isolation, NewPartitions,
-    NewTopic, OffsetAndMetadata, OffsetAt, Polled, Producer, Record, Timeouts, TopicPartition,
+    Admin, AlterOptions, Client, Config, ConfigChange, ConfigResource, ConfigSource, DeleteBefore,
+    DescribeConfigs, DescribeOptions, Election, Error, ErrorCode, GroupFilter, Isolation, KeyedResults,
+    NewPartitions, NewTopic, OffsetAndMetadata, OffsetAt, Polled, Record, Timeouts, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit of an admin call.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn broker(nodes: i32) -> BrokerThread {
@@ -27,7 +28,7 @@ fn at(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition::new(topic, partition)
 }
 
-/// The broker's code, or none if all went well.
+/// The broker's error code; `None` for success.
 fn code<T: std::fmt::Debug>(answer: &Result<T, Error>) -> ErrorCode {
     match answer {
         Ok(_) => ErrorCode::None,
@@ -35,12 +36,12 @@ fn code<T: std::fmt::Debug>(answer: &Result<T, Error>) -> ErrorCode {
     }
 }
 
-fn codes<K, V: std::fmt::Debug>(answers: &Each<K, V>) -> Vec<ErrorCode> {
+fn codes<K, V: std::fmt::Debug>(answers: &KeyedResults<K, V>) -> Vec<ErrorCode> {
     answers.iter().map(|(_, answer)| code(answer)).collect()
 }
 
 async fn fill(client: &Client, topic: &str, partition: i32, count: i64) {
-    let producer = Producer::of(client);
+    let producer = client.producer();
     for n in 0..count {
         let record = Record::to(topic).partition(partition).value("x").timestamp_ms(1_000 + n);
         producer.send(record).await.expect("written");
@@ -57,28 +58,28 @@ async fn each_topic_has_an_answer_of_its_own() {
         NewTopic::new("tuned").partitions(1).config("retention.ms", "1000"),
         NewTopic::new("mistuned").config("retention.ms", "soon"),
     ];
-    let dry = Change { validate_only: true, ..Change::default() };
+    let dry = AlterOptions { validate_only: true, ..AlterOptions::default() };
     let checked = admin.create_topics_with(&wanted, dry).await.expect("answered");
     let expected =
         [ErrorCode::None, ErrorCode::InvalidTopicException, ErrorCode::None, ErrorCode::InvalidConfig];
     assert_eq!(codes(&checked), expected);
     assert!(admin.list_topics().await.expect("listed").is_empty(), "nothing was created");
 
-    let created = admin.create_topics_with(&wanted, Change::default()).await.expect("answered");
+    let created = admin.create_topics_with(&wanted, AlterOptions::default()).await.expect("answered");
     assert_eq!(codes(&created), expected);
     assert_eq!(created[0].0, "orders");
     assert_eq!(created[0].1.as_ref().expect("created").partitions, Some(3));
-    let again = admin.create_topics_with(&wanted[..1], Change::default()).await.expect("answered");
+    let again = admin.create_topics_with(&wanted[..1], AlterOptions::default()).await.expect("answered");
     assert_eq!(codes(&again), [ErrorCode::TopicAlreadyExists]);
 
     let more =
         [NewPartitions::new("orders", 5), NewPartitions::new("none", 5), NewPartitions::new("tuned", 1)];
-    let grown = admin.create_partitions_with(&more, Change::default()).await.expect("answered");
+    let grown = admin.create_partitions_with(&more, AlterOptions::default()).await.expect("answered");
     let expected = [ErrorCode::None, ErrorCode::UnknownTopicOrPartition, ErrorCode::InvalidPartitions];
     assert_eq!(codes(&grown), expected);
 
     let described =
-        admin.describe_topics_with(&["none", "orders"], Describe::default()).await.expect("answered");
+        admin.describe_topics_with(&["none", "orders"], DescribeOptions::default()).await.expect("answered");
     assert_eq!(codes(&described.topics), [ErrorCode::UnknownTopicOrPartition, ErrorCode::None]);
     assert_eq!(described.topics[1].1.as_ref().expect("found").partitions.len(), 5);
     assert_eq!(described.brokers.len(), 1);
@@ -97,7 +98,8 @@ async fn settings_say_where_they_come_from_and_change_one_by_one() {
     let orders = ConfigResource::topic("orders");
     let changes = |value: &str| vec![("retention.ms".to_owned(), ConfigChange::Set(value.to_owned()))];
     let resources = [(orders.clone(), changes("5000")), (ConfigResource::topic("none"), changes("5000"))];
-    let altered = admin.incremental_alter_configs(&resources, Change::default()).await.expect("answered");
+    let altered =
+        admin.incremental_alter_configs(&resources, AlterOptions::default()).await.expect("answered");
     assert_eq!(codes(&altered), [ErrorCode::None, ErrorCode::UnknownTopicOrPartition]);
 
     let what = DescribeConfigs { synonyms: true, documentation: true, ..DescribeConfigs::default() };
@@ -111,9 +113,9 @@ async fn settings_say_where_they_come_from_and_change_one_by_one() {
     let untouched = entries.iter().find(|entry| entry.name == "cleanup.policy").expect("listed");
     assert!(untouched.default);
 
-    let dry = Change { validate_only: true, ..Change::default() };
+    let dry = AlterOptions { validate_only: true, ..AlterOptions::default() };
     let deletion = [(orders.clone(), vec![("retention.ms".to_owned(), ConfigChange::Delete)])];
-    for (change, default) in [(dry, false), (Change::default(), true)] {
+    for (change, default) in [(dry, false), (AlterOptions::default(), true)] {
         let altered = admin.incremental_alter_configs(&deletion, change).await.expect("answered");
         assert_eq!(codes(&altered), [ErrorCode::None]);
         let entries = admin.describe_topic_configs("orders").await.expect("described");
@@ -142,9 +144,9 @@ async fn settings_that_are_replaced_leave_nothing_of_the_old() {
         let of = |name: &str| entries.iter().find(|entry| entry.name == name).expect("listed").clone();
         (of("retention.ms").value.expect("a value"), of("segment.bytes").default)
     };
-    let dry = Change { validate_only: true, ..Change::default() };
-    for (change, expected) in [(dry, ("5000", false)), (Change::default(), ("6000", true))] {
-        // One after the other: a request names each resource once.
+    let dry = AlterOptions { validate_only: true, ..AlterOptions::default() };
+    for (change, expected) in [(dry, ("5000", false)), (AlterOptions::default(), ("6000", true))] {
+        // In sequence, because a request names each resource once.
         let mut answered = Vec::new();
         for one in &values {
             answered.extend(codes(
@@ -159,14 +161,14 @@ async fn settings_that_are_replaced_leave_nothing_of_the_old() {
 }
 
 async fn broker_id(admin: &Admin) -> i32 {
-    admin.describe_cluster_with(Describe::default()).await.expect("described").brokers[0].id
+    admin.describe_cluster_with(DescribeOptions::default()).await.expect("described").brokers[0].id
 }
 
 #[tokio::test]
 async fn leaders_tell_offsets_and_delete_records() {
     let broker = broker(2);
     let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     admin.create_topics(&[NewTopic::new("orders").partitions(2)]).await.expect("created");
     fill(&client, "orders", 0, 5).await;
     fill(&client, "orders", 1, 3).await;
@@ -214,11 +216,11 @@ async fn groups_and_their_offsets_answer_one_by_one() {
     config.set("group.id", "billing").expect("known");
     config.set("auto.offset.reset", "earliest").expect("known");
     let client = Client::new(config).expect("a client");
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     let topics = [NewTopic::new("orders").partitions(2), NewTopic::new("returns")];
     admin.create_topics(&topics).await.expect("created");
     fill(&client, "orders", 0, 1).await;
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     consumer.subscribe(&["orders"]).await.expect("subscribed");
     while !matches!(consumer.poll(PATIENCE).await.expect("polled"), Some(Polled::Records(_))) {}
 
@@ -230,14 +232,14 @@ async fn groups_and_their_offsets_answer_one_by_one() {
     assert!(admin.list_consumer_groups(empty, none).await.expect("listed").groups.is_empty());
 
     let described =
-        admin.describe_groups_with(&["billing", "none"], Describe::default()).await.expect("answered");
+        admin.describe_groups_with(&["billing", "none"], DescribeOptions::default()).await.expect("answered");
     assert_eq!(codes(&described), [ErrorCode::None, ErrorCode::GroupIdNotFound]);
     let billing = described[0].1.as_ref().expect("described");
     assert_eq!(billing.members[0].assignment, [at("orders", 0), at("orders", 1)]);
     assert_eq!((&*billing.state, billing.members.len()), ("Stable", 1));
     assert!(broker.bootstrap_servers().contains(&billing.coordinator_node.port.to_string()));
 
-    // While it has members, its offsets are theirs, and it is not deleted.
+    // While the group has members, its offsets cannot be altered and the group cannot be deleted.
     let noted = OffsetAndMetadata { offset: 1, leader_epoch: None, metadata: "by hand".into() };
     let offsets = [(at("orders", 0), noted.clone()), (at("orders", 1), 0.into())];
     let refused = admin.alter_group_offsets_with("billing", &offsets, none).await.expect("answered");
@@ -288,11 +290,12 @@ async fn a_controller_that_moves_is_found_and_a_coordinator_too() {
     let admin = admin(&broker);
     let fail = |api, code| broker.cluster().intercept(api, None, 2, Fault::Fail(code));
     fail(ApiKey::CreateTopics, ErrorCode::NotController);
-    let created = admin.create_topics_with(&[NewTopic::new("orders")], Change::default()).await;
+    let created = admin.create_topics_with(&[NewTopic::new("orders")], AlterOptions::default()).await;
     assert_eq!(codes(&created.expect("answered")), [ErrorCode::None]);
     fail(ApiKey::DescribeGroups, ErrorCode::NotCoordinator);
     fail(ApiKey::FindCoordinator, ErrorCode::CoordinatorNotAvailable);
-    let described = admin.describe_groups_with(&["none"], Describe::default()).await.expect("answered");
+    let described =
+        admin.describe_groups_with(&["none"], DescribeOptions::default()).await.expect("answered");
     assert_eq!(codes(&described), [ErrorCode::GroupIdNotFound]);
     fail(ApiKey::ListOffsets, ErrorCode::NotLeaderOrFollower);
     let end = [(at("orders", 0), OffsetAt::Latest)];
@@ -314,10 +317,11 @@ async fn the_deadline_holds_and_the_connection_survives_it() {
     assert!(error.to_string().starts_with("describe_configs"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 
-    // Nobody there: tried until the end, and the end is the caller's.
+    // No broker is reachable: the change is tried until the caller's deadline.
     let nobody = Admin::new(Config::new("127.0.0.1:1")).expect("a client");
     let began = Instant::now();
-    let change = Change { timeouts: Timeouts::within(Duration::from_millis(500)), ..Change::default() };
+    let change =
+        AlterOptions { timeouts: Timeouts::within(Duration::from_millis(500)), ..AlterOptions::default() };
     let error = nobody.create_topics_with(&[NewTopic::new("orders")], change).await.expect_err("nobody");
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     let waited = began.elapsed();

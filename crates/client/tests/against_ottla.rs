@@ -10,14 +10,14 @@ use ottla_client::{
 };
 use ottla_wire::Compression;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit of a client call.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn broker(topic: &str, partitions: i32) -> BrokerThread {
     Broker::builder().memory().nodes(2).topic(topic, partitions).spawn().expect("a broker in memory")
 }
 
-/// Polls until `count` records have come; gives partition, offset and value of each.
+/// Polls until `count` records have arrived; returns partition, offset and value of each.
 fn consume(consumer: &mut Consumer, count: usize) -> Vec<(i32, i64, String)> {
     let mut seen = Vec::new();
     while seen.len() < count {
@@ -41,9 +41,9 @@ async fn what_is_sent_comes_back_with_every_codec_in_order() {
     for codec in Compression::ALL {
         let broker = broker("orders", 2);
         let mut config = Config::new(broker.bootstrap_servers());
-        config.compression = codec;
+        config.compression_codec = codec;
         let client = Client::new(config).expect("a client");
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         let mut deliveries = Vec::new();
         for i in 0..20_000 {
             let value = format!("value {i}");
@@ -52,9 +52,9 @@ async fn what_is_sent_comes_back_with_every_codec_in_order() {
         }
         for (i, delivery) in deliveries.into_iter().enumerate() {
             let written = delivery.await.expect("written");
-            assert_eq!((written.partition, written.offset), (i as i32 % 2, i as i64 / 2), "{codec:?}");
+            assert_eq!((written.partition, written.offset), (i as i32 % 2, Some(i as i64 / 2)), "{codec:?}");
         }
-        let mut consumer = Consumer::of(&client);
+        let mut consumer = client.consumer();
         let both = [0, 1].map(|partition| (TopicPartition::new("orders", partition), StartAt::Beginning));
         consumer.assign(&both).await.expect("assigned");
         let seen =
@@ -72,8 +72,8 @@ async fn what_is_sent_comes_back_with_every_codec_in_order() {
 fn records_sent_before_the_topic_is_known_find_their_partitions() {
     let broker = broker("orders", 3);
     let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
-    let wanted = producer.try_send(Record::to("orders").partition(2).value("x")).expect("taken");
-    let nowhere = producer.try_send(Record::to("orders").partition(7).value("x")).expect("taken");
+    let wanted = producer.try_enqueue(Record::to("orders").partition(2).value("x")).expect("taken");
+    let nowhere = producer.try_enqueue(Record::to("orders").partition(7).value("x")).expect("taken");
     assert_eq!(wanted.wait(PATIENCE).expect("in time").expect("written").partition, 2);
     let error = nowhere.wait(PATIENCE).expect("in time").expect_err("there is no partition 7");
     assert!(error.to_string().contains("the topic has 3"), "{error}");
@@ -86,13 +86,13 @@ fn keys_keep_their_partition_and_keyless_records_use_them_all() {
     let settle = |delivery: Delivery| delivery.wait(PATIENCE).expect("in time").expect("written");
     let of_key: Vec<i32> = (0..10)
         .map(|_| {
-            settle(producer.try_send(Record::to("orders").key("abc").value("v")).expect("taken")).partition
+            settle(producer.try_enqueue(Record::to("orders").key("abc").value("v")).expect("taken")).partition
         })
         .collect();
-    // murmur2("abc") & 0x7fffffff = 479470107, as Java has it; modulo 4.
+    // murmur2("abc") & 0x7fffffff = 479470107, as in Java; modulo 4.
     assert_eq!(of_key, [479_470_107 % 4; 10]);
     let mut used: Vec<i32> = (0..40)
-        .map(|_| settle(producer.try_send(Record::to("orders").value("v")).expect("taken")).partition)
+        .map(|_| settle(producer.try_enqueue(Record::to("orders").value("v")).expect("taken")).partition)
         .collect();
     used.sort_unstable();
     used.dedup();
@@ -144,7 +144,7 @@ fn a_group_shares_partitions_commits_and_goes_on_where_it_was() {
     first.close_blocking(PATIENCE).expect("closed");
     second.close_blocking(PATIENCE).expect("closed");
 
-    // What was committed is not read again.
+    // Committed records are not read again.
     send(40, 44);
     let mut third = Consumer::new(config).expect("a consumer");
     runtime.block_on(third.subscribe(&["orders"])).expect("subscribed");
@@ -160,13 +160,13 @@ fn a_group_shares_partitions_commits_and_goes_on_where_it_was() {
 fn a_paused_partition_keeps_what_was_fetched_and_the_others_go_on() {
     let broker = broker("orders", 2);
     let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     for partition in [0, 1] {
         let record = Record::to("orders").partition(partition).value("first");
-        drop(producer.try_send(record).expect("taken"));
+        drop(producer.try_enqueue(record).expect("taken"));
     }
     producer.flush_blocking(PATIENCE).expect("written");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let both = [0, 1].map(|partition| TopicPartition::new("orders", partition));
     let starts = both.clone().map(|at| (at, StartAt::Beginning));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -192,7 +192,7 @@ fn a_sync_that_ends_at_the_wrong_moment_is_noticed_all_the_same() {
             let record = Record::to("orders").partition(partition).value("paid");
             drop(producer.enqueue_blocking(record).expect("taken"));
         }
-        // One request waits for the syncs of all partitions, one after the other: most are over when it looks.
+        // One request waits for the syncs of all partitions in sequence: most are complete when it checks.
         producer.flush_blocking(Duration::from_secs(20)).expect("each partition's sync is noticed");
     }
 }

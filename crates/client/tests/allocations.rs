@@ -1,4 +1,4 @@
-//! The way of a record allocates nothing per record: not in the calling thread, and not in the engine.
+//! The path of a record allocates no memory per record, neither in the calling thread nor in the engine.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 #![allow(unsafe_code, reason = "a global allocator that counts")]
@@ -11,7 +11,7 @@ use std::time::Duration;
 use ottla_broker::Broker;
 use ottla_client::{Config, Producer, Record};
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for the delivery of all records.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RECORDS: u64 = 300_000;
@@ -56,7 +56,7 @@ fn a_record_allocates_nothing_on_its_way() {
         let (mut reported, mut in_calls) = (0, 0);
         for _ in 0..count {
             let before = HERE.get();
-            orders.post_blocking(&record).expect("taken");
+            orders.send_unobserved_blocking(&record).expect("taken");
             in_calls += HERE.get() - before;
             while let Some(report) = reports.try_next() {
                 reported += report.len() as u64;
@@ -71,7 +71,7 @@ fn a_record_allocates_nothing_on_its_way() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     let in_calls = send(RECORDS);
     let all = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    // There are some per batch, and, the broker of this process included, some per request.
+    // Allocations occur per batch and, because the broker runs in this process, per request.
     assert!(in_calls < RECORDS / 20, "{in_calls} allocations in {RECORDS} calls");
     assert!(all < RECORDS / 4, "{all} allocations for {RECORDS} records in the whole process");
 }

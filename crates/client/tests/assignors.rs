@@ -1,4 +1,4 @@
-//! Assignors against what Java's made of the same groups, recorded by `interop/tests/assignors.rs`.
+//! Assignors compared with the results of Java's for the same groups, recorded by `interop/tests/assignors.rs`.
 
 mod assignor_cases;
 

@@ -1,4 +1,4 @@
-//! Stories of the consumer against the embedded broker: records one at a time, what is done, where a partition ends.
+//! Stories of the consumer against the embedded broker: single records, processed offsets, and ends of partitions.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Client, Config, Consumer, Event, Next, Polled, Producer, Record, StartAt, Taken, TopicPartition,
+    Client, Config, Consumer, Event, Polled, PolledRecord, PolledRecords, Record, StartAt, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 use recorder::{PATIENCE, Recorder, wait_until};
 use tokio::runtime::Runtime;
 
-/// Long enough for what must not happen to happen.
+/// Long enough for an unwanted event to occur.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn broker(partitions: i32) -> BrokerThread {
@@ -39,9 +39,9 @@ fn first() -> TopicPartition {
     TopicPartition::new("orders", 0)
 }
 
-/// Each value in a batch of its own, in partition 0.
+/// Produces each value in its own batch, in partition 0.
 fn produce(client: &Client, values: impl IntoIterator<Item = String>) {
-    let producer = Producer::of(client);
+    let producer = client.producer();
     for value in values {
         drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
         producer.flush_blocking(PATIENCE).expect("written");
@@ -49,7 +49,7 @@ fn produce(client: &Client, values: impl IntoIterator<Item = String>) {
 }
 
 fn reader(client: &Client) -> Consumer {
-    let mut consumer = Consumer::of(client);
+    let mut consumer = client.consumer();
     runtime().block_on(consumer.assign(&[(first(), StartAt::Beginning)])).expect("assigned");
     consumer
 }
@@ -57,7 +57,7 @@ fn reader(client: &Client) -> Consumer {
 /// Offset and value of the next record.
 fn next(consumer: &mut Consumer) -> (i64, String) {
     match consumer.next_record_blocking(PATIENCE).expect("no error") {
-        Some(Next::Record(record)) => {
+        Some(PolledRecord::Record(record)) => {
             (record.offset(), String::from_utf8_lossy(record.value().expect("a value")).into_owned())
         }
         other => panic!("{other:?} where a record was due"),
@@ -69,7 +69,7 @@ fn records_come_one_at_a_time_and_in_batches_in_one_order() {
     for codec in ["none", "gzip"] {
         let broker = broker(1);
         let client = client(&broker, &[("compression.codec", codec)]);
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         for i in 0..1000 {
             let value = format!("value {i}");
             drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
@@ -104,7 +104,7 @@ fn several_at_a_time_are_those_that_come_one_by_one_and_are_done_together() {
     for codec in ["none", "gzip"] {
         let broker = broker(1);
         let client = client(&broker, &[("compression.codec", codec)]);
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         for i in 0..1000 {
             let value = format!("value {i}");
             drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
@@ -123,7 +123,7 @@ fn several_at_a_time_are_those_that_come_one_by_one_and_are_done_together() {
             });
             match taken.expect("no error") {
                 None => assert_eq!(expected, first_of_call),
-                Some(Taken::Records(count)) => {
+                Some(PolledRecords::Records(count)) => {
                     assert!((1..=13).contains(&count));
                     assert_eq!(expected, first_of_call + count as i64);
                     assert_eq!(consumer.control().uncommitted()[&first()].offset, first_of_call, "{codec}");
@@ -141,7 +141,7 @@ fn several_at_a_time_are_those_that_come_one_by_one_and_are_done_together() {
 fn pausing_in_the_middle_of_a_batch_loses_nothing_and_repeats_nothing() {
     let broker = broker(1);
     let client = client(&broker, &[("compression.codec", "gzip")]);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     for i in 0..100 {
         let value = i.to_string();
         drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
@@ -176,7 +176,7 @@ fn the_end_of_a_partition_is_told_once_per_arrival() {
     let broker = broker(1);
     for (told, times) in [("true", 2), ("false", 0)] {
         let client = client(&broker, &[("enable.partition.eof", told), ("fetch.wait.max.ms", "10")]);
-        let mut consumer = Consumer::of(&client);
+        let mut consumer = client.consumer();
         runtime().block_on(consumer.assign(&[(first(), StartAt::End)])).expect("assigned");
         let mut ends = Vec::new();
         let mut records = 0;

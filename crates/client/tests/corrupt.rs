@@ -1,4 +1,4 @@
-//! What cannot be decoded, for who asks for it instead of an error.
+//! Batches that cannot be decoded, returned as items in place of an error.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and clocks")]
 
@@ -8,7 +8,7 @@ mod recorder;
 use std::sync::Arc;
 
 use ottla_broker::Broker;
-use ottla_client::{Client, Config, Consumer, Error, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, Error, Polled, Producer, Record, StartAt, TopicPartition};
 use recorder::{PATIENCE, Recorder, wait_until};
 
 #[test]
@@ -16,14 +16,14 @@ fn a_damaged_batch_is_handed_out_as_it_is_and_passed_by_who_asks_for_that() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
     for value in ["sound", "precious cargo", "sound again"] {
-        let delivery = producer.try_send(Record::to("orders").value(value)).expect("taken");
+        let delivery = producer.try_enqueue(Record::to("orders").value(value)).expect("taken");
         delivery.wait(PATIENCE).expect("in time").expect("written");
     }
     let mut config = Config::new(broker.bootstrap_servers());
     config.corrupt_handed_out = true;
     let recorder = Recorder { damaged: Some(b"precious"), ..Recorder::default() };
     let client = Client::with_connector(config, Arc::new(recorder)).expect("a client");
-    let (mut consumer, mut seen) = (Consumer::of(&client), Vec::new());
+    let (mut consumer, mut seen) = (client.consumer(), Vec::new());
     let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(consumer.assign(&start)).expect("assigned");
@@ -54,11 +54,11 @@ fn records_before_an_unreadable_one_are_given_first() {
         drop(producer.enqueue_blocking(Record::to("orders").partition(0).value(&value)).expect("taken"));
     }
     producer.flush_blocking(PATIENCE).expect("written");
-    // The length before the value becomes a negative one.
+    // The length before the value becomes negative.
     let recorder = Recorder { damaged: Some(b"\x10precious"), ..Recorder::default() };
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("check.crcs", "false").expect("a known property");
-    let mut consumer = Consumer::of(&Client::with_connector(config, Arc::new(recorder)).expect("a client"));
+    let mut consumer = Client::with_connector(config, Arc::new(recorder)).expect("a client").consumer();
     let start = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(consumer.assign(&start)).expect("assigned");

@@ -1,4 +1,4 @@
-//! What `debug` and `log_level` show, and where the lines go.
+//! Tests of `debug` and `log_level`: the lines that they enable, and their destination.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread};
-use ottla_client::{
-    Admin, Client, Config, Consumer, Context, LogCallback, LogLine, Polled, Producer, Purge, Record,
-};
+use ottla_client::{Client, Config, Context, LogCallback, LogLine, Polled, Purge, Record};
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for log lines to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn broker() -> BrokerThread {
@@ -18,11 +16,11 @@ fn broker() -> BrokerThread {
 }
 
 fn send(client: &Client) {
-    let delivery = Producer::of(client).try_send(Record::to("orders").value("secret value")).expect("taken");
+    let delivery = client.producer().try_enqueue(Record::to("orders").value("secret value")).expect("taken");
     delivery.wait(PATIENCE).expect("in time").expect("written");
 }
 
-/// The lines of a client with these properties that has sent a record.
+/// The log lines of a client with these properties after it has sent a record.
 fn lines(properties: &[(&str, &str)]) -> Vec<LogLine> {
     let broker = broker();
     let mut config = Config::new(broker.bootstrap_servers());
@@ -35,7 +33,7 @@ fn lines(properties: &[(&str, &str)]) -> Vec<LogLine> {
     std::iter::from_fn(|| queue.try_next()).collect()
 }
 
-/// The number that stands behind `name` in a line.
+/// The number that follows `name` in a line.
 fn number(text: &str, name: &str) -> String {
     let (_, rest) = text.split_once(name).unwrap_or_else(|| panic!("no {name} in {text}"));
     rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect()
@@ -70,7 +68,7 @@ fn debug_shows_batches_requests_and_round_trips() {
         received.ends_with("ms)") && number(&received, "rtt ").parse::<f64>().is_ok_and(|ms| ms < 30_000.0),
         "{received}"
     );
-    // Every answer has its request, and what records say is nobody's business.
+    // Every response has its request, and the contents of records are not logged.
     let count = |facility| lines.iter().filter(|line| line.facility == facility).count();
     assert_eq!(count("SEND"), count("RECV"));
     assert!(!lines.iter().any(|line| line.text.contains("secret value")));
@@ -103,7 +101,7 @@ fn every_context_has_something_to_say_and_no_secret_is_said() {
     assert!(lines.iter().all(|line| line.client.starts_with("till-4#")));
 }
 
-/// The words for what topics, queues, features, metadata and the admin client do.
+/// Debug lines of topics, queues, features, metadata and the admin client.
 #[test]
 fn debug_follows_topics_queues_and_admin_calls() {
     let broker = Broker::builder().memory().nodes(2).topic("orders", 1).spawn().expect("a broker in memory");
@@ -115,10 +113,10 @@ fn debug_follows_topics_queues_and_admin_calls() {
             ("metadata.max.age.ms", "50"),
         ])
         .expect("valid properties");
-    config.buffer_records_max = 1;
+    config.queue_buffering_max_messages = 1;
     let client = Client::new(config).expect("a client");
     let queue = client.log_lines();
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let mut seen: Vec<LogLine> = Vec::new();
     let mut wait_for = |context: Context, wanted: &str| {
         let is_it = |line: &LogLine| line.context == Some(context) && line.text.contains(wanted);
@@ -127,8 +125,8 @@ fn debug_follows_topics_queues_and_admin_calls() {
             seen.push(line.unwrap_or_else(|| panic!("no line with {wanted}: {seen:?}")));
         }
     };
-    let first = producer.try_send(Record::to("orders").value("v")).expect("taken");
-    let second = producer.try_send(Record::to("orders").value("v"));
+    let first = producer.try_enqueue(Record::to("orders").value("v")).expect("taken");
+    let second = producer.try_enqueue(Record::to("orders").value("v"));
     if second.is_err() {
         wait_for(Context::Queue, "orders [-1]: a record is not taken: the send buffer is full");
     }
@@ -141,7 +139,7 @@ fn debug_follows_topics_queues_and_admin_calls() {
     wait_for(Context::Topic, "orders [0]: led by node 2, leader epoch ");
     producer.purge(Purge { queued: true, in_flight: false });
     wait_for(Context::Queue, "the application purges: queued true, in flight false");
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(admin.delete_topics(&["nowhere"])).expect_err("there is none");
     wait_for(Context::Admin, "delete_topics: begun");
@@ -165,7 +163,7 @@ fn a_callback_takes_the_lines_instead() {
     assert!(seen.iter().any(|line| line.starts_with("%7|SEND|ottla#")), "{seen:?}");
 }
 
-/// The words for what a consumer does, what its group makes of it, and what its fetches bring.
+/// Debug lines of a consumer, its group and its fetches.
 #[test]
 fn debug_follows_a_consumer_into_its_group() {
     let broker = broker();
@@ -180,7 +178,7 @@ fn debug_follows_a_consumer_into_its_group() {
     let client = Client::new(config).expect("a client");
     let queue = client.log_lines();
     send(&client);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     while !matches!(consumer.poll_blocking(PATIENCE).expect("no error").expect("in time"), Polled::Records(_))

@@ -1,6 +1,6 @@
-//! The documents that are made of the table of properties, and the tests that the table names.
+//! The documents generated from the table of properties, and the tests that the table names.
 //!
-//! `cargo xtask compat` writes the documents anew.
+//! `cargo xtask compat` regenerates the documents.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may read the environment and files")]
 #![allow(clippy::format_push_string, reason = "what is written once need not save a copy")]
@@ -15,10 +15,10 @@ use fields::{Kind as FieldKind, SECTIONS};
 use ottla_client::properties::{self, Importance, Kind, Property, Role, Scope, State};
 use serde_json::{Value, json};
 
-/// Set, the documents are written instead of compared.
+/// If set, the documents are written instead of compared.
 const WRITE: &str = "OTTLA_WRITE_DOCUMENTS";
 
-/// What stands before and after the generated part of COMPAT.md.
+/// The markers before and after the generated part of COMPAT.md.
 const COMPAT_BEGIN: &str = "<!-- properties: made by `cargo xtask compat` -->\n";
 const COMPAT_END: &str = "<!-- end of properties -->\n";
 
@@ -91,7 +91,7 @@ fn statistics() -> String {
     out
 }
 
-/// Draft 2020-12: every key is there, and no other.
+/// Draft 2020-12: all keys are required, and no others are allowed.
 fn schema() -> Value {
     let mut definitions = serde_json::Map::new();
     for section in SECTIONS {

@@ -1,4 +1,4 @@
-//! The calls that an application awaits need no Tokio runtime: here a thread that parks is the executor.
+//! Async calls need no Tokio runtime: in these tests, a parked thread is the executor.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,9 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use ottla_broker::{ApiKey, Broker, Fault};
-use ottla_client::{
-    Admin, Client, Config, Consumer, NewTopic, OffsetReset, Polled, Producer, Record, StartAt, TopicPartition,
-};
+use ottla_client::{Client, Config, NewTopic, OffsetReset, Polled, Record, StartAt, TopicPartition};
 
 const WAIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
@@ -37,7 +35,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn client(broker: &ottla_broker::BrokerThread, change: impl FnOnce(&mut Config)) -> Client {
     let mut config = Config::new(broker.bootstrap_servers());
-    config.offset_reset = OffsetReset::Earliest;
+    config.auto_offset_reset = OffsetReset::Earliest;
     change(&mut config);
     Client::new(config).expect("a client")
 }
@@ -46,15 +44,15 @@ fn client(broker: &ottla_broker::BrokerThread, change: impl FnOnce(&mut Config))
 fn producer_consumer_and_admin_work_on_an_executor_without_tokio() {
     let broker = Broker::builder().memory().spawn().expect("a broker in memory");
     let producing = client(&broker, |_| {});
-    block_on(Admin::of(&producing).create_topics(&[NewTopic::new("orders").partitions(1)])).expect("created");
-    let producer = Producer::of(&producing);
+    block_on(producing.admin().create_topics(&[NewTopic::new("orders").partitions(1)])).expect("created");
+    let producer = producing.producer();
     block_on(producer.send(Record::to("orders").value("first"))).expect("acknowledged");
     let delivery = block_on(producer.enqueue(Record::to("orders").value("second"))).expect("room");
     block_on(producer.flush(WAIT)).expect("flushed");
-    assert_eq!(block_on(delivery).expect("acknowledged").offset, 1);
+    assert_eq!(block_on(delivery).expect("acknowledged").offset, Some(1));
 
     let reading = client(&broker, |config| config.group_id = Some("billing".into()));
-    let mut consumer = Consumer::of(&reading);
+    let mut consumer = reading.consumer();
     block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     let mut values = Vec::new();
     while values.len() < 2 {
@@ -79,12 +77,12 @@ fn producer_consumer_and_admin_work_on_an_executor_without_tokio() {
 fn a_full_buffer_and_an_unanswered_flush_have_their_deadlines_without_tokio() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let full = client(&broker, |config| {
-        config.buffer_bytes_max = 64 << 10;
-        config.batch_bytes_max = 16 << 10;
+        config.buffer_memory = 64 << 10;
+        config.batch_size = 16 << 10;
         config.delivery_timeout = Duration::from_millis(400);
     });
     broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Delay(WAIT));
-    let producer = Producer::of(&full);
+    let producer = full.producer();
     let value = vec![b'x'; 4 << 10];
     let refused = (0..100).find_map(|_| block_on(producer.enqueue(Record::to("orders").value(&value))).err());
     assert!(refused.is_some(), "the buffer is full and stays so");

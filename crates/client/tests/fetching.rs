@@ -1,5 +1,5 @@
-//! What is said on the wire while fetching, and what happens when the broker answers with an error: sessions, topic ids,
-//! leaders that move, logs that are cut off.
+//! Fetch requests on the wire, and the handling of error responses: sessions, topic ids, leaders that move, logs that
+//! are truncated.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Fault};
-use ottla_client::{Client, Config, Consumer, ErrorCode, Next, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, Consumer, ErrorCode, PolledRecord, Record, StartAt, TopicPartition};
 use ottla_protocol::messages::fetch::FetchRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
 use ottla_protocol::{ApiKey, Request};
@@ -34,7 +34,7 @@ fn at(partition: i32) -> TopicPartition {
 }
 
 fn reader(client: &Client, partitions: i32) -> Consumer {
-    let mut consumer = Consumer::of(client);
+    let mut consumer = client.consumer();
     let all: Vec<_> = (0..partitions).map(|partition| (at(partition), StartAt::Beginning)).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(consumer.assign(&all)).expect("assigned");
@@ -42,26 +42,26 @@ fn reader(client: &Client, partitions: i32) -> Consumer {
 }
 
 fn produce(client: &Client, partition: i32, count: i64) {
-    let producer = Producer::of(client);
+    let producer = client.producer();
     for _ in 0..count {
         drop(producer.enqueue_blocking(Record::to("orders").partition(partition).value("v")).expect("taken"));
     }
     producer.flush_blocking(PATIENCE).expect("written");
 }
 
-/// Reads `count` records and says their offsets.
+/// Reads `count` records and returns their offsets.
 fn offsets(consumer: &mut Consumer, count: usize) -> Vec<i64> {
     let mut found = Vec::new();
     while found.len() < count {
         match consumer.next_record_blocking(PATIENCE).expect("no error") {
-            Some(Next::Record(record)) => found.push(record.offset()),
+            Some(PolledRecord::Record(record)) => found.push(record.offset()),
             other => panic!("{other:?} after {found:?}"),
         }
     }
     found
 }
 
-/// The fetches that were written from the `from`th on.
+/// The fetches that were written, from index `from` on.
 fn fetches(recorder: &Recorder, from: usize) -> Vec<FetchRequest> {
     recorder.requests::<FetchRequest>().into_iter().skip(from).map(|(_, _, request)| request).collect()
 }
@@ -171,7 +171,7 @@ fn a_new_leader_is_asked_whether_its_log_is_the_one_that_was_read() {
     assert!(consumer.next_record_blocking(Duration::from_millis(50)).expect("no error").is_none());
 }
 
-/// Fetches wait for records for longer than anybody has patience here: what does not go around them does not come.
+/// Fetches wait for records for longer than the time limit, so requests must not queue behind them.
 #[test]
 fn nobody_waits_for_a_fetch_that_waits_for_records() {
     let broker = Broker::builder().memory().topic("orders", 3).spawn().expect("a broker in memory");
@@ -187,18 +187,18 @@ fn nobody_waits_for_a_fetch_that_waits_for_records() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     produce(&client, 1, 10);
     produce(&client, 2, 1000);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     runtime.block_on(consumer.start(&at(0), StartAt::Beginning)).expect("started");
     wait_until("a fetch that waits", || recorder.count(ApiKey::Fetch) > 0);
 
-    // One that is added, one that was full, and one that begins anew.
+    // A partition that is added, one that was full, and one that starts again at another offset.
     runtime.block_on(consumer.start(&at(1), StartAt::Beginning)).expect("started");
     assert_eq!(offsets(&mut consumer, 10), (0..10).collect::<Vec<_>>());
     runtime.block_on(consumer.start(&at(2), StartAt::Beginning)).expect("started");
     assert_eq!(offsets(&mut consumer, 1000), (0..1000).collect::<Vec<_>>());
     runtime.block_on(consumer.seek(&at(1), StartAt::Offset(5))).expect("assigned");
     assert_eq!(offsets(&mut consumer, 5), [5, 6, 7, 8, 9]);
-    // And what comes meanwhile.
+    // Records that arrive in the meantime.
     produce(&client, 0, 3);
     assert_eq!(offsets(&mut consumer, 3), [0, 1, 2]);
     produce(&client, 2, 3);

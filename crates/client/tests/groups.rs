@@ -66,7 +66,7 @@ fn a_group_uses_the_assignor_that_its_members_prefer() {
         seats.leave("b");
         seats.settle("two share again", 7);
         if strategy == "cooperative-sticky" {
-            // It owned seven, then four, then three or two: what it lost is all that it was told to give up.
+            // The member owned seven, then four, then three or two partitions: it lost only the revoked ones.
             assert!(revoked(&seats.seat("a").events) <= 5, "{:?}", seats.seat("a").events);
         }
         seats.kill("c");
@@ -77,7 +77,7 @@ fn a_group_uses_the_assignor_that_its_members_prefer() {
     }
 }
 
-/// Everything to the last member.
+/// Assigns all partitions to the last member.
 #[derive(Debug)]
 struct LastWins;
 
@@ -121,7 +121,7 @@ fn a_static_member_comes_back_to_its_partitions() {
     seats.settle("two share", 4);
     let had = seats.owned_by("b");
 
-    // Closed and back: nobody else got its partitions.
+    // A static member closes and rejoins: no other member got its partitions.
     let before = seats.seat("a").events.len();
     seats.leave("b");
     seats.drive_for(Duration::from_millis(500));
@@ -130,7 +130,7 @@ fn a_static_member_comes_back_to_its_partitions() {
     let took = |event: &Event| matches!(event, Event::Assigned(partitions) if partitions.len() > 2);
     assert!(!seats.seat("a").events[before..].iter().any(took), "{:?}", seats.seat("a").events);
 
-    // Another one of that name takes its place, and the first one is told.
+    // Another member with the same `group.instance.id` joins, and the first one gets an error.
     seats.seat("b").owned.clear();
     seats.join("c", named("two"), &["orders"]);
     seats.drive("the first of that name is fenced", |seats| {
@@ -195,7 +195,7 @@ fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     let one_of_b = seats.owned_by("b").first().cloned().expect("it has two");
     seats.seat("b").stalls = true;
     seats.drive("the other gets all", |seats| seats.list[0].owned.len() == 4);
-    // Too late for a commit: somebody else works on it.
+    // The late commit is refused: another member owns the partition now.
     block_on(seats.seat("a").consumer.as_mut().expect("a consumer").commit()).expect("its own by now");
     let late = [(one_of_b.clone(), 1.into())];
     let late = block_on(seats.seat("b").consumer.as_mut().expect("a consumer").commit_offsets(&late));
@@ -214,8 +214,8 @@ fn who_does_not_poll_is_told_so_and_comes_back_with_its_next_poll() {
     assert!(matches!(seats.seat("b").events[events], Event::Lost(_)), "{:?}", seats.seat("b").events);
 }
 
-/// The coordinator would take it: the member is in the group's generation, and of whose partition it is nobody knows but
-/// the members.
+/// The coordinator would accept the commit, because the member is in the current generation and only the members know
+/// the owner of a partition. The client must refuse it.
 #[test]
 fn a_commit_of_a_partition_that_was_given_away_is_refused() {
     let broker = broker("orders", 2);
@@ -279,7 +279,7 @@ fn unsubscribing_is_bounded_and_commits_and_a_listener_hears_of_changes() {
     let committed = block_on(consumer.committed(&both)).expect("an answer");
     assert_eq!(committed.values().sum::<i64>(), 10);
 
-    // With no broker left it takes no longer than it may.
+    // Without a broker, the call ends at its time limit.
     block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     seats.seat("a").owned.clear();
     seats.settle("back", 2);

@@ -1,5 +1,5 @@
-//! A consumer's memory stays within `queued.max.messages.kbytes`, counted at the allocator. The broker runs in a process
-//! of its own: this very program once more, so that its memory is not counted.
+//! A consumer's memory stays within `queued.max.messages.kbytes`, counted at the allocator. The broker runs in
+//! another process of this program, so that its memory is not counted.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 #![allow(unsafe_code, reason = "a global allocator that counts")]
@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ottla_broker::Broker;
-use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, Polled, Producer, Record, StartAt, TopicPartition};
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for reading all messages.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const PARTITIONS: i32 = 1_000;
 const MESSAGE_BYTES: usize = 1_000_000;
 const BUDGET_BYTES: usize = 64 << 20;
-/// What the names, places and cursors of a thousand partitions take, and requests that name them.
+/// Memory for the names, progress and cursors of a thousand partitions, and for the requests that name them.
 const BOOKKEEPING_BYTES: usize = 4 << 20;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -56,17 +56,17 @@ fn count(bytes: usize) {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Says to this program that it is the broker.
+/// The environment variable that makes this program run as the broker.
 const BE_THE_BROKER: &str = "OTTLA_TEST_IS_BROKER";
 
-/// The broker's process: it says where it listens, and goes when its input ends.
+/// The broker's process: it reports its address, and exits when its input ends.
 fn be_the_broker() {
     let broker = Broker::builder().memory().topic("blobs", PARTITIONS).spawn().expect("a broker in memory");
     println!("\nlistening at {}", broker.bootstrap_servers());
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// A broker somewhere else, and where.
+/// A broker in another process, and its address.
 fn broker_elsewhere() -> (Child, impl Iterator<Item = String>, String) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "a_thousand_partitions_of_large_messages_stay_within_the_budget", "--nocapture"])
@@ -88,7 +88,7 @@ fn a_thousand_partitions_of_large_messages_stay_within_the_budget() {
         return be_the_broker();
     }
     let (mut child, _lines, address) = broker_elsewhere();
-    // Every fifth is as large in the response, the others inflate.
+    // Every fifth value stays as large in the response; the others are compressible.
     {
         let value = vec![b'v'; MESSAGE_BYTES];
         for (codec, plain) in [("none", true), ("zstd", false)] {
@@ -110,7 +110,7 @@ fn a_thousand_partitions_of_large_messages_stay_within_the_budget() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let baseline = LIVE.load(Ordering::Relaxed);
     PEAK.store(baseline, Ordering::Relaxed);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     runtime.block_on(consumer.assign(&all)).expect("assigned");
     let mut seen = 0;
     while seen < PARTITIONS {

@@ -1,4 +1,4 @@
-//! Connections: which broker is asked, how long a connection is kept, and what brokers ask of us.
+//! Connections: the selection of brokers, the lifetime of connections, and throttling.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -13,17 +13,17 @@ use bytes::Bytes;
 use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Admin, BrokerVersion, Client, Config, Connecting, Connector, Consumer, Error, ErrorCode, Io, Persisted,
-    Polled, Producer, Record, StartAt, TcpConnector, TopicPartition,
+    BrokerVersion, Client, Config, Connecting, Connector, Consumer, Error, ErrorCode, Io, Persisted, Polled,
+    Producer, Record, StartAt, TcpConnector, TopicPartition,
 };
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
 use ottla_protocol::{ApiKey, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for a connection to change its state.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Far beyond what the stories wait for.
+/// Longer than any of these tests waits.
 const NEVER: u32 = 1_000_000;
 
 fn broker(nodes: i32) -> BrokerThread {
@@ -32,8 +32,8 @@ fn broker(nodes: i32) -> BrokerThread {
 
 fn send(producer: &Producer, value: &str) -> i64 {
     let record = Record::to("orders").partition(0).value(value);
-    let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
-    delivery.wait(PATIENCE).expect("in time").expect("written").offset
+    let delivery = producer.try_enqueue(record).expect("taken");
+    delivery.wait(PATIENCE).expect("in time").expect("written").offset.expect("known")
 }
 
 fn poll(consumer: &mut Consumer) -> Vec<String> {
@@ -51,16 +51,16 @@ fn poll(consumer: &mut Consumer) -> Vec<String> {
     }
 }
 
-/// KIP-951: the answer that says "not I" says who, and no metadata is needed.
+/// KIP-951: the response that reports a new leader names it, so no metadata request is needed.
 #[test]
 fn a_leader_that_moves_is_followed_by_the_hint_in_the_answer() {
     let broker = broker(2);
     let cluster = broker.cluster();
     assert!(cluster.set_leader("orders", 0, 1));
     let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     send(&producer, "first");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let from = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
     block_on(consumer.assign(&from)).expect("assigned");
     assert_eq!(poll(&mut consumer), ["first"]);
@@ -73,7 +73,7 @@ fn a_leader_that_moves_is_followed_by_the_hint_in_the_answer() {
     }
 }
 
-/// Programs ask for metadata while brokers go and come: a connection that breaks meanwhile is no answer.
+/// Metadata requests are repeated if the connection breaks, for example while brokers restart.
 #[test]
 fn metadata_is_asked_for_again_when_the_connection_breaks_under_the_question() {
     let broker = broker(2);
@@ -96,8 +96,8 @@ fn a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word() {
         config.net.api_version_request = false;
         config.net.version_fallback = version;
         let client = Client::new(config).expect("a client");
-        let offset = send(&Producer::of(&client), "plain");
-        let mut consumer = Consumer::of(&client);
+        let offset = send(&client.producer(), "plain");
+        let mut consumer = client.consumer();
         let from = [(TopicPartition::new("orders", 0), StartAt::Offset(offset))];
         block_on(consumer.assign(&from)).expect("assigned");
         assert_eq!(poll(&mut consumer), ["plain"], "{version:?}");
@@ -114,11 +114,11 @@ fn a_broker_that_hangs_up_when_asked_for_its_versions_is_taken_for_an_old_one() 
     let mut config = Config::new(broker.bootstrap_servers());
     config.net.version_fallback_for = Duration::from_secs(600);
     send(&Producer::new(config).expect("a client"), "old style");
-    // Once as a bootstrap server, once as a node.
+    // One connection as a bootstrap server, and one as a node.
     assert_eq!(cluster.requests(ApiKey::ApiVersions), 2);
 }
 
-/// Counts the connections that are open and those that ever were.
+/// Counts the open connections and the connections in total.
 #[derive(Clone, Default)]
 struct Counting {
     tally: Arc<Tally>,
@@ -141,7 +141,7 @@ fn idle_connections_are_closed_and_opened_again_when_needed() {
     let mut config = Config::new(broker.bootstrap_servers());
     config.net.max_idle = Some(Duration::from_millis(200));
     let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     send(&producer, "before");
     let deadline = Instant::now() + PATIENCE;
     while counting.tally.open() > 0 {
@@ -160,22 +160,22 @@ fn a_connection_survives_as_many_unanswered_requests_as_it_is_told_to() {
         let counting = Counting::default();
         let mut config = Config::new(broker.bootstrap_servers());
         config.net.max_fails = max_fails;
-        config.request_timeout = Duration::from_millis(200);
+        config.socket_timeout = Duration::from_millis(200);
         let client = Client::with_connector(config, Arc::new(counting.clone())).expect("a client");
-        let admin = Admin::of(&client);
+        let admin = client.admin();
         block_on(admin.describe_cluster()).expect("described");
         let before = counting.tally.opened();
         broker.cluster().intercept(ApiKey::Metadata, None, 1, Fault::Delay(Duration::from_millis(600)));
         let error = block_on(admin.describe_cluster()).expect_err("no answer in time").to_string();
         assert!(error.contains("no answer to Metadata") && error.contains("within 200 ms"), "{error}");
-        // Until the late answer has come.
+        // Until the late response has arrived.
         std::thread::sleep(Duration::from_millis(600));
         block_on(admin.describe_cluster()).expect("described");
         assert_eq!(counting.tally.opened() - before, reopened, "socket.max.fails={max_fails}");
     }
 }
 
-/// The bootstrap name leads to wherever the cluster is now; the nodes' addresses die with it.
+/// The bootstrap name leads to the current cluster; the nodes' addresses are no longer valid.
 #[test]
 fn a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again() {
     #[derive(Clone)]
@@ -202,19 +202,20 @@ fn a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again() {
         config.net.rebootstrap = rebootstrap;
         config.delivery_timeout = Duration::from_secs(if found { 30 } else { 1 });
         let client = Client::with_connector(config, Arc::new(name.clone())).expect("a client");
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         send(&producer, "old home");
         old.stop();
         let new = broker(1);
         name.0.lock().expect("no panic").clone_from(&new.bootstrap_servers());
         let record = Record::to("orders").partition(0).value("new home");
-        let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+        let delivery = producer.try_enqueue(record).expect("taken");
         let written = delivery.wait(PATIENCE).expect("its fate is known in time");
         assert_eq!(written.is_ok(), found, "{written:?}");
     }
 }
 
-/// KIP-1102: a broker that answers, and says that it is not of our cluster any more, sends us back to the beginning.
+/// KIP-1102: a broker that reports that it belongs to another cluster makes the client use the bootstrap servers
+/// again.
 #[test]
 fn a_broker_that_demands_it_sends_us_back_to_the_bootstrap_servers() {
     #[derive(Clone)]
@@ -237,7 +238,7 @@ fn a_broker_that_demands_it_sends_us_back_to_the_bootstrap_servers() {
     let mut config = Config::new("bootstrap.test:9092");
     config.metadata_max_age = Duration::from_millis(50);
     let client = Client::with_connector(config, Arc::new(name.clone())).expect("a client");
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     assert_eq!(send(&producer, "old home"), 0);
     name.0.lock().expect("no panic").clone_from(&new.bootstrap_servers());
     let demand = Fault::Fail(ErrorCode::RebootstrapRequired);
@@ -248,7 +249,7 @@ fn a_broker_that_demands_it_sends_us_back_to_the_bootstrap_servers() {
         send(&producer, "wherever home is");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Nothing goes to the old one any more, although it would take it.
+    // No more records go to the old cluster, although it would accept them.
     let at_old = old.cluster().offsets_of("orders", 0);
     send(&producer, "new home");
     assert_eq!(old.cluster().offsets_of("orders", 0), at_old);
@@ -292,10 +293,10 @@ fn bootstrap_servers_are_asked_again_after_the_trigger() {
             ])
             .expect("valid properties");
         let client = Client::with_connector(config, Arc::new(hosts.clone())).expect("a client");
-        send(&Producer::of(&client), "known");
+        send(&client.producer(), "known");
         broker.stop();
         hosts.wait_for(hosts.count("bootstrap.test") + 3);
-        // Whatever else is tried from now on is what the client still believes in.
+        // From now on, further attempts go to the nodes that the client knows.
         hosts.1.lock().expect("no panic").clear();
         hosts.wait_for(5);
         assert_eq!(hosts.count("127.0.0.1") == 0, forgotten, "trigger {trigger}: {:?}", hosts.1);
@@ -308,12 +309,12 @@ fn a_broker_that_does_not_say_its_versions_in_time_is_given_up() {
     broker.cluster().intercept(ApiKey::ApiVersions, None, NEVER, Fault::Delay(PATIENCE));
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("api.version.request.timeout.ms", "150").expect("known");
-    let admin = Admin::of(&Client::new(config).expect("a client"));
+    let admin = Client::new(config).expect("a client").admin();
     let error = block_on(admin.describe_cluster()).expect_err("no answer").to_string();
     assert!(error.contains("no answer to ApiVersions within 150 ms"), "{error}");
 }
 
-/// A broker that asks to be left alone for a while after each answer, or never says anything.
+/// A broker that throttles the client after each response, or never responds.
 struct Throttling {
     ms: i32,
     asked: Arc<Mutex<Vec<Instant>>>,
@@ -356,15 +357,15 @@ impl Connector for Throttling {
     }
 }
 
-/// KIP-219: the broker answers at once and leaves the waiting to us. It does not count against a request's time.
+/// KIP-219: the broker responds at once and the client waits. The wait does not count towards a request's timeout.
 #[test]
 fn a_broker_that_throttles_hears_nothing_for_that_time() {
     const THROTTLE_MS: i32 = 400;
     let asked = Arc::new(Mutex::new(Vec::new()));
     let connector = Throttling { ms: THROTTLE_MS, asked: asked.clone() };
     let mut config = Config::new("broker.test");
-    config.request_timeout = Duration::from_millis(THROTTLE_MS as u64 / 2);
-    let admin = Admin::of(&Client::with_connector(config, Arc::new(connector)).expect("a client"));
+    config.socket_timeout = Duration::from_millis(THROTTLE_MS as u64 / 2);
+    let admin = Client::with_connector(config, Arc::new(connector)).expect("a client").admin();
     for _ in 0..3 {
         block_on(admin.describe_cluster()).expect("answered");
     }
@@ -375,7 +376,7 @@ fn a_broker_that_throttles_hears_nothing_for_that_time() {
     }
 }
 
-/// A broker of Apache Kafka 0.10.2, as far as anybody comes with it: it says what it knows.
+/// A broker of Apache Kafka 0.10.2, up to its ApiVersions response.
 struct Ancient;
 
 impl Ancient {
@@ -414,17 +415,17 @@ fn a_broker_before_0_11_is_refused_with_the_reason() {
     let mut config = Config::new("ancient.test");
     config.delivery_timeout = Duration::from_millis(300);
     let client = Client::with_connector(config, Arc::new(Ancient)).expect("a client");
-    let error = block_on(Admin::of(&client).describe_cluster()).expect_err("too old");
+    let error = block_on(client.admin().describe_cluster()).expect_err("too old");
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
     let error = error.to_string();
     assert!(error.contains("ancient.test") && error.contains("older than Apache Kafka 0.11"), "{error}");
     assert!(error.contains("Produce up to version 2"), "{error}");
-    let error = block_on(Producer::of(&client).send(Record::to("orders").value("v"))).expect_err("too old");
+    let error = block_on(client.producer().send(Record::to("orders").value("v"))).expect_err("too old");
     assert!(error.to_string().contains("older than Apache Kafka 0.11"), "{error}");
     assert_eq!(error.persisted, Persisted::NotWritten);
 }
 
-/// Waits in this thread.
+/// Runs a future in this thread.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }

@@ -1,4 +1,4 @@
-//! Offsets that are asked of brokers, and what a commit keeps beside its offset.
+//! Offsets requested from brokers, and the metadata of commits.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Client, Config, Consumer, Error, Next, OffsetAndMetadata, Producer, Record, StartAt, TopicPartition,
+    Client, Config, Consumer, Error, OffsetAndMetadata, PolledRecord, Record, StartAt, TopicPartition,
 };
 use ottla_protocol::messages::offset_commit::OffsetCommitRequest;
 use ottla_protocol::messages::offset_for_leader_epoch::OffsetForLeaderEpochRequest;
@@ -37,9 +37,9 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// Writes a record with each of these timestamps, and waits for each: they are batches of their own.
+/// Writes a record with each of these timestamps, each in its own batch.
 fn produce(client: &Client, partition: i32, timestamps: impl IntoIterator<Item = i64>) {
-    let producer = Producer::of(client);
+    let producer = client.producer();
     for timestamp in timestamps {
         let record = Record::to("orders").partition(partition).timestamp_ms(timestamp).value("v");
         run(producer.send(record)).expect("written");
@@ -48,7 +48,7 @@ fn produce(client: &Client, partition: i32, timestamps: impl IntoIterator<Item =
 
 fn next_offset(consumer: &mut Consumer) -> i64 {
     match consumer.next_record_blocking(PATIENCE).expect("no error") {
-        Some(Next::Record(record)) => record.offset(),
+        Some(PolledRecord::Record(record)) => record.offset(),
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +59,7 @@ fn times_are_looked_up_and_past_the_last_record_is_the_end() {
     let (client, _) = client(&broker, &[]);
     produce(&client, 0, [1000, 2000, 3000]);
     produce(&client, 1, [1500]);
-    let consumer = Consumer::of(&client);
+    let consumer = client.consumer();
     let found = |wanted: &[(i32, i64)]| {
         let wanted: Vec<_> = wanted.iter().map(|(partition, time)| (at(*partition), *time)).collect();
         run(consumer.offsets_for_times(&wanted)).expect("an answer")
@@ -74,7 +74,7 @@ fn watermarks_are_asked_for_and_are_known_without_asking_after_a_fetch() {
     let broker = broker(2);
     let (client, _) = client(&broker, &[]);
     produce(&client, 0, [1, 2, 3]);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let asked = run(consumer.query_watermarks(&at(0))).expect("an answer");
     assert_eq!((asked.low, asked.high), (0, 3));
     let asked = run(consumer.query_watermarks(&at(1))).expect("an answer");
@@ -95,13 +95,13 @@ fn a_commit_carries_the_epoch_of_the_last_record_and_who_goes_on_from_it_asks_wh
     let (client, recorder) = client(&broker, &[]);
     assert!(broker.cluster().set_leader("orders", 0, 2));
     produce(&client, 0, [1, 2, 3]);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     run(consumer.assign(&[(at(0), StartAt::Beginning)])).expect("assigned");
     assert_eq!([0; 3].map(|_| next_offset(&mut consumer)), [0, 1, 2]);
     run(consumer.commit()).expect("committed");
     let commits = recorder.requests::<OffsetCommitRequest>();
     let commit = &commits.last().expect("a commit").2.topics[0].partitions[0];
-    // The first record is done, the two behind it are in hand at most.
+    // The commit covers at least the first two records.
     assert!(commit.committed_offset >= 2, "{commit:?}");
     let epoch = commit.committed_leader_epoch;
     assert!(epoch >= 1, "the leader has moved once: {commit:?}");
@@ -116,12 +116,12 @@ fn a_commit_carries_the_epoch_of_the_last_record_and_who_goes_on_from_it_asks_wh
     assert!(asked.contains(&epoch), "of the epoch that was committed: {asked:?}");
 }
 
-/// Offset 4 was committed when epoch 0 had a record before it; in the log as it is now that epoch ended at 2.
+/// Offset 4 was committed after a record of epoch 0; in the current log, that epoch ends at 2.
 fn truncated(broker: &BrokerThread, reset: &str) -> Consumer {
     let (client, _) = client(broker, &[("auto.offset.reset", reset)]);
     produce(&client, 0, [1, 2]);
     let lost = OffsetAndMetadata { offset: 4, leader_epoch: Some(0), metadata: "a note".into() };
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     run(consumer.commit_offsets(&[(at(0), lost)])).expect("committed");
     assert!(broker.cluster().set_leader("orders", 0, 2));
     produce(&client, 0, [3, 4, 5]);

@@ -1,5 +1,5 @@
-//! What every error of a produce request does to its records: the introduction's chapter on delivery failures, as a
-//! table. The embedded broker gives the errors, and counts.
+//! The effect of every error of a produce request on its records, as a table. The embedded broker returns the errors
+//! and counts the requests.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -14,12 +14,12 @@ use ottla_client::{
 };
 use ottla_protocol::ApiKey;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for the result of a record.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const RETRIES: u32 = 3;
 
-/// What is to be seen of a failure that does not end.
+/// The expected result if every request fails with this code.
 struct Expected {
     code: ErrorCode,
     /// Requests with the record: one, and one for each retry.
@@ -45,23 +45,23 @@ fn world(tune: impl FnOnce(&mut Config)) -> (BrokerThread, Producer) {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut config = producer_config(&broker);
     tune(&mut config);
-    let producer = Producer::of(&Client::new(config).expect("a client"));
-    // The topic is known and the producer has its id: what follows is the record's doing alone.
+    let producer = Client::new(config).expect("a client").producer();
+    // The topic is known and the producer has its id, so later requests concern only the record.
     send(&producer).expect("written");
     (broker, producer)
 }
 
 fn producer_config(broker: &BrokerThread) -> Config {
     let mut config = Config::new(broker.bootstrap_servers());
-    config.retries_max = RETRIES;
+    config.retries = RETRIES;
     config.retry_backoff = Duration::from_millis(5);
     config.retry_backoff_max = Duration::from_millis(10);
     config
 }
 
 fn send(producer: &Producer) -> Result<i64, ProduceError> {
-    let delivery = producer.try_send(Record::to("orders").value("x")).map_err(|refused| refused.error)?;
-    delivery.wait(PATIENCE).expect("its fate is known in time").map(|written| written.offset)
+    let delivery = producer.try_enqueue(Record::to("orders").value("x"))?;
+    delivery.wait(PATIENCE).expect("its fate is known in time").map(|written| written.offset.expect("known"))
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn an_error_that_ends_in_time_is_not_seen() {
 #[test]
 fn retries_end_after_message_send_max_retries() {
     let (broker, producer) = world(|config| {
-        config.idempotence = false;
-        config.retries_max = 0;
+        config.enable_idempotence = false;
+        config.retries = 0;
     });
     broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::NotEnoughReplicas));
     let error = send(&producer).expect_err("there is no retry");
@@ -124,8 +124,8 @@ fn retries_end_after_message_send_max_retries() {
 #[test]
 fn a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good() {
     let (broker, producer) = world(|config| {
-        config.metadata_propagation = Duration::from_millis(300);
-        config.retries_max = u32::MAX;
+        config.topic_metadata_propagation_max = Duration::from_millis(300);
+        config.retries = u32::MAX;
     });
     let gone = Fault::Fail(ErrorCode::UnknownTopicOrPartition);
     broker.cluster().intercept(ApiKey::Produce, None, 3, gone);
@@ -137,12 +137,12 @@ fn a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good() {
         "{error}"
     );
     assert_eq!(error.persisted, Persisted::NotWritten);
-    // The same for a topic that was never there, and that nobody may create.
+    // The same for a topic that never existed and that no client may create.
     let mut config = producer_config(&broker);
-    config.auto_create_topics = false;
-    config.metadata_propagation = Duration::from_millis(300);
+    config.allow_auto_create_topics = false;
+    config.topic_metadata_propagation_max = Duration::from_millis(300);
     let producer = Producer::new(config).expect("a producer");
-    let nowhere = producer.try_send(Record::to("nowhere").value("x")).expect("taken");
+    let nowhere = producer.try_enqueue(Record::to("nowhere").value("x")).expect("taken");
     let error = nowhere.wait(PATIENCE).expect("in time").expect_err("it stays unknown");
     assert!(
         matches!(error.kind, ProduceErrorKind::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }),
@@ -153,7 +153,7 @@ fn a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good() {
 #[test]
 fn a_request_that_is_cut_off_was_possibly_written_and_is_retried() {
     let (broker, producer) = world(|_| {});
-    // Carried out, and the answer lost: with idempotence the retry is recognised.
+    // The broker wrote the batch and the response was lost: with idempotence, the retry is recognized.
     broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::CutAfter);
     assert_eq!(send(&producer).expect("acknowledged by the retry"), 1);
     broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Cut);
@@ -162,12 +162,12 @@ fn a_request_that_is_cut_off_was_possibly_written_and_is_retried() {
     assert_eq!(error.persisted, Persisted::PossiblyWritten);
 }
 
-/// Sends records of which each has a request of its own, without waiting for the answers.
+/// Sends records with one request each, without waiting for the responses.
 fn send_apart(broker: &BrokerThread, producer: &Producer, count: u64) -> Vec<Delivery> {
     let cluster = broker.cluster();
     let before = cluster.requests(ApiKey::Produce);
     let send = |request| {
-        let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+        let delivery = producer.try_enqueue(Record::to("orders").value("x")).expect("taken");
         while cluster.requests(ApiKey::Produce) < before + request {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -176,15 +176,15 @@ fn send_apart(broker: &BrokerThread, producer: &Producer, count: u64) -> Vec<Del
     (1..=count).map(send).collect()
 }
 
-/// A restarted Apache Kafka knows the last batch of a producer only: of several whose answers were lost, it calls the others
-/// out of order. They are written all the same, and are not written again.
+/// A restarted Apache Kafka broker knows only the last batch of a producer. Of several batches without a response, it
+/// rejects the others as out of order. They are in the log nevertheless, and must not be written again.
 #[test]
 fn what_a_broker_has_forgotten_is_not_written_twice_when_it_knows_what_came_later() {
-    let (broker, producer) = world(|config| config.request_timeout = Duration::from_secs(1));
+    let (broker, producer) = world(|config| config.socket_timeout = Duration::from_secs(1));
     let cluster = broker.cluster();
     assert!(cluster.set_lag(1, Duration::from_secs(60)));
     let sent = send_apart(&broker, &producer, 3);
-    // All three are in the log, and nobody was told.
+    // All three are in the log, and the producer got no response.
     cluster.intercept(ApiKey::Produce, None, 2, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
     assert!(cluster.set_lag(1, Duration::ZERO));
     for delivery in sent {
@@ -193,21 +193,21 @@ fn what_a_broker_has_forgotten_is_not_written_twice_when_it_knows_what_came_late
     assert_eq!(send(&producer).expect("written"), 4, "one before them, three of them, and this one");
 }
 
-/// When it knows none of them, none is written, and all are sent under a new epoch.
+/// If the broker knows none of the batches, none is written, and all are sent under a new epoch.
 #[test]
 fn what_a_broker_has_lost_is_written_again_under_a_new_epoch() {
-    let (broker, producer) = world(|config| config.request_timeout = Duration::from_secs(1));
+    let (broker, producer) = world(|config| config.socket_timeout = Duration::from_secs(1));
     let cluster = broker.cluster();
     cluster.intercept(ApiKey::Produce, None, 2, Fault::Delay(Duration::from_secs(60)));
     let sent = send_apart(&broker, &producer, 2);
     cluster.intercept(ApiKey::Produce, None, 2, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
     for (offset, delivery) in (1..).zip(sent) {
-        assert_eq!(delivery.wait(PATIENCE).expect("in time").expect("written").offset, offset);
+        assert_eq!(delivery.wait(PATIENCE).expect("in time").expect("written").offset, Some(offset));
     }
     assert_eq!(send(&producer).expect("written"), 3);
 }
 
-/// Lets one connection through, the one for metadata, and refuses all others.
+/// Accepts one connection, for metadata, and refuses all others.
 struct OnlyMetadata(AtomicU32);
 
 impl Connector for OnlyMetadata {
@@ -223,14 +223,14 @@ impl Connector for OnlyMetadata {
 fn what_cannot_be_connected_was_certainly_not_written_and_is_no_retry() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut config = Config::new(broker.bootstrap_servers());
-    config.retries_max = 1;
+    config.retries = 1;
     config.retry_backoff = Duration::from_millis(5);
     config.reconnect_backoff = Duration::from_millis(5);
     config.delivery_timeout = Duration::from_secs(2);
     let connector = Arc::new(OnlyMetadata(AtomicU32::new(0)));
     let client = Client::with_connector(config, connector.clone()).expect("a client");
-    let error = send(&Producer::of(&client)).expect_err("its leader cannot be reached");
-    // Far more than two attempts fit into the time, and none of them counts: it is the time that ends it.
+    let error = send(&client.producer()).expect_err("its leader cannot be reached");
+    // The time permits many more than two attempts, and none of them counts: only the timeout ends the record.
     assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 2000, .. }), "{error}");
     assert!(connector.0.load(Ordering::Relaxed) > 3, "it was tried again and again");
     assert_eq!(error.persisted, Persisted::NotWritten, "{error}");
@@ -239,8 +239,8 @@ fn what_cannot_be_connected_was_certainly_not_written_and_is_no_retry() {
 #[test]
 fn a_request_without_an_answer_times_out_and_is_retried() {
     let (broker, producer) = world(|config| {
-        config.request_timeout = Duration::from_millis(300);
-        config.retries_max = 1;
+        config.socket_timeout = Duration::from_millis(300);
+        config.retries = 1;
     });
     let cluster = broker.cluster();
     let before = cluster.requests(ApiKey::Produce);
@@ -260,35 +260,35 @@ fn metadata_is_asked_for_once_for_a_topic_however_many_records_it_gets() {
         send(&producer).expect("written");
     }
     assert_eq!(cluster.requests(ApiKey::Metadata), before, "a topic that is known is not asked for");
-    let other = producer.try_send(Record::to("other").value("x")).expect("taken");
+    let other = producer.try_enqueue(Record::to("other").value("x")).expect("taken");
     other.wait(PATIENCE).expect("in time").expect("written");
     let asked = cluster.requests(ApiKey::Metadata) - before;
-    // Once to create it, and perhaps again until it has a leader.
+    // One request to create the topic, and perhaps more until it has a leader.
     assert!((1..=3).contains(&asked), "{asked} requests for one new topic");
 }
 
-/// `enable.gapless.guarantee`: what is behind a lost record is not written, and nothing is taken any more. Without it, the
-/// others go on.
+/// `enable.gapless.guarantee`: records after a lost record are not written, and no more records are accepted. Without
+/// it, the other records are written.
 #[test]
 fn a_gap_ends_the_producer_where_none_may_be() {
     for gapless in [false, true] {
         let (broker, producer) = world(|config| {
-            config.gapless = gapless;
-            config.in_flight_max = 1;
-            config.batch_records_max = 1;
+            config.enable_gapless_guarantee = gapless;
+            config.max_in_flight_requests_per_connection = 1;
+            config.batch_num_messages = 1;
         });
         assert!(producer.fatal_error().is_none());
         let cluster = broker.cluster();
         let before = cluster.requests(ApiKey::Produce);
         cluster.intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_millis(300)));
-        let first = producer.try_send(Record::to("orders").value("written")).expect("taken");
+        let first = producer.try_enqueue(Record::to("orders").value("written")).expect("taken");
         while cluster.requests(ApiKey::Produce) == before {
             std::thread::sleep(Duration::from_millis(2));
         }
-        // These wait behind the first, and the first of them is the one that is lost.
+        // These records follow the first; the first of them is lost.
         cluster.intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::MessageTooLarge));
         let behind: Vec<_> =
-            (0..4).map(|_| producer.try_send(Record::to("orders").value("x")).expect("taken")).collect();
+            (0..4).map(|_| producer.try_enqueue(Record::to("orders").value("x")).expect("taken")).collect();
         first.wait(PATIENCE).expect("in time").expect("written");
         let fates: Vec<_> = behind.iter().map(|delivery| delivery.wait(PATIENCE).expect("in time")).collect();
         let lost = fates[0].as_ref().expect_err("refused");
@@ -308,15 +308,16 @@ fn a_gap_ends_the_producer_where_none_may_be() {
         }
         let fatal = producer.fatal_error().expect("it is of no more use").to_string();
         assert!(fatal.contains("enable.gapless.guarantee") && fatal.contains("partition 0"), "{fatal}");
-        let refused = producer.try_send(Record::to("orders").value("later")).expect_err("nothing is taken");
-        assert!(matches!(refused.error.kind, ProduceErrorKind::Gapless(_)), "{}", refused.error);
+        let refused =
+            producer.try_enqueue(Record::to("orders").value("later")).expect_err("nothing is taken");
+        assert!(matches!(refused.kind, ProduceErrorKind::Gapless(_)), "{}", refused);
         producer.flush_blocking(PATIENCE).expect("nothing is left");
         assert_eq!(cluster.requests(ApiKey::Produce) - before, 2, "the written one and the lost one");
     }
-    // Time that is over makes a gap like any other loss.
+    // An expired record causes a gap like any other loss.
     let (broker, producer) = world(|config| {
-        config.gapless = true;
-        config.retries_max = u32::MAX;
+        config.enable_gapless_guarantee = true;
+        config.retries = u32::MAX;
         config.delivery_timeout = Duration::from_millis(200);
     });
     broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Fail(ErrorCode::NotEnoughReplicas));
@@ -324,7 +325,7 @@ fn a_gap_ends_the_producer_where_none_may_be() {
     assert!(matches!(error.kind, ProduceErrorKind::TimedOut { .. }), "{error}");
     broker.cluster().clear_intercepts();
     assert!(matches!(send(&producer).expect_err("no more").kind, ProduceErrorKind::Gapless(_)));
-    // And without idempotence there is no such guarantee.
+    // Without idempotence, the guarantee is not available.
     let mut config = Config::new("127.0.0.1:9092");
     config.set_all([("enable.idempotence", "false"), ("enable.gapless.guarantee", "true")]).expect("known");
     let error = Client::new(config).expect_err("a contradiction").to_string();

@@ -16,7 +16,7 @@ use ottla_client::{
 use ottla_protocol::ApiKey;
 use ottla_wire::Compression;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for deliveries and flushes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn broker(topic: &str, partitions: i32) -> BrokerThread {
@@ -24,13 +24,13 @@ fn broker(topic: &str, partitions: i32) -> BrokerThread {
 }
 
 fn nobody() -> Config {
-    // A port that was free a moment ago: nothing answers there.
+    // A port that was free a moment ago, without a listener.
     let port =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     Config::new(format!("127.0.0.1:{port}"))
 }
 
-/// Values of one partition, in order.
+/// The values of one partition, in order.
 fn read_back(broker: &BrokerThread, topic: &str, partition: i32, count: usize) -> Vec<Vec<u8>> {
     let mut consumer = Consumer::new(Config::new(broker.bootstrap_servers())).expect("a consumer");
     let all = [(TopicPartition::new(topic, partition), StartAt::Beginning)];
@@ -54,13 +54,15 @@ fn read_back(broker: &BrokerThread, topic: &str, partition: i32, count: usize) -
 fn a_buffer_that_fills_before_the_topic_is_known_drains_all_the_same() {
     let broker = broker("orders", 1);
     let mut config = Config::new(broker.bootstrap_servers());
-    config.buffer_bytes_max = 65_536;
-    config.batch_bytes_max = 16_384;
+    config.buffer_memory = 65_536;
+    config.batch_size = 16_384;
     let producer = Producer::new(config).expect("a producer");
     let orders = producer.topic("orders");
     for i in 0..5000 {
         let value = format!("{i:0100}");
-        orders.post_blocking(&Record::to("orders").value(&value)).expect("taken when there is room");
+        orders
+            .send_unobserved_blocking(Record::to("orders").value(&value))
+            .expect("taken when there is room");
     }
     producer.flush_blocking(PATIENCE).expect("everything is acknowledged");
     assert_eq!(producer.buffered_bytes(), 0, "every byte was given back");
@@ -73,15 +75,15 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
     for codec in [Compression::None, Compression::Zstd] {
         let broker = broker("orders", 3);
         let mut config = Config::new(broker.bootstrap_servers());
-        config.compression = codec;
+        config.compression_codec = codec;
         config.delivery_reports = true;
         config.delivery_report_records = true;
         let producer = Producer::new(config).expect("a producer");
         let orders = producer.topic("orders");
         for i in 0..3000_u64 {
             let value = format!("value {i} {}", "x".repeat(100));
-            let record = Record::to("orders").partition((i % 3) as i32).value(&value).tag((i + 1).into());
-            orders.post_blocking(&record).expect("taken");
+            let record = Record::to("orders").partition((i % 3) as i32).value(&value).tag(u128::from(i + 1));
+            orders.send_unobserved_blocking(&record).expect("taken");
         }
         let reports = producer.reports().expect("they are on");
         let mut seen = [0; 3];
@@ -92,7 +94,7 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
             for (reported, record) in report.iter().zip(records.iter()) {
                 assert_eq!(reported.offset, seen[partition] as i64, "in the order of sending");
                 let i = seen[partition] * 3 + partition as u64;
-                assert_eq!(reported.tag, u128::from(i + 1));
+                assert_eq!(reported.tag.get(), u128::from(i + 1));
                 let value = record.expect("a sound record").value.expect("not null");
                 assert!(value.starts_with(format!("value {i} ").as_bytes()), "{codec:?}");
                 seen[partition] += 1;
@@ -100,8 +102,8 @@ fn reports_tell_every_records_fate_with_its_tag_and_contents() {
         }
         producer.flush_blocking(PATIENCE).expect("everything is reported");
         assert_eq!(producer.buffered_bytes(), 0, "{codec:?}");
-        // A report that is kept keeps the whole buffer that its record is in, and that is what it costs.
-        orders.post_blocking(&Record::to("orders").value("x").tag(1)).expect("taken");
+        // A report retains the whole buffer of its record, so its memory counts in full.
+        orders.send_unobserved_blocking(Record::to("orders").value("x").tag(1)).expect("taken");
         let kept = reports.next_blocking(PATIENCE).expect("a report in time");
         producer.flush_blocking(PATIENCE).expect("acknowledged");
         assert!(producer.buffered_bytes() >= 1024, "{} bytes", producer.buffered_bytes());
@@ -117,7 +119,10 @@ fn only_errors_are_reported_when_asked() {
         config.delivery_reports = true;
         config.delivery_report_only_error = true;
         let producer = Producer::new(config).expect("a producer");
-        producer.topic("orders").post_blocking(&Record::to("orders").value("x").tag(7)).expect("taken");
+        producer
+            .topic("orders")
+            .send_unobserved_blocking(Record::to("orders").value("x").tag(7))
+            .expect("taken");
         if reported > 0 {
             producer.purge(Purge { queued: true, in_flight: true });
         }
@@ -126,7 +131,7 @@ fn only_errors_are_reported_when_asked() {
         let tags: Vec<u128> = std::iter::from_fn(|| reports.try_next())
             .flat_map(|report| {
                 assert_eq!(report.result().expect_err("a failure").persisted, Persisted::NotWritten);
-                report.iter().map(|record| record.tag).collect::<Vec<_>>()
+                report.iter().map(|record| record.tag.get()).collect::<Vec<_>>()
             })
             .collect();
         assert_eq!(tags, vec![7; reported]);
@@ -136,30 +141,85 @@ fn only_errors_are_reported_when_asked() {
 #[test]
 fn the_queue_refuses_what_exceeds_its_message_count() {
     let mut config = nobody();
-    config.buffer_records_max = 10;
+    config.queue_buffering_max_messages = 10;
     let producer = Producer::new(config).expect("a producer");
     for _ in 0..10 {
-        drop(producer.try_send(Record::to("orders").value("x")).expect("room for ten"));
+        drop(producer.try_enqueue(Record::to("orders").value("x")).expect("room for ten"));
     }
-    let refused = producer.try_send(Record::to("orders").key("k").value("eleventh")).expect_err("full");
-    assert!(matches!(refused.error.kind, ProduceErrorKind::QueueFull { records: 10, records_max: 10, .. }));
-    assert_eq!(refused.record.value, Some(&b"eleventh"[..]), "the record comes back");
+    let eleventh = Record::to("orders").key("k").value("eleventh");
+    let refused = producer.try_enqueue(&eleventh).expect_err("full");
+    assert!(matches!(refused.kind, ProduceErrorKind::QueueFull { records: 10, records_max: 10, .. }));
+    let observed = producer.topic("orders").try_send_unobserved(&eleventh).expect_err("full");
+    assert_eq!(observed.to_string(), refused.to_string(), "every call fails with the same error");
     producer.purge(Purge { queued: true, in_flight: true });
     producer.flush_blocking(PATIENCE).expect("nothing is left");
-    drop(producer.try_send(Record::to("orders").value("x")).expect("room again"));
+    drop(producer.try_enqueue(Record::to("orders").value("x")).expect("room again"));
+}
+
+#[tokio::test]
+async fn a_topic_producer_refuses_records_for_another_topic() {
+    let producer = Producer::new(nobody()).expect("a producer");
+    let orders = producer.topic("orders");
+    let stray = Record::to("invoices").value("x");
+    let errors = [
+        orders.send(&stray).await.map(drop).expect_err("send"),
+        orders.try_send(&stray).await.map(drop).expect_err("try_send"),
+        orders.send_blocking(&stray).map(drop).expect_err("send_blocking"),
+        orders.enqueue(&stray).await.map(drop).expect_err("enqueue"),
+        orders.enqueue_blocking(&stray).map(drop).expect_err("enqueue_blocking"),
+        orders.try_enqueue(&stray).map(drop).expect_err("try_enqueue"),
+        orders.send_unobserved(&stray).await.expect_err("send_unobserved"),
+        orders.send_unobserved_blocking(&stray).expect_err("send_unobserved_blocking"),
+        orders.try_send_unobserved(&stray).expect_err("try_send_unobserved"),
+    ];
+    for error in errors {
+        assert!(
+            matches!(&error.kind, ProduceErrorKind::OtherTopic { producer } if **producer == *"orders"),
+            "{error}"
+        );
+        assert_eq!(
+            (&*error.topic, error.persisted, error.is_retriable()),
+            ("invoices", Persisted::NotWritten, false)
+        );
+    }
+    assert_eq!(producer.unsettled_records(), 0, "nothing was taken");
+    let unnamed = Record { value: Some(b"x"), ..Record::default() };
+    drop(orders.try_enqueue(&unnamed).expect("a record without a topic goes to this one"));
+}
+
+#[tokio::test]
+async fn every_way_to_send_takes_a_record_by_value_and_by_reference() {
+    let broker = broker("orders", 1);
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    let record = Record::to("orders").partition(0).value("x");
+    let mut offsets = vec![producer.send(&record).await.expect("written").offset];
+    offsets.push(producer.try_send(&record).await.expect("written").offset);
+    offsets.push(producer.send_blocking(&record).expect("written").offset);
+    offsets.push(producer.enqueue(&record).await.expect("taken").await.expect("written").offset);
+    offsets.push(producer.enqueue_blocking(&record).expect("taken").await.expect("written").offset);
+    offsets.push(producer.try_enqueue(&record).expect("taken").await.expect("written").offset);
+    assert_eq!(offsets, (0..6).map(Some).collect::<Vec<_>>());
+    producer.send_unobserved(&record).await.expect("taken");
+    producer.send_unobserved_blocking(&record).expect("taken");
+    producer.try_send_unobserved(record).expect("taken");
+    producer.flush(PATIENCE).await.expect("all are written");
+    assert_eq!(
+        producer.topic("orders").send_blocking(Record::to("orders").value("y")).expect("written").offset,
+        Some(9)
+    );
 }
 
 #[test]
 fn a_record_above_message_max_bytes_is_refused() {
     let broker = broker("orders", 1);
     let mut config = Config::new(broker.bootstrap_servers());
-    config.message_bytes_max = 1000;
+    config.message_max_bytes = 1000;
     let producer = Producer::new(config).expect("a producer");
     let large = vec![b'x'; 1001];
-    let refused = producer.try_send(Record::to("orders").value(&large)).expect_err("too large");
+    let refused = producer.try_enqueue(Record::to("orders").value(&large)).expect_err("too large");
     assert!(refused.to_string().contains("message.max.bytes is 1000"), "{refused}");
     let small = vec![b'x'; 800];
-    drop(producer.try_send(Record::to("orders").value(&small)).expect("small enough"));
+    drop(producer.try_enqueue(Record::to("orders").value(&small)).expect("small enough"));
     producer.flush_blocking(PATIENCE).expect("acknowledged");
 }
 
@@ -167,12 +227,12 @@ fn a_record_above_message_max_bytes_is_refused() {
 fn a_record_larger_than_a_batch_travels_alone() {
     let broker = broker("orders", 1);
     let mut config = Config::new(broker.bootstrap_servers());
-    config.batch_bytes_max = 2048;
+    config.batch_size = 2048;
     let producer = Producer::new(config).expect("a producer");
     let large = vec![b'L'; 100_000];
     let orders = producer.topic("orders");
     for value in [&b"before"[..], &large, b"after"] {
-        orders.post_blocking(&Record::to("orders").value(value)).expect("taken");
+        orders.send_unobserved_blocking(Record::to("orders").value(value)).expect("taken");
     }
     producer.flush_blocking(PATIENCE).expect("acknowledged");
     assert_eq!(read_back(&broker, "orders", 0, 3), [b"before".to_vec(), large, b"after".to_vec()]);
@@ -182,13 +242,13 @@ fn a_record_larger_than_a_batch_travels_alone() {
 fn a_batch_takes_no_more_records_than_batch_num_messages() {
     let broker = broker("orders", 1);
     let mut config = Config::new(broker.bootstrap_servers());
-    config.batch_records_max = 7;
+    config.batch_num_messages = 7;
     config.delivery_reports = true;
     config.linger = Some(Duration::from_secs(60));
     let producer = Producer::new(config).expect("a producer");
     let orders = producer.topic("orders");
     for _ in 0..70 {
-        orders.post_blocking(&Record::to("orders").value("x")).expect("taken");
+        orders.send_unobserved_blocking(Record::to("orders").value("x")).expect("taken");
     }
     producer.flush_blocking(PATIENCE).expect("acknowledged");
     let reports = producer.reports().expect("they are on");
@@ -201,15 +261,15 @@ fn a_batch_takes_no_more_records_than_batch_num_messages() {
 fn payloads_above_message_copy_max_bytes_are_not_copied() {
     let broker = broker("orders", 1);
     let mut config = Config::new(broker.bootstrap_servers());
-    config.copy_bytes_max = 1000;
+    config.message_copy_max_bytes = 1000;
     config.linger = Some(Duration::from_secs(60));
     let producer = Producer::new(config).expect("a producer");
     let payload = Bytes::from(vec![b'p'; 200_000]);
     let small = Bytes::from(vec![b's'; 1000]);
     let orders = producer.topic("orders");
-    orders.post_blocking(&Record::to("orders").shared_value(&small)).expect("taken");
+    orders.send_unobserved_blocking(Record::to("orders").shared_value(&small)).expect("taken");
     assert!(small.is_unique(), "a small payload is copied");
-    orders.post_blocking(&Record::to("orders").shared_value(&payload)).expect("taken");
+    orders.send_unobserved_blocking(Record::to("orders").shared_value(&payload)).expect("taken");
     assert!(!payload.is_unique(), "a large one is held");
     assert!(producer.buffered_bytes() >= 200_000, "and counted");
     producer.flush_blocking(PATIENCE).expect("acknowledged");
@@ -221,13 +281,13 @@ fn what_is_purged_is_reported_and_not_sent() {
     let mut config = nobody();
     config.delivery_reports = true;
     let producer = Producer::new(config).expect("a producer");
-    let future = producer.try_send(Record::to("orders").value("x").tag(1)).expect("taken");
+    let future = producer.try_enqueue(Record::to("orders").value("x").tag(1)).expect("taken");
     producer.purge(Purge { queued: true, in_flight: false });
     let error = future.wait(PATIENCE).expect("in time").expect_err("purged");
     assert!(matches!(error.kind, ProduceErrorKind::Purged { in_flight: false }), "{error}");
     assert_eq!(error.persisted, Persisted::NotWritten);
     let report = producer.reports().expect("they are on").next_blocking(PATIENCE).expect("a report");
-    assert_eq!(report.iter().next().map(|record| (record.tag, record.offset)), Some((1, -1)));
+    assert_eq!(report.iter().next().map(|record| (record.tag.get(), record.offset)), Some((1, -1)));
 }
 
 #[test]
@@ -236,22 +296,22 @@ fn records_expire_no_earlier_than_their_timeout_and_not_much_later() {
     config.delivery_timeout = Duration::from_millis(1600);
     let producer = Producer::new(config).expect("a producer");
     let started = std::time::Instant::now();
-    let first = producer.try_send(Record::to("orders").value("first")).expect("taken");
+    let first = producer.try_enqueue(Record::to("orders").value("first")).expect("taken");
     std::thread::sleep(Duration::from_millis(800));
     let second_at = std::time::Instant::now();
-    let second = producer.try_send(Record::to("orders").value("second")).expect("taken");
+    let second = producer.try_enqueue(Record::to("orders").value("second")).expect("taken");
     let error = first.wait(PATIENCE).expect("in time").expect_err("nobody answers");
     assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 1600, .. }), "{error}");
     assert!(started.elapsed() >= Duration::from_millis(1600));
     second.wait(PATIENCE).expect("in time").expect_err("nobody answers");
-    // A batch takes records for a sixteenth of the timeout: the second record is in another one.
+    // A batch accepts records for a sixteenth of the timeout: the second record is in another one.
     assert!(second_at.elapsed() >= Duration::from_millis(1500), "{:?}", second_at.elapsed());
 }
 
 #[test]
 fn a_client_that_ends_tells_the_fate_of_what_it_had() {
     let producer = Producer::new(nobody()).expect("a producer");
-    let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+    let delivery = producer.try_enqueue(Record::to("orders").value("x")).expect("taken");
     drop(producer);
     let error = delivery.wait(PATIENCE).expect("in time").expect_err("the client is gone");
     assert!(matches!(error.kind, ProduceErrorKind::Closed), "{error}");
@@ -274,7 +334,7 @@ fn a_broker_without_transactions_says_so() {
 fn the_sticky_partition_stays_for_its_linger() {
     const PARTITIONS: i32 = 8;
     let broker = broker("orders", PARTITIONS);
-    // The partitions of `count` records, each written before the next is handed over.
+    // The partitions of `count` records, each written before the next is sent.
     let partitions = |linger: &str, advance_ms: i64, count: usize| -> Vec<i32> {
         let now_ms = Arc::new(AtomicI64::new(1_700_000_000_000));
         let mut config = Config::new(broker.bootstrap_servers());
@@ -282,10 +342,10 @@ fn the_sticky_partition_stays_for_its_linger() {
         config.clock = Clock::Fixed(now_ms.clone());
         let producer = Producer::new(config).expect("a client");
         let send = |record: Record<'_>| {
-            let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+            let delivery = producer.try_enqueue(record).expect("taken");
             delivery.wait(PATIENCE).expect("in time").expect("written").partition
         };
-        // From here on the topic's partitions are known.
+        // From now on, the topic's partitions are known.
         send(Record::to("orders").partition(0).value("v"));
         let mut chosen = Vec::new();
         for _ in 0..count {
@@ -298,19 +358,19 @@ fn the_sticky_partition_stays_for_its_linger() {
 
     let while_it_lasts = partitions("10", 0, 40);
     assert_eq!(changes(&while_it_lasts), 0, "{while_it_lasts:?}");
-    // Four records each: where the time has passed it may change, elsewhere it may not.
+    // Groups of four records: the partition may change only after the linger time.
     let in_fours = partitions("12", 3, 160);
     assert!(in_fours.chunks(4).all(|four| changes(four) == 0), "{in_fours:?}");
     assert!(changes(&in_fours) > 10, "{in_fours:?}");
-    // Without a linger every record chooses; with the default every batch does, and each of these is one.
+    // Without a linger, every record selects a partition; by default every batch does, and each record is one.
     for linger in ["0", "batch"] {
         let chosen = partitions(linger, 0, 80);
         assert!(changes(&chosen) > 20, "{linger}: {chosen:?}");
     }
 }
 
-/// A topic that is deleted and created anew under a live producer: its leader epochs, its partitions and what its brokers
-/// know of producers begin anew. What is sent after that is in it, once and in order.
+/// A topic is deleted and recreated under a live producer: its leader epochs, partitions and producer state start
+/// again. Records sent after that are in the new topic, once and in order.
 #[test]
 fn a_topic_that_is_created_anew_gets_what_is_sent_after_that() {
     for seen_gone in [false, true] {
@@ -321,10 +381,10 @@ fn a_topic_that_is_created_anew_gets_what_is_sent_after_that() {
             assert!((0..4).all(|partition| cluster.set_leader("orders", partition, node)), "epochs rise");
         }
         let mut config = Config::new(broker.bootstrap_servers());
-        config.auto_create_topics = false;
+        config.allow_auto_create_topics = false;
         config.retry_backoff = Duration::from_millis(5);
         config.retry_backoff_max = Duration::from_millis(20);
-        config.batch_records_max = 10;
+        config.batch_num_messages = 10;
         let admin = Admin::new(config.clone()).expect("an admin");
         let producer = Producer::new(config).expect("a producer");
         let (sent, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -378,15 +438,15 @@ fn a_topic_that_is_created_anew_gets_what_is_sent_after_that() {
                 .collect();
             let unique: BTreeSet<usize> = values.iter().copied().collect();
             assert_eq!(unique.len(), values.len(), "none is there twice");
-            // Of those that were under way when the topic came back, one may have overtaken another.
+            // Batches that were in flight when the topic returned may be reordered.
             let later = values.iter().copied().filter(|i| *i >= after);
             let expected = (after..deliveries.len()).filter(|i| i % 2 == partition as usize);
             assert!(later.eq(expected), "all that were sent after that, in order");
         }
-        // And no key leads to a partition that the topic has no more.
+        // No key selects a partition that the topic no longer has.
         for key in 0..20 {
             let key = format!("{key}");
-            let delivery = producer.try_send(Record::to("orders").key(&key).value("x")).expect("taken");
+            let delivery = producer.try_enqueue(Record::to("orders").key(&key).value("x")).expect("taken");
             assert!(delivery.wait(PATIENCE).expect("in time").expect("written").partition < 2);
         }
     }

@@ -1,4 +1,4 @@
-//! What properties do: each test sets some by name and looks at what goes over the wire, or at what comes of it.
+//! The effect of properties: each test sets some by name and checks the requests on the wire, or the result.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and clocks")]
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Acks, Admin, Client, Config, Connector, Consumer, Error, ErrorCode, Polled, ProduceErrorKind, Producer,
-    Record, StartAt, TcpConnector, TopicConfig, TopicPartition,
+    Acks, Client, Config, Connector, Consumer, Error, ErrorCode, Polled, ProduceErrorKind, Producer, Record,
+    StartAt, TcpConnector, TopicConfig, TopicPartition,
 };
 use ottla_protocol::ApiKey;
 use ottla_protocol::messages::fetch::FetchRequest;
@@ -21,7 +21,7 @@ use recorder::{PATIENCE, Recorder, wait_until};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Runtime;
 
-/// Long enough for what must not happen to happen, if it were going to.
+/// Long enough for an unwanted event to occur.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn broker(partitions: i32) -> BrokerThread {
@@ -34,7 +34,7 @@ fn client(servers: &str, recorder: &Recorder, properties: &[(&str, &str)]) -> Cl
     Client::with_connector(config, Arc::new(recorder.clone())).expect("a client")
 }
 
-/// A client of this broker with these properties, and the record of what it does.
+/// A client of this broker with these properties, and its recorder.
 fn recorded(broker: &BrokerThread, properties: &[(&str, &str)]) -> (Client, Recorder) {
     let recorder = Recorder::default();
     (client(&broker.bootstrap_servers(), &recorder, properties), recorder)
@@ -46,18 +46,18 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 fn produce(client: &Client, value: &[u8]) {
     let delivery =
-        Producer::of(client).try_send(Record::to("orders").partition(0).value(value)).expect("taken");
+        client.producer().try_enqueue(Record::to("orders").partition(0).value(value)).expect("taken");
     delivery.wait(PATIENCE).expect("in time").expect("written");
 }
 
 /// A consumer that reads partition 0 from its beginning.
 fn reader(client: &Client) -> Consumer {
-    let mut consumer = Consumer::of(client);
+    let mut consumer = client.consumer();
     block_on(consumer.assign(&[(TopicPartition::new("orders", 0), StartAt::Beginning)])).expect("assigned");
     consumer
 }
 
-/// The first record's value, or why there is none.
+/// The first record's value, or the error.
 fn first_value(consumer: &mut Consumer, within: Duration) -> Result<Option<Vec<u8>>, Error> {
     let deadline = Instant::now() + within;
     loop {
@@ -111,7 +111,7 @@ fn requests_carry_what_the_properties_say() {
         ],
     );
     produce(&client, &[b'v'; 1000]);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     assert!(first_value(&mut consumer, PATIENCE).expect("no error").is_some());
 
@@ -120,7 +120,7 @@ fn requests_carry_what_the_properties_say() {
     assert!(!metadata.allow_auto_topic_creation);
     let (_, _, produce) = recorder.requests::<ProduceRequest>().pop().expect("sent");
     assert_eq!((produce.acks, produce.timeout_ms), (1, 7001));
-    // The low bits of the attributes name the codec.
+    // The low bits of the attributes contain the codec.
     assert_eq!(batches(&recorder)[0][22] & 7, 4);
     assert_eq!(recorder.count(ApiKey::InitProducerId), 0, "acks=1 excludes idempotence");
     let (_, _, fetch) = recorder.requests::<FetchRequest>().remove(0);
@@ -148,7 +148,7 @@ fn bootstrap_servers_are_tried_in_turn() {
     let dead = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let servers = format!("{dead}, {}", broker.bootstrap_servers());
     let client = client(&servers, &Recorder::default(), &[]);
-    assert!(!block_on(Admin::of(&client).describe_cluster()).expect("one answers").brokers.is_empty());
+    assert!(!block_on(client.admin().describe_cluster()).expect("one answers").brokers.is_empty());
 }
 
 #[test]
@@ -172,12 +172,12 @@ fn requests_in_flight_stay_within_max_in_flight() {
             recorded(&broker, &[("max.in.flight", max), ("linger.ms", "0"), ("batch.size", "1000")]);
         produce(&client, b"first");
         broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(1)));
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         let deliveries: Vec<_> = (0..5)
             .map(|_| {
                 let record = Record::to("orders").partition(0).value(&[b'v'; 900]);
                 std::thread::sleep(Duration::from_millis(20));
-                producer.try_send(record).expect("taken")
+                producer.try_enqueue(record).expect("taken")
             })
             .collect();
         recorder.wait_for(ApiKey::Produce, 1 + together);
@@ -189,8 +189,8 @@ fn requests_in_flight_stay_within_max_in_flight() {
     }
 }
 
-/// While the socket takes nothing, one request is being written, and so many wait behind it; the records that come
-/// meanwhile gather in the batch that follows.
+/// While the socket accepts no bytes, one request is being written and a limited number waits. Later records collect
+/// in the next batch.
 #[test]
 fn a_new_request_waits_while_enough_are_outstanding() {
     for (threshold, requests) in [("1", 3), ("3", 5)] {
@@ -207,12 +207,12 @@ fn a_new_request_waits_while_enough_are_outstanding() {
         produce(&client, b"the first finds its way");
         recorder.shut();
         let before = recorder.count(ApiKey::Produce);
-        let producer = Producer::of(&client);
+        let producer = client.producer();
         let deliveries: Vec<_> = (0..8)
             .map(|_| {
                 let record = Record::to("orders").partition(0).value("v");
-                let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
-                // Long enough to become a request of its own, if it may.
+                let delivery = producer.try_enqueue(record).expect("taken");
+                // Long enough for a further request, if it is permitted.
                 std::thread::sleep(A_WHILE / 4);
                 delivery
             })
@@ -239,7 +239,7 @@ fn an_unanswered_request_ends_after_socket_timeout() {
 
 #[test]
 fn socket_buffers_have_the_size_that_was_asked_for() {
-    /// How many bytes a connection takes whose peer reads nothing, in this direction.
+    /// The number of bytes that a connection accepts in this direction while its peer reads nothing.
     async fn room(connector: TcpConnector, peer_writes: bool) -> usize {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -258,11 +258,11 @@ fn socket_buffers_have_the_size_that_was_asked_for() {
     }
     block_on(async {
         let mut config = Config::new("localhost");
-        config.send_buffer_bytes = 4096;
+        config.socket_send_buffer_bytes = 4096;
         let small = TcpConnector::new(&config);
         assert!(room(small, false).await < room(TcpConnector::default(), false).await);
         config = Config::new("localhost");
-        config.receive_buffer_bytes = 4096;
+        config.socket_receive_buffer_bytes = 4096;
         let small = TcpConnector::new(&config);
         assert!(room(small, true).await < room(TcpConnector::default(), true).await);
     });
@@ -274,7 +274,7 @@ fn a_connection_that_is_not_set_up_in_time_is_given_up() {
     let servers = silent.local_addr().expect("bound").to_string();
     let recorder = Recorder::default();
     let client = client(&servers, &recorder, &[("socket.connection.setup.timeout.ms", "1000")]);
-    let _waits = Producer::of(&client).try_send(Record::to("orders").value("v")).expect("taken");
+    let _waits = client.producer().try_enqueue(Record::to("orders").value("v")).expect("taken");
     wait_until("second attempt", || recorder.look(|seen| seen.attempts.len() >= 2));
     let gap = recorder.look(|seen| seen.attempts[1].0 - seen.attempts[0].0);
     assert!(gap >= Duration::from_secs(1), "{gap:?}");
@@ -287,7 +287,7 @@ fn reconnects(properties: &[(&str, &str)], count: usize) -> Vec<Duration> {
     let [open, closed] = [0, 1].map(|node: usize| broker.addresses()[node]);
     let recorder = Recorder { refused_port: Some(closed.port()), ..Recorder::default() };
     let client = client(&open.to_string(), &recorder, properties);
-    let _waits = Producer::of(&client).try_send(Record::to("orders").value("v")).expect("taken");
+    let _waits = client.producer().try_enqueue(Record::to("orders").value("v")).expect("taken");
     let attempts = || {
         recorder.look(|seen| {
             seen.attempts
@@ -313,7 +313,7 @@ fn reconnecting_backs_off_between_its_bounds() {
 fn the_older_reconnect_backoff_does_not_grow() {
     let gaps = reconnects(&[("reconnect.backoff.jitter.ms", "50")], 9);
     assert!(gaps.iter().all(|gap| *gap >= Duration::from_millis(25)), "{gaps:?}");
-    // Doubling, nine pauses of 50 ms would take 12 s at least.
+    // With doubling, nine pauses of 50 ms would take at least 12 s.
     assert!(gaps.iter().sum::<Duration>() < Duration::from_secs(10), "{gaps:?}");
 }
 
@@ -366,7 +366,7 @@ fn a_topic_without_a_leader_is_asked_for_at_the_fast_interval() {
         let properties =
             [("topic.metadata.refresh.fast.interval.ms", interval), ("allow.auto.create.topics", "false")];
         let (client, recorder) = recorded(&broker, &properties);
-        let _waits = Producer::of(&client).try_send(Record::to("nowhere").value("v")).expect("taken");
+        let _waits = client.producer().try_enqueue(Record::to("nowhere").value("v")).expect("taken");
         if often {
             recorder.wait_for(ApiKey::Metadata, 10);
         } else {
@@ -380,10 +380,10 @@ fn a_topic_without_a_leader_is_asked_for_at_the_fast_interval() {
 fn a_set_linger_makes_batches_wait() {
     let broker = broker(1);
     let (client, recorder) = recorded(&broker, &[("linger.ms", "250")]);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let started = Instant::now();
     let deliveries: Vec<_> = (0..3)
-        .map(|_| producer.try_send(Record::to("orders").partition(0).value("v")).expect("taken"))
+        .map(|_| producer.try_enqueue(Record::to("orders").partition(0).value("v")).expect("taken"))
         .collect();
     for delivery in deliveries {
         delivery.wait(PATIENCE).expect("in time").expect("written");
@@ -396,10 +396,10 @@ fn a_set_linger_makes_batches_wait() {
 fn batches_end_at_batch_size() {
     let broker = broker(1);
     let (client, recorder) = recorded(&broker, &[("batch.size", "2000"), ("linger.ms", "50")]);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     for _ in 0..100 {
         let record = Record::to("orders").partition(0).value(&[b'v'; 100]);
-        drop(producer.try_send(record).expect("taken"));
+        drop(producer.try_enqueue(record).expect("taken"));
     }
     producer.flush_blocking(PATIENCE).expect("written");
     let batches = batches(&recorder);
@@ -412,10 +412,10 @@ fn requests_end_at_max_request_size() {
     let broker = broker(10);
     let properties = [("batch.size", "1000"), ("max.request.size", "3000"), ("linger.ms", "50")];
     let (client, recorder) = recorded(&broker, &properties);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     for partition in 0..10 {
         let record = Record::to("orders").partition(partition).value(&[b'v'; 800]);
-        drop(producer.try_send(record).expect("taken"));
+        drop(producer.try_enqueue(record).expect("taken"));
     }
     producer.flush_blocking(PATIENCE).expect("written");
     let requests = recorder.requests::<ProduceRequest>();
@@ -432,10 +432,10 @@ fn the_queue_refuses_what_exceeds_buffer_memory() {
     let dead = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     for (name, value) in [("buffer.memory", "102400"), ("queue.buffering.max.kbytes", "100")] {
         let properties = [(name, value), ("batch.size", "10000")];
-        let producer = Producer::of(&client(&dead.to_string(), &Recorder::default(), &properties));
+        let producer = client(&dead.to_string(), &Recorder::default(), &properties).producer();
         let mut taken = 0;
         let refused = loop {
-            match producer.try_send(Record::to("orders").partition(0).value(&[b'v'; 1000])) {
+            match producer.try_enqueue(Record::to("orders").partition(0).value(&[b'v'; 1000])) {
                 Ok(_) => taken += 1,
                 Err(error) => break error,
             }
@@ -519,7 +519,7 @@ fn a_higher_compression_level_makes_smaller_batches() {
 fn members_are_heard_of_at_the_heartbeat_interval() {
     let broker = broker(1);
     let (client, recorder) = recorded(&broker, &[("group.id", "billing"), ("heartbeat.interval.ms", "20")]);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     block_on(consumer.subscribe(&["orders"])).expect("subscribed");
     recorder.wait_for(ApiKey::Heartbeat, 10);
 }
@@ -540,10 +540,10 @@ fn offsets_are_committed_at_the_interval_or_not_at_all() {
             ],
         );
         produce(&client, b"v");
-        let mut consumer = Consumer::of(&client);
+        let mut consumer = client.consumer();
         block_on(consumer.subscribe(&["orders"])).expect("subscribed");
         assert!(first_value(&mut consumer, PATIENCE).expect("no error").is_some());
-        // Asking for more says that the first is done.
+        // The next poll marks the first record as processed.
         consumer.poll_blocking(Duration::from_millis(10)).expect("no error");
         if while_open {
             recorder.wait_for(ApiKey::OffsetCommit, 1);
@@ -564,11 +564,11 @@ fn auto_offset_reset_decides_where_reading_starts() {
     for reset in ["earliest", "latest", "error", "by_duration:PT1H"] {
         let group = reset.replace(':', "-");
         let (client, recorder) = recorded(&broker, &[("group.id", &group), ("auto.offset.reset", reset)]);
-        let mut consumer = Consumer::of(&client);
+        let mut consumer = client.consumer();
         block_on(consumer.subscribe(&["orders"])).expect("subscribed");
         let first = match reset {
             "latest" => {
-                // Assigned, and its position looked up, before there is more.
+                // The partition is assigned and its position looked up before more records exist.
                 let deadline = Instant::now() + PATIENCE;
                 while recorder.count(ApiKey::Fetch) == 0 {
                     consumer.poll_blocking(Duration::from_millis(10)).expect("no error");
@@ -588,7 +588,7 @@ fn auto_offset_reset_decides_where_reading_starts() {
     }
 }
 
-/// One Produce request has one `acks` and one timeout: topics that differ in them travel apart, the others together.
+/// A Produce request has one `acks` and one timeout: topics with different values get separate requests.
 #[test]
 fn a_producer_honours_what_one_topic_has_otherwise() {
     let broker = Broker::builder()
@@ -603,7 +603,7 @@ fn a_producer_honours_what_one_topic_has_otherwise() {
         &broker,
         &[("enable.idempotence", "false"), ("linger.ms", "50"), ("compression.codec", "lz4")],
     );
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let topic = |name: &str, settings: &[(&str, &str)]| {
         let mut own = TopicConfig::default();
         for (name, value) in settings {
@@ -619,13 +619,13 @@ fn a_producer_honours_what_one_topic_has_otherwise() {
     let value = "v".repeat(500);
     let deliveries: Vec<_> = handles
         .iter()
-        .map(|topic| topic.try_send(&Record::to("").key("k").value(&value)).expect("taken"))
+        .map(|topic| topic.try_enqueue(Record::to("").key("k").value(&value)).expect("taken"))
         .collect();
-    let offsets: Vec<i64> = deliveries
+    let offsets: Vec<Option<i64>> = deliveries
         .iter()
         .map(|delivery| delivery.wait(PATIENCE).expect("in time").expect("written").offset)
         .collect();
-    assert_eq!(offsets, [0, -1, 0], "acks=0 tells no offset");
+    assert_eq!(offsets, [Some(0), None, Some(0)], "acks=0 returns no offset");
     let mut sent: Vec<(String, i16, i32, u8)> = Vec::new();
     for (_, _, request) in recorder.requests::<ProduceRequest>() {
         assert_eq!(request.topic_data.len(), 1, "each topic has terms of its own");
@@ -645,10 +645,10 @@ fn a_producer_honours_what_one_topic_has_otherwise() {
         ]
     );
 
-    // The topic's own time is over long before the client's.
+    // The topic's timeout elapses long before the client's.
     broker.cluster().intercept(ApiKey::Produce, None, u32::MAX, Fault::Fail(ErrorCode::NotEnoughReplicas));
     let late = topic("late", &[("message.timeout.ms", "200")]).expect("no contradiction");
-    let delivery = late.try_send(&Record::to("").value("v")).expect("taken");
+    let delivery = late.try_enqueue(Record::to("").value("v")).expect("taken");
     let error = delivery.wait(PATIENCE).expect("in time").expect_err("its time is over");
     assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 200, .. }), "{error}");
 

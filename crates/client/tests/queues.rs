@@ -1,4 +1,4 @@
-//! Stories of queues: one partition for one thread, forwarding, a foreign event loop, and the simple consumer.
+//! Stories of queues: a queue per thread, forwarding, an external event loop, and the simple consumer.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -9,12 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
-use ottla_client::{
-    Client, Config, Consumer, Error, PartitionQueue, Producer, Record, StartAt, TopicConfig, TopicPartition,
-};
+use ottla_client::{Client, Config, Error, PartitionQueue, Record, StartAt, TopicConfig, TopicPartition};
 use tokio::runtime::Runtime;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for records to reach a queue.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn broker() -> BrokerThread {
@@ -30,7 +28,7 @@ fn at(partition: i32) -> TopicPartition {
 }
 
 fn produce(client: &Client, partition: i32, values: std::ops::Range<i32>) {
-    let producer = Producer::of(client);
+    let producer = client.producer();
     for value in values {
         let value = value.to_string();
         drop(
@@ -56,7 +54,7 @@ fn values(queue: &mut PartitionQueue, count: usize) -> Vec<i32> {
 fn each_partition_is_read_by_a_thread_of_its_own() {
     let broker = broker();
     let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let starts = [0, 1].map(|partition| (at(partition), StartAt::Beginning));
     runtime().block_on(consumer.assign(&starts)).expect("assigned");
     let readers = [0, 1].map(|partition| {
@@ -76,7 +74,7 @@ fn each_partition_is_read_by_a_thread_of_its_own() {
 fn a_foreign_event_loop_is_woken_by_bytes_on_a_descriptor() {
     let broker = broker();
     let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     runtime().block_on(consumer.assign(&[(at(0), StartAt::Beginning)])).expect("assigned");
     let mut queue = consumer.split(&at(0)).expect("assigned");
     let (ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -103,7 +101,7 @@ fn the_simple_consumer_starts_stops_and_forwards() {
     produce(&client, 0, 0..10);
     produce(&client, 1, 10..20);
     let runtime = runtime();
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     runtime.block_on(consumer.start(&at(0), StartAt::Offset(5))).expect("started");
     let mut first = consumer.split(&at(0)).expect("started");
     assert_eq!(values(&mut first, 5), [5, 6, 7, 8, 9]);
@@ -120,7 +118,7 @@ fn the_simple_consumer_starts_stops_and_forwards() {
     assert!(matches!(runtime.block_on(consumer.stop(&at(0))), Err(Error::NotAssigned { .. })));
 }
 
-/// The client's own commits are those of groups; a topic's are those of partitions that are started one by one.
+/// The client's commit properties concern groups; a topic's concern partitions that are started one by one.
 #[test]
 fn partitions_that_are_started_commit_as_their_topic_says() {
     let broker = broker();
@@ -145,7 +143,7 @@ fn partitions_that_are_started_commit_as_their_topic_says() {
             topic.set("auto.commit.interval.ms", interval).expect("of topics");
         }
         let client = Client::new(config).expect("a client");
-        let mut consumer = Consumer::of(&client);
+        let mut consumer = client.consumer();
         runtime().block_on(consumer.start_with(&at(0), StartAt::Beginning, &topic)).expect("started");
         let mut queue = consumer.split(&at(0)).expect("started");
         values(&mut queue, 10);
@@ -173,7 +171,7 @@ fn a_call_hands_out_as_many_records_as_it_may() {
     config.set("consume.callback.max.messages", "3").expect("a known property");
     let client = Client::new(config).expect("a client");
     produce(&client, 0, 0..10);
-    let consumer = Consumer::of(&client);
+    let consumer = client.consumer();
     runtime().block_on(consumer.start(&at(0), StartAt::Beginning)).expect("started");
     let mut queue = consumer.split(&at(0)).expect("started");
     let each = |queue: &mut PartitionQueue, max| queue.consume_each(PATIENCE, max, |_| {}).expect("no error");
@@ -199,11 +197,11 @@ fn offsets_in_files_outlive_the_consumer() {
     for life in 0..3 {
         let client = Client::new(config.clone()).expect("a client");
         produce(&client, 0, life * 10..life * 10 + 10);
-        let consumer = Consumer::of(&client);
+        let consumer = client.consumer();
         runtime().block_on(consumer.start(&at(0), StartAt::Committed)).expect("started");
         let mut queue = consumer.split(&at(0)).expect("started");
         assert_eq!(values(&mut queue, 10), (life * 10..life * 10 + 10).collect::<Vec<_>>());
-        // Asking for more says that these are done.
+        // The next poll marks these records as processed.
         assert!(queue.poll_blocking(Duration::from_millis(1)).expect("no error").is_none());
         consumer.close_blocking(PATIENCE).expect("closed");
         let stored = std::fs::read_to_string(&file).expect("it is there");

@@ -1,4 +1,4 @@
-//! Who brings the assignment in line with the group: the consumer in silence, or the application.
+//! The rebalance modes in which the consumer applies the assignment silently, or the application applies it.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Config, Consumer, Event, Next, Polled, Producer, Rebalance, Record, StartAt, TopicPartition,
+    Config, Consumer, Event, Polled, PolledRecord, Producer, Rebalance, Record, StartAt, TopicPartition,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ fn member(broker: &BrokerThread, rebalance: Rebalance) -> Config {
     config
 }
 
-/// Polls until `seen` is through, and gives the events that came.
+/// Polls until `seen` returns `true`.
 fn poll_until(consumer: &mut Consumer, mut seen: impl FnMut(&Polled) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -69,7 +69,7 @@ fn a_silent_consumer_hears_nothing_of_a_rebalance_and_lets_go_without_polling() 
     });
     assert_eq!(first.assignment().len(), 2);
 
-    // The second gets its share although the first does not poll.
+    // The second member gets its share although the first does not poll.
     let second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
     second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
     let deadline = Instant::now() + PATIENCE;
@@ -96,7 +96,7 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
     assert_eq!(given.len(), 2);
     assert!(control.assignment().is_empty(), "the application has not answered");
 
-    // It takes one of the two, from the middle.
+    // The application selects one of the two partitions and another offset.
     let one = TopicPartition::new("orders", 1);
     control.assign(&[(one.clone(), StartAt::Offset(7))]).wait(PATIENCE).expect("assigned");
     let mut offsets = Vec::new();
@@ -118,7 +118,7 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
         others == 10
     });
 
-    // A second member joins: the eager first is asked to give up, and the group waits until it has.
+    // A second member joins: the eager first one must revoke its partitions, and the group waits for it.
     let mut second = Consumer::new(member(&broker, Rebalance::Silent)).expect("a consumer");
     second.control().subscribe(&["orders"]).wait(PATIENCE).expect("subscribed");
     poll_until(&mut consumer, |polled| matches!(polled, Polled::Event(Event::Revoked(_))));
@@ -145,6 +145,6 @@ fn what_is_handed_out_is_done_where_librdkafkas_rule_holds() {
     let assigned = consumer.control().assign(&[(at.clone(), StartAt::Beginning)]);
     assigned.wait(PATIENCE).expect("assigned");
     let next = consumer.next_record_blocking(PATIENCE).expect("no error");
-    assert!(matches!(next, Some(Next::Record(record)) if record.offset() == 0));
+    assert!(matches!(next, Some(PolledRecord::Record(record)) if record.offset() == 0));
     assert_eq!(consumer.positions()[&at], 1, "the record is done although none was asked for after it");
 }

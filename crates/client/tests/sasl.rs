@@ -1,4 +1,4 @@
-//! OAUTHBEARER against a broker in memory that writes down what it is told.
+//! OAUTHBEARER against an in-memory broker that records the SASL messages.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use certificates::Authority;
-use ottla_client::{Admin, Client, Config, Connecting, Connector, Io, Token, TokenCallback};
+use ottla_client::{Client, Config, Connecting, Connector, Io, Token, TokenCallback};
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse};
 use ottla_protocol::messages::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
@@ -26,11 +26,11 @@ use tokio_rustls::TlsAcceptor;
 
 const FAR_AWAY_S: i64 = 4_000_000_000;
 
-/// `tokens.test` is the token endpoint, every other host a broker that lets everybody in.
+/// `tokens.test` is the token endpoint; every other host is a broker that accepts all clients.
 #[derive(Clone)]
 struct World {
     endpoint: TlsAcceptor,
-    /// What the endpoint was asked, and what brokers were told as proof.
+    /// The requests to the token endpoint, and the SASL messages to brokers.
     asked: Arc<Mutex<Vec<String>>>,
     proofs: Arc<Mutex<Vec<String>>>,
 }
@@ -102,10 +102,10 @@ impl World {
         }
     }
 
-    /// What the broker is told by a client with these settings.
+    /// The SASL message that the broker gets from a client with these settings.
     async fn proof_of(&self, config: Config) -> String {
         let client = Client::with_connector(config, Arc::new(self.clone())).expect("a client");
-        Admin::of(&client).describe_cluster().await.expect("let in");
+        client.admin().describe_cluster().await.expect("let in");
         self.proofs.lock().expect("no panic").pop().expect("a proof")
     }
 }
@@ -169,7 +169,7 @@ async fn credentials_can_be_changed_after_a_client_was_made() {
     assert_eq!(world.proof_of(plain()).await, "\0orders\0old");
     let client = Client::with_connector(plain(), Arc::new(world.clone())).expect("a client");
     client.set_sasl_credentials("billing", "new".into()).expect("PLAIN has use for them");
-    Admin::of(&client).describe_cluster().await.expect("let in");
+    client.admin().describe_cluster().await.expect("let in");
     assert_eq!(world.proofs.lock().expect("no panic").pop().expect("a proof"), "\0billing\0new");
 
     let tokens = config(&[

@@ -1,4 +1,4 @@
-//! What the log says, and what it must not: everything is captured at its most talkative.
+//! The contents of the log, without secrets: the tests capture it at its most verbose level.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 #![allow(clippy::format_push_string, reason = "what is written once need not save a copy")]
@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use log::Log;
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::properties::{self, Kind, Property};
-use ottla_client::{Admin, Client, Config, Producer, Record};
+use ottla_client::{Client, Config, Producer, Record};
 use ottla_protocol::ApiKey;
 use tokio::runtime::Runtime;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for a login.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Told to the client, and nobody may repeat it.
+/// A secret of the client that must not appear in the log.
 const CANARY: &str = "canary-7f3b";
 
 static LOG: LazyLock<Log> = LazyLock::new(Log::capture);
 
-/// How many lines of the log have all these parts.
+/// The number of log lines that contain all these parts.
 fn count(log: &Log, parts: &[&str]) -> usize {
     log.text().lines().filter(|line| parts.iter().all(|part| line.contains(part))).count()
 }
@@ -41,7 +41,7 @@ fn secrets() -> impl Iterator<Item = &'static Property> {
     properties::all().filter(|property| property.secret && property.kind != Kind::Pointer)
 }
 
-/// A configuration that holds the canary wherever a secret goes, and all that was said while it was made.
+/// A configuration with the canary in every secret, and all messages from its creation.
 fn config(servers: &str, said: &mut String) -> Config {
     let mut config = Config::new(servers);
     for property in secrets() {
@@ -105,13 +105,13 @@ fn no_secret_is_ever_seen() {
             if variant.iter().all(|(name, _)| !name.starts_with("ssl.")) {
                 config.security.tls.key_pem = None;
             }
-            config.connect_timeout = Duration::from_secs(5);
+            config.socket_connection_setup_timeout = Duration::from_secs(5);
             said.push_str(&format!("{config:?} {:#?} {:?}", config, config.dump()));
             match Client::new(config) {
                 Ok(client) => {
                     connected += 1;
                     let outcome = block_on(async {
-                        tokio::time::timeout(PATIENCE, Admin::of(&client).describe_cluster()).await
+                        tokio::time::timeout(PATIENCE, client.admin().describe_cluster()).await
                     });
                     said.push_str(&format!("{client:?} {outcome:?}"));
                     if let Ok(Err(error)) = outcome {
@@ -144,7 +144,7 @@ fn a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be() {
         let producer = Producer::new(config).expect("a client");
         let send = || {
             let record = Record::to("orders").partition(0).value("v");
-            let delivery = producer.try_send(record).map_err(|refused| refused.error).expect("taken");
+            let delivery = producer.try_enqueue(record).expect("taken");
             delivery.wait(PATIENCE).expect("in time").expect("written");
         };
         send();
@@ -152,7 +152,7 @@ fn a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be() {
         send();
         let address = broker.bootstrap_servers();
         assert_eq!(count(&log, &[&lost[..], &[&address]].concat()), warnings, "log.connection.close={value}");
-        // Idle now: losing the connections is worth no warning.
+        // The connections are idle now: their loss causes no warning.
         let before = count(&log, &["connection closed", &address]);
         broker.stop();
         let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! The watchdog: each thing that can get stuck is said once, with what is being tried, and once more when it is over.
+//! The watchdog reports each stall once, with the current attempt, and once more when it is over.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
-    Cause, Client, Config, Consumer, Delivery, ErrorCode, Polled, Producer, Record, Stall, StallReport,
-    StartAt, TopicPartition,
+    Cause, Client, Config, Consumer, Delivery, ErrorCode, Polled, Record, Stall, StallReport, StartAt,
+    TopicPartition,
 };
 use ottla_protocol::ApiKey;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for a stall report.
 const PATIENCE: Duration = Duration::from_secs(30);
 const STALL_AFTER: Duration = Duration::from_millis(400);
 
@@ -29,14 +29,14 @@ fn broker() -> BrokerThread {
 }
 
 fn send(client: &Client) -> Delivery {
-    Producer::of(client).try_send(Record::to("orders").value("x")).expect("taken")
+    client.producer().try_enqueue(Record::to("orders").value("x")).expect("taken")
 }
 
 fn wait(delivery: &Delivery) {
     delivery.wait(PATIENCE).expect("in time").expect("written");
 }
 
-/// The next report about what `wanted` says yes to.
+/// The next report about a stall that `wanted` selects.
 fn next(client: &Client, wanted: impl Fn(&Stall) -> bool) -> StallReport {
     loop {
         let report = client.stalls().next_blocking(PATIENCE).expect("a report in time");
@@ -46,7 +46,7 @@ fn next(client: &Client, wanted: impl Fn(&Stall) -> bool) -> StallReport {
     }
 }
 
-/// A stall that is said, ends by what `mend` does, and is said to have ended; nothing more is said of it.
+/// Expects one report of a stall, ends the stall with `mend`, and expects one report of its end.
 fn said_once(client: &Client, wanted: impl Fn(&Stall) -> bool, mend: impl FnOnce()) -> StallReport {
     let began = next(client, &wanted);
     assert!(!began.over && began.lasted >= STALL_AFTER, "{began}");
@@ -69,9 +69,9 @@ fn a_partition_without_a_leader_is_a_stall() {
     let client = client(&broker.bootstrap_servers(), |config| {
         config.set("allow.auto.create.topics", "false").expect("a flag");
     });
-    // Nobody knows the topic until it is made.
-    let delivery = Producer::of(&client).try_send(Record::to("late").value("x")).expect("taken");
-    let admin = ottla_client::Admin::of(&client);
+    // The topic is unknown until it is created.
+    let delivery = client.producer().try_enqueue(Record::to("late").value("x")).expect("taken");
+    let admin = client.admin();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stall = said_once(
         &client,
@@ -87,7 +87,7 @@ fn a_partition_without_a_leader_is_a_stall() {
 
 #[test]
 fn a_broker_that_cannot_be_reached_is_a_stall() {
-    // A port that nobody listens on any more.
+    // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
     let client = client(&format!("127.0.0.1:{port}"), |_| {});
     let delivery = send(&client);
@@ -143,11 +143,14 @@ fn reports_that_nobody_reads_are_a_stall() {
     let broker = broker();
     let client = client(&broker.bootstrap_servers(), |config| {
         config.delivery_reports = true;
-        config.buffer_records_max = 10;
+        config.queue_buffering_max_messages = 10;
     });
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     for _ in 0..10 {
-        producer.topic("orders").try_post(&Record::to("orders").value("x")).expect("there is room for ten");
+        producer
+            .topic("orders")
+            .try_send_unobserved(Record::to("orders").value("x"))
+            .expect("there is room for ten");
     }
     let stall = said_once(
         &client,
@@ -182,7 +185,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// A client that has sent `records`, and its consumer of the one partition, from `start`.
+/// A client that has sent `records`, and a consumer of the only partition, from `start`.
 fn reader(
     broker: &BrokerThread,
     records: usize,
@@ -193,7 +196,7 @@ fn reader(
     for _ in 0..records {
         wait(&send(&client));
     }
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     run(consumer.assign(&[(first(), start)])).expect("assigned");
     (client, consumer)
 }
@@ -205,12 +208,12 @@ fn member(broker: &BrokerThread, properties: &[(&str, &str)]) -> (Client, Consum
         config.set_all(quick).expect("known properties");
         config.set_all(properties.iter().copied()).expect("known properties");
     });
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     run(consumer.subscribe(&["orders"])).expect("subscribed");
     (client, consumer)
 }
 
-/// Polls until a record comes, whatever comes before.
+/// Polls until a record arrives, and skips events.
 fn poll_record(consumer: &mut Consumer) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < deadline {
@@ -222,7 +225,7 @@ fn poll_record(consumer: &mut Consumer) {
     panic!("no record in time");
 }
 
-/// Polls until everything of the partition was given.
+/// Polls until all records of the partition were returned.
 fn poll_all(consumer: &mut Consumer) {
     while consumer.lag(&first()).is_none_or(|lag| lag > 0) {
         poll_record(consumer);
@@ -262,7 +265,7 @@ fn a_consumed_topic_that_nobody_knows_has_no_leader() {
     let stall = said_once(&client, consuming(Cause::NoLeader), || {
         let topic = ottla_client::NewTopic::new("orders");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(ottla_client::Admin::of(&client).create_topics(&[topic])).expect("created");
+        runtime.block_on(client.admin().create_topics(&[topic])).expect("created");
         wait(&send(&client));
         poll_all(&mut consumer);
     });
@@ -276,7 +279,7 @@ fn a_consumer_without_a_connection_to_the_leader_is_a_stall() {
     let client = client(&broker.bootstrap_servers(), |_| {});
     wait(&send(&client));
     broker.cluster().take_down(1);
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     run(consumer.assign(&[(first(), StartAt::Offset(0))])).expect("assigned");
     let stall = said_once(&client, consuming(Cause::NoConnection), || {
         broker.cluster().take_up(1);
@@ -285,18 +288,18 @@ fn a_consumer_without_a_connection_to_the_leader_is_a_stall() {
     assert!(stall.trying.contains("connect") && stall.trying.contains("offset 0, lag unknown"), "{stall}");
 }
 
-/// A thousand partitions of one broker that is down are one stall.
+/// A thousand partitions of one unreachable broker are one stall.
 #[test]
 fn many_partitions_that_are_stuck_by_one_broker_are_said_together() {
     let broker = Broker::builder().memory().topic("orders", 1000).spawn().expect("a broker in memory");
     let client = client(&broker.bootstrap_servers(), |_| {});
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let all: Vec<_> =
         (0..1000).map(|partition| (TopicPartition::new("orders", partition), StartAt::Offset(0))).collect();
     run(consumer.assign(&all)).expect("assigned");
     for partition in [0, 999] {
         let record = Record::to("orders").partition(partition).value("x");
-        wait(&Producer::of(&client).try_send(record).expect("taken"));
+        wait(&client.producer().try_enqueue(record).expect("taken"));
     }
     for _ in 0..2 {
         poll_record(&mut consumer);
@@ -338,7 +341,7 @@ fn a_rebalance_that_nobody_ends_is_a_stall_of_both_sides() {
     let (first, mut owner) = member(&broker, &[("heartbeat.interval.ms", "50")]);
     wait(&send(&first));
     poll_all(&mut owner);
-    // It is asked to give its partition up, and does not poll.
+    // The member must revoke its partition, and does not poll.
     let (second, mut joiner) = member(&broker, &[]);
     let polled = said_once(&first, in_group(Cause::NotPolled), || {
         let waiting = said_once(&second, in_group(Cause::Rebalance), || {
@@ -381,7 +384,7 @@ fn what_is_not_allowed_is_a_stall() {
     broker.cluster().intercept(ApiKey::Fetch, None, ALWAYS, Fault::Fail(ErrorCode::TopicAuthorizationFailed));
     let (client, mut consumer) = reader(&broker, 1, StartAt::Offset(0), |_| {});
     said_once(&client, consuming(Cause::Unauthorized), || {
-        // Whoever is allowed again need not do anything; a seek would begin another stall while it lasts.
+        // Fetching resumes once the client is authorized again; a seek would start another stall before that.
         broker.cluster().clear_intercepts();
         poll_all(&mut consumer);
     });
@@ -403,9 +406,9 @@ fn memory_that_the_application_does_not_let_go_of_is_a_stall() {
     });
     let value = vec![b'v'; 19_000];
     for _ in 0..20 {
-        wait(&Producer::of(&client).try_send(Record::to("orders").value(&value)).expect("taken"));
+        wait(&client.producer().try_enqueue(Record::to("orders").value(&value)).expect("taken"));
     }
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     run(consumer.assign(&[(first(), StartAt::Beginning)])).expect("assigned");
     let mut held = Vec::new();
     while let Some(polled) = consumer.poll_blocking(STALL_AFTER).expect("no error") {
@@ -430,7 +433,7 @@ fn records_that_nobody_polls_are_a_stall() {
     );
 }
 
-/// The delay is longer than anybody's patience: what ends it is that the connection is dropped.
+/// The delay exceeds the time limit, so that only a dropped connection ends the stall.
 #[test]
 fn a_fetch_that_is_not_answered_is_a_stall_that_mends_itself() {
     let broker = broker();

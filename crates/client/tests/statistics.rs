@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::statistics::{Snapshot, Window};
-use ottla_client::{Client, Config, Consumer, ErrorCode, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, ErrorCode, Polled, Record, StartAt, TopicPartition};
 use ottla_protocol::ApiKey;
 use serde_json::Value;
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for all records to be delivered and read.
 const PATIENCE: Duration = Duration::from_secs(30);
 const RECORDS: u64 = 20_000;
 
@@ -22,7 +22,7 @@ fn client(broker: &BrokerThread, properties: &[(&str, &str)]) -> Client {
     Client::new(config).expect("a client")
 }
 
-/// Snapshots until one shows that everything was sent and answered; all of them, in order.
+/// Collects snapshots until `is_last` accepts one, and returns all of them in order.
 fn snapshots(client: &Client, is_last: impl Fn(&Snapshot) -> bool) -> Vec<Arc<Snapshot>> {
     let statistics = client.statistics();
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ fn snapshots(client: &Client, is_last: impl Fn(&Snapshot) -> bool) -> Vec<Arc<Sn
     panic!("not seen within {} intervals: {}", all.len(), all.last().expect("some").to_json());
 }
 
-/// Each window's sum over all snapshots: they begin anew with each interval.
+/// The sum of each window over all snapshots; windows restart with each interval.
 fn total<'a>(windows: impl Iterator<Item = &'a Window>) -> (u64, u64) {
     windows.fold((0, 0), |(cnt, sum), window| (cnt + window.cnt, sum + window.sum))
 }
@@ -59,11 +59,11 @@ fn the_numbers_under_load_agree_with_each_other_and_with_the_broker() {
     let served = broker.cluster();
     assert_eq!(served.requests(ApiKey::Produce), 0);
     let client = client(&broker, &[("statistics.interval.ms", "50"), ("batch.num.messages", "500")]);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let orders = producer.topic("orders");
     for n in 0..RECORDS {
         orders
-            .post_blocking(&Record::to("orders").partition((n % 3) as i32).value("a record"))
+            .send_unobserved_blocking(Record::to("orders").partition((n % 3) as i32).value("a record"))
             .expect("taken");
     }
     producer.flush_blocking(PATIENCE).expect("all acknowledged");
@@ -104,7 +104,7 @@ fn the_numbers_under_load_agree_with_each_other_and_with_the_broker() {
     let leader = of_last.iter().find(|broker| broker.nodeid == partitions[0].leader).expect("it leads");
     assert_eq!((leader.state.as_str(), leader.toppars.len()), ("UP", 3));
     assert_eq!(last.eos.as_ref().expect("idempotent").idemp_state, "Assigned");
-    // Counters never go back.
+    // Counters never decrease.
     assert!(all.is_sorted_by_key(|it| (it.txmsgs, it.age)) && all.is_sorted_by_key(|it| it.tx));
     for snapshot in &all {
         assert_valid(snapshot);
@@ -116,13 +116,13 @@ fn the_numbers_under_load_agree_with_each_other_and_with_the_broker() {
 fn what_is_polled_is_counted_and_lag_goes_to_nothing() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let client = client(&broker, &[("statistics.interval.ms", "50")]);
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let orders = producer.topic("orders");
     for _ in 0..1000 {
-        orders.post_blocking(&Record::to("orders").value("a record")).expect("taken");
+        orders.send_unobserved_blocking(Record::to("orders").value("a record")).expect("taken");
     }
     producer.flush_blocking(PATIENCE).expect("acknowledged");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let at = [(TopicPartition::new("orders", 0), StartAt::Offset(400))];
     runtime.block_on(consumer.assign(&at)).expect("assigned");
@@ -143,7 +143,7 @@ fn what_is_polled_is_counted_and_lag_goes_to_nothing() {
     assert_valid(last);
 }
 
-/// The states are those of the machinery, not of a picture of it.
+/// The states come from the state machine itself.
 #[test]
 fn the_idempotent_producer_says_where_it_stands() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
@@ -151,8 +151,8 @@ fn the_idempotent_producer_says_where_it_stands() {
     let properties =
         [("statistics.interval.ms", "20"), ("enable.gapless.guarantee", "true"), ("retry.backoff.ms", "5")];
     let client = client(&broker, &properties);
-    let producer = Producer::of(&client);
-    let send = || producer.try_send(Record::to("orders").value("v")).map_err(|refused| refused.error);
+    let producer = client.producer();
+    let send = || producer.try_enqueue(Record::to("orders").value("v"));
     let eos = |snapshot: &Snapshot| snapshot.eos.clone().expect("idempotent");
     let state = |wanted: &'static str| move |snapshot: &Snapshot| eos(snapshot).idemp_state == wanted;
     let last = |all: Vec<Arc<Snapshot>>| eos(all.last().expect("one at least"));
@@ -168,7 +168,7 @@ fn the_idempotent_producer_says_where_it_stands() {
     assert!(assigned.producer_id >= 0 && assigned.idemp_stateage >= 0);
     assert_eq!((assigned.producer_epoch, assigned.epoch_cnt), (0, 1));
 
-    // The broker has lost what it knew of us: the partition's batches go on under the next epoch.
+    // The broker has lost the producer's state: the partition's batches continue under the next epoch.
     cluster.intercept(ApiKey::Produce, None, 1, Fault::Fail(ErrorCode::OutOfOrderSequenceNumber));
     send().expect("taken").wait(PATIENCE).expect("in time").expect("written");
     let raised = last(snapshots(&client, |snapshot| eos(snapshot).producer_epoch == 1));
@@ -183,8 +183,8 @@ fn the_idempotent_producer_says_where_it_stands() {
 fn prometheus_gets_the_same_numbers() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let client = client(&broker, &[("statistics.interval.ms", "50")]);
-    let producer = Producer::of(&client);
-    let delivery = producer.try_send(Record::to("orders").value("x")).expect("taken");
+    let producer = client.producer();
+    let delivery = producer.try_enqueue(Record::to("orders").value("x")).expect("taken");
     delivery.wait(PATIENCE).expect("in time").expect("written");
     snapshots(&client, |it| it.txmsgs == 1);
     let text = client.prometheus_text();
@@ -215,7 +215,7 @@ fn prometheus_gets_the_same_numbers() {
 fn nothing_is_given_while_the_interval_is_0() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let client = client(&broker, &[]);
-    let delivery = Producer::of(&client).try_send(Record::to("orders").value("x")).expect("taken");
+    let delivery = client.producer().try_enqueue(Record::to("orders").value("x")).expect("taken");
     delivery.wait(PATIENCE).expect("in time").expect("written");
     assert!(client.statistics().next_blocking(Duration::from_millis(200)).is_none());
     assert!(client.prometheus_text().is_empty());
@@ -233,7 +233,7 @@ fn assert_valid(snapshot: &Snapshot) {
     assert_eq!(read.to_json(), json);
 }
 
-/// As much of JSON Schema as the schema uses.
+/// Validates the parts of JSON Schema that the schema uses.
 fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     if let Some(target) = schema["$ref"].as_str() {
         let target =

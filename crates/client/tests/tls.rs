@@ -1,4 +1,4 @@
-//! TLS in front of the embedded broker: who is trusted, what a refusal says, and what a request costs.
+//! TLS in front of the embedded broker: trusted certificates, error messages, and the cost of a request.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
 
@@ -16,8 +16,8 @@ use certificates::{Authority, Certificate};
 use counted::{Counted, Tally};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_client::{
-    Admin, CertificateJudge, CertificateProblem, Client, Config, Connecting, Connector, Error, Io, Producer,
-    Protocol, Record, Secret,
+    CertificateProblem, CertificateVerifier, Client, Config, Connecting, Connector, Error, Io, Record,
+    Secret, SecurityProtocol,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 
 const NAMES: [&str; 2] = ["broker.test", "127.0.0.1"];
 
-/// Connections in memory whose far end is a TLS server in front of a broker, or one that speaks something else.
+/// In-memory connections to a TLS server in front of a broker, or to a peer without TLS.
 #[derive(Clone)]
 struct Front {
     far_end: FarEnd,
@@ -74,7 +74,7 @@ fn broker() -> (BrokerThread, SocketAddr) {
     (broker, address)
 }
 
-/// A server with this certificate, that asks clients for one of `clients` if there is such an authority.
+/// A server with this certificate, which requires a client certificate of `clients` if given.
 fn server(certificate: &Certificate, clients: Option<&Authority>) -> TlsAcceptor {
     server_of(rustls::crypto::ring::default_provider(), certificate, clients)
 }
@@ -109,16 +109,16 @@ fn front(far_end: FarEnd) -> Front {
 
 fn config(host: &str, authority: &Authority) -> Config {
     let mut config = Config::new(format!("{host}:9093"));
-    config.security.protocol = Protocol::Ssl;
+    config.security.protocol = SecurityProtocol::Ssl;
     config.security.tls.ca_pem = Some(authority.pem.clone());
-    config.connect_timeout = Duration::from_secs(10);
+    config.socket_connection_setup_timeout = Duration::from_secs(10);
     config
 }
 
-/// What the first call to a cluster says.
+/// The result of the first request to a cluster.
 async fn first_call(config: Config, front: Front) -> Result<usize, Error> {
     let client = Client::with_connector(config, Arc::new(front))?;
-    Admin::of(&client).describe_cluster().await.map(|cluster| cluster.brokers.len())
+    client.admin().describe_cluster().await.map(|cluster| cluster.brokers.len())
 }
 
 #[track_caller]
@@ -137,7 +137,7 @@ async fn a_small_request_is_one_write_and_one_record() {
     let tally = front.tally.clone();
     let client =
         Client::with_connector(config("broker.test", &authority), Arc::new(front)).expect("a client");
-    let producer = Producer::of(&client);
+    let producer = client.producer();
     let send = async |value: &[u8]| {
         let record = Record::to("orders").partition(0).value(value);
         producer.send(record).await.expect("written");
@@ -149,7 +149,7 @@ async fn a_small_request_is_one_write_and_one_record() {
     }
     let after = tally.writes_and_records();
     assert_eq!((after.0 - before.0, after.1 - before.1), (10, 10));
-    // What is larger than a record takes as many as it needs, and no more writes than records.
+    // Data larger than one TLS record takes as many records as it needs, and no more writes than records.
     send(&vec![7; 100_000]).await;
     let (writes, records) = tally.writes_and_records();
     assert_eq!(records - after.1, 100_100_usize.div_ceil(16 << 10));
@@ -171,7 +171,7 @@ async fn every_refusal_says_what_is_wrong() {
     let plaintext = front(FarEnd::Plaintext(address));
     assert_tls(first_call(config("broker.test", &authority), plaintext).await, "plaintext listener");
     let mut without_tls = config("broker.test", &authority);
-    without_tls.security.protocol = Protocol::Plaintext;
+    without_tls.security.protocol = SecurityProtocol::Plaintext;
     assert_tls(first_call(without_tls.clone(), front(good)).await, "the peer speaks TLS");
     let error = first_call(without_tls, front(FarEnd::Http)).await.expect_err("no broker").to_string();
     assert!(error.contains("HTTP server"), "{error}");
@@ -246,7 +246,7 @@ async fn a_judge_has_the_last_word_on_certificates() {
     let seen = Arc::<Mutex<Vec<Option<CertificateProblem>>>>::default();
     let judged = |trusted: &Authority, verdict: Result<(), String>| {
         let (mut config, seen) = (config("broker.test", trusted), seen.clone());
-        config.security.tls.judge = Some(CertificateJudge::new(move |presented| {
+        config.security.tls.certificate_verifier = Some(CertificateVerifier::new(move |presented| {
             assert_eq!((presented.host, presented.depth), ("broker.test", 0));
             seen.lock().expect("not poisoned").push(presented.problem);
             verdict.clone()
@@ -355,9 +355,9 @@ async fn certificates_are_read_again_when_they_have_changed() {
     config.security.tls.ca_pem = None;
     config.security.tls.ca_location = Some(path.clone());
     let client = Client::with_connector(config, Arc::new(front(far_end))).expect("a client");
-    let admin = Admin::of(&client);
+    let admin = client.admin();
     assert_tls(admin.describe_cluster().await.map(|_| 0), "not trusted");
-    // Half a file does no harm.
+    // An incomplete file does no harm.
     std::fs::write(&path, "-----BEGIN CERTIFICATE-----\n").expect("written");
     assert_tls(admin.describe_cluster().await.map(|_| 0), "not trusted");
     std::fs::write(&path, format!("{}{}", stranger.pem, authority.pem)).expect("written");
@@ -384,7 +384,7 @@ fn contradictions_and_missing_halves_are_named() {
         config.security.tls.key_pem = Some(authority.sign(&["other.test"]).key_pem.into());
     });
     assert!(pair.contains("certificate and private key cannot be used"), "{pair}");
-    let mechanism = refused(&|config| config.security.protocol = Protocol::SaslSsl);
+    let mechanism = refused(&|config| config.security.protocol = SecurityProtocol::SaslSsl);
     assert!(mechanism.contains("sasl.mechanism is not set"), "{mechanism}");
 }
 

@@ -1,4 +1,5 @@
-//! What one group commit costs on this disk: `cargo run --release -p ottla-log --example sync_cost DIR [SECONDS]`.
+//! Measures the cost of one group commit on a disk:
+//! `cargo run --release -p ottla-log --example sync_cost DIR [SECONDS]`.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a measurement of real time")]
 

@@ -1,4 +1,4 @@
-//! Appending: check the batches, give them their offsets, write them with one call, book them.
+//! Appending: checks the batches, assigns their offsets, writes them with one call, and records them.
 
 use bytes::BytesMut;
 use ottla_wire::TimestampType;
@@ -13,18 +13,21 @@ use crate::error::{AppendError, LogError};
 use crate::log::{Log, Unsynced};
 use crate::producers::{Producer, Verdict, Written, judge};
 
-/// How batches are appended.
+/// The number of headers whose memory the next append reuses; nearly every append has fewer batches.
+const HEADERS_KEPT_MAX: usize = 64;
+
+/// The options of an append.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AppendOptions {
     /// The epoch of this partition's leader, which is written into each batch. Below 0 there is none.
     pub leader_epoch: i32,
-    /// Who made the batches.
+    /// The origin of the batches.
     pub origin: Origin,
-    /// How far they are believed.
+    /// The checks before the append.
     pub check: Check,
 }
 
-/// Who made the batches.
+/// The origin of the batches.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Origin {
     /// A client: no control batches, no transactions, producers in sequence.
@@ -34,7 +37,7 @@ pub enum Origin {
     Coordinator,
 }
 
-/// What is checked before batches are appended. Their headers always are.
+/// The checks before an append. The headers are always checked.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Check {
     /// Checksum and every record; compressed records are decompressed for it, within a cap.
@@ -42,18 +45,18 @@ pub enum Check {
     Records,
     /// The checksum alone.
     Checksum,
-    /// Nothing: the caller made the batches itself.
+    /// No checks: the caller built the batches itself.
     Trusted,
 }
 
-/// Where batches have been appended.
+/// The offsets of an append.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Appended {
     /// Offset of the first record.
     pub base_offset: i64,
     /// Offset of the last record.
     pub last_offset: i64,
-    /// The broker's timestamp, if the log has it written into the batches.
+    /// The broker's timestamp, if the log writes it to the batches.
     pub log_append_time: Option<i64>,
     /// The first offset of the log.
     pub log_start_offset: i64,
@@ -65,8 +68,10 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
-/// What the checks learn about the buffer as a whole.
+/// The result of the checks of a whole buffer.
 struct Checked {
+    /// The headers of the batches, as they are written.
+    headers: Vec<BatchHeader>,
     last_offset: i64,
     records: u64,
     max_timestamp: i64,
@@ -74,7 +79,7 @@ struct Checked {
 }
 
 impl Log {
-    /// Appends whole v2 batches, one or several, and returns the offsets they got.
+    /// Appends one or several whole v2 batches and returns their offsets.
     ///
     /// Either all of them are appended or none. They are in the file when this returns, but not durable: see
     /// [`Log::pending_sync`]. A batch that its producer sent before is not appended again.
@@ -88,7 +93,9 @@ impl Log {
             return Err(AppendError::Offline { dir: self.dir.to_string(), reason: reason.clone() });
         }
         let base_offset = self.end_offset();
-        let checked = self.check_and_stamp(now_ms, &mut batches, base_offset, options)?;
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.clear();
+        let checked = self.check_and_stamp(now_ms, &mut batches, base_offset, options, headers)?;
         let log_append_time = (self.config.timestamp_type == TimestampType::LogAppendTime).then_some(now_ms);
         if let Some(written) = checked.duplicate {
             return Ok(Appended {
@@ -104,19 +111,20 @@ impl Log {
         self.make_room(now_ms, batches.len(), &checked)
             .map_err(|source| self.append_failed(base_offset, source))?;
         let position = self.active().size;
+        let Checked { last_offset, records, .. } = checked;
         self.write(&batches, position, base_offset)?;
-        self.book(now_ms, &batches, position);
+        self.book(now_ms, checked.headers, position);
         let appended = Appended {
             base_offset,
-            last_offset: checked.last_offset,
+            last_offset,
             log_append_time,
             log_start_offset: self.start_offset,
-            records: checked.records,
+            records,
             bytes: batches.len(),
             duplicate: false,
         };
         self.sync.now_ms = now_ms;
-        let end_offset = checked.last_offset + 1;
+        let end_offset = last_offset + 1;
         let span = Span { base_offset, end_offset, segment: self.active().base_offset, position };
         if let Some(ring) = &self.ring {
             ring.push(base_offset, end_offset, &batches);
@@ -129,20 +137,21 @@ impl Log {
         Ok(appended)
     }
 
-    /// Checks every batch, and gives it its offset, its epoch and, if the log says so, its time.
+    /// Checks every batch and sets its offset, its leader epoch and, with `LogAppendTime`, its timestamp.
     fn check_and_stamp(
         &self,
         now_ms: i64,
         batches: &mut BytesMut,
         base_offset: i64,
         options: AppendOptions,
+        headers: Vec<BatchHeader>,
     ) -> Result<Checked, AppendError> {
         let checker = Checker { dir: &self.dir, config: &self.config, now_ms, options };
         if batches.is_empty() {
             return Err(checker.not_allowed("no batch at all"));
         }
         let mut checked =
-            Checked { last_offset: base_offset - 1, records: 0, max_timestamp: -1, duplicate: None };
+            Checked { headers, last_offset: base_offset - 1, records: 0, max_timestamp: -1, duplicate: None };
         // Producers as this buffer leaves them: only a buffer of several batches needs to know.
         let mut staged: FxHashMap<i64, Producer> = FxHashMap::default();
         let mut at = 0;
@@ -166,6 +175,7 @@ impl Log {
                 header.max_timestamp = now_ms;
             }
             batch::set_base_offset(batch, header.base_offset);
+            header.partition_leader_epoch = options.leader_epoch;
             batch::set_leader_epoch(batch, options.leader_epoch);
             if !alone && header.has_producer_id() && checked.duplicate.is_none() {
                 let staged = staged.entry(header.producer_id).or_insert_with(|| {
@@ -178,11 +188,12 @@ impl Log {
             checked.records += header.record_count as u64;
             checked.max_timestamp = checked.max_timestamp.max(header.max_timestamp);
             at += header.total_bytes();
+            checked.headers.push(header);
         }
         Ok(checked)
     }
 
-    /// Whether the batch follows its producer's last one: `None`; or is in the log: where.
+    /// Returns the earlier append of a duplicate batch; `None` if the batch follows its producer's last one.
     fn verdict(
         &self,
         header: &BatchHeader,
@@ -238,35 +249,39 @@ impl Log {
         }
         let file = self.active().log();
         let Err(source) = file.write_at(batches, position) else { return Ok(()) };
-        // Part of it may be there: what is not taken back now would lie under the next append.
+        // A part of the write may be in the file. It is removed, because the next append may not overwrite all of it.
         if let Err(error) = file.set_len(position) {
             let reason = format!("a failed write ({source}) could not be taken back: {error}");
             let LogError::Offline { dir, reason } = self.go_offline(reason) else {
-                unreachable!("going offline says so")
+                unreachable!("go_offline returns this error")
             };
             return Err(AppendError::Offline { dir, reason });
         }
         Err(self.append_failed(base_offset, source))
     }
 
-    /// Books what was written at `position`, in memory and in the indexes.
+    /// Records the batches that were written at `position`, in memory and in the indexes.
     #[inline]
-    fn book(&mut self, now_ms: i64, batches: &[u8], position: u64) {
+    fn book(&mut self, now_ms: i64, headers: Vec<BatchHeader>, mut position: u64) {
         let interval = self.config.index_interval_bytes;
         let producers_max = self.config.producers_max;
-        let mut at = 0;
-        while let Ok(header) = BatchHeader::parse(&batches[at..]) {
+        for header in &headers {
             let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
-            segment.note(&*self.storage, &header, position + at as u64, interval);
-            self.producers.note(&header, header.base_offset, now_ms, producers_max);
+            assert_eq!(header.base_offset, segment.end_offset, "the offsets of a log are contiguous");
+            segment.note(&*self.storage, header, position, interval);
+            self.producers.note(header, header.base_offset, now_ms, producers_max);
             if self.epochs.note(header.partition_leader_epoch, header.base_offset) {
                 self.store_epochs();
             }
-            at += header.total_bytes();
+            position += header.total_bytes() as u64;
+        }
+        if headers.capacity() <= HEADERS_KEPT_MAX {
+            self.headers = headers;
         }
     }
 
-    /// An epoch has begun: the file that says so becomes durable with the batch, as recovery may not look that far back.
+    /// Stores the epochs after a new one has begun. The file becomes durable with the batch, because recovery may not
+    /// read the log back to the start of the epoch.
     #[cold]
     fn store_epochs(&mut self) {
         match self.epochs.store(&*self.storage, &self.dir) {

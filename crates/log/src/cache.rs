@@ -1,7 +1,7 @@
-//! The last batches of a log, still in memory: what a reader at the tail gets without touching a file.
+//! The last batches of a log in memory, which a reader at the tail receives without reading a file.
 //!
-//! A large batch is kept as the very bytes it came in. Small ones are copied into blocks, so that they neither pin the
-//! request they came in nor become a piece each of somebody's vectored write.
+//! A large batch is kept in the buffer in which it arrived. Small batches are copied into blocks, so that they do not
+//! pin the buffers of their requests, and so that a vectored write has few pieces.
 
 use std::collections::VecDeque;
 
@@ -9,27 +9,27 @@ use bytes::{Bytes, BytesMut};
 use ottla_wire::batch::BatchHeader;
 use ottla_wire::{Chain, Piece};
 
-/// Up to this size copying a batch costs less than keeping its own buffer.
+/// Up to this size, copying a batch costs less than keeping its buffer.
 const SMALL_BYTES: usize = 4096;
 const BLOCK_BYTES_MIN: usize = 4096;
 const BLOCK_BYTES_MAX: usize = 64 * 1024;
-/// More pieces than this are merged when they are small: each costs a vectored write more than a copy does.
+/// Small pieces are merged above this number, because each piece costs more in a vectored write than its copy.
 const PIECES_MAX: usize = 8;
 
-/// Batches without gaps between them up to the end of the log.
+/// The last batches of the log, without gaps between them.
 #[derive(Debug)]
 pub(crate) struct TailCache {
     runs: VecDeque<Run>,
-    /// Bytes of `runs`.
+    /// The size of `runs` in bytes.
     sealed_bytes: usize,
-    /// Small batches not sealed into a run yet; what it covers is `open`.
+    /// Small batches that are not yet sealed into a run; `open` is their span.
     block: BytesMut,
     open: Option<Span>,
     block_bytes: usize,
     budget: usize,
 }
 
-/// Where bytes belong: offsets, and the place in the log's files.
+/// The offsets of bytes, and their position in the files of the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     pub(crate) base_offset: i64,
@@ -46,7 +46,7 @@ struct Run {
     bytes: Bytes,
 }
 
-/// What a read from memory gives.
+/// The result of a read from memory.
 #[derive(Debug)]
 pub(crate) struct CachedRead {
     pub(crate) chain: Chain,
@@ -65,7 +65,7 @@ impl TailCache {
         }
     }
 
-    /// Bytes held.
+    /// Returns the size of the cached batches in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.sealed_bytes + self.block.capacity()
     }
@@ -75,16 +75,16 @@ impl TailCache {
         self.evict(budget);
     }
 
-    /// The first offset held.
+    /// Returns the first cached offset.
     pub(crate) fn start(&self) -> Option<i64> {
         self.runs.front().map(|run| run.span.base_offset).or(self.open.map(|span| span.base_offset))
     }
 
-    /// Takes the batches just appended, whose place is `span`.
+    /// Adds the batches of an append, which are at `span`.
     #[inline]
     pub(crate) fn push(&mut self, span: Span, bytes: BytesMut) {
         if bytes.len() > self.budget {
-            // They would push everything out and themselves too.
+            // The batches exceed the budget: they would evict all others and themselves.
             self.clear();
             return;
         }
@@ -117,7 +117,7 @@ impl TailCache {
         self.block.extend_from_slice(bytes);
     }
 
-    /// Turns the small batches collected so far into a run that can be handed out.
+    /// Turns the small batches collected so far into a run that can be returned to readers.
     fn seal(&mut self) {
         if let Some(span) = self.open.take() {
             let bytes = self.block.split().freeze();
@@ -126,7 +126,7 @@ impl TailCache {
         }
     }
 
-    /// Drops the oldest batches until at most `budget` bytes are held; returns how many are held then.
+    /// Drops the oldest batches until at most `budget` bytes are left. Returns the remaining size.
     pub(crate) fn evict(&mut self, budget: usize) -> usize {
         while self.bytes() > budget {
             if let Some(run) = self.runs.pop_front() {
@@ -138,12 +138,12 @@ impl TailCache {
         self.bytes()
     }
 
-    /// Drops everything, and starts small again.
+    /// Drops all batches and resets the block size.
     pub(crate) fn clear(&mut self) {
         *self = Self::new(self.budget);
     }
 
-    /// Drops batches that lie below `offset` as a whole.
+    /// Drops the batches that end below `offset`.
     pub(crate) fn drop_before(&mut self, offset: i64) {
         while self.runs.front().is_some_and(|run| run.span.end_offset <= offset) {
             if let Some(run) = self.runs.pop_front() {
@@ -152,7 +152,7 @@ impl TailCache {
         }
     }
 
-    /// Segment and position of the batch that holds `offset`, when it is here.
+    /// Returns segment and position of the batch with `offset`, if it is cached.
     pub(crate) fn position_of(&mut self, offset: i64) -> Option<(i64, u64)> {
         let number = self.find(offset)?;
         let run = &self.runs[number];
@@ -160,7 +160,7 @@ impl TailCache {
         Some((run.span.segment, run.span.position + at as u64))
     }
 
-    /// The run that holds `offset`.
+    /// Returns the index of the run with `offset`.
     fn find(&mut self, offset: i64) -> Option<usize> {
         if self.start()? > offset {
             return None;
@@ -172,8 +172,8 @@ impl TailCache {
         (at < self.runs.len()).then_some(at)
     }
 
-    /// Whole batches from the one that holds `offset` on, as far as `max_bytes` and `max_offset` allow, and at least
-    /// one if `min_one_batch`; `None` when `offset` is not held.
+    /// Returns whole batches from the one with `offset` on, up to `max_bytes` and `max_offset`; at least one if
+    /// `min_one_batch` is `true`. Returns `None` if `offset` is not cached.
     pub(crate) fn read(
         &mut self,
         offset: i64,
@@ -213,7 +213,7 @@ impl TailCache {
     }
 }
 
-/// The position of the batch that holds `offset` in a run.
+/// Returns the position of the batch with `offset` in a run.
 fn walk_to(bytes: &[u8], offset: i64) -> usize {
     let mut at = 0;
     while let Ok(header) = BatchHeader::parse(&bytes[at..]) {
@@ -225,7 +225,7 @@ fn walk_to(bytes: &[u8], offset: i64) -> usize {
     at
 }
 
-/// How many bytes of whole batches fit, and the offset after them.
+/// Returns the number of bytes of the whole batches that fit, and the offset after them.
 fn walk_within(bytes: &[u8], max_bytes: usize, max_offset: i64, min_one_batch: bool) -> (usize, i64) {
     let (mut at, mut end) = (0, 0);
     while let Ok(header) = BatchHeader::parse(&bytes[at..]) {
@@ -239,7 +239,7 @@ fn walk_within(bytes: &[u8], max_bytes: usize, max_offset: i64, min_one_batch: b
     (at, end)
 }
 
-/// Copies runs of small pieces together; large ones stay what they are.
+/// Merges adjacent small pieces into one. Large pieces are not copied.
 #[cold]
 fn merged(pieces: Vec<Piece>) -> Chain {
     let mut chain = Chain::new();

@@ -1,4 +1,4 @@
-//! What can be said about batches without knowing the log they go to.
+//! Checks of batches that need no log.
 
 use ottla_wire::TimestampType;
 use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES};
@@ -35,7 +35,7 @@ pub(crate) struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Checks the batch at the front of `bytes` and returns it, with its header as it stands there afterwards.
+    /// Checks the batch at the front of `bytes` and returns it, with its header after the checks.
     pub(crate) fn next<'b>(&self, bytes: &'b mut [u8]) -> Result<(BatchHeader, &'b mut [u8]), AppendError> {
         let header = BatchHeader::parse(bytes).map_err(|source| self.corrupt(source))?;
         let (have, need) = (bytes.len(), header.total_bytes());
@@ -159,7 +159,7 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times
     Ok(times)
 }
 
-/// Sets the largest timestamp of a whole batch and computes its checksum anew.
+/// Sets the largest timestamp of a whole batch and recomputes its checksum.
 fn set_max_timestamp(batch: &mut [u8], timestamp: i64) {
     batch[35..43].copy_from_slice(&timestamp.to_be_bytes());
     let crc = ottla_wire::crc::crc32c(&batch[CRC_FROM..]);

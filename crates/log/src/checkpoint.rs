@@ -1,4 +1,4 @@
-//! The small files beside the segments. Each is versioned and checksummed, and a damaged one is as good as none.
+//! The small files in addition to the segments. Each has a version and a checksum. A damaged file counts as missing.
 //!
 //! ```text
 //! version i16 | crc32c u32 of what follows | body
@@ -9,32 +9,36 @@ use std::io;
 use crate::segment::BadRange;
 use crate::storage::{Open, Storage, read_file, replace_file};
 
-/// Records below are deleted: the only file here whose loss would be noticed, so it is replaced durably.
+/// Records below this offset are deleted. Only the loss of this file has an effect, so it is replaced durably.
 pub(crate) const START_OFFSET: &str = "log-start-offset";
-/// All below is known to be on disk: recovery starts at its segment.
+/// All records below this offset are on disk. Recovery starts at its segment.
 pub(crate) const RECOVERY_POINT: &str = "recovery-point";
-/// All below was on disk: see [`crate::synced`].
+/// All records below this offset were on disk: see [`crate::synced`].
 pub(crate) const SYNCED: &str = "synced";
-/// Written by a clean close: nothing needs to be scanned.
+/// The mark of a clean close, after which nothing needs to be scanned.
 pub(crate) const CLEAN_SHUTDOWN: &str = "clean-shutdown";
-/// Left by a sync that failed. The kernel may hold bytes that it could not write and will not try to write again: the
-/// next opening reads them and must write them once more. A power cut takes this file along, and those bytes too.
+/// The mark of a failed sync. The kernel may hold bytes that it could not write and will not write again, so the next
+/// opening reads them and writes them again. A power cut removes both this file and those bytes.
 pub(crate) const SYNC_FAILED: &str = "sync-failed";
-/// Damage found by recovery.
+/// The damaged ranges that recovery found.
 pub(crate) const QUARANTINE: &str = "quarantine";
+
+/// The names of all files in this module.
+pub(crate) const ALL: [&str; 6] =
+    [START_OFFSET, RECOVERY_POINT, SYNCED, CLEAN_SHUTDOWN, SYNC_FAILED, QUARANTINE];
 
 const VERSION: i16 = 1;
 const HEAD_BYTES: usize = 6;
-/// Far above any real one: the quarantine of thousands of ranges.
+/// Maximum size of a file: a quarantine of thousands of ranges is smaller.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What is in a checkpoint file.
+/// The content of a checkpoint file.
 pub(crate) enum Checkpoint {
-    /// No file, or a damaged one.
+    /// The file is missing or damaged.
     Unknown,
     /// The body.
     Body(Vec<u8>),
-    /// A later program wrote it.
+    /// A later version of this program wrote the file.
     Newer(i16),
 }
 
@@ -59,7 +63,7 @@ pub(crate) fn load(storage: &dyn Storage, dir: &str, name: &str) -> io::Result<C
     Ok(if version > VERSION { Checkpoint::Newer(version) } else { Checkpoint::Body(body.to_vec()) })
 }
 
-/// The newest version [`load`] understands.
+/// The newest version that [`load`] can read.
 pub(crate) const fn version() -> i16 {
     VERSION
 }
@@ -77,13 +81,13 @@ pub(crate) fn store(storage: &dyn Storage, dir: &str, name: &str, body: &[u8]) -
     replace_file(storage, dir, name, &encode(body))
 }
 
-/// Overwrites a checkpoint in place, durable some day: for files whose loss costs time only.
+/// Overwrites a checkpoint in place without a sync, for files whose loss only costs time.
 pub(crate) fn store_loosely(storage: &dyn Storage, dir: &str, name: &str, body: &[u8]) -> io::Result<()> {
     storage.open(&format!("{dir}/{name}"), Open::Create)?.write_at(&encode(body), 0)
 }
 
-/// Base offset and size of each segment, then the end offset: what the mark of a clean shutdown says. Version 1 of this
-/// program wrote the last segment only.
+/// The contents of the mark of a clean close: base offset and size of each segment, then the end offset. Version 1 of
+/// this program wrote only the last segment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct CleanMark {
     pub(crate) segments: Vec<(i64, u64)>,
@@ -117,20 +121,20 @@ pub(crate) fn numbers<const N: usize>(body: &[u8]) -> Option<[i64; N]> {
     Some(out)
 }
 
-/// A body of these numbers.
+/// Returns a body with these numbers.
 pub(crate) fn body(numbers: &[i64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
 }
 
-/// The quarantine as a body.
+/// Encodes the quarantine as a body.
 pub(crate) fn encode_bad(bad: &[BadRange]) -> Vec<u8> {
-    // What is skipped has the complement of its bytes, a negative number.
+    // A skipped range stores the complement of its length, which is a negative number.
     let bytes = |b: &BadRange| if b.skipped { !(b.bytes as i64) } else { b.bytes as i64 };
     let fields = |b: &BadRange| [b.segment, b.position as i64, bytes(b), b.offset, b.next_offset];
     body(&bad.iter().flat_map(fields).collect::<Vec<_>>())
 }
 
-/// The quarantine in a body.
+/// Decodes the quarantine from a body.
 pub(crate) fn decode_bad(body: &[u8]) -> Vec<BadRange> {
     body.chunks_exact(40)
         .filter_map(numbers::<5>)

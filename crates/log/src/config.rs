@@ -1,4 +1,4 @@
-//! What a log can be told: Kafka's topic settings that concern one partition, and a few of our own.
+//! The settings of a log: Kafka's topic settings that concern one partition, and a few of our own.
 
 use ottla_wire::TimestampType;
 
@@ -32,9 +32,10 @@ pub struct LogConfig {
     pub producer_expiration_ms: i64,
     /// The most producers remembered; above it the longest idle ones are forgotten. Default 100 000, about 30 MB.
     pub producers_max: usize,
-    /// Recent batches kept in memory for readers at the tail; nothing is allocated before the first append. Default 8 MiB.
+    /// Recent batches kept in memory for readers at the tail; nothing is allocated before the first append. Default 8
+    /// MiB.
     pub tail_cache_bytes: usize,
-    /// Which offsets readers that wait for growth are told about.
+    /// The offsets that wake readers waiting for growth.
     pub visible: Visible,
 }
 
@@ -70,7 +71,7 @@ impl LogConfig {
     }
 }
 
-/// How far waiting readers may see.
+/// The offset up to which waiting readers see records.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Visible {
     /// To the end: an append is visible at once.
@@ -78,6 +79,6 @@ pub enum Visible {
     End,
     /// To what a sync has made durable.
     Synced,
-    /// To what [`Tail::advance_visible`](crate::Tail::advance_visible) was told.
+    /// Up to the offset given to [`Tail::advance_visible`](crate::Tail::advance_visible).
     Manual,
 }

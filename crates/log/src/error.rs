@@ -1,47 +1,48 @@
-//! What can go wrong, by operation; every message names the log's directory, which is its partition.
+//! Errors by operation; every message names the log's directory, which is its partition.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use ottla_wire::batch::BatchError;
 use ottla_wire::reader::RecordError;
 
-/// Why a log cannot be opened, kept or closed.
+/// The reasons why a log cannot be opened, maintained or closed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The storage failed.
     #[error("log {dir}: cannot {doing}: {source}")]
     Io {
-        /// The log's directory.
+        /// The directory of the log that failed.
         dir: String,
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the storage said.
+        /// The error of the storage.
         source: io::Error,
     },
-    /// An earlier failure left the files in an unknown state: nothing is read or written until the log is opened anew.
+    /// An earlier failure left the files in an unknown state: no call reads or writes until the log is opened again.
     #[error("log {dir} is offline: {reason}")]
     Offline {
-        /// The log's directory.
+        /// The directory of the offline log.
         dir: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
     /// An offset beyond the end.
     #[error("log {dir}: offset {offset} is outside of {start}..={end}")]
     OutOfRange {
-        /// The log's directory.
+        /// The directory of the log without that offset.
         dir: String,
-        /// The offset asked for.
+        /// The offset that is out of range.
         offset: i64,
-        /// The first offset there is.
+        /// The log start offset.
         start: i64,
-        /// The offset of the next record.
+        /// The log end offset.
         end: i64,
     },
     /// A file was written by a later version of this program.
     #[error("log {dir}: {file} has format version {version}; this program knows versions up to {known}")]
     NewerFormat {
-        /// The log's directory.
+        /// The directory of the log that has the file.
         dir: String,
         /// The file.
         file: String,
@@ -50,23 +51,25 @@ pub enum LogError {
         /// The newest version known here.
         known: i16,
     },
-    /// Records that were synced, or the file that says what was, are gone or damaged. Nothing was changed.
+    /// Synced records, or the file that records the synced offset, are missing or damaged. Nothing was changed.
     #[error(
-        "log {dir}: {}; nothing was changed; stop the broker and run `ottla log repair DIR` on its data directory",
-        list(losses)
+        "log {dir}: {}; nothing was changed; {}",
+        list(losses), next_step(losses, dir, data_dir.as_deref())
     )]
     Lost {
-        /// The log's directory.
+        /// The directory of the damaged log.
         dir: String,
-        /// What is gone, at least one.
+        /// The losses, at least one.
         losses: Vec<Loss>,
+        /// The data directory, if the storage is a file system.
+        data_dir: Option<PathBuf>,
     },
 }
 
-/// Data that a log had promised to keep and that is not there.
+/// Durable data that is missing or damaged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Loss {
-    /// The directory of a log that is known to exist.
+    /// The directory of a log that is known to exist is missing.
     #[error("its directory is missing")]
     Directory,
     /// The log ends before the offset up to which it was synced.
@@ -78,21 +81,38 @@ pub enum Loss {
     End {
         /// The last segment's file.
         file: String,
-        /// Where its sound batches end.
+        /// The position at which its sound batches end.
         position: u64,
-        /// Bytes from there on.
+        /// The number of bytes from that position to the end of the file.
         bytes: u64,
-        /// The offset of the next record.
+        /// The log end offset that is left.
         end: i64,
-        /// All records below were synced.
+        /// All records below this offset were synced.
         synced: i64,
     },
-    /// Offsets between two segments.
+    /// The `synced` file is missing, and the log ends below an offset that may have been used.
+    #[error(
+        "the file `synced` is missing or damaged, and the log ends at offset {end}; records may have had offsets up to {}",
+        floor - 1
+    )]
+    BelowFloor {
+        /// The log end offset that was found.
+        end: i64,
+        /// A bound: no record had this offset or a higher one.
+        floor: i64,
+    },
+    /// A directory has the name of a file of the log.
+    #[error("{file} is a directory, and the log needs a file of that name")]
+    NotAFile {
+        /// Its name.
+        file: String,
+    },
+    /// The offsets between two segments are missing.
     #[error("{file} or what it held is missing from position {position} on: offsets {offset} to {} are gone", next - 1)]
     Gap {
         /// The segment's file that should hold them.
         file: String,
-        /// Where in the file they should start.
+        /// The position in the file at which they should start.
         position: u64,
         /// The first offset that is gone.
         offset: i64,
@@ -109,21 +129,21 @@ pub enum Loss {
         /// The size it had.
         was: u64,
     },
-    /// A batch is damaged, in a log that cannot do without any of them.
+    /// A batch is damaged in a log that needs all its batches.
     #[error("{file} is damaged at position {position} ({bytes} bytes), offsets {offset} to {}", next - 1)]
     Damaged {
         /// The segment's file.
         file: String,
-        /// Where the damage starts.
+        /// The position at which the damage starts.
         position: u64,
-        /// How many bytes it spans.
+        /// The number of damaged bytes.
         bytes: u64,
         /// The first offset in it.
         offset: i64,
         /// The first offset after it.
         next: i64,
     },
-    /// The `synced` file is gone, so a damaged end cannot be told from a write that a crash has torn.
+    /// The `synced` file is missing, so a damaged end cannot be distinguished from a write that a crash has torn.
     #[error(
         "the file `synced` is missing or damaged, and {file} has no sound batch from position {position} on ({bytes} \
          bytes, offset {offset} and up): a torn write or lost records"
@@ -131,11 +151,11 @@ pub enum Loss {
     Unknown {
         /// The segment's file.
         file: String,
-        /// Where its sound batches end.
+        /// The position at which its sound batches end.
         position: u64,
-        /// Bytes from there on.
+        /// The number of bytes from that position to the end of the file.
         bytes: u64,
-        /// The offset of the next record.
+        /// The first offset that cannot be read.
         offset: i64,
     },
 }
@@ -144,51 +164,74 @@ fn list(losses: &[Loss]) -> String {
     losses.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
+/// The step that makes the partition available again.
+fn next_step(losses: &[Loss], dir: &str, data_dir: Option<&Path>) -> String {
+    let not_a_file = losses.iter().find_map(|loss| match loss {
+        Loss::NotAFile { file } => Some(file),
+        _ => None,
+    });
+    match not_a_file {
+        Some(file) => {
+            let path = data_dir.map_or_else(PathBuf::new, Path::to_path_buf).join(dir).join(file);
+            format!("move {} to another place and start the broker again", path.display())
+        }
+        None => repair_step(data_dir),
+    }
+}
+
+/// The command that examines a damaged data directory.
+pub fn repair_step(data_dir: Option<&Path>) -> String {
+    match data_dir {
+        Some(data_dir) => format!("stop the broker and run `ottla log repair {}`", data_dir.display()),
+        None => "stop the broker and run `ottla log repair` on its data directory".to_owned(),
+    }
+}
+
 impl LogError {
-    /// Whether records are gone that had been synced: the log stays closed until `ottla log repair` accepts the loss.
+    /// Returns `true` if synced records are missing. The log stays closed until `ottla log repair` accepts the loss.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether the disk is full: the same call can succeed when there is space.
+    /// Returns `true` if the disk is full. The same call can succeed when there is space.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_no_space(source))
     }
 }
 
-/// Why batches were not appended. Nothing of them is in the log.
+/// The reasons why batches were not appended. The log contains none of them.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     /// The bytes are not whole v2 batches, or their checksum is wrong.
     #[error("log {dir}: {source}")]
     Corrupt {
-        /// The log's directory.
+        /// The directory of the log that rejected the bytes.
         dir: String,
-        /// What is wrong with them.
+        /// The problem.
         source: BatchError,
     },
     /// The records contradict their batch's header.
     #[error("log {dir}: {source}")]
     InvalidRecords {
-        /// The log's directory.
+        /// The directory of the log that rejected the records.
         dir: String,
-        /// What is wrong with them.
+        /// The problem.
         source: RecordError,
     },
-    /// A client sent what only a coordinator may append, or no batch at all.
+    /// A client sent a batch that only a coordinator may append, or no batch.
     #[error("log {dir}: {what}")]
     NotAllowed {
-        /// The log's directory.
+        /// The directory of the log that rejected the batches.
         dir: String,
-        /// What was sent.
+        /// The batches that were sent.
         what: &'static str,
     },
-    /// A batch is larger than `max.message.bytes`, or all of them together than a segment.
+    /// A batch is larger than `max.message.bytes`, or all batches together are larger than a segment.
     #[error("log {dir}: {what} of {bytes} bytes, at most {max}")]
     TooLarge {
-        /// The log's directory.
+        /// The directory of the log that has the limit.
         dir: String,
-        /// Which limit.
+        /// The name of the limit.
         what: &'static str,
         /// The size.
         bytes: usize,
@@ -198,7 +241,7 @@ pub enum AppendError {
     /// A timestamp is too far from the broker's clock.
     #[error("log {dir}: timestamp {timestamp} is outside of {earliest}..={latest}")]
     InvalidTimestamp {
-        /// The log's directory.
+        /// The directory of the log that rejected the timestamp.
         dir: String,
         /// The timestamp found.
         timestamp: i64,
@@ -213,7 +256,7 @@ pub enum AppendError {
         last.map_or_else(|| "none".to_owned(), |last| last.to_string())
     )]
     OutOfOrderSequence {
-        /// The log's directory.
+        /// The directory of the log that has the last sequence.
         dir: String,
         /// The producer.
         producer_id: i64,
@@ -227,7 +270,7 @@ pub enum AppendError {
     /// The producer was fenced: a later epoch has written.
     #[error("log {dir}: epoch {found} of producer {producer_id} after epoch {current}")]
     InvalidProducerEpoch {
-        /// The log's directory.
+        /// The directory of the log that has the later epoch.
         dir: String,
         /// The producer.
         producer_id: i64,
@@ -236,65 +279,65 @@ pub enum AppendError {
         /// The epoch of the batch.
         found: i16,
     },
-    /// The storage failed; what had been written was taken back, and later appends may succeed.
+    /// The storage failed. The bytes already written were removed, and later appends may succeed.
     #[error("log {dir}: cannot append at offset {offset}: {source}")]
     Storage {
-        /// The log's directory.
+        /// The directory of the log that could not be written.
         dir: String,
         /// The offset the batches would have had.
         offset: i64,
-        /// What the storage said.
+        /// The error of the storage.
         source: io::Error,
     },
     /// See [`LogError::Offline`].
     #[error("log {dir} is offline: {reason}")]
     Offline {
-        /// The log's directory.
+        /// The directory of the offline log.
         dir: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
 }
 
 impl AppendError {
-    /// Whether the same batches can succeed later: the disk was full or failed, the batches are not at fault.
+    /// Returns `true` if an append of the same batches can succeed later: the disk was full or failed.
     pub fn is_retriable(&self) -> bool {
         matches!(self, Self::Storage { .. } | Self::Offline { .. })
     }
 
-    /// Whether the disk is full.
+    /// Returns `true` if the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Storage { source, .. } if is_no_space(source))
     }
 }
 
-/// Why nothing can be read at an offset.
+/// The reasons why nothing can be read at an offset.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The offset was deleted, or does not exist yet.
     #[error("log {dir}: offset {offset} is outside of {start}..={end}")]
     OutOfRange {
-        /// The log's directory.
+        /// The directory of the log without that offset.
         dir: String,
-        /// The offset asked for.
+        /// The offset that is out of range.
         offset: i64,
-        /// The first offset there is.
+        /// The log start offset.
         start: i64,
-        /// The offset of the next record.
+        /// The log end offset.
         end: i64,
     },
-    /// The bytes are damaged; what follows them can still be read.
+    /// The bytes are damaged; the records after them can still be read.
     #[error(
         "log {dir}: offset {offset} is damaged at position {position} of {file}; the next good one is {next}"
     )]
     Corrupt {
-        /// The log's directory.
+        /// The directory of the log that has the damage.
         dir: String,
         /// The segment's file.
         file: String,
-        /// The offset asked for.
+        /// The requested offset.
         offset: i64,
-        /// Where in the file the damage starts.
+        /// The position in the file at which the damage starts.
         position: u64,
         /// The first offset after the damage.
         next: i64,
@@ -302,19 +345,19 @@ pub enum ReadError {
     /// The storage failed.
     #[error("log {dir}: cannot read offset {offset}: {source}")]
     Io {
-        /// The log's directory.
+        /// The directory of the log that could not be read.
         dir: String,
-        /// The offset asked for.
+        /// The requested offset.
         offset: i64,
-        /// What the storage said.
+        /// The error of the storage.
         source: io::Error,
     },
     /// See [`LogError::Offline`].
     #[error("log {dir} is offline: {reason}")]
     Offline {
-        /// The log's directory.
+        /// The directory of the offline log.
         dir: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
 }

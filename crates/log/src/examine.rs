@@ -1,7 +1,7 @@
-//! Looking at the files of a log without changing any: what is there, what is torn, what is lost.
+//! Examines the files of a log without changing them: it finds sound, torn and lost records.
 //!
-//! [`crate::recovery`] acts on the [`Plan`] made here. A plan with losses is acted on only by a salvage, so a log that
-//! has lost records stays as it was found.
+//! [`crate::recovery`] executes the [`Plan`] that is made here. Only a salvage executes a plan with losses, so a log
+//! that has lost records stays unchanged.
 
 use std::io;
 use std::sync::Arc;
@@ -14,18 +14,21 @@ use crate::log::Log;
 use crate::recovery::{How, RecoveryReport};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Scanned, Window, scan};
 use crate::segment::{
-    BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name, parse_name,
+    BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name,
+    parse_name,
 };
 use crate::storage::{Entry, FRESH_SUFFIX, Storage};
 use crate::synced::{self, Found};
 
-/// What a directory holds.
+/// The content of a log directory.
 pub(crate) struct Directory {
     pub(crate) exists: bool,
-    /// Base offsets and sizes, rising.
+    /// Base offsets and sizes of the segments, in order.
     pub(crate) segments: Vec<(i64, u64)>,
-    /// Files that nothing needs: half-made replacements, indexes without a segment.
+    /// Unneeded files: incomplete replacements, and indexes without a segment.
     pub(crate) leftovers: Vec<String>,
+    /// Directories that have the name of one of the log's files.
+    pub(crate) not_files: Vec<String>,
 }
 
 pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
@@ -37,6 +40,7 @@ pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
     let of_suffix = |wanted: &'static str| {
         entries
             .iter()
+            .filter(|entry| !entry.is_dir)
             .filter_map(move |entry| Some((parse_name(&entry.name)?, entry.len)))
             .filter(move |((_, suffix), _)| *suffix == wanted)
             .map(|((offset, _), len)| (offset, len))
@@ -51,13 +55,24 @@ pub(crate) fn look(storage: &dyn Storage, dir: &str) -> io::Result<Directory> {
     }
     let fresh = entries.iter().filter(|entry| entry.name.ends_with(FRESH_SUFFIX) && !entry.is_dir);
     leftovers.extend(fresh.map(|entry| entry.name.clone()));
-    Ok(Directory { exists, segments, leftovers })
+    let not_files = entries.iter().filter(|entry| entry.is_dir && is_file_of_a_log(&entry.name));
+    let not_files = not_files.map(|entry| entry.name.clone()).collect();
+    Ok(Directory { exists, segments, leftovers, not_files })
+}
+
+/// Returns `true` if a log has files with that name.
+fn is_file_of_a_log(name: &str) -> bool {
+    let is_segments =
+        |suffix| [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX].contains(&suffix);
+    parse_name(name).is_some_and(|(_, suffix)| is_segments(suffix))
+        || name == crate::epochs::FILE_NAME
+        || checkpoint::ALL.contains(&name)
 }
 
 /// The small files of a log.
 #[derive(Default)]
 pub(crate) struct Checkpoints {
-    /// `log-start-offset`, if it is there.
+    /// `log-start-offset`, if the file exists.
     pub(crate) start: Option<i64>,
     pub(crate) recovery_point: i64,
     pub(crate) mark: Option<CleanMark>,
@@ -101,28 +116,28 @@ pub(crate) fn load_checkpoints(storage: &dyn Storage, dir: &str) -> Result<Check
     })
 }
 
-/// Segments as the names say: each ends where the next one starts, the last one where nobody knows yet.
+/// Returns the segments from their file names. Each ends at the next one's start; the end of the last is unknown.
 pub(crate) fn segments_of(sizes: &[(i64, u64)], now_ms: i64) -> Vec<Segment> {
     let ends = sizes.iter().skip(1).map(|(base, _)| *base).chain(sizes.last().map(|(base, _)| *base));
     sizes.iter().zip(ends).map(|((base, size), end)| Segment::existing(*base, end, *size, now_ms)).collect()
 }
 
-/// What has to be done to open a log.
+/// The steps that open a log.
 #[derive(Default)]
 pub(crate) struct Plan {
     /// The log was closed cleanly and ends here.
     pub(crate) clean_end: Option<i64>,
     /// The first segment that was scanned.
     pub(crate) first: usize,
-    /// What the scans found, segment by segment; those after the last one are cut off.
+    /// The results of the scans, segment by segment; segments after the last one are removed.
     pub(crate) scans: Vec<(Scanned, IndexBuilder)>,
-    /// How many segments stay.
+    /// The number of segments that stay.
     pub(crate) keep: usize,
-    /// What is gone that should be there.
+    /// The missing records.
     pub(crate) losses: Vec<Loss>,
 }
 
-/// Compares the files with what the log had promised.
+/// Compares the files with the log's durable offsets.
 pub(crate) fn examine(
     log: &mut Log,
     found: &Checkpoints,
@@ -166,14 +181,35 @@ pub(crate) fn examine(
             synced,
         });
     }
+    if synced.is_none() && end.max(log.start_offset) < how.next_offset_min && plan.losses.is_empty() {
+        plan.losses.push(Loss::BelowFloor { end: end.max(log.start_offset), floor: how.next_offset_min });
+    }
+    remove_repeats(&mut plan.losses);
     Ok(plan)
 }
 
-/// The end of the log if the mark fits; what it names and is not there is a loss.
+/// Keeps one loss for each range of offsets, because the mark of a clean close, the scan and `synced` each report the
+/// same missing records.
+fn remove_repeats(losses: &mut Vec<Loss>) {
+    let range = |loss: &Loss| match loss {
+        Loss::Gap { offset, next, .. } => Some((*offset, *next)),
+        Loss::End { end, synced, .. } => Some((*end, *synced)),
+        _ => None,
+    };
+    let mut seen: Vec<(i64, i64)> = Vec::new();
+    losses.retain(|loss| {
+        let Some((first, next)) = range(loss) else { return true };
+        let is_repeat = seen.iter().any(|(from, to)| *from <= first && next <= *to);
+        seen.push((first, next));
+        !is_repeat
+    });
+}
+
+/// Returns the end of the log if the mark of a clean close matches. Missing and smaller segments are losses.
 fn check_mark(log: &Log, mark: &CleanMark, losses: &mut Vec<Loss>) -> Option<i64> {
     let newest = log.segments.last().map(|segment| segment.base_offset);
     let last = mark.segments.last().map(|(base, _)| *base);
-    // Nothing is written behind a mark that counts: after a power cut an old one can be back.
+    // No batch is written after a valid mark. After a power cut a stale mark can reappear.
     let mut fits = newest == last;
     for (number, (base, was)) in mark.segments.iter().enumerate() {
         let next = mark.segments.get(number + 1).map_or(mark.end, |(base, _)| *base);
@@ -197,7 +233,7 @@ fn check_mark(log: &Log, mark: &CleanMark, losses: &mut Vec<Loss>) -> Option<i64
     fits.then_some(mark.end)
 }
 
-/// Scans the segments that may not be durable, and looks at how the others end. Returns the end of the log.
+/// Scans the segments that may not be durable and checks the ends of the others. Returns the end of the log.
 fn scan_tail(
     log: &mut Log,
     synced: Option<i64>,
@@ -207,14 +243,14 @@ fn scan_tail(
 ) -> io::Result<i64> {
     let mut first = if how.full { 0 } else { log.segment_of(log.sync.recovery_point) };
     for number in 0..first {
-        // Bytes behind its last batch: a scan cuts them off.
+        // There are bytes after its last batch: a scan truncates them.
         if !check_end(log, number, &mut plan.losses)? {
             first = number;
             break;
         }
     }
     plan.first = first;
-    // Damage from there on is a torn write, whatever follows: it was promised to nobody.
+    // Damage from there on is a torn write, whatever follows: no client has received an acknowledgement for it.
     let torn_from = synced.filter(|_| log.config.visible == Visible::Synced && !how.salvage);
     let storage = log.storage.clone();
     let interval = log.config.index_interval_bytes;
@@ -242,7 +278,7 @@ fn scan_tail(
             break;
         }
     }
-    // What follows the last segment with a sound batch is not worth keeping.
+    // Segments after the last one with a sound or damaged batch have no data.
     let live = plan.scans.iter().rposition(|(scanned, _)| scanned.end > 0 || !scanned.bad.is_empty());
     let mut keep = first + live.unwrap_or(0) + 1;
     let mut end = plan.scans[keep - 1 - first].0.next_offset;
@@ -259,8 +295,8 @@ fn scan_tail(
     Ok(end)
 }
 
-/// Looks at the end of a segment that is not scanned: its last batch must lead to the next one. `false` if it does and
-/// does not end with the file.
+/// Checks the end of a segment that is not scanned: its last batch must lead to the next one. Returns `false` if it
+/// does and does not end with the file.
 fn check_end(log: &Log, number: usize, losses: &mut Vec<Loss>) -> io::Result<bool> {
     let segment = &log.segments[number];
     let next = log.segments[number + 1].base_offset;
@@ -299,7 +335,7 @@ fn check_end(log: &Log, number: usize, losses: &mut Vec<Loss>) -> io::Result<boo
     Ok(end < next || at == segment.size)
 }
 
-/// What the scanned segments lack of what was synced.
+/// Finds the synced records that the scanned segments do not have.
 fn find_losses(log: &Log, synced: Option<i64>, how: &How, plan: &mut Plan) {
     let Plan { first, scans, keep, losses, .. } = plan;
     let (first, keep) = (*first, *keep);
@@ -348,12 +384,12 @@ fn find_losses(log: &Log, synced: Option<i64>, how: &How, plan: &mut Plan) {
     }
 }
 
-/// What a look at a log found; see [`check_log`].
+/// The result of [`check_log`].
 #[derive(Clone, Debug)]
 pub struct LogCheck {
     /// The directory.
     pub dir: String,
-    /// The first offset there is.
+    /// The log start offset.
     pub start_offset: i64,
     /// The offset after the last sound batch.
     pub end_offset: i64,
@@ -361,20 +397,25 @@ pub struct LogCheck {
     pub synced_offset: Option<i64>,
     /// Segment files.
     pub segments: usize,
-    /// Bytes of the segments.
+    /// The size of the segments in bytes.
     pub bytes: u64,
-    /// Damage that was found earlier and is set aside.
+    /// Damaged ranges that were quarantined earlier.
     pub quarantined: Vec<BadRange>,
-    /// What is damaged or gone.
+    /// Damaged and missing records.
     pub losses: Vec<Loss>,
 }
 
-/// Checks every batch of the log in `dir` and changes nothing.
-pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogError> {
-    let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "examine".into(), source };
-    let directory = look(&**storage, dir).map_err(failed)?;
-    if !directory.exists {
-        return Ok(LogCheck {
+impl LogCheck {
+    /// Adds the loss of a log without `synced` that ends below `next_offset_min`: see [`Log::open_existing`].
+    pub fn require_end(&mut self, next_offset_min: i64) {
+        let end = self.end_offset.max(self.start_offset);
+        if self.losses.is_empty() && self.synced_offset.is_none() && end < next_offset_min {
+            self.losses.push(Loss::BelowFloor { end, floor: next_offset_min });
+        }
+    }
+
+    fn empty(dir: &str, losses: Vec<Loss>) -> Self {
+        Self {
             dir: dir.to_owned(),
             start_offset: 0,
             end_offset: 0,
@@ -382,8 +423,21 @@ pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogE
             segments: 0,
             bytes: 0,
             quarantined: Vec::new(),
-            losses: vec![Loss::Directory],
-        });
+            losses,
+        }
+    }
+}
+
+/// Checks every batch of the log in `dir` and changes nothing.
+pub fn check_log(storage: &Arc<dyn Storage>, dir: &str) -> Result<LogCheck, LogError> {
+    let failed = |source| LogError::Io { dir: dir.to_owned(), doing: "examine".into(), source };
+    let directory = look(&**storage, dir).map_err(failed)?;
+    if !directory.exists {
+        return Ok(LogCheck::empty(dir, vec![Loss::Directory]));
+    }
+    if !directory.not_files.is_empty() {
+        let losses = directory.not_files.into_iter().map(|file| Loss::NotAFile { file }).collect();
+        return Ok(LogCheck::empty(dir, losses));
     }
     let found = load_checkpoints(&**storage, dir)?;
     let config = crate::LogConfig { visible: Visible::Synced, ..crate::LogConfig::default() };

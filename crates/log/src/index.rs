@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::storage::{File, Open, Storage};
 
-/// How much of an index is read at a time when it is checked.
+/// The number of bytes of an index that are read at a time when it is checked.
 const CHECK_BYTES: usize = 48 * 1024;
 
 /// An entry of either index: two numbers, both of which rise.
@@ -25,9 +25,9 @@ pub(crate) trait IndexEntry: Copy + Eq + std::fmt::Debug {
     fn decode(bytes: &[u8]) -> Self;
     /// Writes the entry over exactly that many bytes.
     fn encode(self, out: &mut [u8]);
-    /// Whether `self` may stand right before `next`.
+    /// Returns whether `self` may come right before `next`.
     fn precedes(self, next: Self) -> bool;
-    /// Whether the numbers are possible at all.
+    /// Returns whether the numbers are possible at all.
     fn is_plausible(self) -> bool;
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Index<E> {
     last: Option<E>,
 }
 
-/// What a look at an index file on disk found.
+/// The state of an index file on disk.
 pub(crate) enum Loaded<E> {
     /// Entries that rise as they should.
     Sound(Index<E>),
@@ -228,7 +228,7 @@ impl IndexView {
         Ok(E::decode(&bytes[..E::BYTES]))
     }
 
-    /// How many entries at the front `holds` is true for.
+    /// Returns the number of leading entries for which `holds` is true.
     fn partition_point<E: IndexEntry>(&self, holds: impl Fn(E) -> bool) -> io::Result<u64> {
         let (mut low, mut high) = (0, self.entries);
         while low < high {

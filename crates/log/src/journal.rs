@@ -1,8 +1,8 @@
-//! A map kept as a log: what a broker has to remember beside the records.
+//! A map that is stored as a log, for the state that a broker stores in addition to the records.
 //!
-//! Each change is a record; a change of several entries is one batch, and happens as a whole or not at all. When the
-//! log has grown far beyond the map, the map is written anew into a fresh segment, and once that is durable everything
-//! before it is deleted. A crash between any two of these steps loses nothing: entries written twice say the same twice.
+//! Each change is a record. A change of several entries is one batch, which is atomic. When the log is much larger than
+//! the map, the map is written to a new segment, and the older segments are deleted when that segment is durable. A
+//! crash between two of these steps loses nothing, because an entry that is written twice has the same value twice.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use ottla_wire::{BatchBuilder, BatchHeader, Seal};
 
 use crate::append::{AppendOptions, Check, Origin};
 use crate::config::{LogConfig, Visible};
-use crate::error::{AppendError, LogError, Loss, ReadError};
+use crate::error::{AppendError, LogError, Loss, ReadError, repair_step};
 use crate::examine::{LogCheck, check_log, look};
 use crate::log::Log;
 use crate::recovery::{self, How, RecoveryReport};
@@ -31,9 +31,9 @@ const ENTRY_OVERHEAD_BYTES: u64 = 16;
 /// Settings of a journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalConfig {
-    /// The map is not written anew while the log is smaller than this. Default 1 MiB.
+    /// The log is not compacted while it is smaller than this. Default 1 MiB.
     pub rewrite_bytes_min: u64,
-    /// Entries written anew go into batches of about this size. Default 256 KiB.
+    /// A compaction writes batches of about this size. Default 256 KiB.
     pub batch_bytes: usize,
     /// A segment is closed before it grows beyond this. Default 64 MiB.
     pub segment_bytes: u32,
@@ -45,13 +45,13 @@ impl Default for JournalConfig {
     }
 }
 
-/// Why a journal cannot be opened or changed.
+/// The reasons why a journal cannot be opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The log cannot be opened or kept.
+    /// The log cannot be opened or maintained.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A change cannot be appended; it has not happened.
+    /// A change cannot be appended, and the map is unchanged.
     #[error(transparent)]
     Append(#[from] AppendError),
     /// The log cannot be read.
@@ -59,27 +59,26 @@ pub enum JournalError {
     Read(#[from] ReadError),
     /// A batch is damaged. No entry was dropped.
     #[error(
-        "journal {dir}: {file} is damaged at position {position}, where offset {offset} should be: {what}; no entry was \
-         dropped; stop the broker and run `ottla log repair DIR` on its data directory"
+        "journal {dir}: {file} is damaged at position {position}, where offset {offset} should be: {what}"
     )]
     Damaged {
         /// The journal's directory.
         dir: String,
         /// The segment's file.
         file: String,
-        /// Where in the file the damage starts.
+        /// The position in the file at which the damage starts.
         position: u64,
         /// The offset expected there.
         offset: i64,
-        /// What is wrong.
+        /// The problem, and the step that solves it.
         what: String,
     },
-    /// A batch whose checksum is right holds no entries: something else wrote it.
+    /// A batch with a valid checksum does not contain entries: another program wrote it.
     #[error("journal {dir}: {source}")]
     Foreign {
         /// The journal's directory.
         dir: String,
-        /// What is wrong with the batch.
+        /// The problem.
         source: RecordError,
     },
     /// The file cannot be read.
@@ -87,7 +86,7 @@ pub enum JournalError {
     Io {
         /// The journal's directory.
         dir: String,
-        /// What the storage said.
+        /// The error of the storage.
         source: io::Error,
     },
 }
@@ -148,7 +147,7 @@ pub struct Journal {
     retry_above: u64,
 }
 
-/// The map was written anew, and waits to be durable.
+/// A compaction that has written the map and is not durable yet.
 #[derive(Clone, Copy, Debug)]
 struct Rewrite {
     start: i64,
@@ -196,7 +195,7 @@ impl Journal {
             message_bytes_max: i32::MAX as u32,
             // The map is in memory already.
             tail_cache_bytes: 0,
-            // What was not synced is cut off where it is torn: a map is what it was at one moment.
+            // Unsynced records are truncated at the first torn one, so that the map has the state of one moment.
             visible: Visible::Synced,
             ..LogConfig::default()
         };
@@ -207,8 +206,8 @@ impl Journal {
         Ok((journal, report))
     }
 
-    /// Opens a damaged journal with the entries that are sound, writes them into a fresh segment and deletes what was
-    /// before. The report names the losses; entries that only damaged batches had are gone.
+    /// Opens a damaged journal with its sound entries, writes them to a new segment, and deletes the older segments.
+    /// The report lists the losses. Entries that were only in damaged batches are lost.
     pub fn salvage(
         storage: Arc<dyn Storage>,
         dir: &str,
@@ -225,34 +224,34 @@ impl Journal {
         Ok((journal, report))
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
         self.live.get(key)
     }
 
-    /// All entries, by key.
+    /// Returns all entries, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.live.iter()
     }
 
-    /// Entries whose keys start with `prefix`, by key.
+    /// Returns the entries whose keys start with `prefix`, sorted by key.
     pub fn iter_prefix<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
         self.live
             .range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded))
             .take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.live.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the journal is empty.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// The log underneath.
+    /// Returns the log that stores the map.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -262,7 +261,7 @@ impl Journal {
         self.put_all(now_ms, &[(key, value)])
     }
 
-    /// Sets or removes several entries at once: after a crash all of them are there or none. Otherwise as
+    /// Sets or removes several entries atomically: a crash keeps all of the changes or none. Otherwise the same as
     /// [`Journal::put`].
     pub fn put_all(&mut self, now_ms: i64, entries: &[(Bytes, Option<Bytes>)]) -> Result<i64, JournalError> {
         if entries.is_empty() {
@@ -281,32 +280,32 @@ impl Journal {
         Ok(end)
     }
 
-    /// Everything put before this offset survives a power cut.
+    /// Returns the synced offset. All changes below it survive a power cut.
     pub fn synced_offset(&self) -> i64 {
         self.log.synced_offset()
     }
 
-    /// What has to be synced for all changes to be durable: see [`Log::pending_sync`].
+    /// Returns the sync that makes all changes durable: see [`Log::pending_sync`].
     ///
-    /// A broker that does not care for power cuts still has to do this now and then: the log is bounded only because
-    /// what precedes a rewrite is deleted, and that waits for a sync.
+    /// A broker that need not survive power cuts must still sync from time to time. The log is bounded because segments
+    /// before a rewrite are deleted, and the deletion waits for a sync.
     pub fn pending_sync(&self) -> Option<PendingSync> {
         self.log.pending_sync()
     }
 
-    /// Whether deleting old entries waits for a sync.
+    /// Returns `true` if the deletion of old entries waits for a sync.
     pub fn wants_sync(&self) -> bool {
         self.rewrite.is_some()
     }
 
-    /// Takes the result of a sync; returns the synced offset.
+    /// Applies the result of a sync and returns the synced offset.
     pub fn sync_done(&mut self, synced: Synced) -> Result<i64, JournalError> {
         let offset = self.log.sync_done(synced)?;
         if let Some(rewrite) = self.rewrite
             && offset >= rewrite.end
         {
             self.rewrite = None;
-            // If this fails the old entries stay, and the next rewrite takes them along.
+            // If this fails, the old entries stay, and the next rewrite deletes them.
             match self.log.delete_records_before(rewrite.start) {
                 Ok(gone) => drop(gone.files),
                 Err(error) => {
@@ -331,7 +330,7 @@ impl Journal {
         self.shut()
     }
 
-    /// [`Journal::close`] for a journal that others still hold.
+    /// [`Journal::close`] for a journal that has other owners.
     pub fn shut(&mut self) -> Result<(), JournalError> {
         Ok(self.log.shut()?)
     }
@@ -361,11 +360,12 @@ impl Journal {
         }
     }
 
-    /// Reads the map, checking every batch: nothing but a checksum tells a changed entry from a true one, and nothing
-    /// but the neighbours a changed offset.
+    /// Reads the map and checks every batch: only a checksum distinguishes a changed entry from a true one, and only
+    /// the neighbours reveal a changed offset.
     fn replay(&mut self, lenient: bool) -> Result<(), JournalError> {
         let dir = self.log.dir().to_owned();
         let (storage, start) = (self.log.storage.clone(), self.log.start_offset());
+        let next_step = format!("no entry was dropped; {}", repair_step(storage.root()));
         let io = |source| JournalError::Io { dir: dir.clone(), source };
         let segments: Vec<(i64, u64, i64)> =
             self.log.segments.iter().map(|s| (s.base_offset, s.size, s.end_offset)).collect();
@@ -385,13 +385,13 @@ impl Journal {
                     file: file.clone(),
                     position: at,
                     offset: expected,
-                    what,
+                    what: format!("{what}; {next_step}"),
                 };
                 let header = window.header(at).map_err(io)?.map_err(|error| damaged(error.to_string()))?;
                 let batch = window.bytes(at, header.total_bytes()).map_err(io)?;
                 header.verify_crc(batch).map_err(|error| damaged(error.to_string()))?;
                 if header.base_offset != expected {
-                    return Err(damaged(format!("the batch there says offset {}", header.base_offset)));
+                    return Err(damaged(format!("the batch has base offset {}", header.base_offset)));
                 }
                 if header.partition_leader_epoch != LEADER_EPOCH && !lenient {
                     let epoch = header.partition_leader_epoch;
@@ -408,7 +408,8 @@ impl Journal {
                 expected = header.next_offset();
             }
             if expected != end && !lenient {
-                let what = format!("the segment ends there, the next one starts at offset {end}");
+                let what =
+                    format!("the segment ends there, the next one starts at offset {end}; {next_step}");
                 return Err(JournalError::Damaged { dir, file, position: at, offset: expected, what });
             }
         }
@@ -428,7 +429,7 @@ impl Journal {
             }
             // Nothing is lost but space: what was written says again what is there already.
             Err(error) => {
-                tracing::warn!(dir = self.log.dir(), %error, "cannot write the journal anew");
+                tracing::warn!(dir = self.log.dir(), %error, "cannot compact the journal");
                 self.retry_above = self.log.size_bytes() + self.config.rewrite_bytes_min;
             }
         }

@@ -1,4 +1,4 @@
-//! A durable log in Apache Kafka's on-disk format: segments, indexes, recovery, retention. Useful without a broker.
+//! A durable log in Apache Kafka's on-disk format: segments, indexes, recovery, retention. It works without a broker.
 //!
 //! ```text
 //!             append --> [ checks | offsets | one write ] --> 00000000000000000000.log  .index  .timeindex
@@ -8,24 +8,24 @@
 //!  a reader at the tail <------+                                        +------> a reader of the past
 //! ```
 //!
-//! Everything here is synchronous and asks nobody for the time: `now_ms`, milliseconds since 1970, is an argument. All
-//! file access goes through [`storage::Storage`]: a real directory, or a disk in memory that can be torn by a crash and
-//! fail at any call.
+//! All functions are synchronous and use no clock: `now_ms`, milliseconds since 1970, is an argument. File access goes
+//! through [`storage::Storage`]: a real directory, or a disk in memory that simulates crashes and failures.
 //!
 //! * [`Log`] is one partition: [`Log::append`], [`Log::read`], [`Log::pending_sync`]. It has one owner.
-//! * [`SharedLog`] is a log with a lock around it, [`Reader`] follows one from any thread.
-//! * [`Tail`] is the end of a log, for those who wait for it to grow: tasks, blocked threads, spinning threads.
-//! * [`Journal`] is a map kept as a log, for what a broker has to remember beside the records.
+//! * [`SharedLog`] is a log with a lock around it. A [`Reader`] follows it from any thread.
+//! * [`Tail`] is the end of a log, for waiters until it grows: tasks, blocked threads, spinning threads.
+//! * [`Journal`] is a map that is stored as a log, for the state that a broker stores in addition to the records.
 //!
-//! # What is durable when
+//! # Durability
 //!
-//! `append` returns when the bytes are in the page cache: they survive the process, not a power cut. A [`PendingSync`]
-//! makes them survive that as well; it needs no lock while it runs, so that one sync serves all that was appended before
-//! it. After a sync that failed the log goes offline: what the kernel could not write it may have forgotten, and only
-//! opening the log anew tells what is left. Whatever opening finds is made durable before anyone reads it.
+//! `append` returns when the bytes are in the page cache: they survive the end of the process, but not a power cut.
+//! They survive a power cut after a [`PendingSync`] has run. A sync needs no lock while it runs, and it covers all
+//! batches that were appended before it. After a failed sync the log goes offline, because the kernel may have
+//! dropped the pages that it could not write. Only opening the log again determines which records are left. `open`
+//! makes all records that it finds durable before a reader sees them.
 //!
-//! A batch whose bytes are damaged is never a reason to drop the sound ones behind it: it is set aside, and reads of its
-//! offsets fail. `docs/LOG_FORMAT.md` has the files, their bytes, and the rules of recovery.
+//! A damaged batch does not invalidate the sound batches after it: it is quarantined, and reads of its offsets fail.
+//! `docs/LOG_FORMAT.md` describes the files, their bytes, and the rules of recovery.
 //!
 //! # A writer and a reader at the tail
 //!
@@ -57,10 +57,12 @@ mod append;
 mod cache;
 mod check;
 mod checkpoint;
+mod close;
 mod config;
 mod epochs;
 mod error;
 mod examine;
+mod gap;
 mod index;
 mod journal;
 mod log;
@@ -69,6 +71,7 @@ mod read;
 mod recovery;
 mod retention;
 mod ring;
+mod roll;
 mod scan;
 mod segment;
 mod shared;
@@ -76,12 +79,13 @@ pub mod storage;
 mod sync;
 mod synced;
 mod tail;
+mod truncate;
 mod verify;
 
 pub use append::{AppendOptions, Appended, Check, Origin};
 pub use check::check_batches;
 pub use config::{LogConfig, Visible};
-pub use error::{AppendError, LogError, Loss, ReadError};
+pub use error::{AppendError, LogError, Loss, ReadError, repair_step};
 pub use examine::{LogCheck, check_log};
 pub use journal::{Journal, JournalConfig, JournalError, check_journal};
 pub use log::Log;

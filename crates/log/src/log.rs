@@ -1,13 +1,16 @@
-//! The log of one partition: what it is made of, and the calls that concern it as a whole.
+//! The log of one partition: its state, and the functions for the log as a whole.
 //!
 //! Appending is in [`crate::append`], reading in [`crate::read`], syncing in [`crate::sync`], opening in
-//! [`crate::recovery`], deleting in [`crate::retention`].
+//! [`crate::recovery`], deleting old records in [`crate::retention`], removing the end in [`crate::truncate`], starting
+//! segments in [`crate::roll`], closing in [`crate::close`].
 
 use std::io;
 use std::sync::Arc;
 
+use ottla_wire::BatchHeader;
+
 use crate::cache::TailCache;
-use crate::checkpoint::{self, CleanMark};
+use crate::checkpoint;
 use crate::config::{LogConfig, Visible};
 use crate::epochs::Epochs;
 use crate::error::LogError;
@@ -15,26 +18,21 @@ use crate::examine::{Checkpoints, Directory};
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
-use crate::segment::{BadRange, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_name, parse_name};
-use crate::storage::{File, Open, Storage};
+use crate::segment::{BadRange, Segment};
+use crate::storage::{File, Storage};
 use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;
 
-/// Files of old segments that stay open for readers of the past. The active segment is always open.
-const OLD_SEGMENTS_OPEN_MAX: usize = 4;
-/// Snapshots of producers kept: the newest, and one more in case it is damaged.
-const SNAPSHOTS_KEPT: usize = 2;
-
 /// A durable sequence of record batches in one directory, in Apache Kafka's on-disk format.
 ///
-/// One owner calls it; all calls are synchronous and none asks for the time. `now_ms` is milliseconds since 1970.
-/// Wrap it in a lock, or use [`SharedLog`](crate::SharedLog), to share it.
+/// A log has one owner. All calls are synchronous, and the time is an argument: `now_ms` is milliseconds since 1970.
+/// To share a log, wrap it in a lock or use [`SharedLog`](crate::SharedLog).
 #[derive(Debug)]
 pub struct Log {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) dir: Arc<str>,
     pub(crate) config: LogConfig,
-    /// By base offset; never empty, and the last one is written to.
+    /// The segments by base offset, at least one. Appends write to the last.
     pub(crate) segments: Vec<Segment>,
     pub(crate) start_offset: i64,
     pub(crate) producers: Producers,
@@ -45,32 +43,34 @@ pub struct Log {
     /// Offsets whose loss was accepted: readers continue behind them.
     pub(crate) gaps: Vec<BadRange>,
     pub(crate) sync: SyncState,
-    /// Why nothing is read or written any more.
+    /// The reason why the log is offline, if it is.
     pub(crate) offline: Option<String>,
-    /// Whether the mark of a clean shutdown is still there.
+    /// True if the mark of a clean shutdown is still there.
     pub(crate) marked_clean: bool,
     pub(crate) uses: u64,
-    /// The newest batches once more, for the readers of a shared log.
+    /// The memory of the last append's headers, for the next one.
+    pub(crate) headers: Vec<BatchHeader>,
+    /// Copies of the newest batches for the readers of a shared log.
     pub(crate) ring: Option<Arc<Ring>>,
 }
 
-/// What is known about the durability of a log.
+/// The durability of a log.
 #[derive(Debug, Default)]
 pub(crate) struct SyncState {
-    /// All below is durable.
+    /// All records below this offset are durable.
     pub(crate) synced_offset: i64,
     /// Files of closed segments that are not durable yet.
     pub(crate) older: Vec<Unsynced>,
     /// Changes of names in the directory, and how many of them are durable.
     pub(crate) dir_changes: u64,
     pub(crate) dir_synced: u64,
-    /// Rises when the log is cut: a sync begun before says nothing about what came after.
+    /// Rises when the log is truncated: a sync that began earlier does not cover later records.
     pub(crate) generation: u64,
     /// The segment that `recovery-point` names.
     pub(crate) recovery_point: i64,
-    /// The file from which the next opening learns what was synced; `None` only while the log is opened.
+    /// The file from which the next opening reads the synced offset; `None` only while the log is opened.
     pub(crate) note: Option<Arc<SyncedFile>>,
-    /// When the last append came.
+    /// The time of the last append.
     pub(crate) now_ms: i64,
 }
 
@@ -83,12 +83,12 @@ pub(crate) struct Unsynced {
 }
 
 impl Log {
-    /// Opens the log in `dir`, creating it if there is none, and repairs what a crash has left.
+    /// Opens the log in `dir` and recovers it after a crash. Creates the log if it is missing.
     ///
-    /// After a clean [`Log::close`] nothing is scanned. Otherwise the segments that might not be durable are, and
-    /// everything found is made durable before this returns. See the report for what was cut off or set aside.
+    /// After a clean [`Log::close`] nothing is scanned. Otherwise the segments that may not be durable are scanned, and
+    /// all sound records are made durable before this returns. The report lists truncated and quarantined bytes.
     ///
-    /// Fails with [`LogError::Lost`], and changes nothing, when records are gone that had been synced.
+    /// Fails with [`LogError::Lost`] if synced records are missing. In that case no file is changed.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &str,
@@ -99,51 +99,58 @@ impl Log {
     }
 
     /// [`Log::open`] for a log that is known to exist: a missing directory is a loss.
+    ///
+    /// Every offset below `next_offset_min` may have been used. Without the `synced` file, a log that ends below it has
+    /// lost records.
     pub fn open_existing(
         storage: Arc<dyn Storage>,
         dir: &str,
         config: LogConfig,
         now_ms: i64,
+        next_offset_min: i64,
     ) -> Result<(Self, RecoveryReport), LogError> {
-        recovery::open(storage, dir, config.bounded(), now_ms, &How { must_exist: true, ..How::default() })
+        let how = How { must_exist: true, next_offset_min, ..How::default() };
+        recovery::open(storage, dir, config.bounded(), now_ms, &how)
     }
 
-    /// Opens a log that has lost records, and accepts that: damaged batches are set aside, a damaged end is cut off,
-    /// and offsets that are gone are skipped by readers and never used again.
+    /// Opens a log that has lost records and accepts the loss. Damaged batches are quarantined, a damaged end is
+    /// truncated, and readers skip the missing offsets, which are not used again.
     ///
-    /// A log without a directory starts at `start_offset`, empty. The report names the losses.
+    /// Without the `synced` file the directory does not show which offsets were used. The next record then has
+    /// `next_offset_min` or a higher offset. The report lists the losses.
     pub fn salvage(
         storage: Arc<dyn Storage>,
         dir: &str,
         config: LogConfig,
         now_ms: i64,
-        start_offset: i64,
+        next_offset_min: i64,
     ) -> Result<(Self, RecoveryReport), LogError> {
-        let how = How { full: true, salvage: true, start_offset, ..How::default() };
+        let how = How { full: true, salvage: true, next_offset_min, ..How::default() };
         recovery::open(storage, dir, config.bounded(), now_ms, &how)
     }
 
-    /// A log that cannot be used, in place of one that cannot be opened: it has no records, and every call fails with
-    /// `reason`. Touches no file.
+    /// Returns a log without records that replaces one that cannot be opened. Every call fails with `reason`, and no
+    /// file is accessed.
     pub fn unavailable(storage: Arc<dyn Storage>, dir: &str, config: LogConfig, reason: String) -> Self {
-        let directory = Directory { exists: false, segments: vec![(0, 0)], leftovers: Vec::new() };
+        let directory =
+            Directory { exists: false, segments: vec![(0, 0)], leftovers: Vec::new(), not_files: Vec::new() };
         let mut log =
             recovery::unopened(storage, dir, config.bounded(), &directory, &Checkpoints::default(), 0);
         log.offline = Some(reason);
         log
     }
 
-    /// The directory, which is how errors name the log.
+    /// Returns the directory, which is the name of the log in errors.
     pub fn dir(&self) -> &str {
         &self.dir
     }
 
-    /// The settings in force.
+    /// Returns the current settings.
     pub fn config(&self) -> &LogConfig {
         &self.config
     }
 
-    /// Takes new settings; those for segments hold from the next append on.
+    /// Changes the settings. Settings of segments apply from the next append on.
     pub fn update_config(&mut self, config: LogConfig) {
         self.config = config.bounded();
         self.cache.set_budget(self.config.tail_cache_bytes);
@@ -152,48 +159,48 @@ impl Log {
         }
     }
 
-    /// The first offset there is.
+    /// Returns the log start offset.
     pub fn start_offset(&self) -> i64 {
         self.start_offset
     }
 
-    /// The offset the next record will have.
+    /// Returns the log end offset: the offset of the next record.
     #[inline]
     pub fn end_offset(&self) -> i64 {
         self.active().end_offset
     }
 
-    /// Everything below survives a power cut.
+    /// Returns the synced offset. All records below it survive a power cut.
     pub fn synced_offset(&self) -> i64 {
         self.sync.synced_offset
     }
 
-    /// The end of the log for those who wait for it to grow; outlives the log.
+    /// Returns the end of the log, for waiters; it outlives the log.
     pub fn tail(&self) -> &Tail {
         &self.tail
     }
 
-    /// Bytes of all segments.
+    /// Returns the size of all segments in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.size).sum()
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
 
-    /// Bytes of memory held for readers at the tail.
+    /// Returns the size of the cached batches in bytes.
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }
 
-    /// Drops cached batches, the oldest first, until at most `bytes` are held; returns how many are held then.
+    /// Drops cached batches, the oldest first, until at most `bytes` are left. Returns the remaining size.
     pub fn trim_cache(&mut self, bytes: usize) -> usize {
         self.cache.evict(bytes)
     }
 
-    /// Idempotent producers remembered, by id.
+    /// Returns the known idempotent producers by id.
     pub fn producers(&self) -> Vec<ProducerState> {
         self.producers.describe()
     }
@@ -203,110 +210,26 @@ impl Log {
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
     }
 
-    /// The leader epoch of the last batch that had one.
+    /// Returns the leader epoch of the last batch that has one.
     pub fn latest_epoch(&self) -> Option<i32> {
         self.epochs.latest()
     }
 
-    /// The last epoch up to `epoch` and the offset at which it ended; `None` when `epoch` is above the latest, or
-    /// none is known. What a broker answers to `OffsetForLeaderEpoch`.
+    /// Returns the last epoch up to `epoch` and its end offset: the answer to `OffsetForLeaderEpoch`.
+    ///
+    /// Returns `None` if `epoch` is above the latest, or if no epoch is known.
     pub fn epoch_end(&self, epoch: i32) -> Option<(i32, i64)> {
         self.epochs.end_of(epoch, self.end_offset())
     }
 
-    /// Damaged ranges that recovery or a reader found; reads of them fail.
+    /// Returns the damaged ranges that recovery or a reader found. Reads of them fail.
     pub fn quarantined(&self) -> &[BadRange] {
         &self.bad
     }
 
-    /// Why the log does nothing any more, if so.
+    /// Returns the reason why the log is offline, if it is.
     pub fn offline_reason(&self) -> Option<&str> {
         self.offline.as_deref()
-    }
-
-    /// Closes the active segment and starts another, unless it is empty.
-    pub fn roll(&mut self, now_ms: i64) -> Result<(), LogError> {
-        self.check_online()?;
-        if self.active().size > 0 {
-            self.roll_now(now_ms).map_err(|source| self.failed("start a segment", source))?;
-        }
-        Ok(())
-    }
-
-    /// Removes all batches that reach `offset` or above, and durably so.
-    pub fn truncate_to(&mut self, offset: i64, now_ms: i64) -> Result<(), LogError> {
-        self.check_online()?;
-        let (start, end) = (self.start_offset, self.end_offset());
-        if offset < start || offset > end {
-            return Err(LogError::OutOfRange { dir: self.dir.to_string(), offset, start, end });
-        }
-        if offset == end {
-            return Ok(());
-        }
-        self.cache.clear();
-        self.clear_ring();
-        self.sync.generation += 1;
-        if let Err(error) = self.promise_less(offset) {
-            return Err(self.failed("take back what was synced", error));
-        }
-        if let Err(error) = self.truncate_files(offset, now_ms) {
-            // Half of the files may be gone: only recovery can tell what is left.
-            return Err(self.go_offline(format!("a truncation failed half-way: {error}")));
-        }
-        self.sync.synced_offset = self.sync.synced_offset.min(self.end_offset());
-        self.tail.cut(self.end_offset());
-        Ok(())
-    }
-
-    fn truncate_files(&mut self, offset: i64, now_ms: i64) -> io::Result<()> {
-        self.drop_clean_mark(true)?;
-        let mut number = self.segment_of(offset);
-        if self.sync.recovery_point > self.segments[number].base_offset {
-            self.store_recovery_point(self.segments[number].base_offset, true)?;
-        }
-        let goes = self.segments.split_off(number + 1);
-        for segment in goes.iter().rev() {
-            self.sync.older.retain(|older| older.segment != segment.base_offset);
-            remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
-        }
-        let known = self.bad.len() + self.gaps.len();
-        let stays = |bad: &BadRange| bad.next_offset <= offset && bad.offset < offset;
-        self.bad.retain(stays);
-        self.gaps.retain(stays);
-        self.open_segment(number).map_err(|(error, _)| error)?;
-        let Ok(position) = self.segments[number].view(&self.bad).locate(offset) else {
-            return Err(io::Error::other("the segment is damaged"));
-        };
-        if position.is_some_and(|(_, header)| header.base_offset < self.start_offset) {
-            self.start_anew(now_ms)?;
-            number = 0;
-        } else if let Some((position, header)) = position {
-            self.sync.older.retain(|older| older.segment != self.segments[number].base_offset);
-            // What was the end of a segment is its middle again, so that its largest timestamp must be found anew.
-            self.segments[number].truncate(position, header.base_offset)?;
-            self.segments[number].rebuild(
-                &*self.storage,
-                &self.dir,
-                self.config.index_interval_bytes,
-                &self.bad,
-            )?;
-        }
-        if self.bad.len() + self.gaps.len() < known {
-            // The positions will hold other batches: these must not be taken for damaged.
-            self.store_quarantine()?;
-        }
-        self.segments[number].log().sync_data()?;
-        self.segments[number].created_ms = now_ms;
-        let end = self.end_offset();
-        self.epochs.truncate(end);
-        self.epochs.store(&*self.storage, &self.dir)?.sync_data()?;
-        for offset in self.snapshots()? {
-            if offset > end {
-                self.storage.remove(&self.path(&file_name(offset, SNAPSHOT_SUFFIX)))?;
-            }
-        }
-        self.storage.sync_dir(&self.dir)?;
-        recovery::load_producers(self, now_ms)
     }
 
     pub(crate) fn clear_ring(&self) {
@@ -315,50 +238,7 @@ impl Log {
         }
     }
 
-    /// Makes everything durable and marks the log as closed cleanly, so that opening it need not scan.
-    pub fn close(mut self) -> Result<(), LogError> {
-        self.shut()
-    }
-
-    /// [`Log::close`] for a log that others still hold: later calls are told that it is closed.
-    pub fn shut(&mut self) -> Result<(), LogError> {
-        self.check_online()?;
-        self.tail.close();
-        if !self.marked_clean {
-            self.close_files().map_err(|source| {
-                self.note_sync_failed();
-                self.failed("close", source)
-            })?;
-        }
-        self.offline = Some("it was closed".into());
-        Ok(())
-    }
-
-    fn close_files(&mut self) -> io::Result<()> {
-        let storage = self.storage.clone();
-        for older in &self.sync.older {
-            older.file.sync_data()?;
-        }
-        let last = self.segments.len() - 1;
-        self.segments[last].finish(&*storage)?;
-        for file in self.segments[last].open_files() {
-            file.sync_data()?;
-        }
-        let end = self.end_offset();
-        self.write_snapshot(end, true)?;
-        self.epochs.store(&*storage, &self.dir)?.sync_data()?;
-        storage.sync_dir(&self.dir)?;
-        self.store_recovery_point(self.active().base_offset, false)?;
-        self.sync.synced_offset = end;
-        if let Some(note) = &self.sync.note {
-            note.store(self.promise())?;
-        }
-        let segments = self.segments.iter().map(|segment| (segment.base_offset, segment.size)).collect();
-        let mark = CleanMark { segments, end }.encode();
-        checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &mark)
-    }
-
-    /// Removes all segments and goes on at the start offset with an empty one.
+    /// Removes all segments and creates an empty one at the start offset.
     pub(crate) fn start_anew(&mut self, now_ms: i64) -> io::Result<()> {
         for segment in std::mem::take(&mut self.segments) {
             remove_segment(&*self.storage, &self.dir, segment.base_offset)?;
@@ -371,64 +251,11 @@ impl Log {
         self.storage.sync_dir(&self.dir)
     }
 
-    /// Goes on at `offset`, above the end: the records between are lost, and that is accepted.
-    pub(crate) fn skip_to(&mut self, offset: i64, now_ms: i64) -> io::Result<()> {
-        let storage = self.storage.clone();
-        let next = Segment::create(&*storage, &self.dir, offset, now_ms)?;
-        next.log().sync_data()?;
-        let old = self.active_mut();
-        let gap = BadRange::accepted_gap(old.base_offset, old.end_offset, offset);
-        old.end_offset = offset;
-        self.segments.push(next);
-        self.gaps.push(gap);
-        storage.sync_dir(&self.dir)?;
-        self.store_quarantine()
-    }
+    // The functions below are for the other modules.
 
-    /// Removes the log with all its files, and durably so. After an error some may be left: call
-    /// [`Log::remove`] with the same directory.
-    pub fn delete(self) -> Result<(), LogError> {
-        self.tail.close();
-        let (storage, dir) = (self.storage.clone(), self.dir.clone());
-        drop(self);
-        Self::remove(&*storage, &dir)
-    }
-
-    /// Removes whatever is left of a log that is not open.
-    pub fn remove(storage: &dyn Storage, dir: &str) -> Result<(), LogError> {
-        let remove = || -> io::Result<()> {
-            let entries = match storage.list(dir) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                entries => entries?,
-            };
-            for entry in entries {
-                storage.remove(&format!("{dir}/{}", entry.name))?;
-            }
-            storage.remove_dir(dir)?;
-            storage.sync_dir(dir.rfind('/').map_or("", |at| &dir[..at]))
-        };
-        remove().map_err(|source| LogError::Io { dir: dir.to_owned(), doing: "remove it".to_owned(), source })
-    }
-
-    // What follows serves the other modules.
-
-    /// What the next opening may rely on.
+    /// Returns the offsets that the next opening relies on.
     pub(crate) fn promise(&self) -> Note {
         Note { synced: self.sync.synced_offset, start: self.start_offset }
-    }
-
-    /// Durably takes back what was synced from `offset` on, before it is cut off.
-    fn promise_less(&mut self, offset: i64) -> io::Result<()> {
-        let number = self.segment_of(offset);
-        // The batch that holds the offset goes as a whole.
-        self.open_segment(number).map_err(|(error, _)| error)?;
-        let found = self.segments[number].view(&self.bad).locate(offset);
-        let end = found.ok().flatten().map_or(offset, |(_, header)| header.base_offset.min(offset));
-        let synced = self.sync.synced_offset.min(end);
-        match &self.sync.note {
-            Some(note) => note.replace(Note { synced, start: self.start_offset }),
-            None => Ok(()),
-        }
     }
 
     pub(crate) fn store_quarantine(&self) -> io::Result<()> {
@@ -472,11 +299,11 @@ impl Log {
         LogError::Offline { dir: self.dir.to_string(), reason }
     }
 
-    /// Leaves word for the next opening that bytes read from the files may not be on the disk.
+    /// Writes `sync-failed`: the next opening must not trust that bytes read from the files are on disk.
     pub(crate) fn note_sync_failed(&self) {
         if let Err(error) = checkpoint::store_loosely(&*self.storage, &self.dir, checkpoint::SYNC_FAILED, &[])
         {
-            tracing::error!(dir = &*self.dir, %error, "cannot note that a sync failed");
+            tracing::error!(dir = &*self.dir, %error, "cannot write `sync-failed`");
         }
     }
 
@@ -484,96 +311,7 @@ impl Log {
         LogError::Io { dir: self.dir.to_string(), doing: doing.to_owned(), source }
     }
 
-    /// Opens the files of a segment, and closes those of another when too many are open. An error names the segment's
-    /// file.
-    pub(crate) fn open_segment(&mut self, number: usize) -> Result<(), (io::Error, String)> {
-        let last = self.segments.len() - 1;
-        self.uses += 1;
-        let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
-        let segment = &mut self.segments[number];
-        segment.used = self.uses;
-        let fresh = !segment.is_open();
-        segment
-            .open(&*storage, &self.dir, interval, &self.bad)
-            .map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))?;
-        if fresh {
-            let old = &mut self.segments[..last];
-            let open = old.iter().filter(|segment| segment.is_open()).count();
-            if open > OLD_SEGMENTS_OPEN_MAX
-                && let Some(idle) = old.iter_mut().filter(|s| s.is_open()).min_by_key(|s| s.used)
-            {
-                idle.close();
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts a segment at the end of the log. After an error the log is as before.
-    pub(crate) fn roll_now(&mut self, now_ms: i64) -> io::Result<()> {
-        let storage = self.storage.clone();
-        let end = self.end_offset();
-        self.drop_clean_mark(false)?;
-        let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
-        self.sync.dir_changes += 1;
-        let uses = self.uses;
-        let dir = self.dir.clone();
-        let old = self.active_mut();
-        old.used = uses;
-        let base_offset = old.base_offset;
-        if let Err(error) = old.finish(&*storage) {
-            // Without its last entry the time index would lie; without the file it is rebuilt.
-            tracing::warn!(dir = &*dir, segment = base_offset, %error, "cannot finish the time index");
-            let _ = storage.remove(&Segment::paths(&dir, base_offset)[2]);
-            old.close_indexes();
-        }
-        let files = old.open_files();
-        let change = self.sync.dir_changes;
-        let unsynced = |file| Unsynced { segment: base_offset, change, file };
-        self.sync.older.extend(files.into_iter().map(unsynced));
-        self.segments.push(next);
-        if let Some(note) = &self.sync.note {
-            note.set_due();
-        }
-        self.producers.expire(now_ms, self.config.producer_expiration_ms);
-        if let Err(error) = self.write_snapshot(end, false) {
-            // An older snapshot and the batches since say the same.
-            tracing::warn!(dir = &*self.dir, %error, "cannot write a snapshot of the producers");
-        }
-        Ok(())
-    }
-
-    /// Writes the producers as they are at `end`, and removes snapshots that are no longer needed.
-    pub(crate) fn write_snapshot(&mut self, end: i64, durably: bool) -> io::Result<()> {
-        let path = self.path(&file_name(end, SNAPSHOT_SUFFIX));
-        let file = self.storage.open(&path, Open::Empty)?;
-        file.write_at(&self.producers.encode(), 0)?;
-        if durably {
-            file.sync_data()?;
-        }
-        let mut kept = self.snapshots()?;
-        kept.retain(|offset| *offset != end);
-        while kept.len() >= SNAPSHOTS_KEPT {
-            let oldest = kept.remove(0);
-            self.storage.remove(&self.path(&file_name(oldest, SNAPSHOT_SUFFIX)))?;
-        }
-        Ok(())
-    }
-
-    /// Offsets of the snapshots on disk, rising.
-    pub(crate) fn snapshots(&self) -> io::Result<Vec<i64>> {
-        let mut offsets: Vec<i64> = self
-            .storage
-            .list(&self.dir)?
-            .iter()
-            .filter_map(|entry| parse_name(&entry.name))
-            .filter(|(_, suffix)| *suffix == SNAPSHOT_SUFFIX)
-            .map(|(offset, _)| offset)
-            .collect();
-        offsets.sort_unstable();
-        Ok(offsets)
-    }
-
-    /// Notes that all segments below `offset` are durable.
+    /// Records that all segments below `offset` are durable.
     pub(crate) fn store_recovery_point(&mut self, offset: i64, durably: bool) -> io::Result<()> {
         let body = checkpoint::body(&[offset]);
         if durably {
@@ -600,7 +338,7 @@ impl Log {
     }
 }
 
-/// Removes the files of a segment; those that are not there are fine.
+/// Removes the files of a segment; missing files are no error.
 pub(crate) fn remove_segment(storage: &dyn Storage, dir: &str, base_offset: i64) -> io::Result<()> {
     for path in Segment::paths(dir, base_offset) {
         match storage.remove(&path) {

@@ -1,4 +1,4 @@
-//! What idempotent producers have written: for each its epoch and last five batches, so that a batch sent twice is
+//! The producer state: the epoch and the last five batches of each idempotent producer, so that a batch sent twice is
 //! found and one sent too early refused.
 //!
 //! The state is kept in Kafka's `.snapshot` files. Kafka's own entries remember only the last batch; ours have the
@@ -12,7 +12,7 @@ pub(crate) const WINDOW: usize = 5;
 
 /// Kafka's version of the entries.
 const SNAPSHOT_VERSION: i16 = 1;
-/// Where the checksummed part of a snapshot starts: after version and checksum.
+/// The position of the checksummed part of a snapshot: after version and checksum.
 const CHECKED_FROM: usize = 6;
 const KAFKA_ENTRY_BYTES: usize = 46;
 /// Marks the section with the windows.
@@ -53,7 +53,7 @@ pub struct ProducerState {
     pub last_timestamp: i64,
 }
 
-/// What is to be done with a batch.
+/// The decision about a batch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     /// It is the next one.

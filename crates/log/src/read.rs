@@ -1,4 +1,4 @@
-//! Reading: from memory at the tail, as a range of a file below it; and finding offsets by time.
+//! Reading: at the tail from memory, below it as a range of a file. Also finds offsets by time.
 
 use std::io;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::log::Log;
 use crate::scan::scan;
 use crate::segment::{LOG_SUFFIX, LookupError, SegmentView, file_name};
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Debug, Default)]
 pub struct ReadResult {
-    /// Whole batches, the first of which holds the offset asked for. Where it is a range of a file, the last batch may
-    /// be cut off, as in any of Kafka's fetch responses. Empty when nothing below the limit is left.
+    /// Whole batches from the one with the requested offset on. In a range of a file the last batch may be cut off, as
+    /// in Kafka's fetch responses. Empty if no batch below the limit is left.
     pub chain: Chain,
-    /// Where to read on, when that is known without reading the bytes.
+    /// The offset of the next read, if it is known without the bytes.
     pub next_offset: Option<i64>,
 }
 
-/// A read, as far as it can be done without touching a file.
+/// The part of a read that needs no file.
 #[derive(Debug)]
 pub enum ReadPlan {
-    /// It is done: the bytes are in memory, or there are none.
+    /// The read is complete: the bytes are in memory, or there are none.
     Ready(ReadResult),
-    /// It needs files, and can be done without the log.
+    /// The read needs files. It can be completed without the log.
     Cold(ColdRead),
 }
 
-/// A read from a file. Owns all it needs, so that it can run on a thread that may block, outside of the log's lock.
+/// A read from a file. It owns its state, so that it can run on a thread that may block, without the log's lock.
 #[derive(Debug)]
 pub struct ColdRead {
     dir: Arc<str>,
@@ -42,7 +42,7 @@ pub struct ColdRead {
     min_one_batch: bool,
 }
 
-/// Where a read has to end.
+/// The end of a read.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     /// With the segment.
@@ -65,11 +65,11 @@ pub struct TimestampOffset {
 }
 
 impl Log {
-    /// Reads whole batches from the one that holds `offset` on, at most `max_bytes` of them and none that reaches
-    /// `max_offset`; with `min_one_batch` the first is given whatever its size.
+    /// Reads whole batches from the one with `offset` on: at most `max_bytes`, and none that reaches `max_offset`. With
+    /// `min_one_batch` the first batch is returned even if it is larger.
     ///
-    /// The bytes are in memory or a range of one file. An offset at or above `max_offset` gives no bytes; one outside
-    /// of the log is an error. Bytes that turn out to be damaged are set aside, and what follows stays readable.
+    /// The bytes are in memory or a range of one file. For an offset at or above `max_offset` the result is empty; an
+    /// offset outside of the log is an error. Damaged bytes are quarantined, and the batches after them stay readable.
     pub fn read(
         &mut self,
         offset: i64,
@@ -103,7 +103,7 @@ impl Log {
         }
     }
 
-    /// The part of [`Log::read`] that touches no file, apart from opening one.
+    /// The part of [`Log::read`] that reads no file. It may open one.
     pub fn plan_read(
         &mut self,
         offset: i64,
@@ -150,7 +150,7 @@ impl Log {
         }))
     }
 
-    /// The first record whose timestamp is `timestamp` or later.
+    /// Returns the first record whose timestamp is `timestamp` or later.
     pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<TimestampOffset>, ReadError> {
         let mut from = self.start_offset;
         for number in 0..self.segments.len() {
@@ -172,7 +172,7 @@ impl Log {
         Ok(None)
     }
 
-    /// The first record that has the largest timestamp of all (KIP-734).
+    /// Returns the first record with the largest timestamp of all (KIP-734).
     pub fn max_timestamp(&mut self) -> Result<Option<TimestampOffset>, ReadError> {
         let mut best: Option<(i64, usize)> = None;
         for number in 0..self.segments.len() {
@@ -233,7 +233,7 @@ impl Log {
         Ok(None)
     }
 
-    /// Scans a segment in which damage was met, and sets aside what is bad, so that the rest can be read.
+    /// Scans a segment with new damage and quarantines the damaged ranges, so that the rest can be read.
     fn set_damage_aside(&mut self, base_offset: i64) -> io::Result<()> {
         let number = self.segment_of(base_offset);
         let segment = &self.segments[number];
@@ -252,7 +252,9 @@ impl Log {
             });
         }
         self.bad.sort_by_key(|bad| (bad.segment, bad.position));
-        tracing::error!(dir = &*self.dir, segment = base_offset, bad = ?self.bad, "damaged batches are set aside");
+        for bad in self.bad.iter().filter(|bad| bad.segment == base_offset && !bad.skipped) {
+            tracing::error!(dir = &*self.dir, "{bad} are damaged: fetches of these offsets fail");
+        }
         self.store_quarantine()
     }
 
@@ -268,7 +270,7 @@ impl Log {
 impl ColdRead {
     /// Finds the range to send. Reads index entries and headers, so it can block.
     ///
-    /// An empty chain with a `next_offset` means that the batches go on there.
+    /// An empty chain with a `next_offset` means that the next batches start there.
     pub fn run(self) -> Result<ReadResult, ReadError> {
         match self.find() {
             Ok(Some(result)) => Ok(result),
@@ -283,12 +285,13 @@ impl ColdRead {
             self.check_end()?;
             return Ok(None);
         };
+        assert!(first.next_offset() > self.offset, "the first batch of a read reaches its offset");
         let end = match self.limit {
             Limit::End => self.view.size,
             Limit::Position(position) => position,
             Limit::Offset(offset) => match self.view.locate(offset) {
                 Ok(found) => found.map_or(self.view.size, |(position, _)| position),
-                // The limit lies in damaged bytes: those before it can be read.
+                // The limit is inside damaged bytes: the bytes before them can be read.
                 Err(LookupError::Bad(bad)) => bad.position,
                 Err(error) => return Err(error),
             },
@@ -310,7 +313,7 @@ impl ColdRead {
         Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset) }))
     }
 
-    /// Whether it checks bytes first that this process did not write. Reads one index entry at most.
+    /// Returns `true` if the read first checks bytes that another process wrote. Reads at most one index entry.
     pub fn is_unchecked(&self) -> bool {
         let view = &self.view;
         if view.verified.covers(0, view.size) {
@@ -320,7 +323,7 @@ impl ColdRead {
         view.position_below(self.offset).map_or(true, |from| !view.verified.covers(from, end(from)))
     }
 
-    /// How many of `len` bytes from `start` on can be served: all, once they are checked, or those before damage.
+    /// Returns how many of `len` bytes from `start` on can be served: all after a check, or those before damage.
     fn checked(&self, start: u64, len: u64) -> Result<u64, LookupError> {
         let view = &self.view;
         let end = start + len;

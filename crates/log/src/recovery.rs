@@ -1,10 +1,11 @@
-//! Opening a log: finding out what is on disk, repairing what a crash has left, and making that durable before anyone
-//! reads it.
+//! Opening a log: it examines the files, repairs them after a crash, and makes the result durable before a reader sees
+//! it.
 //!
-//! Every step can be interrupted and done again: nothing is cut off before it was looked at, and the second time finds
-//! what the first time left.
+//! Every step can be interrupted and repeated: bytes are examined before they are truncated, and a second run starts
+//! from the result of the first.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::cache::TailCache;
@@ -21,10 +22,10 @@ use crate::storage::{File, Storage, read_file};
 use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;
 
-/// Producers are capped, and so is what a snapshot of them may take.
+/// Maximum size of a snapshot of the producers, whose number is limited.
 const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 
-/// What opening a log found and did.
+/// The result of opening a log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecoveryReport {
     /// The log was closed cleanly, or is new: nothing was scanned.
@@ -33,29 +34,29 @@ pub struct RecoveryReport {
     pub scanned_segments: usize,
     /// Bytes checked.
     pub scanned_bytes: u64,
-    /// Bytes cut off the end because no sound batch followed them.
+    /// Bytes truncated from the end because no sound batch followed them.
     pub truncated_bytes: u64,
-    /// Damage that stays in place, because sound batches follow it.
+    /// Damaged ranges that stay in place because sound batches follow them.
     pub quarantined: Vec<BadRange>,
     /// Producers whose sequences are known.
     pub producers: usize,
-    /// What was gone or damaged, and accepted as lost: see [`Log::salvage`](crate::Log::salvage).
+    /// Losses that were accepted: see [`Log::salvage`](crate::Log::salvage).
     pub losses: Vec<Loss>,
 }
 
-/// How a log is opened.
+/// The options of opening a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct How {
     /// The log is known to exist: without its directory it is lost.
     pub(crate) must_exist: bool,
     /// A single damaged batch is a loss.
     pub(crate) strict: bool,
-    /// Every batch is checked, whatever the files say about how the log was closed.
+    /// Every batch is checked, even if the log was closed cleanly.
     pub(crate) full: bool,
     /// Losses are accepted.
     pub(crate) salvage: bool,
-    /// Where a log starts whose directory is gone.
-    pub(crate) start_offset: i64,
+    /// Every lower offset may have been used. Without `synced`, a log that ends below this offset has lost records.
+    pub(crate) next_offset_min: i64,
 }
 
 pub(crate) fn open(
@@ -67,7 +68,11 @@ pub(crate) fn open(
 ) -> Result<(Log, RecoveryReport), LogError> {
     let failed = |doing: &str, source| LogError::Io { dir: dir.to_owned(), doing: doing.to_owned(), source };
     let directory = look(&*storage, dir).map_err(|source| failed("open", source))?;
-    let lost = |losses| LogError::Lost { dir: dir.to_owned(), losses };
+    let data_dir = storage.root().map(Path::to_path_buf);
+    let lost = |losses| LogError::Lost { dir: dir.to_owned(), losses, data_dir };
+    if !directory.not_files.is_empty() {
+        return Err(lost(directory.not_files.into_iter().map(|file| Loss::NotAFile { file }).collect()));
+    }
     if how.must_exist && !directory.exists && !how.salvage {
         return Err(lost(vec![Loss::Directory]));
     }
@@ -78,7 +83,7 @@ pub(crate) fn open(
     if !plan.losses.is_empty() && !how.salvage {
         return Err(lost(plan.losses));
     }
-    // From here on files are changed.
+    // The steps below change files.
     report.losses.clone_from(&plan.losses);
     let had_segments = !log.segments.is_empty();
     recover(&mut log, &directory, &found, plan, how, &mut report, now_ms).map_err(|source| {
@@ -96,7 +101,15 @@ pub(crate) fn open(
     report.producers = log.producers.len();
     let end = log.end_offset();
     log.tail = Tail::new(end, end);
-    tracing::debug!(dir, ?report, "log opened");
+    tracing::debug!(
+        dir,
+        clean = report.clean,
+        scanned_segments = report.scanned_segments,
+        scanned_bytes = report.scanned_bytes,
+        truncated_bytes = report.truncated_bytes,
+        producers = report.producers,
+        "log opened"
+    );
     Ok((log, report))
 }
 
@@ -132,6 +145,7 @@ pub(crate) fn unopened(
         offline: None,
         marked_clean: false,
         uses: 0,
+        headers: Vec::new(),
         ring: None,
     }
 }
@@ -153,10 +167,8 @@ fn recover(
         storage.remove(&log.path(name))?;
     }
     if how.salvage {
-        log.start_offset = log.start_offset.max(how.start_offset);
-        if let Some(first) = log.segments.first() {
-            log.start_offset = log.start_offset.max(first.base_offset);
-        }
+        let first = log.segments.first().map_or(0, |first| first.base_offset);
+        log.start_offset = log.start_offset.max(first);
     }
     if let Some(end) = plan.clean_end {
         log.active_mut().end_offset = end;
@@ -172,10 +184,11 @@ fn recover(
             keep_what_is_sound(log, plan, how, report)?;
         }
     }
-    let synced = found.synced.synced().unwrap_or(0);
+    let synced = found.synced.synced();
+    let next_offset_min = synced.unwrap_or(if how.salvage { how.next_offset_min } else { 0 });
     if log.segments.is_empty() || log.active().end_offset < log.start_offset {
         if how.salvage {
-            log.start_offset = log.start_offset.max(synced);
+            log.start_offset = log.start_offset.max(next_offset_min);
             checkpoint::store(
                 &*storage,
                 &log.dir,
@@ -183,10 +196,8 @@ fn recover(
                 &checkpoint::body(&[log.start_offset]),
             )?;
         }
-        // Nothing, or nothing that has not been deleted: the log goes on where it has to.
+        // No segments are left, or only deleted records: the log continues at the start offset.
         log.start_anew(now_ms)?;
-    } else if how.salvage && log.active().end_offset < synced {
-        log.skip_to(synced, now_ms)?;
     }
     let last = log.segments.len() - 1;
     let interval = log.config.index_interval_bytes;
@@ -194,6 +205,10 @@ fn recover(
     read_first_timestamp(&mut log.segments[last])?;
     load_epochs(log)?;
     load_producers(log, now_ms)?;
+    log.fill_gaps_at_end()?;
+    if how.salvage {
+        log.skip_to(next_offset_min, now_ms)?;
+    }
     log.sync.synced_offset = log.end_offset();
     let fresh = !matches!(found.synced, Found::Slot { .. });
     let note = SyncedFile::open(&*storage, &log.dir, &found.synced, log.marked_clean, now_ms)?;
@@ -232,7 +247,7 @@ fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts off a torn tail, sets damage aside, and makes the rest durable.
+/// Truncates a torn tail, quarantines damaged ranges, and makes the rest durable.
 fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut RecoveryReport) -> io::Result<()> {
     let storage = log.storage.clone();
     let Plan { first, scans, keep, .. } = plan;
@@ -245,10 +260,17 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
     let mut bad: Vec<BadRange> =
         log.bad.iter().filter(|bad| bad.segment < log.segments[first].base_offset).copied().collect();
     let gaps = log.gaps.clone();
+    // By segment: whether it or one behind it has bytes.
+    let mut has_records: Vec<bool> = log.segments.iter().map(|segment| segment.size > 0).collect();
+    for number in (1..has_records.len()).rev() {
+        has_records[number - 1] |= has_records[number];
+    }
     for (number, (scanned, built)) in (first..keep).zip(scans) {
         let next_base = log.segments.get(number + 1).map(|next| next.base_offset);
         let segment = &mut log.segments[number];
-        settle(segment, next_base, scanned, how, &mut bad, &mut log.gaps, report)?;
+        let is_tail = number + 1 < keep && !has_records[number + 1];
+        let accept = how.salvage.then_some(if is_tail { Accept::Damage } else { Accept::Gap });
+        settle(segment, next_base, scanned, accept, &mut bad, &mut log.gaps, report)?;
         segment.install(&*storage, &log.dir, built);
         segment.verified.add(0, segment.size);
         if write_again {
@@ -265,7 +287,7 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
         storage.remove(&log.path(checkpoint::SYNC_FAILED))?;
     }
     storage.sync_dir(&log.dir)?;
-    // What the operator accepted stays accepted.
+    // Ranges that the operator has accepted stay accepted.
     let is_skipped = |it: &BadRange| log.bad.contains(&BadRange { skipped: true, ..*it });
     for range in &mut bad {
         range.skipped = is_skipped(range);
@@ -275,10 +297,14 @@ fn keep_what_is_sound(log: &mut Log, plan: Plan, how: &How, report: &mut Recover
         log.store_quarantine()?;
     }
     for bad in log.bad.iter().filter(|bad| !bad.skipped) {
-        tracing::error!(dir = &*log.dir, ?bad, "damaged batches are set aside");
+        tracing::error!(dir = &*log.dir, "{bad} are damaged: fetches of these offsets fail");
     }
     if report.truncated_bytes > 0 {
-        tracing::warn!(dir = &*log.dir, bytes = report.truncated_bytes, "a torn tail was cut off");
+        tracing::warn!(
+            dir = &*log.dir,
+            bytes = report.truncated_bytes,
+            "removed a torn write from the end of the log"
+        );
     }
     log.store_recovery_point(log.active().base_offset, false)
 }
@@ -296,12 +322,21 @@ fn write_once_more(file: &dyn File, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Decides what becomes of the end of a scanned segment.
+/// The losses that a salvage accepts at the end of a segment.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Accept {
+    /// Offsets that are missing.
+    Gap,
+    /// Damaged bytes too, because no batch follows them.
+    Damage,
+}
+
+/// Decides how the end of a scanned segment is repaired.
 fn settle(
     segment: &mut Segment,
     next_base: Option<i64>,
     scanned: Scanned,
-    how: &How,
+    accept: Option<Accept>,
     bad: &mut Vec<BadRange>,
     gaps: &mut Vec<BadRange>,
     report: &mut RecoveryReport,
@@ -313,7 +348,13 @@ fn settle(
     let is_this =
         |gap: &BadRange| (gap.segment, gap.offset, Some(gap.next_offset)) == (base, offset, missing);
     let accepted = gaps.iter().any(is_this);
-    if let Some(next_offset) = missing.filter(|_| (accepted || how.salvage) && tail == 0) {
+    let is_accepted = (tail == 0 && (accepted || accept.is_some())) || accept == Some(Accept::Damage);
+    if let Some(next_offset) = missing.filter(|_| is_accepted) {
+        if tail > 0 {
+            segment.log().set_len(scanned.end)?;
+            segment.size = scanned.end;
+            report.truncated_bytes += tail;
+        }
         if !accepted {
             gaps.push(BadRange::accepted_gap(base, offset, next_offset));
         }
@@ -342,7 +383,7 @@ fn settle(
     Ok(())
 }
 
-/// The epochs from their file, or from the batches if it is missing, damaged or behind.
+/// Loads the epochs from their file, or from the batches if the file is missing, damaged or outdated.
 fn load_epochs(log: &mut Log) -> io::Result<()> {
     let (storage, end) = (log.storage.clone(), log.end_offset());
     let stored = Epochs::load(&*storage, &log.dir);
@@ -365,7 +406,7 @@ fn load_epochs(log: &mut Log) -> io::Result<()> {
     Ok(())
 }
 
-/// The producers from the newest sound snapshot and the batches after it.
+/// Loads the producers from the newest sound snapshot and the batches after it.
 pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
     let (storage, end) = (log.storage.clone(), log.end_offset());
     let mut from = log.segments[0].base_offset;
@@ -382,7 +423,7 @@ pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
         removed = true;
     }
     if removed {
-        // One that came back later would speak of batches that never were.
+        // A stale snapshot that reappears after a crash would contain batches that are not in the log.
         storage.sync_dir(&log.dir)?;
     }
     let max = log.config.producers_max;
@@ -430,8 +471,8 @@ impl Log {
             self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect();
         let walked = walk(&**segment.log(), start, segment.size, &bad, |header, _| on_batch(header))?;
         if let Err(position) = walked {
-            // Damage in a segment that was sound when it was closed: readers will meet it and set it aside.
-            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "damage found");
+            // The segment was sound when it was closed. Readers will find the damage and quarantine it.
+            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "a segment is damaged");
         }
         Ok(())
     }

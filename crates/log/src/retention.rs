@@ -1,4 +1,4 @@
-//! Deleting the past: by size, by age, or because somebody asked.
+//! Retention: deletes old records by size, by age, or on request.
 
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::segment::BadRange;
 use crate::storage::Storage;
 use crate::synced::Note;
 
-/// What [`Log::enforce_retention`] let go.
+/// The segments that [`Log::enforce_retention`] removed.
 #[derive(Debug)]
 pub struct Retention {
     /// Segments deleted.
     pub segments: usize,
-    /// Bytes they had.
+    /// The size of the deleted segments in bytes.
     pub bytes: u64,
-    /// The first offset there is now.
+    /// The new log start offset.
     pub start_offset: i64,
-    /// Their files, which are still to be removed.
+    /// The files of the segments, which are not yet removed.
     pub files: PendingDelete,
 }
 
@@ -33,13 +33,13 @@ pub struct PendingDelete {
 }
 
 impl PendingDelete {
-    /// Removes the files, the oldest first, and makes it durable. If that fails, or never happens, the segments are
-    /// back when the log is next opened, and go again.
+    /// Removes the files, the oldest first, and makes the removal durable. If that fails or does not happen, the next
+    /// opening of the log finds the segments again, and they are deleted again.
     pub fn run(mut self) -> io::Result<()> {
         self.remove()
     }
 
-    /// Whether there is nothing to remove.
+    /// Returns `true` if there are no files to remove.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
@@ -65,9 +65,9 @@ impl Drop for PendingDelete {
 }
 
 impl Log {
-    /// Lets old segments go as `retention.bytes` and `retention.ms` say.
+    /// Deletes old segments according to `retention.bytes` and `retention.ms`.
     ///
-    /// The active segment stays, unless all its records are too old: then another one is started first.
+    /// The active segment is deleted only if all its records are too old. In that case a new segment is created first.
     pub fn enforce_retention(&mut self, now_ms: i64) -> Result<Retention, LogError> {
         self.check_online()?;
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
@@ -100,7 +100,7 @@ impl Log {
         let noted = self.sync.note.as_ref().is_some_and(|synced| match synced.store(note) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(dir = &*self.dir, %error, "cannot note the start offset in `synced`");
+                tracing::warn!(dir = &*self.dir, %error, "cannot write the start offset to `synced`");
                 false
             }
         });
@@ -114,9 +114,10 @@ impl Log {
         Ok(())
     }
 
-    /// Deletes the records below `offset`: they cannot be read any more, and after a crash neither.
+    /// Deletes the records below `offset`. They cannot be read afterwards, not even after a crash.
     ///
-    /// Blocks for a sync. Whole segments below go at once; the rest of the bytes with the segment they are in.
+    /// Blocks for a sync. Segments that end below `offset` are deleted at once; the other bytes are deleted with their
+    /// segment.
     pub fn delete_records_before(&mut self, offset: i64) -> Result<Retention, LogError> {
         self.check_online()?;
         let (start, end) = (self.start_offset, self.end_offset());
@@ -131,7 +132,7 @@ impl Log {
         Ok(self.let_go(count))
     }
 
-    /// Whether all records of a segment are older than `retention.ms`.
+    /// Returns `true` if all records of a segment are older than `retention.ms`.
     fn is_expired(&mut self, number: usize, now_ms: i64) -> Result<bool, LogError> {
         let Some(max) = self.config.retention_ms else { return Ok(false) };
         if self.segments[number].largest.is_none() {
@@ -163,7 +164,7 @@ impl Log {
             newest = newest.max(Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0));
         })?;
         if let Err(position) = walked {
-            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "damage found");
+            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "a segment is damaged");
         }
         Ok(newest)
     }

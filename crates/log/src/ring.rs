@@ -1,32 +1,32 @@
-//! The last small batches of a shared log, for readers at its tail: read without any lock.
+//! The last small batches of a shared log, which readers at its tail read without a lock.
 //!
-//! Appending holds the log's lock for a write into the page cache, and a writer that goes on at once takes it again: a
-//! reader would wait for it, and sleep. Here a batch lies in plain atomic words, and a reader takes it with as few cache
-//! lines going from core to core as the batch has; each costs about 100 ns.
+//! An append holds the log's lock while it writes into the page cache, and a busy writer takes the lock again at once.
+//! A reader would wait for the lock and sleep. The ring stores a batch in atomic words, so that a reader transfers only
+//! the batch's own cache lines between cores; each costs about 100 ns.
 //!
-//! A slot is a sequence lock: its turn is odd while it is written, and a reader whose turn has changed meanwhile reads
-//! elsewhere. There is one writer at a time, the one who holds the log's lock.
+//! A slot is a sequence lock: its turn is odd while it is written. A reader that sees the turn change reads the batch
+//! from another place. There is one writer at a time, because the writer holds the log's lock.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Appends kept: what a reader may be behind before it has to go through the log. A power of two.
+/// The number of appends in the ring. A reader that is further behind reads the log. A power of two.
 const SLOTS: usize = 64;
-/// Words of eight bytes in a slot; larger appends are not kept here, they are worth the log's lock.
+/// Words of eight bytes in a slot. Larger appends are read under the log's lock.
 const WORDS: usize = 32;
 
 /// The newest small appends.
 #[derive(Debug)]
 pub(crate) struct Ring {
     slots: Box<[Slot]>,
-    /// Appends so far; the slot of the next one.
+    /// The number of appends, which determines the slot of the next one.
     appends: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Twice the number of the append it holds, plus 2; one less while that is written; 0 if nothing is.
+    /// Twice the number of the append in the slot, plus 2; one less while it is written; 0 if the slot is empty.
     turn: AtomicU64,
     base_offset: AtomicI64,
     end_offset: AtomicI64,
@@ -48,15 +48,15 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// Adds what one append wrote, before it becomes visible. The caller holds the log's lock.
+    /// Adds the bytes of one append before it becomes visible. The caller holds the log's lock.
     pub(crate) fn push(&self, base_offset: i64, end_offset: i64, bytes: &[u8]) {
         let number = self.appends.load(Ordering::Relaxed);
         let slot = &self.slots[number as usize % SLOTS];
         let turn = number * 2 + 2;
         slot.turn.store(turn - 1, Ordering::Relaxed);
-        // Nothing of the new batch is seen before the odd turn is.
+        // A reader sees the odd turn before any word of the new batch.
         fence(Ordering::Release);
-        // A batch that is too large leaves an empty slot: readers find that it is not here.
+        // A batch that is too large leaves an empty slot, so that readers use the log instead.
         let kept = bytes.len() <= WORDS * 8;
         slot.base_offset.store(if kept { base_offset } else { -1 }, Ordering::Relaxed);
         slot.end_offset.store(if kept { end_offset } else { -1 }, Ordering::Relaxed);
@@ -72,9 +72,9 @@ impl Ring {
         self.appends.store(number + 1, Ordering::Release);
     }
 
-    /// What the append wrote that holds `offset`, if it is here and ends at `visible` or before.
+    /// Returns the bytes of the append with `offset`, if the ring has it and it ends at `visible` or before.
     ///
-    /// `hint` is the number of the append it is probably in: a reader goes from one to the next.
+    /// `hint` is the number of the append that probably has it, because a reader reads one append after another.
     pub(crate) fn read(&self, offset: i64, visible: i64, hint: &mut u64) -> Option<Bytes> {
         if let Some(found) = self.read_slot(*hint, offset, visible) {
             *hint += 1;
@@ -105,7 +105,7 @@ impl Ring {
         for word in &slot.words[..len.div_ceil(8)] {
             bytes.put_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        // The words were read before the turn is looked at again.
+        // The words are read before the second read of the turn.
         fence(Ordering::Acquire);
         if slot.turn.load(Ordering::Relaxed) != turn {
             return None;
@@ -114,7 +114,7 @@ impl Ring {
         Some(bytes.freeze())
     }
 
-    /// Forgets everything: the log was cut. The caller holds the log's lock.
+    /// Clears the ring after a truncation of the log. The caller holds the log's lock.
     pub(crate) fn clear(&self) {
         for slot in &self.slots {
             slot.turn.store(0, Ordering::Release);

@@ -59,7 +59,7 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Whether the checksum of the batch at `at` is right. Reads in chunks: no length makes it allocate more.
+    /// Returns whether the checksum of the batch at `at` is right. Reads in chunks: no length makes it allocate more.
     pub(crate) fn crc_is_right(&mut self, at: u64, header: &BatchHeader) -> io::Result<bool> {
         let end = at + header.total_bytes() as u64;
         let mut crc = Crc32c::new();
@@ -73,10 +73,10 @@ impl<'a> Window<'a> {
     }
 }
 
-/// What a scan found in a segment.
+/// The result of a scan of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// Where the last sound batch ends.
+    /// The position at which the last sound batch ends.
     pub(crate) end: u64,
     /// The offset after it.
     pub(crate) next_offset: i64,
@@ -174,7 +174,7 @@ pub(crate) fn next_sound(
         }
     }
     // A batch that claims to go on beyond the file is most likely the last one, torn; what looks like a batch in it is
-    // somebody's payload. Only batches that lead to the end of the file prove that its length is what is damaged.
+    // a client's payload. Only batches that lead to the end of the file prove that its length is what is damaged.
     let torn = matches!(damaged, Err(BatchError::Truncated { .. }));
     let mut from = at + 1;
     while from + HEADER_BYTES as u64 <= window.end {

@@ -1,4 +1,4 @@
-//! One segment: the log file, its two indexes, and what is known of its batches.
+//! One segment: the log file, its two indexes, and metadata of its batches.
 
 use std::io;
 use std::sync::Arc;
@@ -34,20 +34,31 @@ pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
 pub struct BadRange {
     /// Base offset of the segment, which names its file.
     pub segment: i64,
-    /// Where in the file the damage starts.
+    /// The position in the file at which the damage starts.
     pub position: u64,
-    /// How many bytes it spans; 0 when they are missing.
+    /// The number of damaged bytes; 0 when they are missing.
     pub bytes: u64,
     /// The first offset that cannot be read.
     pub offset: i64,
-    /// The first one after it that can.
+    /// The first offset after it that can be read.
     pub next_offset: i64,
-    /// Whether readers pass it instead of failing: its loss was accepted by `ottla log skip`.
+    /// `true` if readers skip the range instead of failing, because `ottla log skip` accepted its loss.
     pub skipped: bool,
 }
 
 /// The position of a range that has no place in a file.
 const NOWHERE: u64 = u64::MAX;
+
+impl std::fmt::Display for BadRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { segment, position, bytes, offset, next_offset, .. } = *self;
+        write!(f, "offsets {offset} to {}", next_offset - 1)?;
+        if self.is_accepted_gap() {
+            return Ok(());
+        }
+        write!(f, " ({bytes} bytes at position {position} of {})", file_name(segment, LOG_SUFFIX))
+    }
+}
 
 impl BadRange {
     /// Offsets that are gone and whose loss was accepted: readers continue behind them.
@@ -85,7 +96,7 @@ pub(crate) struct Segment {
     bytes_since_index: u64,
     files: Option<Files>,
     pub(crate) verified: Arc<Verified>,
-    /// When it was last used, in a count of uses.
+    /// The time of the last use, as a count of uses.
     pub(crate) used: u64,
 }
 
@@ -94,7 +105,7 @@ struct Files {
     log: Arc<dyn File>,
     offsets: Index<OffsetEntry>,
     times: Index<TimeEntry>,
-    /// Set by a lookup that an index led astray.
+    /// Set by a lookup that found a wrong index entry.
     misled: Arc<AtomicBool>,
 }
 
@@ -154,7 +165,7 @@ impl Segment {
         [Some(files.log.clone()), files.offsets.file(), files.times.file()].into_iter().flatten().collect()
     }
 
-    /// Forgets the indexes, so that they are looked at anew; the log file stays open.
+    /// Marks the indexes as unchecked; the next use checks them again. The log file stays open.
     pub(crate) fn close_indexes(&mut self) {
         self.files().misled.store(true, Ordering::Relaxed);
     }
@@ -167,7 +178,7 @@ impl Segment {
         self.files.as_mut().expect("opened by create or open before it is used")
     }
 
-    /// Opens the log file alone, for a scan that brings the indexes anew: see [`Segment::install`].
+    /// Opens the log file alone, for a scan that rebuilds the indexes: see [`Segment::install`].
     pub(crate) fn open_log(&mut self, storage: &dyn Storage, dir: &str) -> io::Result<()> {
         let log = storage.open(&path(dir, self.base_offset, LOG_SUFFIX), Open::Existing)?;
         self.files = Some(Files {
@@ -179,7 +190,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Opens the files; indexes that are missing or damaged are rebuilt. Returns whether they were.
+    /// Opens the files and rebuilds missing or damaged indexes. Returns `true` if an index was rebuilt.
     pub(crate) fn open(
         &mut self,
         storage: &dyn Storage,
@@ -244,7 +255,7 @@ impl Segment {
         Largest { timestamp: entry.timestamp, offset: self.base_offset + i64::from(entry.relative_offset) }
     }
 
-    /// Writes both indexes anew from the batches.
+    /// Rebuilds both indexes from the batches.
     pub(crate) fn rebuild(
         &mut self,
         storage: &dyn Storage,
@@ -252,7 +263,7 @@ impl Segment {
         interval: u32,
         bad: &[BadRange],
     ) -> io::Result<()> {
-        tracing::info!(dir, segment = self.base_offset, "rebuilding the indexes of a segment");
+        tracing::info!(dir, segment = self.base_offset, "rebuilds the indexes of a segment");
         let mut built = IndexBuilder::new(self.base_offset, interval);
         let log = self.log().clone();
         let walked = walk(&*log, 0, self.size, bad, |header, position| built.note(header, position))?;
@@ -261,14 +272,14 @@ impl Segment {
                 dir,
                 segment = self.base_offset,
                 position,
-                "damage found: the index ends before it"
+                "a segment is damaged: its index ends before the damage"
             );
         }
         self.install(storage, dir, built);
         Ok(())
     }
 
-    /// Takes over what a scan of the whole segment found for its indexes.
+    /// Installs the index entries that a scan of the whole segment has collected.
     pub(crate) fn install(&mut self, storage: &dyn Storage, dir: &str, mut built: IndexBuilder) {
         built.finish();
         self.largest = Some(built.largest);
@@ -287,7 +298,7 @@ impl Segment {
         }
     }
 
-    /// Books a batch that was written at `position`, the end of the segment.
+    /// Records a batch that was written at `position`, the end of the segment.
     #[inline]
     pub(crate) fn note(&mut self, storage: &dyn Storage, header: &BatchHeader, position: u64, interval: u32) {
         let largest = self.largest.get_or_insert(Largest::NONE);
@@ -321,7 +332,7 @@ impl Segment {
         }
     }
 
-    /// Whether an index has no room for another entry below `bytes_max`.
+    /// Returns `true` if an index has no room for another entry below `bytes_max`.
     pub(crate) fn is_index_full(&self, bytes_max: u32) -> bool {
         let files = self.files();
         let max = u64::from(bytes_max);
@@ -329,7 +340,7 @@ impl Segment {
             || files.times.len_bytes() + 2 * TimeEntry::BYTES as u64 > max
     }
 
-    /// No more batches will come: the time index gets the largest timestamp as its last entry.
+    /// Closes the segment for appends and adds the largest timestamp to the time index as its last entry.
     pub(crate) fn finish(&mut self, storage: &dyn Storage) -> io::Result<()> {
         let (base_offset, largest) = (self.base_offset, self.largest.unwrap_or(Largest::NONE));
         let files = self.files_mut();
@@ -338,7 +349,7 @@ impl Segment {
         files.times.trim()
     }
 
-    /// Cuts the segment so that the batch at `position` and all after it are gone.
+    /// Truncates the segment at `position`, which removes the batch there and all later ones.
     pub(crate) fn truncate(&mut self, position: u64, end_offset: i64) -> io::Result<()> {
         let base_offset = self.base_offset;
         let files = self.files_mut();
@@ -352,7 +363,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Everything a reader needs, as it is now.
+    /// Returns the current state of the segment for a reader.
     pub(crate) fn view(&self, bad: &[BadRange]) -> SegmentView {
         let files = self.files();
         SegmentView {
@@ -447,13 +458,13 @@ impl IndexBuilder {
     }
 }
 
-/// Why a lookup in a segment failed.
+/// The reasons why a lookup in a segment failed.
 #[derive(Debug)]
 pub(crate) enum LookupError {
     Io(io::Error),
     /// Known damage.
     Bad(BadRange),
-    /// Damage nobody knew of, at this position.
+    /// Damage at this position that was not known before.
     Damaged(u64),
     /// A batch that failed its check before it was served for the first time.
     Unsound(Unsound),
@@ -465,7 +476,7 @@ impl From<io::Error> for LookupError {
     }
 }
 
-/// A segment as it was at one moment: can be read while the log goes on, or is gone.
+/// A segment as it was at one moment. It can be read while the log grows, and after the log was dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentView {
     pub(crate) base_offset: i64,
@@ -498,7 +509,7 @@ impl SegmentView {
         self.find_from(start, from, |h| h.last_offset() >= from && h.max_timestamp >= timestamp)
     }
 
-    /// Where to start looking for `target`: the position of an indexed batch at or below it.
+    /// Returns the position of an indexed batch at or below `target`, from which a search starts.
     pub(crate) fn position_below(&self, target: i64) -> Result<u64, LookupError> {
         let entry = self
             .offsets
@@ -543,7 +554,7 @@ impl SegmentView {
         }
     }
 
-    /// Where sound bytes end, seen from `position`.
+    /// Returns the end of the sound bytes that begin at `position`.
     pub(crate) fn sound_until(&self, position: u64) -> u64 {
         let bad = self.bad.iter().map(|bad| bad.position).filter(|at| *at > position).min();
         bad.unwrap_or(self.size).min(self.size)

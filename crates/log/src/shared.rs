@@ -1,4 +1,4 @@
-//! A log shared by the threads of one process: one appends, others read at the tail or catch up.
+//! A log that the threads of one process share: one appends, others read at the tail or catch up.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,13 +20,13 @@ use crate::ring::Ring;
 use crate::storage::Storage;
 use crate::tail::{Tail, Waiter};
 
-/// How much a reader takes at a time.
+/// The number of bytes that a reader takes at a time.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Looks at a busy lock before sleeping for it: some ten microseconds.
+/// Attempts to take a busy lock before the thread sleeps: about ten microseconds.
 const LOCK_SPINS: u32 = 500;
 
-/// A handle to a log; clones are handles to the same one.
+/// A handle to a log. Clones are handles to the same log.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -57,12 +57,12 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Log> {
-        // A panic under the lock is a bug of ours; what it left is in the files, and checked when they are opened.
+        // A panic under the lock is a bug. The next opening of the log checks the files that it has left.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock of appends and of reads at the tail: it is free again after a write into the page cache, long before a
-    /// thread that went to sleep for it would be awake.
+    /// Takes the lock of appends and of reads at the tail. It is held for one write into the page cache, which takes
+    /// less time than waking a thread.
     fn lock_soon(&self) -> MutexGuard<'_, Log> {
         for _ in 0..LOCK_SPINS {
             match self.log.try_lock() {
@@ -97,7 +97,7 @@ impl SharedLog {
         self.shared.lock_soon().append(now_ms, batches, options)
     }
 
-    /// Appends a batch made in this process; its bytes are not checked again.
+    /// Appends a batch that was built in this process. Its bytes are not checked again.
     pub fn append_sealed(&self, now_ms: i64, sealed: Sealed) -> Result<Appended, AppendError> {
         let bytes = sealed.to_bytes();
         drop(sealed);
@@ -106,7 +106,7 @@ impl SharedLog {
         self.append(now_ms, bytes, options)
     }
 
-    /// Appends one record in a batch of its own. To append many, fill a [`BatchBuilder`] instead.
+    /// Appends one record in its own batch. To append many records, fill a [`BatchBuilder`] instead.
     pub fn append_record(
         &self,
         now_ms: i64,
@@ -119,7 +119,7 @@ impl SharedLog {
         self.append_sealed(now_ms, sealed)
     }
 
-    /// Makes all that was appended durable. Blocks for the disk, but holds no lock while it does.
+    /// Makes all appended batches durable. Blocks until the disk has written them, without holding the lock.
     pub fn sync(&self) -> Result<i64, LogError> {
         let Some(pending) = self.with(|log| log.pending_sync()) else {
             return self.with(|log| log.check_online().map(|()| log.synced_offset()));
@@ -140,7 +140,7 @@ impl SharedLog {
         }
     }
 
-    /// The end of the log, for those who only wait.
+    /// Returns the end of the log, for waiters.
     pub fn tail(&self) -> &Tail {
         &self.shared.tail
     }
@@ -150,7 +150,7 @@ impl SharedLog {
         f(&mut self.shared.lock())
     }
 
-    /// Closes the log cleanly if this is its last handle and no reader is left; otherwise gives the handle back.
+    /// Closes the log cleanly if this is its last handle and no reader is left. Otherwise returns the handle.
     pub fn close(self) -> Result<Result<(), LogError>, Self> {
         Arc::try_unwrap(self.shared)
             .map(|shared| shared.log.into_inner().unwrap_or_else(PoisonError::into_inner).close())
@@ -177,13 +177,13 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The records, decompressed up to `cap` bytes if they have to be.
+    /// Returns the records. Decompresses them if necessary, up to `cap` bytes.
     pub fn records(&self, cap: usize) -> Result<Records, RecordError> {
         Records::of_batch(&self.bytes, cap)
     }
 }
 
-/// Reads a log batch by batch, as far as is visible: see [`Visible`](crate::Visible).
+/// Reads the visible batches of a log one by one: see [`Visible`](crate::Visible).
 ///
 /// At the tail a batch costs one atomic load, one short lock and a reference to the bytes that were appended.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ pub struct Reader {
     waiter: Waiter,
     next_offset: i64,
     pieces: VecDeque<Piece>,
-    /// Where in the ring the next batch probably is.
+    /// The probable position of the next batch in the ring.
     ring_hint: u64,
     bytes: Bytes,
 }
@@ -210,9 +210,9 @@ impl Reader {
         self.bytes = Bytes::new();
     }
 
-    /// The next batch, if there is one: the one that holds the next offset, and maybe some before it.
+    /// Returns the next batch, if there is one. It contains the next offset and may contain earlier ones.
     ///
-    /// Made to be called in a loop: in vain it costs one atomic load.
+    /// Cheap enough to be called in a loop: a call without a new batch costs one atomic load.
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<Batch>, ReadError> {
         loop {
@@ -226,7 +226,7 @@ impl Reader {
         }
     }
 
-    /// Waits up to `timeout` for the next batch; `None` when it did not come, or the log was closed.
+    /// Waits up to `timeout` for the next batch. Returns `None` after the timeout, or if the log was closed.
     pub fn next_blocking(&mut self, timeout: Duration) -> Result<Option<Batch>, ReadError> {
         if let Some(batch) = self.try_next()? {
             return Ok(Some(batch));
@@ -235,9 +235,9 @@ impl Reader {
         self.try_next()
     }
 
-    /// Ready with the next batch, or with `None` when the log was closed and all of it was read.
+    /// Polls for the next batch. Ready with `None` if the log was closed and all of it was read.
     ///
-    /// Otherwise the task is woken when there is more.
+    /// While pending, the task is woken when there is another batch.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>, ReadError>> {
         loop {
             match self.try_next() {
@@ -252,7 +252,7 @@ impl Reader {
         }
     }
 
-    /// Cuts the next batch off the bytes at hand.
+    /// Takes the next batch from the buffered bytes.
     #[inline]
     fn take(&mut self) -> Result<Option<Batch>, ReadError> {
         loop {
@@ -266,7 +266,7 @@ impl Reader {
                 self.next_offset = header.next_offset();
                 return Ok(Some(Batch { header, bytes }));
             }
-            // What is left now is a batch that the range cut off: it is read anew.
+            // The rest is a batch that the range has cut off: the next read returns it.
             self.bytes.advance(self.bytes.len());
             match self.pieces.pop_front() {
                 None => return Ok(None),
@@ -282,7 +282,7 @@ impl Reader {
         }
     }
 
-    /// Gets more bytes; whether there were any.
+    /// Reads more bytes. Returns `true` if there were any.
     fn fill(&mut self, visible: i64) -> Result<bool, ReadError> {
         if let Some(bytes) = self.shared.ring.read(self.next_offset, visible, &mut self.ring_hint) {
             self.bytes = bytes;
@@ -292,7 +292,7 @@ impl Reader {
         let result = match plan {
             ReadPlan::Ready(result) => result,
             ReadPlan::Cold(cold) => match cold.run() {
-                // The log sets aside what is damaged, and reads on where it can.
+                // The log quarantines the damaged range and continues after it if possible.
                 Err(ReadError::Corrupt { .. }) => {
                     self.shared.lock().read(self.next_offset, READ_BYTES, visible, true)?
                 }

@@ -1,4 +1,4 @@
-//! Making a log durable without holding its lock: take a [`PendingSync`], run it anywhere, report what it said.
+//! Makes a log durable without holding its lock: take a [`PendingSync`], run it on any thread, and report its result.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::log::Log;
 use crate::storage::{File, Storage};
 use crate::synced::SlotSync;
 
-/// What has to be synced for the log to be durable up to [`PendingSync::target`]. Owns all it needs.
+/// A sync that makes the log durable up to [`PendingSync::target`]. It owns its state.
 #[derive(Debug)]
 #[must_use = "nothing is durable before it has run and been reported"]
 pub struct PendingSync {
@@ -25,7 +25,7 @@ pub struct PendingSync {
 
 /// The result of a [`PendingSync`], for [`Log::sync_done`].
 #[derive(Debug)]
-#[must_use = "the log has to be told"]
+#[must_use = "report it with `Log::sync_done`"]
 pub struct Synced {
     target: i64,
     dir_changes: u64,
@@ -34,12 +34,12 @@ pub struct Synced {
 }
 
 impl PendingSync {
-    /// The end of the log when this was taken: everything below will be durable.
+    /// Returns the log end offset at the creation of this sync. It makes all records below that offset durable.
     pub fn target(&self) -> i64 {
         self.target
     }
 
-    /// Syncs. Blocks for as long as the disk takes; needs no lock.
+    /// Syncs. Blocks until the disk has written the data; needs no lock.
     pub fn run(mut self) -> Synced {
         let result = self.sync();
         if let Some(note) = self.note.take().filter(|_| result.is_ok()) {
@@ -61,21 +61,21 @@ impl PendingSync {
 }
 
 impl Synced {
-    /// Whether everything below the target is durable.
+    /// Returns `true` if all records below the target are durable.
     pub fn is_ok(&self) -> bool {
         self.result.is_ok()
     }
 
-    /// What [`PendingSync::target`] said.
+    /// The target of the [`PendingSync`].
     pub fn target(&self) -> i64 {
         self.target
     }
 }
 
 impl Log {
-    /// What has to be synced so that all that was appended so far is durable; `None` when it is.
+    /// Returns the sync that makes all appended records durable; `None` if they are durable.
     ///
-    /// Several may be under way at once, and they may be reported in any order.
+    /// Several syncs may run at the same time, and their results may be reported in any order.
     pub fn pending_sync(&self) -> Option<PendingSync> {
         let names = self.sync.dir_changes > self.sync.dir_synced;
         let data = self.sync.synced_offset < self.end_offset() || !self.sync.older.is_empty();
@@ -93,10 +93,10 @@ impl Log {
         })
     }
 
-    /// Takes the result of a sync; returns the synced offset.
+    /// Applies the result of a sync and returns the synced offset.
     ///
-    /// A sync that failed takes the log offline: the kernel may have dropped what it could not write, and no later sync
-    /// would tell. Opening the log anew finds out what is left.
+    /// A failed sync takes the log offline: the kernel may have dropped the pages that it could not write, and no later
+    /// sync would report that. Opening the log again determines which records are left.
     pub fn sync_done(&mut self, synced: Synced) -> Result<i64, LogError> {
         self.check_online()?;
         if let Err(error) = synced.result {
@@ -108,9 +108,9 @@ impl Log {
         self.sync.synced_offset = self.sync.synced_offset.max(synced.target);
         self.sync.dir_synced = self.sync.dir_synced.max(synced.dir_changes);
         self.sync.older.retain(|older| older.change > synced.dir_changes);
-        // Before anyone is told: a loss of these records must not go unnoticed.
+        // Before the records become visible: their loss must not go unnoticed.
         if let Some(Err(error)) = self.sync.note.as_ref().map(|note| note.write(self.promise())) {
-            tracing::warn!(dir = &*self.dir, %error, "cannot note what is synced");
+            tracing::warn!(dir = &*self.dir, %error, "cannot write `synced`");
         }
         if self.config.visible == Visible::Synced {
             self.tail.advance_visible(self.sync.synced_offset);
@@ -134,7 +134,7 @@ impl Log {
         if self.sync.recovery_point < active && self.sync.older.is_empty() {
             // If this is lost, recovery scans more; nothing else.
             if let Err(error) = self.store_recovery_point(active, false) {
-                tracing::warn!(dir = &*self.dir, %error, "cannot note the recovery point");
+                tracing::warn!(dir = &*self.dir, %error, "cannot write the recovery point");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The `synced` file: up to where the log was durable. Opening compares it with what it finds, so that records that were
-//! acknowledged and are gone are an error and not a shorter log.
+//! The `synced` file: up to where the log was durable. Opening compares it with what it finds, so that records that
+//! were acknowledged and are gone are an error and not a shorter log.
 //!
 //! ```text
 //! 3 slots, at 0, 512 and 1024: version i16 = 2 | crc32c u32 of what follows | sequence i64 | synced i64 | start i64
@@ -34,7 +34,7 @@ pub(crate) const fn version() -> i16 {
     VERSION
 }
 
-/// What a log has promised.
+/// The durable offset and the start offset that a log has recorded.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Note {
     /// All records below were durable.
@@ -43,7 +43,7 @@ pub(crate) struct Note {
     pub(crate) start: i64,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Found {
     /// There is no file.

@@ -1,6 +1,6 @@
 //! The end of a log as readers see it: two atomics, and a list of those who wait for them to rise.
 //!
-//! A reader that spins pays one atomic load a turn; a writer whom nobody waits for pays one atomic load an append.
+//! A reader that spins pays one atomic load per turn. A writer without waiting readers pays one atomic load per append.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ struct Shared {
     end: AtomicI64,
     visible: AtomicI64,
     closed: AtomicBool,
-    /// Whether `waiters` holds anyone. Written under the lock, read without it by whoever advances.
+    /// True if there are waiters. Written under the lock, read without it by writers.
     awaited: AtomicBool,
     waiters: Mutex<Waiters>,
     grown: Condvar,
@@ -59,12 +59,12 @@ impl Tail {
         self.shared.visible.load(Ordering::Acquire)
     }
 
-    /// Whether the log was closed or deleted: nothing will grow any more.
+    /// Returns whether the log was closed or deleted: nothing will grow any more.
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Raises the visible offset and wakes who waits for it; a lower offset changes nothing.
+    /// Raises the visible offset and wakes its waiters; a lower offset changes nothing.
     #[inline]
     pub fn advance_visible(&self, offset: i64) {
         // SeqCst on both sides: either the waiter that registers sees the new offset, or we see the waiter.
@@ -86,13 +86,13 @@ impl Tail {
         self.shared.visible.fetch_min(end, Ordering::SeqCst);
     }
 
-    /// Tells all who wait, now and later, that nothing will grow any more.
+    /// Wakes all waiters, now and later: the log will not grow any more.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.wake_all();
     }
 
-    /// Wakes all who wait, though nothing has grown: they look around and wait again.
+    /// Wakes all waiters, although nothing has grown: they check their condition and wait again.
     #[cold]
     pub fn wake_all(&self) {
         let (wakers, blocked) = {
@@ -106,7 +106,7 @@ impl Tail {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// A place in the list of those who wait, for polling by hand.
+    /// Returns a waiter in the list of waiting tasks, for manual polling.
     pub fn waiter(&self) -> Waiter {
         Waiter { tail: self.clone(), key: None }
     }
@@ -166,7 +166,7 @@ impl fmt::Debug for Tail {
     }
 }
 
-/// One who waits for a [`Tail`] to grow; takes itself off the list when dropped.
+/// A waiter for the growth of a [`Tail`]; leaves the list when dropped.
 #[derive(Debug)]
 pub struct Waiter {
     tail: Tail,
@@ -193,7 +193,7 @@ impl Waiter {
             }
             self.tail.shared.awaited.store(true, Ordering::SeqCst);
         }
-        // Whoever advanced before we were on the list has not seen us: look again.
+        // A writer that advanced before we were on the list has not seen us: look again.
         let visible = self.tail.shared.visible.load(Ordering::SeqCst);
         if visible > seen || self.tail.shared.closed.load(Ordering::SeqCst) {
             Poll::Ready(visible)

@@ -1,5 +1,5 @@
 //! Checking batches that this process did not write before they are served for the first time, and again from time to
-//! time: a disk can change what it keeps, and no index tells.
+//! time: a disk can change its content, and no index shows that.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ impl Verified {
         Self { written_from: size, ranges: Mutex::default() }
     }
 
-    /// Whether all these bytes are checked.
+    /// Returns whether all these bytes are checked.
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
         let to = to.min(self.written_from);
         if from >= to {
@@ -70,7 +70,7 @@ impl Verified {
 /// A batch that is not what was written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Unsound {
-    /// Where it begins.
+    /// Its position in the file.
     pub(crate) position: u64,
     /// The offset that it should begin with.
     pub(crate) expected: i64,
@@ -113,15 +113,15 @@ impl SegmentView {
         Ok((at, None, expected.unwrap_or(self.base_offset)))
     }
 
-    /// Whether a batch with this base offset may come after the last one: directly, or behind missing bytes that are
-    /// known.
+    /// Returns whether a batch with this base offset may come after the last one: directly, or behind missing bytes
+    /// that are known.
     fn may_follow(&self, expected: i64, base_offset: i64) -> bool {
         let is_known = |bad: &BadRange| bad.offset == expected && bad.next_offset == base_offset;
         base_offset == expected || self.bad.iter().any(is_known)
     }
 }
 
-/// Where a scrub goes on.
+/// The position at which a scrub continues.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ScrubCursor {
     segment: i64,
@@ -137,7 +137,7 @@ pub struct ScrubTask {
     to: u64,
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug)]
 pub struct Scrubbed {
     from: ScrubCursor,
@@ -215,8 +215,8 @@ impl Log {
         Ok(next)
     }
 
-    /// Lets readers pass the damaged range that holds `offset`: they go on at the next sound batch. Returns the range, or
-    /// `None` if the offset is in no damaged range.
+    /// Lets readers pass the damaged range that holds `offset`: they go on at the next sound batch. Returns the
+    /// range, or `None` if the offset is in no damaged range.
     ///
     /// # Errors
     /// The decision cannot be stored; then it does not hold.
@@ -233,8 +233,8 @@ impl Log {
         Ok(Some(bad))
     }
 
-    /// Finds the next sound batch behind an unsound one, and sets aside what lies between: reads of it fail from now on,
-    /// and all else stays readable.
+    /// Finds the next sound batch behind an unsound one, and sets aside the bytes between them: reads of them fail
+    /// from now on, and all else stays readable.
     pub(crate) fn set_unsound_aside(&mut self, number: usize, unsound: Unsound) -> io::Result<BadRange> {
         let Unsound { position, expected } = unsound;
         let segment = &self.segments[number];

@@ -1,4 +1,4 @@
-//! What is appended can be read: offsets, limits, segments, times, deletion.
+//! Appended records can be read: offsets, limits, segments, timestamps, deletion.
 
 mod common;
 
@@ -141,7 +141,7 @@ fn batches_that_are_not_right_are_refused_and_leave_nothing() {
         bytes[at] ^= bit;
         bytes
     };
-    // With the checksum made right again, so that the check behind it has to find the fault.
+    // The checksum is corrected, so that the next check must detect the error.
     let patched = |at: usize, value: &[u8]| {
         let mut bytes = good.clone();
         bytes[at..at + value.len()].copy_from_slice(value);
@@ -275,7 +275,7 @@ fn segments_roll_by_size_by_time_and_when_an_index_is_full() {
         assert!(disk.contents(path).expect("there").len() <= 48, "{path}");
     }
     assert_eq!(values(&mut log).len(), 20);
-    // No segment is started for nothing.
+    // No segment is created without need.
     log.roll(NOW).expect("rolled");
     let count = log.segment_count();
     log.roll(NOW).expect("nothing to do");

@@ -22,25 +22,25 @@ fn config() -> LogConfig {
     }
 }
 
-/// What must hold of the log, whatever has happened to the disk.
+/// The guarantees of the log after any fault of the disk.
 #[derive(Clone, Debug, Default)]
 struct Promise {
-    /// What was last tried at each offset.
+    /// The value of the last attempt to append at each offset.
     tried: BTreeMap<i64, Vec<u8>>,
-    /// The leader epoch it was tried with.
+    /// The leader epoch of that attempt.
     epochs: BTreeMap<i64, i32>,
-    /// Everything below was appended, as far as the caller was told.
+    /// All records below this offset were appended: the log returned success.
     appended: i64,
-    /// Everything below is durable, as far as the caller was told.
+    /// All records below this offset are durable: the sync returned success.
     synced: i64,
-    /// Records below were deleted, as far as the caller was told.
+    /// All records below this offset were deleted: the log returned success.
     deleted: i64,
     /// The first offset that can be missing at the front.
     start_max: i64,
 }
 
 impl Promise {
-    /// After a power cut, what was synced is there, and what else is there was appended once.
+    /// After a power cut the log contains all synced records, and any other records in it were appended once.
     fn check(&self, log: &mut Log, context: &str) {
         self.check_floor(log, self.synced, context);
     }
@@ -82,7 +82,7 @@ impl Promise {
     }
 }
 
-/// Runs the story; errors end it only when the disk is dead. Returns the promise as it then stands.
+/// Runs the story and updates `promise`. Errors end it only when the disk is dead.
 fn live(disk: &MemStorage, promise: &mut Promise) {
     let open = |disk: &MemStorage| Log::open(Arc::new(disk.clone()), DIR, config(), NOW).map(|(log, _)| log);
     let mut log: Option<Log> = None;
@@ -161,7 +161,7 @@ fn live(disk: &MemStorage, promise: &mut Promise) {
     }
 }
 
-/// How many calls to the disk the story makes when all goes well.
+/// The number of disk calls of the story without faults.
 fn calls() -> u64 {
     let disk = MemStorage::forgetful();
     let mut promise = Promise::default();
@@ -192,7 +192,7 @@ fn a_power_cut_at_any_call_loses_nothing_that_was_synced() {
             promise.check_epochs(&log, &context);
             let recovery_calls = image.ops() - before;
 
-            // Nobody is shown what another power cut could take away.
+            // Recovery shows only records that survive another power cut.
             drop(log);
             image.crash(rng);
             let (mut again, report) = Log::open(Arc::new(image.clone()), DIR, config(), NOW).expect(&context);
@@ -348,7 +348,7 @@ fn keep(disk: &MemStorage) -> (Vec<Map>, usize, usize) {
                 }
             }
             _ => {
-                // Two entries that must never be apart, and one that comes and goes.
+                // Two entries that change together, and one that is set and removed.
                 let value = Bytes::from(format!("step {step}"));
                 let entries = [
                     ("left".into(), Some(value.clone())),
@@ -422,7 +422,7 @@ fn a_journal_cut_off_at_any_call_remembers_what_was_synced() {
                     "{context}: {found:?} is no state since the last sync"
                 );
             } else {
-                // Sectors written out of order: each entry is still one of those since the last sync.
+                // Sectors were written out of order: each entry still has one of its values since the last sync.
                 for key in maps.iter().flat_map(Map::keys) {
                     let values = maps[durable..].iter().map(|map| map.get(key));
                     assert!(values.into_iter().any(|value| value == found.get(key)), "{context}: {key:?}");
@@ -484,7 +484,7 @@ fn a_sync_speaks_only_of_what_was_there_when_it_was_taken() {
         assert_eq!(another.target(), 3);
         disk.crash(rng);
         let (mut log, _) = Log::open(Arc::new(disk.clone()), DIR, config(), NOW).expect("opened");
-        // Reading checks every checksum: what was never synced must have been looked at.
+        // A read checks every checksum, so recovery must have checked the unsynced records.
         let found = common::values(&mut log);
         assert_eq!(found[0], b"synced", "seed {seed}");
         let hole = found.len() == 2 && found[1] == b"nor this";
@@ -492,7 +492,7 @@ fn a_sync_speaks_only_of_what_was_there_when_it_was_taken() {
         lost += usize::from(found.len() == 1);
         drop(another);
 
-        // Taken before a truncation, it says nothing about what came after.
+        // A sync from before a truncation does not cover the records after it.
         let (end, synced) = (log.end_offset(), log.synced_offset());
         common::append(&mut log, b"cut off").expect("appended");
         let pending = log.pending_sync().expect("something to sync").run();

@@ -1,4 +1,4 @@
-//! Records that were synced and are gone: opening the log is refused, changes nothing, and says what to do.
+//! Synced records are missing: opening the log fails, changes no file, and reports the next step.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn numbered(n: usize) -> Vec<u8> {
     format!("value {n}").into_bytes()
 }
 
-/// A log of so many synced records, closed cleanly or not.
+/// Returns a disk with a log of this number of synced records, closed cleanly or not.
 fn synced(config: &LogConfig, count: usize, clean: bool) -> MemStorage {
     let disk = MemStorage::new();
     let (mut log, _) = open(&disk, config);
@@ -186,7 +186,7 @@ fn deleted_records_are_not_lost_ones() {
         } else {
             drop(log);
         }
-        // Deleted records stay deleted without either of the two files that say so.
+        // Deleted records stay deleted if one of the two files with the start offset is missing.
         for path in ["orders-0/log-start-offset", "orders-0/synced"] {
             let disk = disk.fork();
             disk.remove(path).expect("removed");
@@ -312,7 +312,7 @@ fn a_salvage_that_leaves_an_empty_segment_is_found_sound() {
 fn a_missing_directory_of_a_known_log_is_a_loss() {
     let disk = MemStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-    let error = Log::open_existing(storage.clone(), DIR, small(), NOW).expect_err("missing");
+    let error = Log::open_existing(storage.clone(), DIR, small(), NOW, 0).expect_err("missing");
     assert!(error.is_loss() && error.to_string().contains("directory is missing"), "{error}");
     assert!(disk.paths().is_empty());
     let (mut log, _) = Log::salvage(storage, DIR, small(), NOW, 77).expect("salvaged");
@@ -341,4 +341,114 @@ fn a_damaged_time_index_deletes_nothing_early() {
     }
     let (mut log, _) = open(&reference, &config);
     assert!(log.enforce_retention(NOW + 3_700_000).expect("enforced").segments > 5);
+}
+
+/// The offsets of every batch that a fetch returns, from `from` up to the end.
+fn fetched(log: &mut Log, from: i64) -> Vec<(i64, i64)> {
+    let mut next = from;
+    let mut batches = Vec::new();
+    while next < log.end_offset() {
+        let read = log.read(next, 1 << 20, i64::MAX, true).expect("readable");
+        let bytes = read.chain.to_bytes().expect("read");
+        let before = next;
+        for found in ottla_wire::Batches::new(&bytes) {
+            let (header, range) = found.expect("a batch");
+            header.verify_crc(&bytes[range]).expect("sound");
+            batches.push((header.base_offset, header.next_offset()));
+            next = header.next_offset();
+        }
+        assert!(next > before, "a consumer at {next} receives nothing that moves it on: {batches:?}");
+    }
+    batches
+}
+
+/// Earlier, a consumer at the gap after the last record waited for the next record.
+#[test]
+fn an_empty_batch_leads_consumers_over_the_gap_at_the_end_of_a_salvaged_log() {
+    for clean in [true, false] {
+        let config = LogConfig { visible: Visible::Synced, ..small() };
+        let disk = synced(&config, 100, clean);
+        let last = log_files(&disk).pop().expect("one");
+        let whole = disk.contents(&last).expect("there");
+        for harm in ["a byte", "a segment", "zeros"] {
+            let disk = disk.fork();
+            match harm {
+                "a byte" => disk.set_contents(&last, &whole[..whole.len() - 1]),
+                "a segment" => disk.remove(&last).expect("removed"),
+                _ => disk.set_contents(&last, &vec![0; whole.len()]),
+            }
+            let context = format!("clean: {clean}, {harm}");
+            let (mut log, _) =
+                Log::salvage(Arc::new(disk.clone()), DIR, config.clone(), NOW, 0).expect(&context);
+            let batches = fetched(&mut log, 0);
+            let (gap, end) = *batches.last().expect("one");
+            assert!(gap < 100 && end == 100, "{context}: {batches:?}");
+            assert!(batches.windows(2).all(|pair| pair[0].1 == pair[1].0), "{context}: {batches:?}");
+            assert_eq!(append(&mut log, b"on").expect("appended").base_offset, 100, "{context}");
+            sync(&mut log);
+            drop(log);
+            let (mut log, _) = open(&disk, &config);
+            assert_eq!(fetched(&mut log, gap), [(gap, 100), (100, 101)], "{context}");
+        }
+    }
+}
+
+/// Earlier, a repair moved the start of the log to a committed offset, so that the records below it were lost.
+#[test]
+fn a_salvage_keeps_the_records_below_the_lowest_next_offset() {
+    let config = small();
+    let disk = synced(&config, 100, true);
+    let last = log_files(&disk).pop().expect("one");
+    let whole = disk.contents(&last).expect("there");
+    disk.set_contents(&last, &whole[..whole.len() - 1]);
+    for without_synced in [false, true] {
+        let disk = disk.fork();
+        if without_synced {
+            disk.remove("orders-0/synced").expect("removed");
+        }
+        let (mut log, _) = Log::salvage(Arc::new(disk), DIR, config.clone(), NOW, 120).expect("salvaged");
+        // `synced` knows which offsets are used; without it the caller does.
+        let end = if without_synced { 120 } else { 100 };
+        assert_eq!((log.start_offset(), log.end_offset()), (0, end));
+        let left = records(&mut log);
+        assert!(left.len() > 90 && left[0].0 == 0, "{}", left.len());
+        assert_eq!(fetched(&mut log, 0).last().map(|(_, next)| *next), Some(end));
+    }
+}
+
+#[test]
+fn a_loss_is_reported_once() {
+    for clean in [true, false] {
+        let disk = synced(&small(), 100, clean);
+        let files = log_files(&disk);
+        for path in [&files[0], &files[3], files.last().expect("one")] {
+            let disk = disk.fork();
+            disk.remove(path).expect("removed");
+            let losses = refused(&disk, &small(), path);
+            assert_eq!(losses.len(), 1, "{path}: {losses:?}");
+            let storage: Arc<dyn Storage> = Arc::new(disk);
+            let losses = check_log(&storage, DIR).expect("examined").losses;
+            assert_eq!(losses.len(), 1, "{path}: {losses:?}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_named_like_a_segment_is_reported_with_its_name() {
+    let disk = synced(&small(), 20, true);
+    for name in ["00000000000000000099.log", "00000000000000000000.index", "quarantine"] {
+        let disk = disk.fork();
+        let path = format!("{DIR}/{name}");
+        if disk.contents(&path).is_some() {
+            disk.remove(&path).expect("removed");
+        }
+        disk.create_dir(&path).expect("created");
+        let error = Log::open(Arc::new(disk.clone()), DIR, small(), NOW).expect_err(name);
+        let text = error.to_string();
+        assert!(error.is_loss() && text.contains(&format!("{name} is a directory")), "{text}");
+        assert!(text.contains(&format!("move {path} to another place")), "{text}");
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        assert_eq!(check_log(&storage, DIR).expect("examined").losses.len(), 1, "{name}");
+        assert!(Log::salvage(storage, DIR, small(), NOW, 0).is_err(), "{name}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Random lives of a log against a list of what it should hold.
+//! Random operations on a log, compared with a list of its expected records.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn append(log: &mut Log, model: &mut Model, rng: &mut Rng) {
         end = batch_end;
     }
     let base = log.end_offset();
-    // A broker may check before it takes the lock.
+    // A broker may check the batches before it takes the lock.
     let options = if rng.bool() {
         AppendOptions::default()
     } else {
@@ -114,7 +114,7 @@ fn read(log: &mut Log, model: &Model, rng: &mut Rng) {
     let first = model.records.get(offset as usize);
     let may = first.is_some_and(|first| first.batch_end <= max_offset && offset < max_offset);
     if next.is_none() {
-        // Nothing whole came: there was nothing, or it did not fit.
+        // No whole batch was returned: there was none, or it did not fit.
         assert!(!may || !one, "{offset} up to {max_offset}");
         assert!(bytes.is_empty() || !one);
     } else {
@@ -167,7 +167,7 @@ fn a_log_is_a_list_with_a_start_whatever_happens_to_it() {
                     let to = rng.i64(model.start..=model.end());
                     log.truncate_to(to, NOW).expect("cut");
                     let cut = model.records.get(to as usize).map_or(to, |record| record.batch);
-                    // What is left of a batch whose front was deleted goes, too; deleted offsets do not come back.
+                    // A partly deleted batch is removed as a whole; deleted offsets are not used again.
                     model.records.truncate(cut.max(model.start) as usize);
                 }
                 95 => {

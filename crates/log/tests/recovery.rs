@@ -105,7 +105,7 @@ fn damage_behind_what_was_synced_is_a_torn_tail_even_with_sound_batches_behind_i
         bad[batch * one + 65] ^= 0xa5;
         disk.set_contents(ONE_SEGMENT, &bad);
     };
-    // Of what was synced, one batch is damaged: that is no torn write, and the rest was promised to somebody.
+    // One synced batch is damaged. That is no torn write, and the records after it were acknowledged.
     damage(2);
     let before = disk.fork();
     let (log, report) = open(&before, &config);
@@ -153,7 +153,7 @@ fn damage_in_the_middle_is_set_aside_and_the_rest_stays() {
             (0..10).filter(|n| !lost.contains(n)).map(|n| (n, numbered(n as usize))).collect();
         assert_eq!(records(&mut log), expected);
         append(&mut log, b"on").expect("appended");
-        // The damage is remembered, whether or not the next time scans.
+        // The quarantine is stored, so the damage is known with and without a scan.
         for clean in [false, true] {
             if clean {
                 log.close().expect("closed");
@@ -202,7 +202,7 @@ fn segments_whose_tail_is_lost_between_others_leave_a_gap() {
     assert!(matches!(log.read(range.offset, 1, i64::MAX, true), Err(ReadError::Corrupt { .. })));
     assert_eq!(records(&mut log).len(), 58);
 
-    // Nothing sound follows: then it is a torn tail, and the log goes on from there.
+    // No sound batch follows: the damage is a torn tail, and the log continues from there.
     let disk = reference.fork();
     for file in &files[2..] {
         disk.set_contents(file, &[0; 300]);

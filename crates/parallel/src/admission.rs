@@ -1,49 +1,49 @@
-//! From fetched batches to pieces of work: as much of each partition as its limits allow.
+//! Splits fetched batches into work items, within the limits of each partition.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ottla_client::{Batch, CorruptBatch, Cut, Position, TopicPartition};
+use ottla_client::{Batch, BatchPosition, CorruptBatch, SplitBatch, TopicPartition};
 use rustc_hash::FxHasher;
 use tokio::time::Instant;
 
-use crate::core::work::{Offsets, Origin, Size, Work};
+use crate::core::work::{AssignmentId, Offsets, Size, Work};
 use crate::exchange::Exchange;
-use crate::message::{Pick, Picks, Piece, Pieces};
+use crate::message::{Piece, Pieces, RecordPosition, Selection};
 use crate::retry::GIVEN_UP;
 use crate::settings::{Builder, Order};
 
-/// Keys share so many lanes for each worker: enough that all have something to do, and no more than can be kept.
+/// Lanes per worker that keys are hashed to: enough to keep all workers busy, with bounded memory.
 const LANES_PER_WORKER: usize = 16;
 const LANES_MAX: usize = 4096;
 
-/// What a record takes beside its key and value.
+/// Memory per record in addition to key and value.
 const RECORD_BYTES: usize = 24;
 
-/// How work is cut.
+/// The settings for splitting.
 #[derive(Clone, Debug)]
-pub(crate) struct Cutting {
+pub(crate) struct WorkSizing {
     order: Order,
-    /// Records of a batch, in the modes that hand out batches.
+    /// Maximum records of a batch, in the batch modes.
     pub(crate) batch: Option<usize>,
     lanes: usize,
     pub(crate) queue: usize,
 }
 
-/// What one partition may have under way.
+/// The limits of one partition's records in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct InFlightLimits {
     pub(crate) records: usize,
     pub(crate) bytes: usize,
 }
 
-/// What a poll has brought of a partition.
+/// The result of a poll for one partition.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Records(Batch),
-    /// What cannot be decoded: one record's room, whatever it was, keeps commits from passing it.
+    /// Records that cannot be decoded. They occupy one offset, so that commits do not pass them.
     Corrupt(CorruptBatch),
 }
 
@@ -70,23 +70,23 @@ impl Fetched {
     }
 }
 
-/// One partition of the assignment.
+/// An assigned partition.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct AssignedPartition {
     pub(crate) at: TopicPartition,
-    pub(crate) owned: Option<(Origin, Arc<AtomicBool>)>,
-    /// What was fetched and is not under way.
+    pub(crate) owned: Option<(AssignmentId, Arc<AtomicBool>)>,
+    /// Fetched records that are not yet in flight.
     pub(crate) waiting: VecDeque<Fetched>,
     pub(crate) paused: bool,
     pub(crate) committed: Option<i64>,
-    /// Where it began, or begins again after a transaction was aborted.
+    /// The offset at which it started, and restarts after an aborted transaction.
     pub(crate) start: Option<i64>,
-    /// By lane what is to become a batch.
-    building: Vec<Building>,
+    /// The incomplete batch of each lane.
+    open_batches: Vec<OpenBatch>,
 }
 
 #[derive(Debug)]
-struct Building {
+struct OpenBatch {
     lane: Option<u32>,
     list: Vec<Piece>,
     offsets: Offsets,
@@ -94,26 +94,26 @@ struct Building {
     since: Instant,
 }
 
-/// Records of one lane, out of one fetched batch.
+/// The records of one lane from one fetched batch.
 #[derive(Debug, Default)]
-struct Sorted {
-    picks: Vec<Pick>,
+struct LaneRecords {
+    selection: Vec<RecordPosition>,
     size: Size,
-    /// So many make a piece of work, or the rest of a batch.
+    /// Number of records that completes a work item or the open batch.
     most: usize,
 }
 
-/// What is taken at once, before any of it goes to a lane.
+/// Records taken together, before they are assigned to lanes.
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenRecords {
     offsets: Vec<(Offsets, Size)>,
     work: Vec<Work<Pieces>>,
     corrupt: Vec<CorruptBatch>,
     pass: i64,
 }
 
-impl Taken {
-    /// Of what cannot be decoded the first offset is under way, and the rest has no records.
+impl TakenRecords {
+    /// Takes undecodable records: their first offset is in flight, and the others count as without records.
     fn take_corrupt(&mut self, corrupt: CorruptBatch) {
         self.offsets.push((Offsets::Each(vec![corrupt.first_offset()]), Self::size_of(&corrupt)));
         self.pass = self.pass.max(corrupt.next_offset());
@@ -125,7 +125,7 @@ impl Taken {
     }
 }
 
-impl Cutting {
+impl WorkSizing {
     pub(crate) fn new(settings: &Builder) -> Self {
         let lanes = (settings.workers_count() * LANES_PER_WORKER).next_power_of_two().min(LANES_MAX);
         let batch = settings.mode.is_batch().then_some(settings.batch);
@@ -133,55 +133,57 @@ impl Cutting {
     }
 }
 
-impl Part {
+impl AssignedPartition {
     pub(crate) fn new(at: TopicPartition) -> Self {
-        let (owned, waiting, building) = (None, VecDeque::new(), Vec::new());
-        Self { at, owned, waiting, paused: false, committed: None, start: None, building }
+        let (owned, waiting, open_batches) = (None, VecDeque::new(), Vec::new());
+        Self { at, owned, waiting, paused: false, committed: None, start: None, open_batches }
     }
 
-    /// What is in flight of it is forgotten: it begins anew.
+    /// Forgets all records: the partition starts again.
     pub(crate) fn reset(&mut self) {
         self.owned = None;
         self.waiting.clear();
-        self.building.clear();
+        self.open_batches.clear();
     }
 
-    /// Puts as much of what is waiting under way as there is room for, and says whether all of it is.
+    /// Moves waiting records into flight, up to the limits. Returns `true` if none are left waiting.
     pub(crate) fn admit(
         &mut self,
         exchange: &Exchange,
-        cutting: &Cutting,
-        share: Share,
+        sizing: &WorkSizing,
+        limits: InFlightLimits,
         now: Instant,
     ) -> bool {
         while let Some(fetched) = self.waiting.front() {
             let (from, next) = fetched.offsets();
-            let (of, mut room, pieces, piece, fits) = {
+            let (assignment, mut room, pieces, piece, fits) = {
                 let mut inner = exchange.lock();
-                let (of, _) = self.owned.get_or_insert_with(|| inner.core.assign(from, now));
-                let of = *of;
-                inner.partitions.entry(self.at.clone()).or_default().of = Some(of);
+                let (assignment, _) = self.owned.get_or_insert_with(|| inner.core.assign(from, now));
+                let assignment = *assignment;
+                inner.partitions.entry(self.at.clone()).or_default().assignment = Some(assignment);
                 self.start.get_or_insert(from);
-                let in_flight = inner.core.in_flight(of);
+                let in_flight = inner.core.in_flight(assignment);
                 let queued = inner.core.lanes().queued();
-                if queued >= cutting.queue {
+                if queued >= sizing.queue {
                     return false;
                 }
-                if in_flight.records >= share.records || in_flight.bytes >= share.bytes {
+                if in_flight.records >= limits.records || in_flight.bytes >= limits.bytes {
                     drop(inner);
-                    // A batch that waits for more would wait in vain.
+                    // An incomplete batch cannot grow any more at the limit.
                     self.flush(exchange, now);
                     return false;
                 }
-                let room =
-                    Size { records: share.records - in_flight.records, bytes: share.bytes - in_flight.bytes };
-                inner.core.note_epoch(of, from, fetched.leader_epoch());
-                let fits = inner.core.has_room(of, from, next);
-                (of, room, cutting.queue - queued, exchange.piece(&inner), fits)
+                let room = Size {
+                    records: limits.records - in_flight.records,
+                    bytes: limits.bytes - in_flight.bytes,
+                };
+                inner.core.note_epoch(assignment, from, fetched.leader_epoch());
+                let fits = inner.core.has_room(assignment, from, next);
+                (assignment, room, sizing.queue - queued, exchange.piece(&inner), fits)
             };
-            let mut taken = Taken { pass: from, ..Taken::default() };
+            let mut taken = TakenRecords { pass: from, ..TakenRecords::default() };
             if let Some(Fetched::Corrupt(corrupt)) = self.waiting.front() {
-                if !exchange.lock().core.has_room(of, from, from + 1) {
+                if !exchange.lock().core.has_room(assignment, from, from + 1) {
                     return false;
                 }
                 let corrupt = corrupt.clone();
@@ -190,14 +192,14 @@ impl Part {
                 self.apply(exchange, taken, now);
                 continue;
             }
-            if !fits && !self.admit_one(exchange, cutting, of, now) {
+            if !fits && !self.admit_one(exchange, sizing, assignment, now) {
                 return false;
             }
             if fits {
-                if cutting.order == Order::Key {
-                    self.cut_by_key(cutting, &mut taken, &mut room, piece, now);
+                if sizing.order == Order::Key {
+                    self.cut_by_key(sizing, &mut taken, &mut room, piece, now);
                 } else {
-                    self.cut(cutting, &mut taken, &mut room, (piece, pieces), now);
+                    self.cut(sizing, &mut taken, &mut room, (piece, pieces), now);
                 }
                 self.apply(exchange, taken, now);
             }
@@ -208,22 +210,22 @@ impl Part {
         true
     }
 
-    /// What cannot be decoded is under way, too. No batch that is being built goes across: its end would be done with it.
-    fn take_corrupt(&mut self, taken: &mut Taken, corrupt: CorruptBatch) {
-        for building in std::mem::take(&mut self.building) {
-            taken.work.extend(self.finish(building));
+    /// Takes undecodable records. Open batches are closed first: an offset range must not span these records.
+    fn take_corrupt(&mut self, taken: &mut TakenRecords, corrupt: CorruptBatch) {
+        for open_batch in std::mem::take(&mut self.open_batches) {
+            taken.work.extend(self.finish(open_batch));
         }
         taken.take_corrupt(corrupt);
     }
 
-    /// How many records the batch that is being built for this lane has.
+    /// Number of records in the open batch of this lane.
     fn built(&self, lane: Option<u32>) -> usize {
-        let building = self.building.iter().find(|building| building.lane == lane);
-        building.map_or(0, |building| building.size.records)
+        let open_batch = self.open_batches.iter().find(|open_batch| open_batch.lane == lane);
+        open_batch.map_or(0, |open_batch| open_batch.size.records)
     }
 
-    /// Takes so many records off the batch at the front; if these cannot be read they are to be given up instead.
-    fn split(&mut self, records: usize, taken: &mut Taken) -> Option<Cut> {
+    /// Takes up to `records` from the front batch. Unreadable ones are taken as corrupt, and `None` is returned.
+    fn split(&mut self, records: usize, taken: &mut TakenRecords) -> Option<SplitBatch> {
         let Some(Fetched::Records(batch)) = self.waiting.front_mut() else { return None };
         match batch.split_to(records) {
             Ok(cut) => {
@@ -238,17 +240,23 @@ impl Part {
         }
     }
 
-    /// One record whose partition has holes so large that the rest cannot be under way with it.
-    fn admit_one(&mut self, exchange: &Exchange, cutting: &Cutting, of: Origin, now: Instant) -> bool {
+    /// Admits a single record. The gaps in its partition are too large for the rest to be in flight with it.
+    fn admit_one(
+        &mut self,
+        exchange: &Exchange,
+        sizing: &WorkSizing,
+        assignment: AssignmentId,
+        now: Instant,
+    ) -> bool {
         let Some(Fetched::Records(batch)) = self.waiting.front_mut() else { return true };
         let mut rest = batch.clone();
-        let mut taken = Taken::default();
+        let mut taken = TakenRecords::default();
         let cut = match rest.split_to(1) {
             Ok(cut) => cut,
             Err(error) => {
                 let corrupt = rest.split_corrupt(&error);
                 let from = corrupt.first_offset();
-                if !exchange.lock().core.has_room(of, from, from + 1) {
+                if !exchange.lock().core.has_room(assignment, from, from + 1) {
                     return false;
                 }
                 *batch = rest;
@@ -258,25 +266,25 @@ impl Part {
             }
         };
         taken.pass = cut.batch.next_offset();
-        let mut position = Position::default();
+        let mut position = BatchPosition::default();
         let first = cut.batch.next_at(&mut position);
         if let Some(Err(error)) = &first {
             let corrupt = cut.batch.corrupt_at(&position, error);
             let from = corrupt.first_offset();
-            if !exchange.lock().core.has_room(of, from, from + 1) {
+            if !exchange.lock().core.has_room(assignment, from, from + 1) {
                 return false;
             }
             self.take_corrupt(&mut taken, corrupt);
         } else if let Some(Ok(record)) = first {
             let offset = record.offset();
-            if !exchange.lock().core.has_room(of, offset, offset + 1) {
+            if !exchange.lock().core.has_room(assignment, offset, offset + 1) {
                 return false;
             }
             let size = Size { records: 1, bytes: cut.bytes };
-            let lane = lane_of(cutting, of, record.key());
+            let lane = lane_of(sizing, assignment, record.key());
             taken.offsets.push((Offsets::Each(vec![offset]), size));
-            let piece = Piece { batch: Arc::new(cut.batch), picks: Picks::All };
-            self.place(cutting, &mut taken, lane, piece, Offsets::Each(vec![offset]), size, now);
+            let piece = Piece { batch: Arc::new(cut.batch), selection: Selection::All };
+            self.place(sizing, &mut taken, lane, piece, Offsets::Each(vec![offset]), size, now);
         }
         if let Some(fetched) = self.waiting.front_mut() {
             *fetched = Fetched::Records(rest);
@@ -285,20 +293,20 @@ impl Part {
         true
     }
 
-    /// Cuts runs of records off the front.
+    /// Splits consecutive records off the front batch.
     fn cut(
         &mut self,
-        cutting: &Cutting,
-        taken: &mut Taken,
+        sizing: &WorkSizing,
+        taken: &mut TakenRecords,
         room: &mut Size,
         (piece, mut pieces): (usize, usize),
         now: Instant,
     ) {
-        let Some((of, _)) = self.owned.clone() else { return };
-        let lane = lane_of(cutting, of, None).filter(|_| cutting.order == Order::Partition);
+        let Some((assignment, _)) = self.owned.clone() else { return };
+        let lane = lane_of(sizing, assignment, None).filter(|_| sizing.order == Order::Partition);
         while room.records > 0 && room.bytes > 0 && pieces > 0 {
-            let built = self.building.first().map_or(0, |building| building.size.records);
-            let want = cutting.batch.map_or(piece, |batch| batch - built).min(room.records);
+            let built = self.open_batches.first().map_or(0, |open_batch| open_batch.size.records);
+            let want = sizing.batch.map_or(piece, |batch| batch - built).min(room.records);
             let Some((from, end)) = self.waiting.front().map(Fetched::offsets) else { break };
             if from >= end {
                 break;
@@ -310,30 +318,30 @@ impl Part {
             }
             let size = Size { records: cut.records, bytes: cut.bytes };
             *room -= size;
-            pieces -= usize::from(cutting.batch.is_none() || want == cut.records);
+            pieces -= usize::from(sizing.batch.is_none() || want == cut.records);
             taken.offsets.push((Offsets::Range(from, next), size));
-            let piece = Piece { batch: Arc::new(cut.batch), picks: Picks::All };
-            self.place(cutting, taken, lane, piece, Offsets::Range(from, next), size, now);
+            let piece = Piece { batch: Arc::new(cut.batch), selection: Selection::All };
+            self.place(sizing, taken, lane, piece, Offsets::Range(from, next), size, now);
         }
     }
 
-    /// Sorts the records of the first batch by their keys' lanes.
+    /// Distributes the records of the front batch over the lanes of their keys.
     fn cut_by_key(
         &mut self,
-        cutting: &Cutting,
-        taken: &mut Taken,
+        sizing: &WorkSizing,
+        taken: &mut TakenRecords,
         room: &mut Size,
         piece: usize,
         now: Instant,
     ) {
-        let Some((of, _)) = self.owned.clone() else { return };
+        let Some((assignment, _)) = self.owned.clone() else { return };
         let Some(cut) = self.split(room.records, taken) else { return };
         let batch = Arc::new(cut.batch);
-        let mut lanes: Vec<Sorted> = Vec::new();
-        lanes.resize_with(cutting.lanes + 1, Default::default);
+        let mut lanes: Vec<LaneRecords> = Vec::new();
+        lanes.resize_with(sizing.lanes + 1, Default::default);
         let mut offsets = Vec::with_capacity(cut.records);
         let mut all = Size::default();
-        let mut position = Position::default();
+        let mut position = BatchPosition::default();
         loop {
             let before = position;
             let Some(record) = batch.next_at(&mut position) else { break };
@@ -346,81 +354,81 @@ impl Part {
                     continue;
                 }
             };
-            let lane = lane_of(cutting, of, record.key());
-            let sorted = &mut lanes[lane.map_or(cutting.lanes, |lane| lane as usize)];
-            if sorted.picks.is_empty() {
-                sorted.most = cutting.batch.map_or(piece, |batch| batch - self.built(lane));
+            let lane = lane_of(sizing, assignment, record.key());
+            let sorted = &mut lanes[lane.map_or(sizing.lanes, |lane| lane as usize)];
+            if sorted.selection.is_empty() {
+                sorted.most = sizing.batch.map_or(piece, |batch| batch - self.built(lane));
             }
-            sorted.picks.push(Pick { position: before, offset: record.offset() });
+            sorted.selection.push(RecordPosition { position: before, offset: record.offset() });
             let bytes = record.key().map_or(0, <[u8]>::len) + record.value().map_or(0, <[u8]>::len);
             let this = Size { records: 1, bytes: bytes + RECORD_BYTES };
             sorted.size += this;
             all += this;
             offsets.push(record.offset());
-            if sorted.picks.len() >= sorted.most {
-                let Sorted { picks, size, .. } = std::mem::take(sorted);
-                self.place_picks(cutting, taken, lane, &batch, picks, size, now);
+            if sorted.selection.len() >= sorted.most {
+                let LaneRecords { selection, size, .. } = std::mem::take(sorted);
+                self.place_records(sizing, taken, lane, &batch, selection, size, now);
             }
         }
         taken.offsets.push((Offsets::Each(offsets), all));
         *room -= all;
-        for (lane, Sorted { picks, size, .. }) in lanes.into_iter().enumerate() {
-            if !picks.is_empty() {
-                let lane = (lane < cutting.lanes).then_some(lane as u32);
-                self.place_picks(cutting, taken, lane, &batch, picks, size, now);
+        for (lane, LaneRecords { selection, size, .. }) in lanes.into_iter().enumerate() {
+            if !selection.is_empty() {
+                let lane = (lane < sizing.lanes).then_some(lane as u32);
+                self.place_records(sizing, taken, lane, &batch, selection, size, now);
             }
         }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one piece of work")]
-    fn place_picks(
+    fn place_records(
         &mut self,
-        cutting: &Cutting,
-        taken: &mut Taken,
+        sizing: &WorkSizing,
+        taken: &mut TakenRecords,
         lane: Option<u32>,
         batch: &Arc<Batch>,
-        picks: Vec<Pick>,
+        selection: Vec<RecordPosition>,
         size: Size,
         now: Instant,
     ) {
-        let offsets = Offsets::Each(picks.iter().map(|pick| pick.offset).collect());
-        let piece = Piece { batch: batch.clone(), picks: Picks::At(picks) };
-        self.place(cutting, taken, lane, piece, offsets, size, now);
+        let offsets = Offsets::Each(selection.iter().map(|record| record.offset).collect());
+        let piece = Piece { batch: batch.clone(), selection: Selection::At(selection) };
+        self.place(sizing, taken, lane, piece, offsets, size, now);
     }
 
-    /// Makes work of it, or a part of a batch.
+    /// Makes a work item, or adds to the open batch of the lane.
     #[expect(clippy::too_many_arguments, reason = "the parts of one piece of work")]
     fn place(
         &mut self,
-        cutting: &Cutting,
-        taken: &mut Taken,
+        sizing: &WorkSizing,
+        taken: &mut TakenRecords,
         lane: Option<u32>,
         piece: Piece,
         offsets: Offsets,
         size: Size,
         now: Instant,
     ) {
-        let Some(batch) = cutting.batch else {
+        let Some(batch) = sizing.batch else {
             taken.work.extend(self.work(lane, vec![piece], offsets, size));
             return;
         };
-        let at = self.building.iter().position(|building| building.lane == lane);
+        let at = self.open_batches.iter().position(|open_batch| open_batch.lane == lane);
         let at = at.unwrap_or_else(|| {
             let offsets = Offsets::Each(Vec::new());
-            self.building.push(Building {
+            self.open_batches.push(OpenBatch {
                 lane,
                 list: Vec::new(),
                 offsets,
                 size: Size::default(),
                 since: now,
             });
-            self.building.len() - 1
+            self.open_batches.len() - 1
         });
-        let building = &mut self.building[at];
-        building.list.push(piece);
-        building.size += size;
-        building.offsets =
-            match (std::mem::replace(&mut building.offsets, Offsets::Each(Vec::new())), offsets) {
+        let open_batch = &mut self.open_batches[at];
+        open_batch.list.push(piece);
+        open_batch.size += size;
+        open_batch.offsets =
+            match (std::mem::replace(&mut open_batch.offsets, Offsets::Each(Vec::new())), offsets) {
                 (Offsets::Each(none), offsets) if none.is_empty() => offsets,
                 (Offsets::Range(from, _), Offsets::Range(_, next)) => Offsets::Range(from, next),
                 (Offsets::Each(mut first), Offsets::Each(more)) => {
@@ -432,23 +440,23 @@ impl Part {
                 }
                 (Offsets::Each(first), Offsets::Range(_, next)) => Offsets::Range(first[0], next),
             };
-        if building.size.records >= batch {
-            let building = self.building.swap_remove(at);
-            taken.work.extend(self.finish(building));
+        if open_batch.size.records >= batch {
+            let open_batch = self.open_batches.swap_remove(at);
+            taken.work.extend(self.finish(open_batch));
         }
     }
 
-    /// When the first batch that is not full has waited long enough.
+    /// The time at which the first open batch has waited long enough.
     pub(crate) fn flush_at(&self, wait: std::time::Duration) -> Option<Instant> {
-        self.building.iter().map(|building| building.since + wait).min()
+        self.open_batches.iter().map(|open_batch| open_batch.since + wait).min()
     }
 
-    /// Batches that have waited long enough go as they are.
+    /// Closes the batches that were opened before `since`.
     pub(crate) fn flush(&mut self, exchange: &Exchange, since: Instant) {
         let mut work = Vec::new();
-        while let Some(at) = self.building.iter().position(|building| building.since <= since) {
-            let building = self.building.swap_remove(at);
-            work.extend(self.finish(building));
+        while let Some(at) = self.open_batches.iter().position(|open_batch| open_batch.since <= since) {
+            let open_batch = self.open_batches.swap_remove(at);
+            work.extend(self.finish(open_batch));
         }
         if !work.is_empty() {
             let mut inner = exchange.lock();
@@ -459,8 +467,8 @@ impl Part {
         }
     }
 
-    fn finish(&self, building: Building) -> Option<Work<Pieces>> {
-        let Building { lane, list, offsets, size, .. } = building;
+    fn finish(&self, open_batch: OpenBatch) -> Option<Work<Pieces>> {
+        let OpenBatch { lane, list, offsets, size, .. } = open_batch;
         self.work(lane, list, offsets, size)
     }
 
@@ -471,23 +479,23 @@ impl Part {
         offsets: Offsets,
         size: Size,
     ) -> Option<Work<Pieces>> {
-        let (of, stopped) = self.owned.clone()?;
+        let (assignment, stopped) = self.owned.clone()?;
         let payload = Pieces { list, stopped, failure: None, attempts: 0, corrupt: None };
-        Some(Work { of, age: 0, lane, offsets, size, failures: 0, payload })
+        Some(Work { assignment, age: 0, lane, offsets, size, failures: 0, payload })
     }
 
-    fn apply(&self, exchange: &Exchange, taken: Taken, now: Instant) {
-        let Some((of, stopped)) = self.owned.clone() else { return };
+    fn apply(&self, exchange: &Exchange, taken: TakenRecords, now: Instant) {
+        let Some((assignment, stopped)) = self.owned.clone() else { return };
         let mut inner = exchange.lock();
         for (offsets, size) in &taken.offsets {
-            inner.core.take_offsets(of, offsets, *size, now);
+            inner.core.take_offsets(assignment, offsets, *size, now);
         }
-        inner.core.pass(of, taken.pass);
+        inner.core.pass(assignment, taken.pass);
         for corrupt in taken.corrupt {
             let offsets = Offsets::Each(vec![corrupt.first_offset()]);
-            let size = Taken::size_of(&corrupt);
+            let size = TakenRecords::size_of(&corrupt);
             let payload = Pieces::corrupt(corrupt, stopped.clone());
-            let work = Work { of, age: 0, lane: None, offsets, size, failures: GIVEN_UP, payload };
+            let work = Work { assignment, age: 0, lane: None, offsets, size, failures: GIVEN_UP, payload };
             let given_up = inner.core.give_up(work);
             inner.given_up.extend(given_up);
         }
@@ -498,15 +506,15 @@ impl Part {
     }
 }
 
-fn lane_of(cutting: &Cutting, of: Origin, key: Option<&[u8]>) -> Option<u32> {
-    match cutting.order {
+fn lane_of(sizing: &WorkSizing, assignment: AssignmentId, key: Option<&[u8]>) -> Option<u32> {
+    match sizing.order {
         Order::None => None,
-        Order::Partition => Some(of.slot),
+        Order::Partition => Some(assignment.slot),
         Order::Key => key.map(|key| {
             let mut hasher = FxHasher::default();
             hasher.write(key);
-            // The high bits are the better mixed ones.
-            (hasher.finish() >> 40) as u32 & (cutting.lanes as u32 - 1)
+            // The high bits are better mixed.
+            (hasher.finish() >> 40) as u32 & (sizing.lanes as u32 - 1)
         }),
     }
 }

@@ -1,81 +1,81 @@
-//! The thread that polls: fetches, hands out, writes what handlers produced, commits.
+//! The polling thread: it fetches, dispatches work, writes the handlers' outputs and commits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{
-    Client, Committing, Consumer, Event, OffsetAndMetadata, Polled, Producer, TopicPartition,
+    Client, Consumer, Event, OffsetAndMetadata, PendingCommit, Polled, Producer, TopicPartition,
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::admission::{Cutting, Fetched, Part, Share};
+use crate::admission::{AssignedPartition, Fetched, InFlightLimits, WorkSizing};
 use crate::core::tracker::Committable;
 use crate::error::Error;
-use crate::exchange::{Exchange, Inner, Watch};
+use crate::exchange::{Exchange, Inner, WakeCondition};
 use crate::settings::Builder;
 use crate::transaction::Transaction;
-use crate::writing::Writing;
+use crate::writing::PendingWrites;
 
-/// How long a poll waits when there is nothing else to wait for.
+/// Maximum duration of a poll.
 const POLL_MAX: Duration = Duration::from_secs(1);
 
-/// If workers are idle for so long although there is work, one more is woken.
-const NUDGE: Duration = Duration::from_millis(2);
+/// If a worker is idle for this long although work is ready, one more worker is woken.
+const WORKER_IDLE_MAX: Duration = Duration::from_millis(2);
 
-/// How long the last commit of a partition, or leaving the group, may take.
+/// Time limit for a partition's last commit and for leaving the group.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
 
-/// Owns the consumer, and what is fetched and not under way yet.
+/// Owns the consumer and the fetched records that are not yet in flight.
 pub(crate) struct Dispatcher {
     pub(crate) settings: Builder,
-    pub(crate) cutting: Cutting,
+    pub(crate) sizing: WorkSizing,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) consumer: Consumer,
     pub(crate) producer: Producer,
-    pub(crate) parts: BTreeMap<TopicPartition, Part>,
-    pub(crate) writing: Writing,
+    pub(crate) assigned: BTreeMap<TopicPartition, AssignedPartition>,
+    pub(crate) pending_writes: PendingWrites,
     pub(crate) transaction: Option<Transaction>,
-    committing: Option<(Offsets, Committing)>,
+    committing: Option<(Offsets, PendingCommit)>,
     commit_at: Instant,
 }
 
 impl Dispatcher {
     pub(crate) fn new(settings: Builder, exchange: Arc<Exchange>, client: &Client) -> Self {
-        let (consumer, producer) = (Consumer::of(client), Producer::of(client));
+        let (consumer, producer) = (client.consumer(), client.producer());
         let transaction = settings.exactly_once.is_some().then(Transaction::default);
         let commit_at = Instant::now() + settings.config.auto_commit_interval;
-        let cutting = Cutting::new(&settings);
-        let (parts, committing) = (BTreeMap::new(), None);
-        let writing = Writing::default();
+        let sizing = WorkSizing::new(&settings);
+        let (assigned, committing) = (BTreeMap::new(), None);
+        let pending_writes = PendingWrites::default();
         Self {
             settings,
-            cutting,
+            sizing,
             exchange,
             consumer,
             producer,
-            parts,
-            writing,
+            assigned,
+            pending_writes,
             transaction,
             committing,
             commit_at,
         }
     }
 
-    /// Until it is told to stop, or cannot go on.
+    /// Runs until it is stopped or fails.
     pub(crate) async fn run(mut self) -> Result<(), Error> {
         let result = self.consume().await;
         if let Err(error) = &result {
-            // Whoever joins the processor gets the error.
+            // The caller that joins the processor gets the error.
             tracing::info!(%error, "the processor stops");
         }
-        let all: Vec<_> = self.parts.keys().cloned().collect();
-        // A transaction in which a record was given up cannot be committed any more.
+        let all: Vec<_> = self.assigned.keys().cloned().collect();
+        // A transaction in which a record failed for good cannot be committed.
         let drained = match result {
             Err(_) if self.transaction.is_some() => self.abort_transaction().await,
-            _ => self.give_back(&all).await,
+            _ => self.release_partitions(&all).await,
         };
         self.exchange.close();
         let left = self.consumer.close(LEAVE_WITHIN).await;
@@ -96,7 +96,7 @@ impl Dispatcher {
             if self.transaction.is_some() {
                 self.advance_transaction().await?;
             }
-            let wait = self.hand_out();
+            let wait = self.dispatch();
             self.begin_commit();
             let polled = tokio::select! {
                 biased;
@@ -104,27 +104,27 @@ impl Dispatcher {
                     self.note_committed(done);
                     continue;
                 }
-                Some(written) = self.writing.next() => {
+                Some(written) = self.pending_writes.next() => {
                     self.settle(written)?;
                     continue;
                 }
-                () = self.exchange.news.notified() => continue,
+                () = self.exchange.dispatcher_wake.notified() => continue,
                 polled = self.consumer.poll(wait) => polled,
             };
             match polled {
                 Ok(Some(Polled::Records(batch))) => self.receive(Fetched::Records(batch)),
                 Ok(Some(Polled::Corrupt(corrupt))) => self.receive(Fetched::Corrupt(corrupt)),
                 Ok(Some(Polled::Event(event))) => self.on_event(event).await?,
-                Ok(Some(_) | None) => self.nudge(),
-                Err(error) => pass(error)?,
+                Ok(Some(_) | None) => self.wake_idle_worker(),
+                Err(error) => log_if_transient(error)?,
             }
         }
     }
 
     fn receive(&mut self, fetched: Fetched) {
         let at = fetched.at().clone();
-        let part = self.parts.entry(at.clone()).or_insert_with(|| Part::new(at));
-        part.waiting.push_back(fetched);
+        let partition = self.assigned.entry(at.clone()).or_insert_with(|| AssignedPartition::new(at));
+        partition.waiting.push_back(fetched);
     }
 
     async fn on_event(&mut self, event: Event) -> Result<(), Error> {
@@ -133,25 +133,25 @@ impl Dispatcher {
             Event::Assigned(partitions) => {
                 for at in partitions {
                     self.exchange.lock().partitions.entry(at.clone()).or_default();
-                    // Its first records may have been quicker than the news.
-                    self.parts.entry(at.clone()).or_insert_with(|| Part::new(at));
+                    // The first records may arrive before this event.
+                    self.assigned.entry(at.clone()).or_insert_with(|| AssignedPartition::new(at));
                 }
             }
-            Event::Revoked(partitions) => self.give_back(&partitions).await?,
+            Event::Revoked(partitions) => self.release_partitions(&partitions).await?,
             Event::Lost(partitions) => {
                 if self.transaction.is_some() {
                     self.abort_transaction().await?;
                 }
-                self.forget(&partitions);
+                self.remove_partitions(&partitions);
             }
-            // Nothing is to be done at the end of a partition, and future events concern others.
+            // The end of a partition needs no action, and neither do future events.
             _ => {}
         }
         Ok(())
     }
 
-    /// Puts under way what there is room for, pauses what is full, and says how long nothing else is to be done.
-    fn hand_out(&mut self) -> Duration {
+    /// Moves records into flight, pauses full partitions, and returns how long the next poll may wait.
+    fn dispatch(&mut self) -> Duration {
         let now = Instant::now();
         let mut next = now + POLL_MAX;
         if let Some(due) = {
@@ -162,55 +162,56 @@ impl Dispatcher {
         } {
             next = next.min(due);
         }
-        let share = self.share();
+        let limits = self.limits();
         let takes = self.transaction.as_ref().is_none_or(Transaction::takes_records);
         let mut full = false;
-        for part in self.parts.values_mut() {
-            let flush = !takes || part.flush_at(self.settings.batch_wait).is_some_and(|at| at <= now);
+        for partition in self.assigned.values_mut() {
+            let flush = !takes || partition.flush_at(self.settings.batch_wait).is_some_and(|at| at <= now);
             if flush {
                 let since = if takes { now - self.settings.batch_wait } else { now };
-                part.flush(&self.exchange, since);
+                partition.flush(&self.exchange, since);
             }
             let admitted = if takes {
-                part.admit(&self.exchange, &self.cutting, share, now)
+                partition.admit(&self.exchange, &self.sizing, limits, now)
             } else {
-                part.waiting.is_empty()
+                partition.waiting.is_empty()
             };
             full |= !admitted;
-            if admitted == part.paused {
-                part.paused = !admitted;
-                let at = std::slice::from_ref(&part.at);
-                if part.paused {
+            if admitted == partition.paused {
+                partition.paused = !admitted;
+                let at = std::slice::from_ref(&partition.at);
+                if partition.paused {
                     self.consumer.pause(at);
                 } else {
                     self.consumer.resume(at);
                 }
-                self.exchange.lock().partitions.entry(part.at.clone()).or_default().paused = part.paused;
+                self.exchange.lock().partitions.entry(partition.at.clone()).or_default().paused =
+                    partition.paused;
             }
-            if let Some(at) = part.flush_at(self.settings.batch_wait) {
+            if let Some(at) = partition.flush_at(self.settings.batch_wait) {
                 next = next.min(at);
             }
         }
         let mut inner = self.exchange.lock();
-        let room = Watch::Room { queued: self.cutting.queue / 2, records: share.records / 2 };
+        let room = WakeCondition::Room { queued: self.sizing.queue / 2, records: limits.records / 2 };
         let closing = self.transaction.as_ref().is_some_and(|transaction| !transaction.takes_records());
-        inner.watch = match (closing, full) {
-            (true, _) => Watch::Everything,
+        inner.wake_condition = match (closing, full) {
+            (true, _) => WakeCondition::AnyOutcome,
             (false, true) => room,
-            (false, false) => Watch::Nothing,
+            (false, false) => WakeCondition::Never,
         };
-        // What ended before the watch was set is seen now.
+        // Work that ended before the watch was set must not be missed.
         let missed = !inner.produced.is_empty()
             || !inner.given_up.is_empty()
-            || (full && takes && inner.core.lanes().queued() == 0 && self.parts_idle(&inner));
+            || (full && takes && inner.core.lanes().queued() == 0 && self.has_idle_partition(&inner));
         if missed {
             return Duration::ZERO;
         }
         if Exchange::has_idle(&inner) {
-            next = next.min(now + NUDGE);
+            next = next.min(now + WORKER_IDLE_MAX);
         }
         let commits = self.settings.tracked && self.transaction.is_none() && self.commit_at < next;
-        if commits && self.parts.values().any(|part| uncommitted(&mut inner, part).is_some()) {
+        if commits && self.assigned.values().any(|partition| uncommitted(&mut inner, partition).is_some()) {
             next = next.min(self.commit_at);
         }
         drop(inner);
@@ -220,37 +221,40 @@ impl Dispatcher {
         next.saturating_duration_since(now)
     }
 
-    fn parts_idle(&self, inner: &Inner) -> bool {
-        let idle = |part: &Part| part.owned.as_ref().is_none_or(|(of, _)| inner.core.is_through(*of));
-        self.parts.values().any(|part| !part.waiting.is_empty() && idle(part))
+    fn has_idle_partition(&self, inner: &Inner) -> bool {
+        let idle = |partition: &AssignedPartition| {
+            partition.owned.as_ref().is_none_or(|(assignment, _)| inner.core.is_finished(*assignment))
+        };
+        self.assigned.values().any(|partition| !partition.waiting.is_empty() && idle(partition))
     }
 
-    /// Workers are slower than was to be expected if one is idle although there is work.
-    fn nudge(&self) {
+    /// Wakes a worker: the running ones are slower than expected if one is idle although work is ready.
+    fn wake_idle_worker(&self) {
         self.exchange.wake_one(&mut self.exchange.lock());
     }
 
-    /// What each partition may have under way; a batch at least.
-    fn share(&self) -> Share {
-        let parts = self.parts.len().max(1);
+    /// The limits of each partition; at least one batch.
+    fn limits(&self) -> InFlightLimits {
+        let count = self.assigned.len().max(1);
         let Builder { records_in_flight, bytes_in_flight, .. } = self.settings;
-        let records_min = self.cutting.batch.unwrap_or(1).min(records_in_flight);
-        Share {
-            records: (records_in_flight / parts).max(records_min),
-            bytes: (bytes_in_flight / parts).max(1),
+        let records_min = self.sizing.batch.unwrap_or(1).min(records_in_flight);
+        InFlightLimits {
+            records: (records_in_flight / count).max(records_min),
+            bytes: (bytes_in_flight / count).max(1),
         }
     }
 
-    /// Where commits are to go that are not there yet, of these partitions or of all.
-    pub(crate) fn offsets(&self, of: Option<&[TopicPartition]>) -> Offsets {
+    /// The offsets to commit, of some partitions or of all.
+    pub(crate) fn offsets(&self, only: Option<&[TopicPartition]>) -> Offsets {
         let mut inner = self.exchange.lock();
-        let wanted = |at: &TopicPartition| of.is_none_or(|of| of.contains(at));
-        let parts = self.parts.values().filter(|part| self.settings.tracked && wanted(&part.at));
+        let wanted = |at: &TopicPartition| only.is_none_or(|only| only.contains(at));
+        let assigned =
+            self.assigned.values().filter(|partition| self.settings.tracked && wanted(&partition.at));
         let mut offsets = Vec::new();
-        for part in parts {
-            if let Some(Committable { offset, leader_epoch }) = uncommitted(&mut inner, part) {
+        for partition in assigned {
+            if let Some(Committable { offset, leader_epoch }) = uncommitted(&mut inner, partition) {
                 let offset = OffsetAndMetadata { offset, leader_epoch, metadata: String::new() };
-                offsets.push((part.at.clone(), offset));
+                offsets.push((partition.at.clone(), offset));
             }
         }
         offsets
@@ -271,7 +275,7 @@ impl Dispatcher {
         let Some((offsets, _)) = self.committing.take() else { return };
         match done {
             Ok(()) => self.set_committed(offsets.iter().map(|(at, offset)| (at, offset.offset))),
-            // The next one has the same offsets or later ones; if the partitions are gone, they are not ours to commit.
+            // The next commit has the same offsets or later ones. Revoked partitions are not ours to commit.
             Err(error) => tracing::warn!(%error, "commit"),
         }
     }
@@ -279,8 +283,8 @@ impl Dispatcher {
     pub(crate) fn set_committed<'a>(&mut self, offsets: impl Iterator<Item = (&'a TopicPartition, i64)>) {
         let mut inner = self.exchange.lock();
         for (at, offset) in offsets {
-            if let Some(part) = self.parts.get_mut(at) {
-                part.committed = Some(offset);
+            if let Some(partition) = self.assigned.get_mut(at) {
+                partition.committed = Some(offset);
             }
             if let Some(known) = inner.partitions.get_mut(at) {
                 known.committed = Some(offset);
@@ -288,26 +292,27 @@ impl Dispatcher {
         }
     }
 
-    /// Lets these partitions go: what is being handled of them has its time, what is done is committed, and what comes
-    /// later is dropped.
-    async fn give_back(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
+    /// Gives up partitions: waits for their running handlers, up to the deadline, and commits what is done. Later
+    /// results are dropped.
+    async fn release_partitions(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
         let deadline = Instant::now() + self.settings.drain;
         let result = if self.transaction.is_some() {
             self.end_transaction(deadline).await
         } else {
             self.drain(partitions, deadline).await
         };
-        self.forget(partitions);
+        self.remove_partitions(partitions);
         result
     }
 
     async fn drain(&mut self, partitions: &[TopicPartition], deadline: Instant) -> Result<(), Error> {
-        let owned = |part: &Part| Some(part.owned.as_ref()?.0);
-        let of: Vec<_> = partitions.iter().filter_map(|at| self.parts.get(at).and_then(owned)).collect();
+        let owned = |partition: &AssignedPartition| Some(partition.owned.as_ref()?.0);
+        let assignments: Vec<_> =
+            partitions.iter().filter_map(|at| self.assigned.get(at).and_then(owned)).collect();
         {
             let mut inner = self.exchange.lock();
-            for of in &of {
-                inner.core.stop(*of);
+            for assignment in &assignments {
+                inner.core.stop(*assignment);
             }
         }
         let mut result = Ok(());
@@ -315,18 +320,18 @@ impl Dispatcher {
             result = result.and(self.write_out().await);
             let quiet = {
                 let mut inner = self.exchange.lock();
-                inner.watch = Watch::Everything;
-                of.iter().all(|of| inner.core.is_quiet(*of))
+                inner.wake_condition = WakeCondition::AnyOutcome;
+                assignments.iter().all(|assignment| inner.core.is_idle(*assignment))
             };
             if quiet || result.is_err() {
                 break;
             }
             tokio::select! {
                 biased;
-                Some(written) = self.writing.next() => result = self.settle(written),
-                () = self.exchange.news.notified() => {}
+                Some(written) = self.pending_writes.next() => result = self.settle(written),
+                () = self.exchange.dispatcher_wake.notified() => {}
                 () = tokio::time::sleep_until(deadline) => {
-                    tracing::warn!("handlers did not end within the deadline: what they do from now on is not theirs to commit");
+                    tracing::warn!("handlers did not finish within the drain deadline; their later results are not committed");
                     break;
                 }
             }
@@ -341,42 +346,42 @@ impl Dispatcher {
         if !offsets.is_empty() {
             match timeout_at(until, self.consumer.commit_offsets(&offsets)).await {
                 Ok(Ok(())) => self.set_committed(offsets.iter().map(|(at, offset)| (at, offset.offset))),
-                Ok(Err(error)) => tracing::warn!(%error, "the last commit of partitions that are given back"),
-                Err(_) => tracing::warn!("the last commit of partitions that are given back got no answer"),
+                Ok(Err(error)) => tracing::warn!(%error, "the last commit of revoked partitions failed"),
+                Err(_) => tracing::warn!("the last commit of revoked partitions timed out"),
             }
         }
         result
     }
 
-    /// These are not ours any more.
-    fn forget(&mut self, partitions: &[TopicPartition]) {
+    /// Removes partitions that are not assigned any more.
+    fn remove_partitions(&mut self, partitions: &[TopicPartition]) {
         let mut inner = self.exchange.lock();
         for at in partitions {
             inner.partitions.remove(at);
-            if let Some((of, _)) = self.parts.remove(at).and_then(|part| part.owned) {
-                inner.core.remove(of);
+            if let Some((assignment, _)) = self.assigned.remove(at).and_then(|partition| partition.owned) {
+                inner.core.remove(assignment);
             }
         }
     }
 }
 
-/// Where a partition's commit is to go, if it is not there.
-fn uncommitted(inner: &mut Inner, part: &Part) -> Option<Committable> {
-    let (of, _) = part.owned.as_ref()?;
-    let committable = inner.core.standing(*of)?.committable;
-    (Some(committable.offset) != part.committed.or(part.start)).then_some(committable)
+/// The offset to commit, if it differs from the committed one.
+fn uncommitted(inner: &mut Inner, partition: &AssignedPartition) -> Option<Committable> {
+    let (assignment, _) = partition.owned.as_ref()?;
+    let committable = inner.core.progress(*assignment)?.committable;
+    (Some(committable.offset) != partition.committed.or(partition.start)).then_some(committable)
 }
 
-/// Waits for the commit that is under way, or forever.
-async fn committed(committing: &mut Option<(Offsets, Committing)>) -> Result<(), ottla_client::Error> {
+/// Waits for the commit in progress; pending if there is none.
+async fn committed(committing: &mut Option<(Offsets, PendingCommit)>) -> Result<(), ottla_client::Error> {
     match committing {
         Some((_, committing)) => committing.await,
         None => std::future::pending().await,
     }
 }
 
-/// What passes by itself is only noted.
-fn pass(error: ottla_client::Error) -> Result<(), Error> {
+/// Logs transient errors and returns the others.
+fn log_if_transient(error: ottla_client::Error) -> Result<(), Error> {
     let passes = error.is_retriable() || matches!(error, ottla_client::Error::PollIntervalExceeded { .. });
     if passes {
         tracing::warn!(%error, "consumer");

@@ -1,13 +1,13 @@
-//! What goes wrong: in a handler, and in the processor.
+//! Errors of handlers and of the processor.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
 use ottla_client::{TopicPartition, TransactionError};
 
-/// A handler's record has failed.
+/// A failure of a record in a handler.
 ///
-/// Any error becomes one with `?`, and the record is tried again as [`Retry`](crate::Retry) says.
+/// Any error converts with `?`. The record is then retried according to [`Retry`](crate::Retry).
 ///
 /// ```
 /// use ottla_parallel::Failure;
@@ -28,15 +28,15 @@ pub struct Failure {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FailureKind {
-    /// Trying again may help.
+    /// A retry may help.
     Failed,
-    /// Trying again does not help.
+    /// A retry does not help.
     Refused,
-    /// The bytes make no sense.
+    /// The record cannot be decoded.
     Undecodable,
     /// The handler panicked.
     Panicked,
-    /// The handler cannot work at all: no record is to blame.
+    /// The handler cannot work at all, with any record.
     Fatal,
 }
 
@@ -53,23 +53,23 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// Trying again may help.
+    /// A failure that a retry may resolve.
     pub fn new(reason: impl Display) -> Self {
         Self::of(reason, FailureKind::Failed)
     }
 
-    /// Trying again does not help: the record is given up at once.
+    /// A failure that no retry resolves: the record is given up at once.
     pub fn refused(reason: impl Display) -> Self {
         Self::of(reason, FailureKind::Refused)
     }
 
-    /// The record cannot be decoded: it is given up at once.
+    /// The record cannot be decoded. It is given up at once.
     pub fn undecodable(reason: impl Display) -> Self {
         Self::of(reason, FailureKind::Undecodable)
     }
 
-    /// The handler itself cannot work, whatever the record: the processor stops with [`Error::Handler`]. The record is neither
-    /// tried again nor given up, whatever [`GiveUp`](crate::GiveUp) says, and is not committed.
+    /// The handler cannot work, with any record: the processor stops with [`Error::Handler`]. The record is not
+    /// retried, not given up and not committed, whatever [`GiveUp`](crate::GiveUp) is set.
     pub fn fatal(reason: impl Display) -> Self {
         Self::of(reason, FailureKind::Fatal)
     }
@@ -84,7 +84,7 @@ impl Failure {
         Self { reason: reason.to_string().into(), kind }
     }
 
-    /// Whether the record is not to be tried again.
+    /// `true` if the record must not be retried.
     pub(crate) const fn is_final(&self) -> bool {
         matches!(self.kind, FailureKind::Refused | FailureKind::Undecodable | FailureKind::Fatal)
     }
@@ -96,7 +96,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// A batch handler's batch has failed: all of it, or some of its records.
+/// A failure of a batch: of all its records, or of some.
 #[derive(Clone, Debug)]
 pub struct BatchFailure {
     pub(crate) whole: Option<Failure>,
@@ -104,12 +104,12 @@ pub struct BatchFailure {
 }
 
 impl BatchFailure {
-    /// Nothing of it counts as done.
+    /// The whole batch has failed.
     pub fn whole(failure: Failure) -> Self {
         Self { whole: Some(failure), records: Vec::new() }
     }
 
-    /// These records failed, numbered as they stand in the batch, from 0; all others are done.
+    /// The records with these indexes in the batch, from 0, have failed. All others are done.
     pub fn records(records: impl IntoIterator<Item = (usize, Failure)>) -> Self {
         let mut records: Vec<_> = records.into_iter().collect();
         records.sort_by_key(|(index, _)| *index);
@@ -130,51 +130,51 @@ impl<E: std::error::Error> From<E> for BatchFailure {
     }
 }
 
-/// The processor has stopped, not because it was told to.
+/// The reason why a processor has stopped, other than a call of [`Processor::stop`](crate::Processor::stop).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What it was built with contradicts itself.
+    /// The settings are invalid.
     #[error("processor: {0}")]
     Config(String),
     /// The client failed.
     #[error(transparent)]
     Client(#[from] ottla_client::Error),
-    /// A record was given up, and the processor stops then ([`GiveUp::Stop`](crate::GiveUp::Stop)). It is not committed:
-    /// whoever goes on meets it again.
+    /// A record was given up and the processor stopped ([`GiveUp::Stop`](crate::GiveUp::Stop)). The record is not
+    /// committed: the partition's next owner handles it again.
     #[error("{at} offset {offset} was given up after {attempts} attempt(s): {reason}")]
     Record {
-        /// Of which partition.
+        /// The partition.
         at: TopicPartition,
-        /// Which one.
+        /// The record's offset.
         offset: i64,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// What the handler said last.
+        /// The last failure that the handler reported.
         reason: String,
     },
-    /// The handler cannot work ([`Failure::fatal`]). The record that it had is not committed.
-    #[error("{at} offset {offset} is not handled: {reason}")]
+    /// The handler cannot work ([`Failure::fatal`]). Its record is not committed.
+    #[error("{at} offset {offset} was not handled: {reason}")]
     Handler {
-        /// Of which partition.
+        /// The partition.
         at: TopicPartition,
-        /// Which record.
+        /// The record's offset.
         offset: i64,
-        /// What the handler reported.
+        /// The reason that the handler reported.
         reason: String,
     },
     /// A dead letter or an output could not be written.
-    #[error("a record for `{topic}` could not be written, and what it belongs to is not done: {reason}")]
+    #[error("a record for `{topic}` could not be written, so its input record is not done: {reason}")]
     Output {
-        /// For which topic.
+        /// The topic.
         topic: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Exactly-once: the transactions cannot go on.
+    /// Exactly-once mode: the producer cannot continue its transactions.
     #[error(transparent)]
     Transaction(#[from] TransactionError),
-    /// A thread of the processor's died.
+    /// A thread of the processor panicked.
     #[error("the processor's thread panicked")]
     Panicked,
 }

@@ -1,4 +1,4 @@
-//! Where the dispatcher and the workers meet: the core under a lock, taken once per piece of work.
+//! The state that the dispatcher and the workers share: the core under a lock, taken once per work item.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -10,69 +10,69 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::core::work::{Origin, Outcome, Unsettled, Work};
+use crate::core::work::{AssignmentId, Outcome, PendingRecords, Work};
 use crate::message::Pieces;
 use crate::outputs::Outputs;
 
-/// Work that is done sooner than this is not worth waking another worker for: waking one costs up to a tenth of it.
+/// Work below this duration is not worth waking another worker: a wakeup costs up to a tenth of it.
 const WORTH_WAKING: Duration = Duration::from_micros(200);
 
-/// Records are handed over in pieces of about this length, so that workers come back often enough.
+/// Target duration of a work item, so that workers report back often enough.
 const PIECE: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
 pub(crate) struct Exchange {
     inner: Mutex<Inner>,
-    /// Idle workers wait for it.
-    work: Notify,
-    /// The dispatcher waits for it.
-    pub(crate) news: Notify,
+    /// Wakes idle workers.
+    workers_wake: Notify,
+    /// Wakes the dispatcher.
+    pub(crate) dispatcher_wake: Notify,
     workers: usize,
-    /// How many records a piece of work has at most.
+    /// Maximum number of records per work item.
     piece_max: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) core: Core<Pieces>,
-    pub(crate) partitions: BTreeMap<TopicPartition, Known>,
+    pub(crate) partitions: BTreeMap<TopicPartition, PartitionStatus>,
     idle: usize,
     closed: bool,
-    /// The application wants it to end.
+    /// `true` after [`Processor::stop`](crate::Processor::stop).
     pub(crate) stopping: bool,
-    /// When the dispatcher is to be woken.
-    pub(crate) watch: Watch,
-    /// Outputs to be written, in the order in which their handlers were through.
+    /// The condition for waking the dispatcher.
+    pub(crate) wake_condition: WakeCondition,
+    /// Outputs to write, in the order in which their handlers finished.
     pub(crate) produced: Vec<Produced>,
-    /// What has failed too often.
+    /// Work whose retries are used up.
     pub(crate) given_up: Vec<Work<Pieces>>,
     pub(crate) dead_letters: u64,
     pub(crate) skipped: u64,
 }
 
-/// What metrics say of a partition beside what the core knows.
+/// A partition's state for the metrics that the core does not have.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
-    pub(crate) of: Option<Origin>,
+pub(crate) struct PartitionStatus {
+    pub(crate) assignment: Option<AssignmentId>,
     pub(crate) committed: Option<i64>,
     pub(crate) paused: bool,
 }
 
-/// What the dispatcher waits for while it waits for records, too.
+/// The condition, besides fetched records, that wakes the dispatcher.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Watch {
-    Nothing,
-    /// Less is under way: this many pieces of work in the queue, and as many records of the partition that finishes.
+pub(crate) enum WakeCondition {
+    Never,
+    /// Few enough work items are queued, and few enough records of the finishing partition are in flight.
     Room {
         queued: usize,
         records: usize,
     },
-    Everything,
+    AnyOutcome,
 }
 
 #[derive(Debug)]
 pub(crate) struct Produced {
-    pub(crate) done: Unsettled,
+    pub(crate) done: PendingRecords,
     pub(crate) outputs: Outputs,
 }
 
@@ -84,35 +84,36 @@ impl Exchange {
             idle: 0,
             closed: false,
             stopping: false,
-            watch: Watch::Nothing,
+            wake_condition: WakeCondition::Never,
             produced: Vec::new(),
             given_up: Vec::new(),
             dead_letters: 0,
             skipped: 0,
         };
-        let (work, news) = (Notify::new(), Notify::new());
-        Self { inner: Mutex::new(inner), work, news, workers, piece_max }
+        let (workers_wake, dispatcher_wake) = (Notify::new(), Notify::new());
+        Self { inner: Mutex::new(inner), workers_wake, dispatcher_wake, workers, piece_max }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many records make a piece of work at the moment.
+    /// The current number of records per work item.
     pub(crate) fn piece(&self, inner: &Inner) -> usize {
         let each = inner.core.record_time().as_nanos().max(1);
         ((PIECE.as_nanos() / each) as usize).clamp(1, self.piece_max)
     }
 
-    /// The next piece of work, after the outcome of the one before; `None` when there will be none.
-    pub(crate) async fn next(&self, mut ended: Option<Ended>) -> Option<(Work<Pieces>, Instant)> {
+    /// Reports the outcome of the previous work item and takes the next one. Returns `None` when the exchange is
+    /// closed.
+    pub(crate) async fn next(&self, mut completed: Option<CompletedWork>) -> Option<(Work<Pieces>, Instant)> {
         loop {
-            let mut woken = pin!(self.work.notified());
+            let mut woken = pin!(self.workers_wake.notified());
             {
                 let now = Instant::now();
                 let mut inner = self.lock();
-                if let Some(ended) = ended.take() {
-                    self.finish(&mut inner, ended, now);
+                if let Some(completed) = completed.take() {
+                    self.finish(&mut inner, completed, now);
                 }
                 if inner.closed {
                     return None;
@@ -120,7 +121,7 @@ impl Exchange {
                 if let Some(work) = inner.core.take(now) {
                     return Some((work, now));
                 }
-                // Registered under the lock: whoever counts on an idle worker wakes one.
+                // Registered under the lock, so that a wakeup for an idle worker is not lost.
                 woken.as_mut().enable();
                 inner.idle += 1;
             }
@@ -128,34 +129,41 @@ impl Exchange {
         }
     }
 
-    fn finish(&self, inner: &mut Inner, ended: Ended, now: Instant) {
-        let Ended { mut outcome, outputs, begun } = ended;
+    fn finish(&self, inner: &mut Inner, completed: CompletedWork, now: Instant) {
+        let CompletedWork { mut outcome, outputs, begun } = completed;
         outcome.took = now - begun;
-        let (of, deferred) = (outcome.of, !outputs.is_empty());
+        let (assignment, deferred) = (outcome.assignment, !outputs.is_empty());
         outcome.deferred = deferred;
         if deferred {
             let (offsets, until) = (outcome.offsets.clone(), outcome.until);
-            let done = Unsettled { of, offsets, until, except: outcome.open.clone(), size: outcome.done };
+            let done = PendingRecords {
+                assignment,
+                offsets,
+                until,
+                except: outcome.open.clone(),
+                size: outcome.done,
+            };
             inner.produced.push(Produced { done, outputs });
         }
         let given_up = inner.core.finish(outcome, now);
         let wakes = deferred || !given_up.is_empty();
         inner.given_up.extend(given_up);
         let wakes = wakes
-            || match inner.watch {
-                Watch::Nothing => false,
-                Watch::Room { queued, records } => {
-                    inner.core.lanes().queued() <= queued && inner.core.in_flight(of).records <= records
+            || match inner.wake_condition {
+                WakeCondition::Never => false,
+                WakeCondition::Room { queued, records } => {
+                    inner.core.lanes().queued() <= queued
+                        && inner.core.in_flight(assignment).records <= records
                 }
-                Watch::Everything => true,
+                WakeCondition::AnyOutcome => true,
             };
         if wakes {
-            inner.watch = Watch::Nothing;
-            self.news.notify_one();
+            inner.wake_condition = WakeCondition::Never;
+            self.dispatcher_wake.notify_one();
         }
     }
 
-    /// Wakes as many workers as there is work for.
+    /// Wakes as many workers as the ready work is worth.
     pub(crate) fn wake_workers(&self, inner: &mut Inner) {
         let lanes = inner.core.lanes();
         if inner.idle == 0 || !lanes.has_ready() {
@@ -168,7 +176,7 @@ impl Exchange {
         self.wake(inner, wanted);
     }
 
-    /// Wakes one more, if there is work that nobody has taken: whoever is at work takes longer than was to be expected.
+    /// Wakes one more worker if work is ready: the busy ones take longer than expected.
     pub(crate) fn wake_one(&self, inner: &mut Inner) {
         if inner.core.lanes().has_ready() {
             self.wake(inner, 1);
@@ -178,27 +186,27 @@ impl Exchange {
     fn wake(&self, inner: &mut Inner, wanted: usize) {
         for _ in 0..wanted.min(inner.idle) {
             inner.idle -= 1;
-            self.work.notify_one();
+            self.workers_wake.notify_one();
         }
     }
 
-    /// Whether somebody could be woken for what is ready.
+    /// `true` if a worker is idle although work is ready.
     pub(crate) fn has_idle(inner: &Inner) -> bool {
         inner.idle > 0 && inner.core.lanes().has_ready()
     }
 
-    /// No more work: workers end when they have ended what they have.
+    /// Closes the exchange: workers end after their current work item.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
         inner.idle = 0;
-        self.work.notify_waiters();
+        self.workers_wake.notify_waiters();
     }
 }
 
-/// What a worker says of a piece of work.
+/// A worker's report of a work item.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CompletedWork {
     pub(crate) outcome: Outcome<Pieces>,
     pub(crate) outputs: Outputs,
     pub(crate) begun: Instant,

@@ -1,15 +1,15 @@
-//! Parallel consumption with commits that never pass unfinished work.
+//! Parallel record processing for a consumer group. It never commits past unfinished records.
 //!
 //! ```text
-//!   one thread polls          under one lock, once per piece of work            workers
-//!   Consumer::poll --> admission --> core: tracker, lanes, retries <--> handlers, one by one or in batches
+//!   one thread polls          one lock, taken once per work item               workers
+//!   Consumer::poll --> admission --> core: tracker, lanes, retries <--> handlers of records or batches
 //!        ^                                 |
 //!        +---------- commits, pauses <-----+
 //! ```
 //!
-//! A [`Processor`] is a member of a consumer group. It hands fetched batches to its workers as they are, in pieces, and a
-//! tracker remembers for each partition which offsets are not done: what is committed is the end of the contiguous
-//! finished prefix, whatever was finished behind it.
+//! A [`Processor`] is a member of a consumer group. It splits fetched batches into work items for its workers,
+//! without copying records. A tracker per partition records which offsets are unfinished. The processor commits the
+//! end of the contiguous finished prefix.
 
 mod admission;
 mod core;
@@ -33,7 +33,7 @@ pub use processor::Processor;
 pub use retry::Retry;
 pub use settings::{Builder, GiveUp, Mode, Order};
 
-/// The examples of the guide are tests.
+/// Runs the examples of the guide as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/GUIDE.md")]
 mod guide {}

@@ -1,27 +1,27 @@
-//! What handlers are given.
+//! The records that handlers receive.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ottla_client::{Batch, CorruptBatch, Position, Record, RecordView, TopicPartition};
+use ottla_client::{Batch, BatchPosition, CorruptBatch, Record, RecordView, TopicPartition};
 use rustc_hash::FxHashMap;
 
 use crate::error::Failure;
 use crate::outputs::Outputs;
 
-/// The records of a piece of work, where they lie.
+/// The records of a work item, not copied from their batches.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pub(crate) list: Vec<Piece>,
-    /// Up when nothing more of the partition is to be begun.
+    /// Set when no more records of the partition may be started.
     pub(crate) stopped: Arc<AtomicBool>,
-    /// Why its first record, or all of it, has failed.
+    /// The failure of its first record, or of the whole item.
     pub(crate) failure: Option<Failure>,
-    /// How often that was tried.
+    /// Attempts so far.
     pub(crate) attempts: u32,
-    /// Instead of records, what cannot be decoded.
+    /// Undecodable records, instead of `list`.
     pub(crate) corrupt: Option<CorruptBatch>,
 }
 
@@ -29,24 +29,24 @@ pub(crate) struct Pieces {
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) batch: Arc<Batch>,
-    pub(crate) picks: Picks,
+    pub(crate) selection: Selection,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Picks {
+pub(crate) enum Selection {
     All,
-    At(Vec<Pick>),
+    At(Vec<RecordPosition>),
 }
 
-/// A record of a batch, and its offset.
+/// A record's position in its batch, and its offset.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pick {
-    pub(crate) position: Position,
+pub(crate) struct RecordPosition {
+    pub(crate) position: BatchPosition,
     pub(crate) offset: i64,
 }
 
 impl Pieces {
-    /// What cannot be decoded, in the place of records.
+    /// A work item of undecodable records.
     pub(crate) fn corrupt(corrupt: CorruptBatch, stopped: Arc<AtomicBool>) -> Self {
         Self { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: Some(corrupt) }
     }
@@ -56,7 +56,7 @@ impl Pieces {
     }
 }
 
-/// Walks records in order, and goes on behind what cannot be read.
+/// Iterates over records in order. It continues after unreadable records.
 #[derive(Clone)]
 pub(crate) struct PiecesIter<'a> {
     rest: std::slice::Iter<'a, Piece>,
@@ -65,14 +65,14 @@ pub(crate) struct PiecesIter<'a> {
 
 #[derive(Clone)]
 enum Walk<'a> {
-    All(Position),
-    At(std::slice::Iter<'a, Pick>),
+    All(BatchPosition),
+    At(std::slice::Iter<'a, RecordPosition>),
 }
 
-/// A record, and how to find it again.
+/// A record and its position.
 pub(crate) struct Found<'a> {
     pub(crate) batch: &'a Arc<Batch>,
-    pub(crate) position: Position,
+    pub(crate) position: BatchPosition,
     pub(crate) record: RecordView<'a>,
 }
 
@@ -88,9 +88,11 @@ impl<'a> Iterator for PiecesIter<'a> {
                         let before = *position;
                         batch.next_at(position).map(|record| (before, *position, record))
                     }
-                    Walk::At(picks) => picks.next().and_then(|pick| {
-                        let mut position = pick.position;
-                        batch.next_at(&mut position).map(|record| (pick.position, position, record))
+                    Walk::At(selection) => selection.next().and_then(|record_position| {
+                        let mut position = record_position.position;
+                        batch
+                            .next_at(&mut position)
+                            .map(|record| (record_position.position, position, record))
                     }),
                 };
                 if let Some((position, after, record)) = found {
@@ -101,18 +103,18 @@ impl<'a> Iterator for PiecesIter<'a> {
                 }
             }
             let piece = self.rest.next()?;
-            let walk = match &piece.picks {
-                Picks::All => Walk::All(Position::default()),
-                Picks::At(picks) => Walk::At(picks.iter()),
+            let walk = match &piece.selection {
+                Selection::All => Walk::All(BatchPosition::default()),
+                Selection::At(selection) => Walk::At(selection.iter()),
             };
             self.piece = Some((&piece.batch, walk));
         }
     }
 }
 
-/// One record, for a handler that takes them one by one.
+/// One record, for a handler of single records.
 ///
-/// It is what [`RecordView`] is, and knows how often it was tried.
+/// It dereferences to [`RecordView`].
 pub struct Message<'a> {
     pub(crate) record: RecordView<'a>,
     pub(crate) failures: u32,
@@ -120,13 +122,13 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// 1 when it is handled for the first time since this process has it.
+    /// The number of this attempt, from 1, counted while this process owns the partition.
     pub fn attempt(&self) -> u32 {
         self.failures + 1
     }
 
-    /// Produces a record that belongs to this one: it is written if the handler succeeds, and only then. This one is not
-    /// done before that is acknowledged; in the exactly-once mode both happen, or neither.
+    /// Produces an output record. It is written only if the handler succeeds. The input record is done when the
+    /// output is acknowledged; in exactly-once mode both are committed in one transaction.
     pub fn send(&self, record: &Record<'_>) {
         self.outputs.borrow_mut().push(record);
     }
@@ -140,17 +142,16 @@ impl<'a> Deref for Message<'a> {
     }
 }
 
-/// Records of one partition, in order, for a handler that takes them in batches.
+/// Records of one partition, in order, for a handler of batches.
 ///
-/// With [`Order::Key`](crate::Order::Key), all that are under way of a key are in the same batch or in one that was
-/// handled before.
+/// With [`Order::Key`](crate::Order::Key), all in-flight records of a key are in the same batch or in an earlier one.
 pub struct Messages<'a> {
     pub(crate) at: &'a TopicPartition,
     pub(crate) pieces: &'a Pieces,
     pub(crate) count: usize,
     pub(crate) failures: u32,
     pub(crate) outputs: &'a RefCell<Outputs>,
-    /// Whether something could not be read.
+    /// `true` after a record could not be read.
     pub(crate) corrupt: Cell<bool>,
 }
 
@@ -160,23 +161,24 @@ impl<'a> Messages<'a> {
         self.at
     }
 
-    /// How many records.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Never: a batch has one record at least.
+    /// Always `false`: a batch has at least one record.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// 1 when it is handled for the first time since this process has it.
+    /// The number of this attempt, from 1, counted while this process owns the partition.
     pub fn attempt(&self) -> u32 {
         self.failures + 1
     }
 
-    /// The records. If one of them cannot be decoded the walk ends; whatever the handler says then, nothing of the batch is
-    /// done: the others come again, without what cannot be decoded, which is given up.
+    /// Iterates over the records. The iteration ends at a record that cannot be decoded. In that case no record of
+    /// the batch is done, whatever the handler returns. The others are handled again; the undecodable one is given
+    /// up.
     pub fn iter(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a, '_> {
         self.pieces.iter().map_while(|found| {
             self.corrupt.set(self.corrupt.get() || found.is_err());
@@ -184,7 +186,8 @@ impl<'a> Messages<'a> {
         })
     }
 
-    /// The records by their keys; each key's in order, and the keys in the order of their first records.
+    /// Groups the records by key. The records of a key are in order, and the keys in the order of their first
+    /// records.
     pub fn by_key(&self) -> Vec<(Option<&'a [u8]>, Vec<RecordView<'a>>)> {
         let mut places: FxHashMap<Option<&[u8]>, usize> = FxHashMap::default();
         let mut groups: Vec<(Option<&[u8]>, Vec<RecordView<'_>>)> = Vec::new();
@@ -198,7 +201,7 @@ impl<'a> Messages<'a> {
         groups
     }
 
-    /// As [`Message::send`], for the batch as a whole.
+    /// Produces an output record for the whole batch; see [`Message::send`].
     pub fn send(&self, record: &Record<'_>) {
         self.outputs.borrow_mut().push(record);
     }

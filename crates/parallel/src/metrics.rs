@@ -1,4 +1,4 @@
-//! What a processor says of itself.
+//! The metrics of a processor.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use tokio::time::Instant;
 
 use crate::exchange::Exchange;
 
-/// A look at a processor.
+/// A snapshot of a processor's metrics.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Records whose handler succeeded.
     pub handled: u64,
-    /// Failures of handlers.
+    /// Failed handler calls.
     pub failures: u64,
-    /// Failures after which the record was to be tried again.
+    /// Failed handler calls after which a retry was scheduled.
     pub retries: u64,
     /// Records written to the dead-letter topic.
     pub dead_letters: u64,
     /// Records given up and skipped.
     pub skipped: u64,
-    /// Results that came when the partition was already somebody else's, and were dropped.
+    /// Results that arrived after the partition was revoked, and were dropped.
     pub late: u64,
     /// Records that wait for a worker.
     pub queued: usize,
-    /// How long a record takes, of late.
+    /// Moving average of the handling time of a record.
     pub record_time: Duration,
-    /// Whether the circuit breaker lets work through.
+    /// `true` if the circuit breaker is closed.
     pub breaker_closed: bool,
-    /// How often it has opened.
+    /// Number of times that the circuit breaker has opened.
     pub breaker_opened: u64,
-    /// Each partition.
+    /// The assigned partitions.
     pub partitions: Vec<PartitionMetrics>,
 }
 
@@ -40,19 +40,19 @@ pub struct Metrics {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PartitionMetrics {
-    /// Which one.
+    /// The partition.
     pub at: TopicPartition,
-    /// What this process has committed last.
+    /// The offset that this process has last committed.
     pub committed: Option<i64>,
-    /// Everything before it is done.
+    /// All records before this offset are done.
     pub finished: Option<i64>,
-    /// The offset that keeps the commit where it is, and for how long it has: what grows here is stuck.
+    /// The offset that holds back the commit, and for how long. A growing duration indicates a stuck handler.
     pub blocking: Option<(i64, Duration)>,
-    /// Records under way.
+    /// Records in flight.
     pub in_flight: usize,
-    /// The memory that they take.
+    /// Memory of the records in flight, in bytes.
     pub in_flight_bytes: usize,
-    /// Whether it is paused because it has as much under way as it may.
+    /// `true` if the partition is paused because its limits are reached.
     pub paused: bool,
 }
 
@@ -61,16 +61,16 @@ impl Metrics {
         let now = Instant::now();
         let mut inner = exchange.lock();
         let known: Vec<_> = inner.partitions.iter().map(|(at, known)| (at.clone(), known.clone())).collect();
-        let partition = |(at, known): (TopicPartition, crate::exchange::Known)| {
-            let standing = known.of.and_then(|of| inner.core.standing(of));
-            let blocking = standing.and_then(|standing| standing.blocking);
+        let partition = |(at, known): (TopicPartition, crate::exchange::PartitionStatus)| {
+            let progress = known.assignment.and_then(|assignment| inner.core.progress(assignment));
+            let blocking = progress.and_then(|progress| progress.blocking);
             PartitionMetrics {
                 at,
                 committed: known.committed,
-                finished: standing.map(|standing| standing.committable.offset),
+                finished: progress.map(|progress| progress.committable.offset),
                 blocking: blocking.map(|(offset, since)| (offset, now.saturating_duration_since(since))),
-                in_flight: standing.map_or(0, |standing| standing.in_flight.records),
-                in_flight_bytes: standing.map_or(0, |standing| standing.in_flight.bytes),
+                in_flight: progress.map_or(0, |progress| progress.in_flight.records),
+                in_flight_bytes: progress.map_or(0, |progress| progress.in_flight.bytes),
                 paused: known.paused,
             }
         };
@@ -91,26 +91,26 @@ impl Metrics {
         }
     }
 
-    /// The same in Prometheus' text format: to be appended to what an exporter answers.
+    /// The metrics in Prometheus' text format, for the response of an exporter.
     pub fn prometheus_text(&self) -> String {
         let mut text = String::new();
         let totals = [
             ("handled_total", "counter", "Records whose handler succeeded.", self.handled),
-            ("failures_total", "counter", "Failures of handlers.", self.failures),
+            ("failures_total", "counter", "Failed handler calls.", self.failures),
             (
                 "retries_total",
                 "counter",
-                "Failures after which the record was to be tried again.",
+                "Failed handler calls after which a retry was scheduled.",
                 self.retries,
             ),
             ("dead_letters_total", "counter", "Records written to the dead-letter topic.", self.dead_letters),
             ("skipped_total", "counter", "Records given up and skipped.", self.skipped),
-            ("late_total", "counter", "Results dropped, their partition being somebody else's.", self.late),
+            ("late_total", "counter", "Results dropped because their partition was revoked.", self.late),
             ("queued_records", "gauge", "Records that wait for a worker.", self.queued as u64),
             (
                 "breaker_open",
                 "gauge",
-                "Whether the circuit breaker is open.",
+                "1 if the circuit breaker is open, else 0.",
                 u64::from(!self.breaker_closed),
             ),
         ];
@@ -120,15 +120,17 @@ impl Metrics {
         }
         type Value = fn(&PartitionMetrics) -> Option<f64>;
         let gauges: [(&str, &str, Value); 5] = [
-            ("committed_offset", "What was committed last.", |it| it.committed.map(|offset| offset as f64)),
-            ("finished_offset", "Everything before it is done.", |it| {
+            ("committed_offset", "The last committed offset.", |it| it.committed.map(|offset| offset as f64)),
+            ("finished_offset", "All records before this offset are done.", |it| {
                 it.finished.map(|offset| offset as f64)
             }),
-            ("blocking_offset", "What keeps the commit where it is.", |it| {
+            ("blocking_offset", "The offset that holds back the commit.", |it| {
                 it.blocking.map(|(offset, _)| offset as f64)
             }),
-            ("blocking_seconds", "For how long it has.", |it| it.blocking.map(|(_, age)| age.as_secs_f64())),
-            ("in_flight_records", "Records under way.", |it| Some(it.in_flight as f64)),
+            ("blocking_seconds", "How long the blocking offset has held back the commit.", |it| {
+                it.blocking.map(|(_, age)| age.as_secs_f64())
+            }),
+            ("in_flight_records", "Records in flight.", |it| Some(it.in_flight as f64)),
         ];
         for (name, help, value) in gauges {
             let name = format!("ottla_processor_{name}");

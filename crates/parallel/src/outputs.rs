@@ -1,10 +1,10 @@
-//! Records that handlers produce, kept until their handler has succeeded.
+//! Output records, buffered until their handler has succeeded.
 
 use std::ops::Range;
 
 use ottla_client::Record;
 
-/// Records in one piece of memory: one allocation for many.
+/// Output records in one buffer, which avoids an allocation per record.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     bytes: Vec<u8>,
@@ -22,9 +22,9 @@ struct Output {
     timestamp_ms: Option<i64>,
 }
 
-/// What was there at some moment.
+/// A position in [`Outputs`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark(usize, usize, usize);
+pub(crate) struct OutputMark(usize, usize, usize);
 
 impl Outputs {
     pub(crate) fn push(&mut self, record: &Record<'_>) {
@@ -41,12 +41,12 @@ impl Outputs {
         self.records.push(Output { topic, partition, key, value, headers, timestamp_ms });
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.bytes.len(), self.headers.len(), self.records.len())
+    pub(crate) fn mark(&self) -> OutputMark {
+        OutputMark(self.bytes.len(), self.headers.len(), self.records.len())
     }
 
-    /// Forgets what came after `mark`: its handler has failed.
-    pub(crate) fn truncate(&mut self, mark: Mark) {
+    /// Removes the records after `mark`: their handler has failed.
+    pub(crate) fn truncate(&mut self, mark: OutputMark) {
         self.bytes.truncate(mark.0);
         self.headers.truncate(mark.1);
         self.records.truncate(mark.2);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_failed_handler_sent_is_forgotten() {
+    fn outputs_of_a_failed_handler_are_dropped() {
         let mut outputs = Outputs::default();
         outputs.push(&Record::to("a").key("1").value("x").header("h", "v").partition(3));
         let mark = outputs.mark();

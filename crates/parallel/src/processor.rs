@@ -1,4 +1,4 @@
-//! The processor, as an application has it.
+//! The public handle of a running processor.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,9 +15,10 @@ use crate::exchange::Exchange;
 use crate::message::{Message, Messages};
 use crate::metrics::Metrics;
 use crate::settings::{Builder, Mode};
-use crate::worker::{self, Batches, BatchesAsync, Each, EachAsync, Handle, How, Spawn};
+use crate::worker::{self, Batches, BatchesAsync, Each, EachAsync, Handle, HandlerSettings, Spawn};
 
-/// Consumes topics as a member of a group and has each record handled, with commits that never pass unfinished work.
+/// Consumes topics as a member of a consumer group and passes the records to handlers. It never commits past
+/// unfinished records.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,13 +33,13 @@ use crate::worker::{self, Batches, BatchesAsync, Each, EachAsync, Handle, How, S
 /// # let producer = Producer::new(Config::new(broker.bootstrap_servers()))?;
 /// # for value in ["1", "2", "3"] { producer.enqueue_blocking(Record::to("orders").key("a").value(value))?; }
 /// let sum = Arc::new(AtomicU64::new(0));
-/// let of_handler = sum.clone();
+/// let handler_sum = sum.clone();
 /// let processor = Processor::builder(config, Mode::MultiAsync)
 ///     .topics(["orders"])
 ///     .order(Order::Key)
 ///     .start_each(move |message| {
 ///         let amount: u64 = std::str::from_utf8(message.value().unwrap_or_default())?.parse()?;
-///         of_handler.fetch_add(amount, Ordering::Relaxed);
+///         handler_sum.fetch_add(amount, Ordering::Relaxed);
 ///         Ok(())
 ///     })?;
 /// while sum.load(Ordering::Relaxed) < 6 {
@@ -49,7 +50,7 @@ use crate::worker::{self, Batches, BatchesAsync, Each, EachAsync, Handle, How, S
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping it stops it, too, without waiting.
+/// Dropping the processor stops it without waiting.
 #[derive(Debug)]
 pub struct Processor {
     exchange: Arc<Exchange>,
@@ -59,31 +60,31 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// A processor in one of the four modes; the configuration must name a `group.id`.
+    /// Configures a processor in one of the four modes. `config` must set `group.id`.
     pub fn builder(config: Config, mode: Mode) -> Builder {
         Builder::new(config, mode)
     }
 
-    /// Asks it to stop: what is being handled is waited for, up to the deadline for draining, what is done is committed,
-    /// and the group is left. [`Processor::join`] waits for that.
+    /// Requests a stop and returns at once. The processor waits for running handlers up to the drain deadline,
+    /// commits the finished records and leaves the group. [`Processor::join`] waits for all of that.
     pub fn stop(&self) {
         self.exchange.lock().stopping = true;
-        self.exchange.news.notify_one();
+        self.exchange.dispatcher_wake.notify_one();
     }
 
-    /// Waits until it has stopped, for whatever reason.
+    /// Waits until the processor has stopped.
     ///
     /// # Errors
-    /// Why it stopped, if it was not told to.
+    /// The reason why it stopped, unless [`Processor::stop`] was called.
     pub fn join(mut self) -> Result<(), Error> {
         if let Some(thread) = self.thread.take() {
-            // Of a panic `outcome` tells, which finds no word of the thread.
+            // A panic is reported by `outcome`, which finds no result of the thread.
             let _ = thread.join();
         }
         self.outcome().unwrap_or(Err(Error::Panicked))
     }
 
-    /// [`Processor::join`] for async code. Cancel safe.
+    /// [`Processor::join`] for async code. Cancel safe: no result is lost.
     pub async fn stopped(&mut self) -> Result<(), Error> {
         match self.ended.wait_for(Option::is_some).await {
             Ok(ended) => ended.clone().unwrap_or(Err(Error::Panicked)),
@@ -91,7 +92,8 @@ impl Processor {
         }
     }
 
-    /// Waits so long until it has stopped; `None` if it runs still. Not for async code.
+    /// Waits up to `within` until the processor has stopped. Returns `None` if it is still running. It blocks: do not
+    /// call it in async code.
     pub fn wait(&self, within: Duration) -> Option<Result<(), Error>> {
         let mut ended = self.ended.clone();
         let wait = async move { timeout(within, ended.wait_for(Option::is_some)).await.is_ok() };
@@ -100,32 +102,32 @@ impl Processor {
         if waited { Some(self.outcome().unwrap_or(Err(Error::Panicked))) } else { None }
     }
 
-    /// Whether it has stopped.
+    /// `true` if the processor has stopped.
     pub fn is_stopped(&self) -> bool {
         self.outcome().is_some()
     }
 
-    /// What [`Processor::join`] would say, if it has stopped.
+    /// The result of [`Processor::join`], if the processor has stopped.
     pub fn outcome(&self) -> Option<Result<(), Error>> {
         let died = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        // Whether it died is looked at first: then a word of it is there, or never will be.
+        // Check for the end of the thread first: a finished thread has already stored its result.
         let died = died();
         let said = self.ended.borrow().clone();
         said.or_else(|| died.then_some(Err(Error::Panicked)))
     }
 
-    /// What it has done, and what it waits for.
+    /// A snapshot of the metrics.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.exchange)
     }
 
-    /// [`Processor::metrics`] for who looks on from elsewhere, an exporter for one, and may outlive the processor.
+    /// A function that returns [`Processor::metrics`], for an exporter. It may outlive the processor.
     pub fn metrics_source(&self) -> impl Fn() -> Metrics + Send + Sync + use<> {
         let exchange = self.exchange.clone();
         move || Metrics::of(&exchange)
     }
 
-    /// The client it consumes and produces with.
+    /// The client that the processor uses.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -138,7 +140,8 @@ impl Drop for Processor {
 }
 
 impl Builder {
-    /// Starts with a handler of single records. It may block: each worker is a thread, and has a clone of the handler.
+    /// Starts with a handler of single records. It may block: each worker is a thread with its own clone of the
+    /// handler.
     pub fn start_each<H>(self, handler: H) -> Result<Processor, Error>
     where
         H: FnMut(&Message<'_>) -> Result<(), Failure> + Clone + Send + 'static,
@@ -146,8 +149,8 @@ impl Builder {
         self.start_each_with(move |_| Ok(handler.clone()))
     }
 
-    /// The same with a handler for each worker, made from its number: for what cannot be shared, a connection or a child
-    /// process.
+    /// Like [`Builder::start_each`], with a handler that `make` creates for each worker number. Use it for state that
+    /// cannot be cloned, such as a connection or a child process.
     pub fn start_each_with<H>(
         self,
         mut make: impl FnMut(usize) -> Result<H, Error>,
@@ -158,8 +161,8 @@ impl Builder {
         self.start(false, worker::spawn_blocking, |index| Ok(Each(make(index)?)))
     }
 
-    /// Starts with an async handler of single records. So many run at once as there are workers, on a few threads that
-    /// have a tokio runtime each; what they wait for costs no thread.
+    /// Starts with an async handler of single records. As many handlers run concurrently as there are workers, on a
+    /// few threads with a tokio runtime each.
     pub fn start_each_async<H>(self, handler: H) -> Result<Processor, Error>
     where
         H: AsyncFnMut(&Message<'_>) -> Result<(), Failure> + Clone + Send + 'static,
@@ -167,7 +170,7 @@ impl Builder {
         self.start(false, worker::spawn_async, |_| Ok(EachAsync(handler.clone())))
     }
 
-    /// Starts with a handler of batches, which may block.
+    /// Starts with a handler of batches. It may block.
     pub fn start_batches<H>(self, handler: H) -> Result<Processor, Error>
     where
         H: FnMut(&Messages<'_>) -> Result<(), BatchFailure> + Clone + Send + 'static,
@@ -175,7 +178,7 @@ impl Builder {
         self.start_batches_with(move |_| Ok(handler.clone()))
     }
 
-    /// The same with a handler for each worker, made from its number.
+    /// Like [`Builder::start_batches`], with a handler that `make` creates for each worker number.
     pub fn start_batches_with<H>(
         self,
         mut make: impl FnMut(usize) -> Result<H, Error>,
@@ -211,13 +214,14 @@ impl Builder {
         if !self.tracked {
             core = core.untracked();
         }
-        let how = How { holds: self.retry.holds, failures_max: core.breaker().failures_max() };
+        let handler_settings =
+            HandlerSettings { holds: self.retry.holds, failures_max: core.breaker().failures_max() };
         let handlers = (0..self.workers_count()).map(&mut make).collect::<Result<Vec<_>, _>>()?;
         let exchange = Arc::new(Exchange::new(core, handlers.len(), self.batch));
-        // Workers are not joined: one that is stuck in its handler must not keep the processor from ending.
-        let _detached = spawn(&exchange, how, handlers)?;
+        // Workers are not joined: a stuck handler must not keep the processor from stopping.
+        let _detached = spawn(&exchange, handler_settings, handlers)?;
         let no_thread =
-            |error: std::io::Error| Error::Config(format!("no thread for the processor: {error}"));
+            |error: std::io::Error| Error::Config(format!("cannot start the processor's thread: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let (end, ended) = watch::channel(None);

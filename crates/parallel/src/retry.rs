@@ -1,8 +1,8 @@
-//! What becomes of records whose handler failed.
+//! Retries of failed records.
 
 use std::time::Duration;
 
-/// How often and when a failed record is tried again, and what waits for it meanwhile.
+/// The number and delays of retries, and whether a retry blocks the records behind it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,51 +19,51 @@ pub struct Retry {
     pub(crate) holds: bool,
 }
 
-/// Stands for more failures than there can be: the handler itself says that trying again is of no use.
+/// A failure count above all real ones: the handler has ruled out a retry.
 pub(crate) const GIVEN_UP: u32 = u32::MAX;
 
 impl Retry {
-    /// A failed record is given up at once.
+    /// Gives up a failed record at once.
     pub fn never() -> Self {
         Self::times(0)
     }
 
-    /// It is tried so many times more before it is given up: after 100 ms, then after twice as long each time, up to 10 s.
-    /// Meanwhile its lane goes on.
+    /// Retries a record up to `times` times. The first delay is 100 ms; it doubles each time, up to 10 s. The records
+    /// behind it are handled meanwhile.
     pub fn times(times: u32) -> Self {
         let (delay, delay_max) = (Duration::from_millis(100), Duration::from_secs(10));
         Self { times, delay, delay_max, holds: false }
     }
 
-    /// It is tried again and again, and never given up unless its handler says so.
+    /// Retries a record without limit, unless its handler rules out a retry.
     pub fn forever() -> Self {
         Self::times(u32::MAX)
     }
 
-    /// How long the first repetition waits.
+    /// Sets the delay before the first retry.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// How long repetitions wait at most.
+    /// Sets the maximum delay.
     #[must_use]
     pub fn delay_max(mut self, delay_max: Duration) -> Self {
         self.delay_max = delay_max;
         self
     }
 
-    /// The record keeps its place: what follows it in its lane (its key's, its partition's) waits until it is done or
-    /// given up. Without an order there is nothing to hold.
+    /// Keeps the order during retries: the following records of the same key or partition wait until the record is
+    /// done or given up. It has no effect with [`Order::None`](crate::Order::None).
     #[must_use]
     pub fn holding(mut self) -> Self {
         self.holds = true;
         self
     }
 
-    /// How long to wait after so many failures, or that it is given up. Up to a quarter less, by chance: what failed
-    /// together does not come back together.
+    /// The delay after this many failures, or `None` if the record is given up. A random part of up to a quarter is
+    /// subtracted, so that records that failed together are not retried together.
     pub(crate) fn after(&self, failures: u32, rng: &mut fastrand::Rng) -> Option<Duration> {
         if failures == GIVEN_UP || failures > self.times {
             return None;
@@ -74,7 +74,7 @@ impl Retry {
 }
 
 impl Default for Retry {
-    /// Three times.
+    /// Three retries.
     fn default() -> Self {
         Self::times(3)
     }
@@ -89,7 +89,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         let retry = Retry::times(4).delay(Duration::from_millis(100)).delay_max(Duration::from_millis(300));
         for (failures, most) in [(1, 100), (2, 200), (3, 300), (4, 300)] {
-            let delay = retry.after(failures, &mut rng).expect("tried again").as_millis();
+            let delay = retry.after(failures, &mut rng).expect("a retry").as_millis();
             assert!((most * 3 / 4..=most).contains(&delay), "{failures}: {delay}");
         }
         assert_eq!(retry.after(5, &mut rng), None);

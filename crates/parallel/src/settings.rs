@@ -1,4 +1,4 @@
-//! How a processor works.
+//! The settings of a processor.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::core::breaker::BreakerSettings;
 use crate::error::Error;
 use crate::retry::Retry;
 
-/// One of the four ways to consume.
+/// The way in which records are passed to handlers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// One by one, each partition in order, by one worker.
+    /// Single records, each partition in order, one worker.
     Sync,
-    /// In batches, by one worker: when so many records are there, or when the first has waited for so long.
+    /// Batches, one worker. A batch is complete when it is full or its wait is over.
     Batch,
-    /// One by one, fanned out to several workers.
+    /// Single records, several workers.
     MultiAsync,
-    /// In batches, fanned out to several workers.
+    /// Batches, several workers.
     MultiBatch,
 }
 
 impl Mode {
-    /// All four.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Sync, Self::Batch, Self::MultiAsync, Self::MultiBatch];
 
-    /// Its name: `sync`, `batch`, `multi-async`, `multi-batch`.
+    /// The name: `sync`, `batch`, `multi-async`, `multi-batch`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -44,29 +44,31 @@ impl Mode {
     }
 }
 
-/// What is handled in the order in which it was written.
+/// The order in which records are handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Order {
-    /// Nothing: any record goes to any worker.
+    /// No order: any worker handles any record.
     None,
-    /// The records of each partition: never more workers at once than partitions.
+    /// The order of each partition. No more workers are active than there are partitions.
     Partition,
-    /// The records of each key: as many workers as there are keys. Records without a key go to any worker.
+    /// The order of each key. No more workers are active than there are keys. Records without a key have no order.
     Key,
 }
 
-/// What becomes of a record that is given up, and of a batch that cannot be decoded.
+/// The action for a record that is given up or cannot be decoded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum GiveUp {
-    /// The processor stops with [`Error::Record`], or with [`Error::Client`] if it is no record; it is not committed.
+    /// Stop with [`Error::Record`], or with [`Error::Client`] for records that cannot be decoded. The record is not
+    /// committed.
     Stop,
-    /// It is written to this topic, with headers that say why and from where, and is done when that is acknowledged.
+    /// Write the record to this topic, with headers for the reason and its origin. The record is done when the write
+    /// is acknowledged.
     DeadLetter(String),
-    /// It counts as done, and a line in the log says so.
+    /// Count the record as done and log a warning.
     Skip,
 }
 
-/// What a processor is built of; see [`Processor::builder`](crate::Processor::builder).
+/// The settings of a processor, from [`Processor::builder`](crate::Processor::builder).
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) config: Config,
@@ -111,110 +113,112 @@ impl Builder {
         }
     }
 
-    /// The topics, as for [`Consumer::subscribe`](ottla_client::Consumer::subscribe).
+    /// Sets the topics, as in [`Consumer::subscribe`](ottla_client::Consumer::subscribe).
     #[must_use]
     pub fn topics<T: Into<String>>(mut self, topics: impl IntoIterator<Item = T>) -> Self {
         self.topics = topics.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What is handled in order. Without it [`Order::Partition`] with one worker, [`Order::None`] with several.
+    /// Sets the order. The default is [`Order::Partition`] with one worker and [`Order::None`] with several.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = Some(order);
         self
     }
 
-    /// How many handlers run at once in the modes that fan out, by default 8: threads, or futures if the handler is async.
+    /// Sets the number of concurrent handlers in the `Multi` modes; the default is 8. They are threads, or futures if
+    /// the handler is async.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
     }
 
-    /// How many pieces of work wait for a worker at most, by default 1000. A piece is a batch, or one record as long as
-    /// records take long; of records that are handled in no time one piece has many.
+    /// Sets the maximum number of work items that wait for a worker; the default is 1000. A work item is a batch, or
+    /// one record. Several records that are handled quickly form one item.
     #[must_use]
     pub fn queue(mut self, pieces: usize) -> Self {
         self.queue = pieces;
         self
     }
 
-    /// How many records a batch has at most, by default 1000.
+    /// Sets the maximum number of records in a batch; the default is 1000.
     #[must_use]
     pub fn batch(mut self, records: usize) -> Self {
         self.batch = records;
         self
     }
 
-    /// How long a batch waits for more records, by default 1 s.
+    /// Sets the maximum time that a batch waits for more records; the default is 1 s.
     #[must_use]
     pub fn batch_wait(mut self, wait: Duration) -> Self {
         self.batch_wait = wait;
         self
     }
 
-    /// How many records are under way at most, by default 100,000, shared out evenly among the partitions: one that is at
-    /// its limit is paused. What a process that dies has to be handled again is less than that.
+    /// Sets the maximum number of records in flight; the default is 100,000. All partitions share it equally, and a
+    /// partition at its limit is paused. After a crash, fewer records than this are handled again.
     #[must_use]
     pub fn records_in_flight(mut self, records: usize) -> Self {
         self.records_in_flight = records;
         self
     }
 
-    /// How much memory records under way take at most, by default 64 MiB, shared out in the same way. Beside it the client
-    /// keeps what it has fetched ahead (`queued.max.messages.kbytes`).
+    /// Sets the maximum memory of records in flight; the default is 64 MiB. All partitions share it equally. The
+    /// client's prefetched records (`queued.max.messages.kbytes`) come on top.
     #[must_use]
     pub fn bytes_in_flight(mut self, bytes: usize) -> Self {
         self.bytes_in_flight = bytes;
         self
     }
 
-    /// How long records that are being handled have when their partition is taken back or the processor stops, by default
-    /// 10 s. What comes later is dropped, and handled again by who has the partition then.
+    /// Sets how long running handlers may take after their partition is revoked or the processor stops; the default
+    /// is 10 s. Later results are dropped, and the partition's next owner handles the records again.
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.drain = deadline;
         self
     }
 
-    /// What becomes of records whose handler failed.
+    /// Sets the retries of failed records.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// What becomes of records that have failed too often. Without it the processor stops.
+    /// Sets the action for records whose retries are used up; the default is [`GiveUp::Stop`].
     #[must_use]
     pub fn give_up(mut self, give_up: GiveUp) -> Self {
         self.give_up = give_up;
         self
     }
 
-    /// After so many failures in a row nothing is handled for `pause`; then one record is tried, and its outcome decides.
+    /// Pauses all handling for `pause` after this many consecutive failures. One trial then decides whether handling
+    /// resumes.
     #[must_use]
     pub fn circuit_breaker(mut self, failures: u32, pause: Duration) -> Self {
         self.breaker = Some(BreakerSettings { failures, pause });
         self
     }
 
-    /// What handlers [send](crate::Message::send) and the offsets of what they handled are committed in one transaction,
-    /// or not at all. The id must be this process's alone.
+    /// Commits the outputs of handlers ([`Message::send`](crate::Message::send)) and the offsets of their input
+    /// records in one transaction. The id must be unique to this process.
     #[must_use]
     pub fn exactly_once(mut self, transactional_id: &str) -> Self {
         self.exactly_once = Some(transactional_id.to_owned());
         self
     }
 
-    /// How long a transaction takes in new records, by default 100 ms; then it ends as soon as they are done.
+    /// Sets how long a transaction accepts new records; the default is 100 ms. It is committed when these are done.
     #[must_use]
     pub fn transaction(mut self, interval: Duration) -> Self {
         self.transaction = interval;
         self
     }
 
-    /// Nothing is tracked and nothing is committed: what tracking costs is the difference to this.
+    /// Turns off tracking and commits, to measure their cost.
     #[doc(hidden)]
     #[must_use]
     pub fn untracked(mut self) -> Self {
@@ -233,21 +237,21 @@ impl Builder {
     pub(crate) fn check(&self, batches: bool) -> Result<(), Error> {
         let refuse = |text: &str| Err(Error::Config(text.into()));
         if self.topics.is_empty() {
-            return refuse("no topic is named");
+            return refuse("no topic is configured");
         }
         if self.config.group_id.is_none() {
             return refuse("group.id is not set");
         }
         if self.mode.is_batch() != batches {
             let (takes, given) =
-                if batches { ("records one by one", "batches") } else { ("batches", "records") };
+                if batches { ("single records", "batches") } else { ("batches", "single records") };
             return Err(Error::Config(format!(
-                "mode {} hands out {takes}, the handler takes {given}",
+                "mode {} delivers {takes}, the handler takes {given}",
                 self.mode.name()
             )));
         }
         if [self.workers, self.queue, self.batch, self.records_in_flight, self.bytes_in_flight].contains(&0) {
-            return refuse("workers, queue, batch and the limits of what is in flight must be above 0");
+            return refuse("workers, queue, batch and the in-flight limits must be above 0");
         }
         Ok(())
     }

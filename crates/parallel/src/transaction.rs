@@ -1,4 +1,5 @@
-//! Exactly once: what handlers produce, and the offsets of what they handled, in one transaction after the other.
+//! Exactly-once mode: each transaction commits the outputs of handlers together with the offsets of their input
+//! records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +9,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::dispatcher::Dispatcher;
 use crate::error::Error;
-use crate::exchange::Watch;
+use crate::exchange::WakeCondition;
 
-/// Calls to the coordinators.
+/// Time limit of a call to a coordinator.
 const CALL_WITHIN: Duration = Duration::from_secs(30);
 
-/// So many transactions in a row may be aborted before the processor stops: what fails each time fails for good.
+/// Number of consecutive aborted transactions after which the processor stops.
 const ABORTS_MAX: u32 = 5;
 
-/// The transaction that takes in what is handled.
+/// The current transaction of the processor.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     state: State,
@@ -25,12 +26,12 @@ pub(crate) struct Transaction {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// None is open.
+    /// No transaction is open.
     #[default]
     Idle,
-    /// Records are taken in, since then.
+    /// The transaction accepts records, since this time.
     Open(Instant),
-    /// No more records are taken in: it ends when those that it has are done.
+    /// The transaction accepts no more records and ends when its records are done.
     Closing,
 }
 
@@ -39,7 +40,7 @@ impl Transaction {
         matches!(self.state, State::Open(_))
     }
 
-    /// When it is to be looked after.
+    /// The next time at which the state may change.
     pub(crate) fn next(&self, now: Instant, interval: Duration) -> Instant {
         match self.state {
             State::Idle => now + Duration::from_secs(1),
@@ -51,16 +52,16 @@ impl Transaction {
 
 impl Dispatcher {
     pub(crate) async fn init_transactions(&mut self) -> Result<(), Error> {
-        self.again(async |it| it.producer.init_transactions(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.producer.init_transactions(CALL_WITHIN).await).await
     }
 
-    /// Begins one when there is something to handle, closes it when its time is over, and commits it when everything in it
-    /// is done.
+    /// Begins a transaction when records are waiting, closes it after its interval, and commits it when its records
+    /// are done.
     pub(crate) async fn advance_transaction(&mut self) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         match transaction.state {
             State::Idle => {
-                if self.parts.values().any(|part| !part.waiting.is_empty()) {
+                if self.assigned.values().any(|partition| !partition.waiting.is_empty()) {
                     self.producer.begin_transaction()?;
                     transaction.state = State::Open(Instant::now());
                 }
@@ -70,7 +71,7 @@ impl Dispatcher {
             }
             State::Open(_) => {}
             State::Closing => {
-                if self.is_through() {
+                if self.is_finished() {
                     self.commit_transaction().await?;
                 }
             }
@@ -78,14 +79,15 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn is_through(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let inner = self.exchange.lock();
         let through = inner.produced.is_empty() && inner.given_up.is_empty();
-        let mut owned = self.parts.values().filter_map(|part| Some(part.owned.as_ref()?.0));
-        through && owned.all(|of| inner.core.is_through(of))
+        let mut owned = self.assigned.values().filter_map(|partition| Some(partition.owned.as_ref()?.0));
+        through && owned.all(|assignment| inner.core.is_finished(assignment))
     }
 
-    /// Ends the transaction before partitions are given back: commits it if everything in it is done in time.
+    /// Ends the transaction before partitions are revoked. Commits it if all its records are done before the
+    /// deadline.
     pub(crate) async fn end_transaction(&mut self, deadline: Instant) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         if matches!(transaction.state, State::Idle) {
@@ -95,26 +97,26 @@ impl Dispatcher {
         let mut result = Ok(());
         loop {
             result = result.and(self.write_out().await);
-            for part in self.parts.values_mut() {
-                part.flush(&self.exchange, Instant::now());
+            for partition in self.assigned.values_mut() {
+                partition.flush(&self.exchange, Instant::now());
             }
-            let through = self.is_through();
+            let through = self.is_finished();
             if through || result.is_err() {
                 break;
             }
             let due = {
                 let mut inner = self.exchange.lock();
-                inner.watch = Watch::Everything;
+                inner.wake_condition = WakeCondition::AnyOutcome;
                 let due = inner.core.wake(Instant::now());
                 self.exchange.wake_workers(&mut inner);
                 due.unwrap_or(deadline).min(deadline)
             };
-            let news = timeout_at(due, self.exchange.news.notified()).await;
-            if news.is_err() && Instant::now() >= deadline {
+            let dispatcher_wake = timeout_at(due, self.exchange.dispatcher_wake.notified()).await;
+            if dispatcher_wake.is_err() && Instant::now() >= deadline {
                 break;
             }
         }
-        if result.is_ok() && self.is_through() {
+        if result.is_ok() && self.is_finished() {
             return self.commit_transaction().await;
         }
         result.and(self.abort_transaction().await)
@@ -133,7 +135,7 @@ impl Dispatcher {
                 Ok(())
             }
             Err(Error::Transaction(error)) if error.requires_abort() => {
-                tracing::warn!(%error, "the transaction is aborted, and its records are handled again");
+                tracing::warn!(%error, "the transaction was aborted; its records will be handled again");
                 self.abort_transaction().await?;
                 let aborts = self.transaction.as_mut().map_or(0, |transaction| {
                     transaction.aborted_in_a_row += 1;
@@ -151,15 +153,15 @@ impl Dispatcher {
     ) -> Result<(), Error> {
         if !offsets.is_empty() {
             let group = self.consumer.group_metadata().await?;
-            self.again(async |it| {
+            self.retry_call(async |it| {
                 it.producer.send_offsets_to_transaction(offsets, &group, CALL_WITHIN).await
             })
             .await?;
         }
-        self.again(async |it| it.producer.commit_transaction(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.producer.commit_transaction(CALL_WITHIN).await).await
     }
 
-    /// Nothing of it happened: every partition begins again where it was committed.
+    /// Aborts the transaction and restarts every partition at its committed offset.
     pub(crate) async fn abort_transaction(&mut self) -> Result<(), Error> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         if matches!(transaction.state, State::Idle) {
@@ -170,27 +172,27 @@ impl Dispatcher {
             let mut inner = self.exchange.lock();
             inner.produced.clear();
             inner.given_up.clear();
-            for part in self.parts.values_mut() {
-                if let Some((of, _)) = part.owned.take() {
-                    inner.core.remove(of);
+            for partition in self.assigned.values_mut() {
+                if let Some((assignment, _)) = partition.owned.take() {
+                    inner.core.remove(assignment);
                 }
-                part.reset();
+                partition.reset();
             }
         }
         let starts: Vec<_> = self
-            .parts
+            .assigned
             .values()
-            .filter_map(|part| Some((part.at.clone(), part.committed.or(part.start)?)))
+            .filter_map(|partition| Some((partition.at.clone(), partition.committed.or(partition.start)?)))
             .collect();
         for (at, offset) in starts {
-            // One that is being taken back is not sought in: its next owner begins where it was committed.
+            // Seeking fails for a revoked partition. Its next owner starts at the committed offset anyway.
             let _ = self.consumer.seek(&at, StartAt::Offset(offset)).await;
         }
-        self.again(async |it| it.producer.abort_transaction(CALL_WITHIN).await).await
+        self.retry_call(async |it| it.producer.abort_transaction(CALL_WITHIN).await).await
     }
 
-    /// Repeats a call for as long as its time was not enough.
-    async fn again(
+    /// Repeats a call that failed with a retriable error.
+    async fn retry_call(
         &mut self,
         call: impl AsyncFn(&Self) -> Result<(), TransactionError>,
     ) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Workers: threads that call handlers, for records one by one or in batches, and say how each piece of work ended.
+//! Workers: threads that call handlers with single records or batches and report the outcome of each work item.
 
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
@@ -15,80 +15,105 @@ use tokio::time::Instant;
 
 use crate::core::work::{Offsets, Outcome, Size, Work};
 use crate::error::{BatchFailure, Error, Failure};
-use crate::exchange::{Ended, Exchange};
-use crate::message::{Found, Message, Messages, Pick, Picks, Piece, Pieces, PiecesIter};
+use crate::exchange::{CompletedWork, Exchange};
+use crate::message::{Found, Message, Messages, Piece, Pieces, PiecesIter, RecordPosition, Selection};
 use crate::outputs::Outputs;
 use crate::retry::GIVEN_UP;
 
-/// How workers are started, with a handler each.
-pub(crate) type Spawn<H> = fn(&Arc<Exchange>, How, Vec<H>) -> Result<Vec<JoinHandle<()>>, Error>;
+/// A function that starts the workers, one handler each.
+pub(crate) type Spawn<H> = fn(&Arc<Exchange>, HandlerSettings, Vec<H>) -> Result<Vec<JoinHandle<()>>, Error>;
 
-/// What workers of all kinds do with a piece of work.
+/// The handling of a work item, by one kind of handler.
 pub(crate) trait Handle: Sized {
-    async fn handle(&mut self, work: Work<Pieces>, how: &How, begun: Instant) -> Ended;
+    async fn handle(
+        &mut self,
+        work: Work<Pieces>,
+        settings: &HandlerSettings,
+        begun: Instant,
+    ) -> CompletedWork;
 }
 
-/// How records are handled, beside the handler.
+/// Settings of all handlers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
-    /// A failed record holds its lane.
+pub(crate) struct HandlerSettings {
+    /// `true` if a failed record blocks its lane until its retry.
     pub(crate) holds: bool,
-    /// After so many failures in a row the rest of a piece of work is left for later.
+    /// Number of consecutive failures after which the rest of a work item returns to the queue.
     pub(crate) failures_max: u32,
 }
 
-/// A handler of single records that blocks.
+/// A blocking handler of single records.
 pub(crate) struct Each<H>(pub(crate) H);
-/// A handler of single records that waits.
+/// An async handler of single records.
 pub(crate) struct EachAsync<H>(pub(crate) H);
-/// A handler of batches that blocks.
+/// A blocking handler of batches.
 pub(crate) struct Batches<H>(pub(crate) H);
-/// A handler of batches that waits.
+/// An async handler of batches.
 pub(crate) struct BatchesAsync<H>(pub(crate) H);
 
 impl<H: FnMut(&Message<'_>) -> Result<(), Failure>> Handle for Each<H> {
-    async fn handle(&mut self, work: Work<Pieces>, how: &How, begun: Instant) -> Ended {
-        each(work, how, begun, async |message| (self.0)(message)).await
+    async fn handle(
+        &mut self,
+        work: Work<Pieces>,
+        settings: &HandlerSettings,
+        begun: Instant,
+    ) -> CompletedWork {
+        each(work, settings, begun, async |message| (self.0)(message)).await
     }
 }
 
 impl<H: AsyncFnMut(&Message<'_>) -> Result<(), Failure>> Handle for EachAsync<H> {
-    async fn handle(&mut self, work: Work<Pieces>, how: &How, begun: Instant) -> Ended {
-        each(work, how, begun, async |message| (self.0)(message).await).await
+    async fn handle(
+        &mut self,
+        work: Work<Pieces>,
+        settings: &HandlerSettings,
+        begun: Instant,
+    ) -> CompletedWork {
+        each(work, settings, begun, async |message| (self.0)(message).await).await
     }
 }
 
 impl<H: FnMut(&Messages<'_>) -> Result<(), BatchFailure>> Handle for Batches<H> {
-    async fn handle(&mut self, work: Work<Pieces>, how: &How, begun: Instant) -> Ended {
-        batch(work, how, begun, async |messages| (self.0)(messages)).await
+    async fn handle(
+        &mut self,
+        work: Work<Pieces>,
+        settings: &HandlerSettings,
+        begun: Instant,
+    ) -> CompletedWork {
+        batch(work, settings, begun, async |messages| (self.0)(messages)).await
     }
 }
 
 impl<H: AsyncFnMut(&Messages<'_>) -> Result<(), BatchFailure>> Handle for BatchesAsync<H> {
-    async fn handle(&mut self, work: Work<Pieces>, how: &How, begun: Instant) -> Ended {
-        batch(work, how, begun, async |messages| (self.0)(messages).await).await
+    async fn handle(
+        &mut self,
+        work: Work<Pieces>,
+        settings: &HandlerSettings,
+        begun: Instant,
+    ) -> CompletedWork {
+        batch(work, settings, begun, async |messages| (self.0)(messages).await).await
     }
 }
 
-/// Starts a thread for each handler.
+/// Starts one thread per handler.
 pub(crate) fn spawn_blocking<H: Handle + Send + 'static>(
     exchange: &Arc<Exchange>,
-    how: How,
+    settings: HandlerSettings,
     handlers: Vec<H>,
 ) -> Result<Vec<JoinHandle<()>>, Error> {
     let start = |(index, mut handler): (usize, H)| {
         let exchange = exchange.clone();
         spawn(format!("ottla-worker-{index}"), move |runtime| {
-            runtime.block_on(async { work(&exchange, &how, &mut handler).await });
+            runtime.block_on(async { work(&exchange, &settings, &mut handler).await });
         })
     };
     handlers.into_iter().enumerate().map(start).collect()
 }
 
-/// Shares handlers that wait out among a few threads, on each of which they take turns.
+/// Distributes async handlers over a few threads, each with a `LocalSet`.
 pub(crate) fn spawn_async<H: Handle + Send + 'static>(
     exchange: &Arc<Exchange>,
-    how: How,
+    settings: HandlerSettings,
     handlers: Vec<H>,
 ) -> Result<Vec<JoinHandle<()>>, Error> {
     let threads = std::thread::available_parallelism().map_or(1, Into::into).min(handlers.len());
@@ -102,7 +127,7 @@ pub(crate) fn spawn_async<H: Handle + Send + 'static>(
             let local = LocalSet::new();
             for mut handler in share {
                 let exchange = exchange.clone();
-                local.spawn_local(async move { work(&exchange, &how, &mut handler).await });
+                local.spawn_local(async move { work(&exchange, &settings, &mut handler).await });
             }
             runtime.block_on(local);
         })
@@ -111,56 +136,56 @@ pub(crate) fn spawn_async<H: Handle + Send + 'static>(
 }
 
 fn spawn(name: String, run: impl FnOnce(Runtime) + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    let refused = |error: std::io::Error| Error::Config(format!("no thread for a worker: {error}"));
+    let refused = |error: std::io::Error| Error::Config(format!("cannot start a worker thread: {error}"));
     let runtime = Builder::new_current_thread().enable_all().build().map_err(refused)?;
     std::thread::Builder::new().name(name).spawn(move || run(runtime)).map_err(refused)
 }
 
-async fn work(exchange: &Exchange, how: &How, handler: &mut impl Handle) {
-    let mut ended = None;
-    while let Some((work, begun)) = exchange.next(ended.take()).await {
-        ended = Some(handler.handle(work, how, begun).await);
+async fn work(exchange: &Exchange, settings: &HandlerSettings, handler: &mut impl Handle) {
+    let mut completed = None;
+    while let Some((work, begun)) = exchange.next(completed.take()).await {
+        completed = Some(handler.handle(work, settings, begun).await);
     }
 }
 
-/// Where the rest of a piece of work begins.
-enum Stop<'a> {
-    /// It is all handled.
-    Nowhere,
-    /// At this record, which was not handled.
-    At(Found<'a>),
-    /// At this record, which holds its lane.
+/// The position at which a worker stopped a work item.
+enum StoppedAt<'a> {
+    /// All records were handled.
+    End,
+    /// Before this record, which was not handled.
+    Before(Found<'a>),
+    /// At this failed record, which holds its lane.
     Held(Found<'a>, Failure),
 }
 
 async fn each(
     work: Work<Pieces>,
-    how: &How,
+    settings: &HandlerSettings,
     begun: Instant,
     mut handler: impl AsyncFnMut(&Message<'_>) -> Result<(), Failure>,
-) -> Ended {
+) -> CompletedWork {
     let outputs = RefCell::new(Outputs::default());
-    // Everything before `reached` was looked at.
+    // All offsets before `reached` were visited.
     let (mut done, mut in_a_row, mut reached) = (0, 0, i64::MIN);
     let mut failures = work.failures;
     let mut failed: Vec<Work<Pieces>> = Vec::new();
-    let holds = how.holds && work.lane.is_some();
+    let holds = settings.holds && work.lane.is_some();
     let mut records = work.payload.iter();
     let stop = loop {
         let found = match records.next() {
             Some(Ok(found)) => found,
             Some(Err(corrupt)) => {
-                // The record behind the last one of the piece is read to see that it is.
+                // The corrupt range may overlap records that were handled: cut it off there.
                 let corrupt = corrupt.behind(reached);
                 if corrupt.first_offset() < corrupt.next_offset() {
-                    failed.push(lost(&work, corrupt));
+                    failed.push(undecodable(&work, corrupt));
                 }
                 continue;
             }
-            None => break Stop::Nowhere,
+            None => break StoppedAt::End,
         };
-        if in_a_row >= how.failures_max || work.payload.stopped.load(Ordering::Acquire) {
-            break Stop::At(found);
+        if in_a_row >= settings.failures_max || work.payload.stopped.load(Ordering::Acquire) {
+            break StoppedAt::Before(found);
         }
         reached = found.record.offset() + 1;
         let message = Message { record: found.record, failures, outputs: &outputs };
@@ -173,54 +198,56 @@ async fn each(
         outputs.borrow_mut().truncate(mark);
         in_a_row += 1;
         if holds {
-            break Stop::Held(found, failure);
+            break StoppedAt::Held(found, failure);
         }
-        let pick = vec![(found.batch, Pick { position: found.position, offset: found.record.offset() })];
-        failed.push(part(&work, pick, failures, Some(failure)));
+        let record =
+            vec![(found.batch, RecordPosition { position: found.position, offset: found.record.offset() })];
+        failed.push(part(&work, record, failures, Some(failure)));
         failures = 0;
     };
-    // What cannot be read behind the place where it stopped.
+    // Undecodable records after the position where the worker stopped.
     let mut behind: Vec<Work<Pieces>> = Vec::new();
     let (held, rest, until) = match stop {
-        Stop::Nowhere => (None, None, i64::MAX),
-        Stop::At(found) => {
+        StoppedAt::End => (None, None, i64::MAX),
+        StoppedAt::Before(found) => {
             let until = found.record.offset();
-            let (rest, corrupt) = picks(Some(found), records);
-            behind.extend(corrupt.into_iter().map(|corrupt| lost(&work, corrupt)));
+            let (rest, corrupt) = selection(Some(found), records);
+            behind.extend(corrupt.into_iter().map(|corrupt| undecodable(&work, corrupt)));
             (None, Some(part(&work, rest, failures, None)), until)
         }
-        Stop::Held(found, failure) => {
+        StoppedAt::Held(found, failure) => {
             let until = found.record.offset();
-            let (rest, corrupt) = picks(None, records);
-            behind.extend(corrupt.into_iter().map(|corrupt| lost(&work, corrupt.behind(until + 1))));
+            let (rest, corrupt) = selection(None, records);
+            behind.extend(corrupt.into_iter().map(|corrupt| undecodable(&work, corrupt.behind(until + 1))));
             let rest = (!rest.is_empty()).then(|| part(&work, rest, 0, None));
-            let pick = vec![(found.batch, Pick { position: found.position, offset: until })];
-            (Some(part(&work, pick, failures, Some(failure))), rest, until)
+            let record = vec![(found.batch, RecordPosition { position: found.position, offset: until })];
+            (Some(part(&work, record, failures, Some(failure))), rest, until)
         }
     };
     let open = failed.iter().flat_map(|failed| offsets_of(&failed.offsets)).collect();
     failed.extend(behind);
-    let Work { of, lane, ref offsets, size, .. } = work;
+    let Work { assignment, lane, ref offsets, size, .. } = work;
     let bytes = if done == size.records { size.bytes } else { size.bytes / size.records.max(1) * done };
     let done = Size { records: done, bytes };
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
-    let outcome = Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
-    Ended { outcome, outputs: outputs.into_inner(), begun }
+    let outcome =
+        Outcome { assignment, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
+    CompletedWork { outcome, outputs: outputs.into_inner(), begun }
 }
 
 async fn batch(
     work: Work<Pieces>,
-    how: &How,
+    settings: &HandlerSettings,
     begun: Instant,
     mut handler: impl AsyncFnMut(&Messages<'_>) -> Result<(), BatchFailure>,
-) -> Ended {
+) -> CompletedWork {
     let outputs = RefCell::new(Outputs::default());
     let mut open = Vec::new();
     let (mut failed, mut held, mut rest) = (Vec::new(), None, None);
     let (mut done, mut until) = (work.size, i64::MAX);
     if work.payload.stopped.load(Ordering::Acquire) {
         (done, until) = (Size::default(), i64::MIN);
-        (rest, failed) = all_of(&work);
+        (rest, failed) = split_undecodable(&work);
     } else {
         let at = work.payload.list[0].batch.at();
         let (count, failures) = (work.size.records, work.failures);
@@ -241,46 +268,47 @@ async fn batch(
         if messages.corrupt.get() {
             outputs.take();
             (done, until) = (Size::default(), i64::MIN);
-            (rest, failed) = all_of(&work);
+            (rest, failed) = split_undecodable(&work);
         } else if let Some(failure) = failure {
             outputs.take();
-            let mut lost = losses(&work, failure);
-            open = lost.iter().flat_map(|work| offsets_of(&work.offsets)).collect::<Vec<_>>();
+            let mut failed_work = failed_parts(&work, failure);
+            open = failed_work.iter().flat_map(|work| offsets_of(&work.offsets)).collect::<Vec<_>>();
             open.sort_unstable();
-            let records = lost.iter().map(|work| work.size.records).sum();
+            let records = failed_work.iter().map(|work| work.size.records).sum();
             done -= Size { records, bytes: size_of(&work.size, records) };
-            // Failed records keep their order among themselves: they come back as one batch.
-            if how.holds && work.lane.is_some() && lost.len() == 1 {
-                held = lost.pop();
+            // A held lane retries a batch as a whole, so its failed records stay in order.
+            if settings.holds && work.lane.is_some() && failed_work.len() == 1 {
+                held = failed_work.pop();
             }
-            failed = lost;
+            failed = failed_work;
         }
     }
-    let Work { of, lane, ref offsets, .. } = work;
+    let Work { assignment, lane, ref offsets, .. } = work;
     let (offsets, took) = (offsets.clone(), Duration::ZERO);
-    let outcome = Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
-    Ended { outcome, outputs: outputs.into_inner(), begun }
+    let outcome =
+        Outcome { assignment, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
+    CompletedWork { outcome, outputs: outputs.into_inner(), begun }
 }
 
-/// What of a batch failed, as work of its own.
-fn losses(work: &Work<Pieces>, failure: BatchFailure) -> Vec<Work<Pieces>> {
-    let all = || picks(None, work.payload.iter()).0;
+/// The failed parts of a batch, as work items.
+fn failed_parts(work: &Work<Pieces>, failure: BatchFailure) -> Vec<Work<Pieces>> {
+    let all = || selection(None, work.payload.iter()).0;
     if let Some(failure) = failure.whole {
         return vec![part(work, all(), work.failures, Some(failure))];
     }
     let all = all();
-    // One work for all that can be tried again, and one for each that cannot.
+    // One work item for all retriable records, and one for each of the others.
     let (refused, failed): (Vec<_>, Vec<_>) =
         failure.records.into_iter().filter(|(index, _)| *index < all.len()).partition(|(_, f)| f.is_final());
-    let mut losses = Vec::new();
+    let mut failed_parts = Vec::new();
     if let Some((_, first)) = failed.first() {
-        let picks = failed.iter().map(|(index, _)| all[*index]).collect();
-        losses.push(part(work, picks, work.failures, Some(first.clone())));
+        let selection = failed.iter().map(|(index, _)| all[*index]).collect();
+        failed_parts.push(part(work, selection, work.failures, Some(first.clone())));
     }
     for (index, failure) in refused {
-        losses.push(part(work, vec![all[index]], work.failures, Some(failure)));
+        failed_parts.push(part(work, vec![all[index]], work.failures, Some(failure)));
     }
-    losses
+    failed_parts
 }
 
 fn failure(handled: Result<Result<(), Failure>, Box<dyn std::any::Any + Send>>) -> Option<Failure> {
@@ -291,48 +319,59 @@ fn failure(handled: Result<Result<(), Failure>, Box<dyn std::any::Any + Send>>) 
     }
 }
 
-type PickOf<'a> = (&'a Arc<ottla_client::Batch>, Pick);
+type BatchRecord<'a> = (&'a Arc<ottla_client::Batch>, RecordPosition);
 
-/// The records from here on, and what cannot be read among them.
-fn picks<'a>(first: Option<Found<'a>>, rest: PiecesIter<'a>) -> (Vec<PickOf<'a>>, Vec<CorruptBatch>) {
-    let (mut picks, mut corrupt) = (Vec::new(), Vec::new());
+/// The remaining records, and the undecodable ones among them.
+fn selection<'a>(
+    first: Option<Found<'a>>,
+    rest: PiecesIter<'a>,
+) -> (Vec<BatchRecord<'a>>, Vec<CorruptBatch>) {
+    let (mut selection, mut corrupt) = (Vec::new(), Vec::new());
     let mut reached = i64::MIN;
     for found in first.map(Ok).into_iter().chain(rest) {
         match found {
             Ok(found) => {
                 let offset = found.record.offset();
                 reached = offset + 1;
-                picks.push((found.batch, Pick { position: found.position, offset }));
+                selection.push((found.batch, RecordPosition { position: found.position, offset }));
             }
             Err(broken) => corrupt.push(broken.behind(reached)),
         }
     }
     corrupt.retain(|corrupt| corrupt.first_offset() < corrupt.next_offset());
-    (picks, corrupt)
+    (selection, corrupt)
 }
 
-/// All of a piece of work, to be handled again, and what of it cannot be.
-fn all_of(work: &Work<Pieces>) -> (Option<Work<Pieces>>, Vec<Work<Pieces>>) {
-    let (picks, corrupt) = picks(None, work.payload.iter());
-    let rest = (!picks.is_empty()).then(|| part(work, picks, work.failures, None));
-    (rest, corrupt.into_iter().map(|corrupt| lost(work, corrupt)).collect())
+/// A work item split into its records, to be handled again, and its undecodable records.
+fn split_undecodable(work: &Work<Pieces>) -> (Option<Work<Pieces>>, Vec<Work<Pieces>>) {
+    let (selection, corrupt) = selection(None, work.payload.iter());
+    let rest = (!selection.is_empty()).then(|| part(work, selection, work.failures, None));
+    (rest, corrupt.into_iter().map(|corrupt| undecodable(work, corrupt)).collect())
 }
 
-/// What of a piece of work cannot be read, as work of its own: to be given up.
-fn lost(work: &Work<Pieces>, corrupt: CorruptBatch) -> Work<Pieces> {
+/// A work item for the undecodable records of another, to be given up.
+fn undecodable(work: &Work<Pieces>, corrupt: CorruptBatch) -> Work<Pieces> {
     let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
     let offsets: Vec<i64> =
         offsets_of(&work.offsets).into_iter().filter(|offset| (from..next).contains(offset)).collect();
     let size = Size { records: offsets.len(), bytes: size_of(&work.size, offsets.len()) };
     let payload = Pieces::corrupt(corrupt, work.payload.stopped.clone());
     let offsets = Offsets::Each(offsets);
-    Work { of: work.of, age: work.age, lane: None, offsets, size, failures: GIVEN_UP, payload }
+    Work {
+        assignment: work.assignment,
+        age: work.age,
+        lane: None,
+        offsets,
+        size,
+        failures: GIVEN_UP,
+        payload,
+    }
 }
 
-/// A part of a piece of work, as work of its own.
+/// A work item of some of another's records.
 fn part(
     work: &Work<Pieces>,
-    picks: Vec<(&Arc<ottla_client::Batch>, Pick)>,
+    selection: Vec<(&Arc<ottla_client::Batch>, RecordPosition)>,
     failures: u32,
     failure: Option<Failure>,
 ) -> Work<Pieces> {
@@ -341,23 +380,23 @@ fn part(
         Some(_) => failures + 1,
         None => failures,
     };
-    let offsets = Offsets::Each(picks.iter().map(|(_, pick)| pick.offset).collect());
-    let size = Size { records: picks.len(), bytes: size_of(&work.size, picks.len()) };
+    let offsets = Offsets::Each(selection.iter().map(|(_, record)| record.offset).collect());
+    let size = Size { records: selection.len(), bytes: size_of(&work.size, selection.len()) };
     let mut list: Vec<Piece> = Vec::new();
-    for (batch, pick) in picks {
+    for (batch, record) in selection {
         match list.last_mut() {
-            Some(Piece { batch: last, picks: Picks::At(picks) }) if Arc::ptr_eq(last, batch) => {
-                picks.push(pick);
+            Some(Piece { batch: last, selection: Selection::At(selection) }) if Arc::ptr_eq(last, batch) => {
+                selection.push(record);
             }
-            _ => list.push(Piece { batch: batch.clone(), picks: Picks::At(vec![pick]) }),
+            _ => list.push(Piece { batch: batch.clone(), selection: Selection::At(vec![record]) }),
         }
     }
     let attempts = work.payload.attempts + u32::from(failure.is_some());
     let payload = Pieces { list, stopped: work.payload.stopped.clone(), failure, attempts, corrupt: None };
-    Work { of: work.of, age: work.age, lane: work.lane, offsets, size, failures, payload }
+    Work { assignment: work.assignment, age: work.age, lane: work.lane, offsets, size, failures, payload }
 }
 
-/// The memory of a part, as if all records were equally large.
+/// An estimate of a part's memory, which assumes records of equal size.
 fn size_of(size: &Size, records: usize) -> usize {
     size.bytes / size.records.max(1) * records
 }

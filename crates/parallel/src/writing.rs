@@ -1,4 +1,4 @@
-//! What the processor produces: outputs of handlers, and dead letters.
+//! Writes the outputs of handlers and dead letters.
 
 use std::pin::Pin;
 
@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use ottla_client::{CorruptBatch, Delivery, ProduceError, Record};
 use tokio::time::Instant;
 
-use crate::core::work::{Unsettled, Work};
+use crate::core::work::{PendingRecords, Work};
 use crate::dispatcher::Dispatcher;
 use crate::error::{Error, FailureKind};
 use crate::exchange::Produced;
@@ -15,43 +15,43 @@ use crate::message::Pieces;
 use crate::outputs::Outputs;
 use crate::settings::GiveUp;
 
-/// What a dead letter of raw bytes has beside them: headers, and the frame of its batch.
-const LETTER_BYTES: usize = 4096;
+/// Upper bound of a raw dead letter's headers and batch overhead.
+const DEAD_LETTER_OVERHEAD_BYTES: usize = 4096;
 
-type Write = Pin<Box<dyn Future<Output = Written> + Send>>;
+type Write = Pin<Box<dyn Future<Output = WriteResult> + Send>>;
 
-/// Something was written, or not.
-pub(crate) struct Written {
-    done: Unsettled,
+/// The result of a write.
+pub(crate) struct WriteResult {
+    done: PendingRecords,
     result: Result<(), ProduceError>,
 }
 
-/// What is not acknowledged yet.
+/// Writes that are not yet acknowledged.
 #[derive(Default)]
-pub(crate) struct Writing(FuturesUnordered<Write>);
+pub(crate) struct PendingWrites(FuturesUnordered<Write>);
 
-impl Writing {
-    /// The next that is acknowledged; waits forever if there is none.
-    pub(crate) async fn next(&mut self) -> Option<Written> {
+impl PendingWrites {
+    /// The next acknowledged write; pending if there is none.
+    pub(crate) async fn next(&mut self) -> Option<WriteResult> {
         match self.0.next().await {
             Some(written) => Some(written),
             None => std::future::pending().await,
         }
     }
 
-    fn push(&mut self, done: Unsettled, deliveries: Vec<Delivery>) {
+    fn push(&mut self, done: PendingRecords, deliveries: Vec<Delivery>) {
         self.0.push(Box::pin(async move {
             let mut result = Ok(());
             for delivery in deliveries {
                 result = result.and(delivery.await.map(drop));
             }
-            Written { done, result }
+            WriteResult { done, result }
         }));
     }
 }
 
 impl Dispatcher {
-    /// Writes what handlers have produced and what was given up since the last time.
+    /// Writes new outputs and handles newly given-up records.
     pub(crate) async fn write_out(&mut self) -> Result<(), Error> {
         let (produced, given_up) = {
             let mut inner = self.exchange.lock();
@@ -67,19 +67,19 @@ impl Dispatcher {
                 Some(corrupt) => self.give_up_corrupt(corrupt).await,
                 None => self.give_up(&work).await,
             };
-            let Work { of, offsets, size, .. } = work;
-            let done = Unsettled { of, offsets, until: i64::MAX, except: Vec::new(), size };
+            let Work { assignment, offsets, size, .. } = work;
+            let done = PendingRecords { assignment, offsets, until: i64::MAX, except: Vec::new(), size };
             result = result.and(self.await_writes(done, written));
         }
         result
     }
 
-    /// Something was written: what it belongs to is done.
-    pub(crate) fn settle(&mut self, written: Written) -> Result<(), Error> {
+    /// Finishes the records that waited for a write.
+    pub(crate) fn settle(&mut self, written: WriteResult) -> Result<(), Error> {
         let mut inner = self.exchange.lock();
         match written.result {
             Ok(()) => inner.core.settle(&written.done, Instant::now()),
-            Err(_) => inner.core.abandon(written.done.of),
+            Err(_) => inner.core.abandon(written.done.assignment),
         }
         written.result.map_err(not_written)
     }
@@ -92,30 +92,34 @@ impl Dispatcher {
         Ok(deliveries)
     }
 
-    /// In a transaction nobody waits for a single record: the commit does.
+    /// In a transaction no single write is awaited: the commit covers it.
     async fn write(&self, record: Record<'_>) -> Result<Option<Delivery>, Error> {
         if self.transaction.is_some() {
-            self.producer.post(record).await.map_err(not_written)?;
+            self.producer.send_unobserved(record).await.map_err(not_written)?;
             return Ok(None);
         }
         self.producer.enqueue(record).await.map(Some).map_err(not_written)
     }
 
-    fn await_writes(&mut self, done: Unsettled, written: Result<Vec<Delivery>, Error>) -> Result<(), Error> {
+    fn await_writes(
+        &mut self,
+        done: PendingRecords,
+        written: Result<Vec<Delivery>, Error>,
+    ) -> Result<(), Error> {
         match written {
             Ok(deliveries) if deliveries.is_empty() => {
                 self.exchange.lock().core.settle(&done, Instant::now());
             }
-            Ok(deliveries) => self.writing.push(done, deliveries),
+            Ok(deliveries) => self.pending_writes.push(done, deliveries),
             Err(error) => {
-                self.exchange.lock().core.abandon(done.of);
+                self.exchange.lock().core.abandon(done.assignment);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Writes or skips what failed too often. A handler that cannot work ends the processor instead.
+    /// Applies [`GiveUp`] to a record whose retries are used up. After a fatal failure the processor stops instead.
     async fn give_up(&self, work: &Work<Pieces>) -> Result<Vec<Delivery>, Error> {
         let failure = work.payload.failure.as_ref();
         let (reason, kind) = failure.map_or(("", ""), |failure| (&*failure.reason, failure.kind.name()));
@@ -133,7 +137,7 @@ impl Dispatcher {
                     return Err(Error::Record { at, offset, attempts, reason });
                 }
                 GiveUp::Skip => {
-                    tracing::warn!(at = %record.at(), offset, attempts, reason, "a record is given up");
+                    tracing::warn!(at = %record.at(), offset, attempts, reason, "record given up");
                     self.exchange.lock().skipped += 1;
                 }
                 GiveUp::DeadLetter(topic) => {
@@ -160,14 +164,14 @@ impl Dispatcher {
         Ok(deliveries)
     }
 
-    /// What cannot be decoded, as a whole: nobody knows its records.
+    /// Applies [`GiveUp`] to undecodable records as a whole: their number is unknown.
     async fn give_up_corrupt(&self, corrupt: &CorruptBatch) -> Result<Vec<Delivery>, Error> {
         let (from, next) = (corrupt.first_offset(), corrupt.next_offset());
         let (at, bytes) = (corrupt.at(), corrupt.bytes());
         match &self.settings.give_up {
             GiveUp::Stop => Err(corrupt.error().clone().into()),
             GiveUp::Skip => {
-                tracing::warn!(%at, from, next, error = %corrupt.error(), "records that cannot be decoded are given up");
+                tracing::warn!(%at, from, next, error = %corrupt.error(), "undecodable records given up");
                 self.exchange.lock().skipped += 1;
                 Ok(Vec::new())
             }
@@ -185,8 +189,8 @@ impl Dispatcher {
                     .header("ottla.error.attempts", "0")
                     .header("ottla.error.kind", "corrupt")
                     .header("ottla.error.reason", &reason);
-                // Raw bytes that no record can hold are left where they are: the headers say where.
-                let fits = bytes.len() + LETTER_BYTES <= self.settings.config.request_bytes_max;
+                // A batch that exceeds the request size is not copied: the headers name its offsets.
+                let fits = bytes.len() + DEAD_LETTER_OVERHEAD_BYTES <= self.settings.config.max_request_size;
                 letter.value = fits.then_some(&**bytes);
                 let written = self.write(letter).await?;
                 self.exchange.lock().dead_letters += 1;

@@ -1,4 +1,4 @@
-//! What cannot be decoded takes the road of what failed: dead letters, skipped, or the end.
+//! Undecodable records are treated like failed ones: dead letter, skip or stop.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -12,7 +12,7 @@ use ottla_client::{Config, Producer, Record};
 use ottla_parallel::{Builder, Error, GiveUp, Mode, Order, Processor};
 use support::*;
 
-/// 50 records, one that inflates beyond what the processors here take, and 50 records.
+/// 50 records, one that exceeds the decompression limit, and 50 more records.
 fn filled() -> BrokerThread {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 10, 50);
@@ -34,7 +34,7 @@ fn cautious(broker: &BrokerThread, mode: Mode, order: Order) -> Builder {
 }
 
 #[test]
-fn a_batch_that_cannot_be_decoded_is_a_dead_letter_and_what_follows_is_handled() {
+fn an_undecodable_batch_becomes_a_dead_letter_and_later_records_are_handled() {
     for mode in Mode::ALL {
         for order in [Order::Partition, Order::Key] {
             let (broker, seen) = (filled(), Seen::default());
@@ -74,7 +74,7 @@ fn a_batch_that_cannot_be_decoded_is_a_dead_letter_and_what_follows_is_handled()
 }
 
 #[test]
-fn without_dead_letters_it_is_skipped_or_ends_the_processor() {
+fn an_undecodable_batch_is_skipped_or_stops_the_processor() {
     let (broker, seen) = (filled(), Seen::default());
     let noted = seen.clone();
     let processor =
@@ -98,10 +98,10 @@ fn without_dead_letters_it_is_skipped_or_ends_the_processor() {
     assert_eq!(committed_now(), 101);
 }
 
-/// A record's value whose length is written before it: 8, in zigzag.
+/// A record's value, preceded by its length: 8, in zigzag encoding.
 const PRECIOUS: &[u8] = b"\x10precious";
 
-/// Carries connections to the broker, and makes that length negative wherever it comes back.
+/// Proxies connections to the broker and makes that length negative in every response.
 fn damaging(listener: TcpListener, broker: SocketAddr) {
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
@@ -121,7 +121,7 @@ fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
             return;
         }
         held.extend_from_slice(&buffer[..count]);
-        // Whole frames only: what is to be damaged comes in one piece.
+        // Whole frames only, so that the bytes to damage are contiguous.
         while let Some(size) = held.first_chunk::<4>().map(|size| 4 + u32::from_be_bytes(*size) as usize) {
             if held.len() < size {
                 break;
@@ -138,7 +138,7 @@ fn carry_damaged(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn a_record_that_contradicts_its_batch_takes_what_is_behind_it_in_the_batch_and_nothing_else() {
+fn a_damaged_record_loses_only_the_rest_of_its_batch() {
     for mode in Mode::ALL {
         for order in [Order::None, Order::Key] {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -184,7 +184,7 @@ fn a_record_that_contradicts_its_batch_takes_what_is_behind_it_in_the_batch_and_
                 let value = found.and_then(|(_, value)| value.clone()).expect("a header");
                 String::from_utf8_lossy(&value).parse::<i64>().expect("a number")
             };
-            // More than one letter, if the batch was cut before the damage showed: together they are the rest of it.
+            // Several letters, if the batch was split before the damage was found. Together they cover its rest.
             let mut ranges: Vec<_> = read_all(config, "dead", 1)
                 .iter()
                 .map(|(_, letter)| {

@@ -1,4 +1,4 @@
-//! Members of a group that are killed, in every mode: every record is handled, each key's in order.
+//! Kills members of a group in every mode: every record is handled, and each key's records in order.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and processes")]
 
@@ -13,21 +13,21 @@ use std::time::Duration;
 use ottla_parallel::{Mode, Order, Processor};
 use support::*;
 
-/// Kills in all modes together; `OTTLA_SOAK_PROCESSOR_KILLS` names another number.
+/// Total number of kills; `OTTLA_SOAK_PROCESSOR_KILLS` overrides it.
 const KILLS: usize = 10;
 
 const PARTITIONS: i32 = 6;
 const KEYS: usize = 30;
 
-/// What a child process is told.
+/// Environment variables of a child process.
 const SERVERS: &str = "OTTLA_TEST_SERVERS";
 const MODE: &str = "OTTLA_TEST_MODE";
 const LOG: &str = "OTTLA_TEST_LOG";
 
-/// Bytes of a line in the log: no line lies in two pages of memory, between which a writer can be killed or a reader come.
+/// Size of a log line. It divides a memory page, so that no kill or read can split a line.
 const LINE: usize = 64;
 
-/// A member, when the test below starts this program as one; otherwise nothing.
+/// Runs a member if the test below started this program as one; otherwise does nothing.
 #[test]
 fn member_process() {
     let (Ok(servers), Ok(mode), Ok(log)) = (std::env::var(SERVERS), std::env::var(MODE), std::env::var(LOG))
@@ -47,11 +47,11 @@ fn member_process() {
         let text = |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or_default()).into_owned();
         let (key, value) = (text(record.key()), text(record.value()));
         let line = format!("{key} {} {} {value}", record.partition(), record.offset());
-        // One write at the file's end: lines of several processes stand in the order in which they were written.
+        // One append per line: the lines of all processes are in the order of the writes.
         (&*log).write_all(format!("{line:<WIDTH$}\n", WIDTH = LINE - 1).as_bytes())?;
         Ok(())
     });
-    // Until the parent lets go.
+    // Until the parent closes the pipe.
     let _ = std::io::stdin().read(&mut [0]);
     processor.stop();
     processor.join().expect("stopped");
@@ -102,7 +102,7 @@ fn lines(log: &Path) -> Seen {
 }
 
 #[test]
-fn every_record_is_handled_in_its_keys_order_whoever_is_killed() {
+fn every_record_is_handled_in_key_order_when_members_are_killed() {
     let kills = std::env::var("OTTLA_SOAK_PROCESSOR_KILLS").ok().and_then(|kills| kills.parse().ok());
     let kills: usize = kills.unwrap_or(KILLS);
     let mut rng = fastrand::Rng::with_seed(9);
@@ -124,7 +124,7 @@ fn every_record_is_handled_in_its_keys_order_whoever_is_killed() {
             members.push(Member::start(&servers, mode, &log));
         }
         await_that("all is handled", || lines(&log).distinct() == written);
-        // What a killed member had done and not committed is done again when its session is over.
+        // Records that a killed member handled but did not commit are handled again after its session timeout.
         let config = || member(servers.clone(), "workers");
         await_that("all is committed", || committed(config(), "orders", PARTITIONS) == written as i64);
         members.into_iter().for_each(Member::stop);

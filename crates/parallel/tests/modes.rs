@@ -1,4 +1,4 @@
-//! Stories of processors in each mode, against the embedded broker.
+//! Processors in each mode against the embedded broker.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
 
@@ -40,7 +40,7 @@ fn every_record_is_handled_once_and_committed_in_every_mode_and_order() {
 }
 
 #[test]
-fn no_batch_is_larger_than_it_may_be_whatever_the_order() {
+fn no_batch_exceeds_its_maximum_in_any_order() {
     for order in ORDERS {
         let broker = broker("orders", 1);
         produce(broker.bootstrap_servers(), "orders", 3, 1_000);
@@ -62,7 +62,7 @@ fn no_batch_is_larger_than_it_may_be_whatever_the_order() {
 }
 
 #[test]
-fn what_inflates_comes_in_parts_and_each_record_is_handled_once() {
+fn a_large_compressed_batch_is_split_and_each_record_is_handled_once() {
     let broker = broker("orders", 1);
     let mut config = ottla_client::Config::new(broker.bootstrap_servers());
     config.set_all([("compression.type", "gzip"), ("batch.size", "100000")]).expect("properties");
@@ -89,7 +89,7 @@ fn what_inflates_comes_in_parts_and_each_record_is_handled_once() {
 }
 
 #[test]
-fn async_handlers_run_side_by_side() {
+fn async_handlers_run_concurrently() {
     for order in ORDERS {
         let broker = broker("orders", 4);
         produce(broker.bootstrap_servers(), "orders", 40, 2_000);
@@ -123,7 +123,7 @@ fn async_handlers_run_side_by_side() {
 }
 
 #[test]
-fn a_poison_record_goes_to_the_dead_letters_and_nothing_waits_for_it() {
+fn a_poison_record_becomes_a_dead_letter_and_blocks_no_other() {
     for mode in Mode::ALL {
         for retry in
             [Retry::never(), Retry::times(2).delay(Duration::from_millis(5)), Retry::times(1).holding()]
@@ -197,7 +197,7 @@ fn a_poison_record_goes_to_the_dead_letters_and_nothing_waits_for_it() {
 }
 
 #[test]
-fn what_cannot_be_decoded_takes_the_same_road_at_once() {
+fn an_undecodable_record_becomes_a_dead_letter_without_retries() {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 0, 10);
     let processor = builder(&broker, Mode::MultiAsync, Order::None)
@@ -225,7 +225,7 @@ fn what_cannot_be_decoded_takes_the_same_road_at_once() {
 }
 
 #[test]
-fn a_record_that_is_given_up_stops_the_processor_and_is_not_committed() {
+fn a_given_up_record_stops_the_processor_and_is_not_committed() {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 0, 100);
     for mode in [Mode::Sync, Mode::MultiAsync] {
@@ -241,9 +241,10 @@ fn a_record_that_is_given_up_stops_the_processor_and_is_not_committed() {
     }
 }
 
-/// Neither skipped nor a dead letter: with a program that does not exist, `ottla run --skip` lost all records.
+/// A fatal failure neither skips nor writes a dead letter: `ottla run --skip` once lost all records when its program
+/// did not exist.
 #[test]
-fn a_handler_that_cannot_work_stops_the_processor_whatever_becomes_of_given_up_records() {
+fn a_fatal_failure_stops_the_processor_for_every_give_up_setting() {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 0, 100);
     for give_up in [GiveUp::Skip, GiveUp::DeadLetter("dead".into()), GiveUp::Stop] {
@@ -266,7 +267,7 @@ fn a_handler_that_cannot_work_stops_the_processor_whatever_becomes_of_given_up_r
 }
 
 #[test]
-fn a_stuck_worker_shows_in_the_metrics_and_holds_nothing_but_the_commit() {
+fn a_stuck_worker_appears_in_the_metrics_and_holds_back_only_the_commit() {
     let broker = broker("orders", 2);
     produce(broker.bootstrap_servers(), "orders", 100, 2_000);
     let (seen, release) = (Seen::default(), Arc::new(AtomicBool::new(false)));
@@ -280,7 +281,7 @@ fn a_stuck_worker_shows_in_the_metrics_and_holds_nothing_but_the_commit() {
             Ok(())
         })
         .expect("a processor");
-    // What is in the stuck record's lane waits with it, everything else goes on.
+    // The records in the stuck record's lane wait with it; all others are handled.
     await_that("the others are handled", || seen.len() > 1_500);
     await_that("the age is seen", || {
         let metrics = processor.metrics();
@@ -301,7 +302,7 @@ fn a_stuck_worker_shows_in_the_metrics_and_holds_nothing_but_the_commit() {
 }
 
 #[test]
-fn members_come_and_go_in_the_middle_and_every_record_is_handled_in_its_keys_order() {
+fn every_record_is_handled_in_key_order_while_members_join_and_leave() {
     for mode in Mode::ALL {
         let broker = broker("orders", 6);
         produce(broker.bootstrap_servers(), "orders", 60, 6_000);
@@ -327,9 +328,9 @@ fn members_come_and_go_in_the_middle_and_every_record_is_handled_in_its_keys_ord
         second.stop();
         second.join().expect("the second has left");
         seen.assert_key_order();
-        // What was done behind a record that was not is done again by the next owner, as far as the others had come while one
-        // was slow. With one worker for a partition there is no such thing, and with more no record is done more often than
-        // its partition was given out: to the first, when the second came, and when the first had left.
+        // Records finished after an unfinished one are handled again by the next owner. With one worker per partition
+        // there are none. With several workers a record is handled at most once per assignment of its partition: to
+        // the first member, to the second, and after the first has left.
         if mode == Mode::Sync || mode == Mode::Batch {
             assert_eq!(seen.len(), 6_000, "{mode:?}: records done twice");
         }
@@ -340,7 +341,7 @@ fn members_come_and_go_in_the_middle_and_every_record_is_handled_in_its_keys_ord
 }
 
 #[test]
-fn what_comes_after_the_drain_deadline_is_dropped() {
+fn results_after_the_drain_deadline_are_dropped() {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 0, 10);
     let (begun, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -365,7 +366,7 @@ fn what_comes_after_the_drain_deadline_is_dropped() {
 }
 
 #[test]
-fn what_is_in_flight_is_bounded_and_a_full_partition_stops_no_other() {
+fn in_flight_records_are_bounded_and_a_full_partition_blocks_no_other() {
     let broker = broker("orders", 2);
     produce(broker.bootstrap_servers(), "orders", 50, 20_000);
     let release = Arc::new(AtomicBool::new(false));
@@ -397,7 +398,7 @@ fn what_is_in_flight_is_bounded_and_a_full_partition_stops_no_other() {
 }
 
 #[test]
-fn an_open_circuit_breaker_spares_the_records() {
+fn an_open_circuit_breaker_pauses_all_handling() {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 0, 1_000);
     let (outage, tries) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
@@ -456,13 +457,13 @@ fn outputs_are_written_before_their_record_is_done() {
 }
 
 #[test]
-fn a_batch_that_cannot_become_full_does_not_wait_for_more() {
+fn a_batch_at_the_memory_limit_does_not_wait_for_more() {
     let broker = broker("orders", 1);
     produce(broker.bootstrap_servers(), "orders", 10, 20_000);
     for order in ORDERS {
         let seen = Seen::default();
         let noted = seen.clone();
-        // A batch of 1000 is more than these bytes hold, and nobody waits for a minute.
+        // A batch of 1000 records exceeds the memory limit, so waiting a minute is pointless.
         let builder =
             Processor::builder(member(broker.bootstrap_servers(), &format!("{order:?}")), Mode::MultiBatch)
                 .topics(["orders"])
@@ -480,7 +481,7 @@ fn a_batch_that_cannot_become_full_does_not_wait_for_more() {
 }
 
 #[test]
-fn a_worker_that_is_late_keeps_no_lane_from_the_next_assignment() {
+fn a_late_worker_does_not_block_the_lanes_of_the_next_assignment() {
     let broker = broker("orders", 2);
     produce(broker.bootstrap_servers(), "orders", 20, 400);
     for order in [Order::Partition, Order::Key] {
@@ -505,7 +506,8 @@ fn a_worker_that_is_late_keeps_no_lane_from_the_next_assignment() {
             let stuck = |offset: Option<(i64, Duration)>| offset.is_some_and(|(offset, _)| offset == 7);
             metrics.partitions.len() == 2 && metrics.partitions.iter().all(|it| stuck(it.blocking))
         });
-        // A second member takes a partition and gives it back, while the first one's worker still has its record.
+        // A second member takes a partition and gives it back while the first member's worker still handles its
+        // record.
         let other = seen.clone();
         let second = Processor::builder(config(), Mode::Sync)
             .topics(["orders"])
@@ -521,7 +523,7 @@ fn a_worker_that_is_late_keeps_no_lane_from_the_next_assignment() {
         produce(broker.bootstrap_servers(), "orders", 20, 400);
         let count = || seen.all().iter().filter(|(_, its, _, _)| *its == partition).count();
         let before = count();
-        await_that("the first goes on with that partition", || count() > before + 50);
+        await_that("the first member resumes that partition", || count() > before + 50);
         release.store(true, Ordering::Relaxed);
         await_that("all is committed", || committed(config(), "orders", 2) >= seen.distinct() as i64);
         first.stop();

@@ -1,4 +1,4 @@
-//! The requests there are, and those this crate has messages for.
+//! Kafka's API keys, and the requests that this crate implements.
 
 use std::fmt;
 use std::io;
@@ -15,17 +15,17 @@ use crate::schema::{Schema, Versions};
 
 macro_rules! api_keys {
     ($($name:ident = $code:literal,)*) => {
-        /// The number that says what a request asks for.
+        /// The number that identifies a request type.
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         #[allow(missing_docs, reason = "the names are Kafka's own")]
         pub enum ApiKey {
             $($name,)*
-            /// A number that Kafka 4.1 does not know.
+            /// A number that Kafka 4.1 does not define.
             Unknown(i16),
         }
 
         impl ApiKey {
-            /// All keys that Kafka 4.1 knows, in order.
+            /// All keys that Kafka 4.1 defines, in order.
             pub const KNOWN: &[Self] = &[$(Self::$name),*];
 
             /// The key with this number.
@@ -37,7 +37,7 @@ macro_rules! api_keys {
                 }
             }
 
-            /// Its number.
+            /// The key's number.
             #[inline]
             pub const fn code(self) -> i16 {
                 match self {
@@ -46,7 +46,7 @@ macro_rules! api_keys {
                 }
             }
 
-            /// Kafka's name for it.
+            /// Kafka's name of the request.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
@@ -154,12 +154,13 @@ api_keys! {
 }
 
 impl ApiKey {
-    /// What this crate knows about the request; `None` if it has no message for it.
+    /// The description of the request, or `None` if this crate does not implement it.
     pub fn api(self) -> Option<&'static Api> {
         REQUESTS.binary_search_by_key(&self.code(), |api| api.key.code()).ok().map(|at| &REQUESTS[at])
     }
 
-    /// Whether `version` of the request has a flexible header and message; no for requests without a message here.
+    /// `true` if `version` has a flexible header and message; `false` for requests that this crate does not
+    /// implement.
     #[inline]
     pub fn is_flexible(self, version: i16) -> bool {
         self.api().is_some_and(|api| version >= api.flexible_from)
@@ -176,38 +177,38 @@ impl fmt::Display for ApiKey {
     }
 }
 
-/// A request that this crate has messages for.
+/// A request that this crate implements.
 #[derive(Clone, Copy, Debug)]
 pub struct Api {
-    /// What it asks for.
+    /// The API key.
     pub key: ApiKey,
-    /// The versions this crate reads and writes.
+    /// The versions that this crate encodes and decodes.
     pub versions: Versions,
-    /// Those of them that will not change any more: what a broker may advertise.
+    /// The versions that are final upstream, which a broker may advertise.
     pub stable_versions: Versions,
     /// The first version with compact lengths and tagged fields; `i16::MAX` if there is none.
     pub flexible_from: i16,
     /// The request's fields.
     pub request: Schema,
-    /// The answer's fields.
+    /// The response's fields.
     pub response: Schema,
-    /// Reads a request and writes it again.
+    /// Decodes a request and encodes it again.
     pub recode_request: Recode,
-    /// Reads an answer and writes it again.
+    /// Decodes a response and encodes it again.
     pub recode_response: Recode,
 }
 
-/// Reads a whole message of some version and writes it again: the same bytes, if they were the shortest way to say
-/// what they say.
+/// Decodes a whole message of some version and encodes it again. The bytes are equal if they were the shortest
+/// encoding.
 pub type Recode = fn(Bytes, i16) -> Result<Chain, RecodeError>;
 
-/// Why a message could not be read and written again.
+/// An error of [`Recode`].
 #[derive(Debug, thiserror::Error)]
 pub enum RecodeError {
-    /// It could not be read.
+    /// The message could not be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// It could not be written.
+    /// The message could not be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
 }
@@ -219,7 +220,7 @@ impl From<RecodeError> for io::Error {
 }
 
 impl Api {
-    /// What the types say about `R`.
+    /// The description of `R`, from its types.
     pub(crate) const fn of<R: Request>() -> Self {
         let stable = R::STABLE_VERSIONS;
         Self {
@@ -235,7 +236,7 @@ impl Api {
     }
 }
 
-/// Reads a whole message and writes it again.
+/// Decodes a whole message and encodes it again.
 pub fn recode<M: Message>(bytes: Bytes, version: i16) -> Result<Chain, RecodeError> {
     let mut input = Decoder::new(bytes);
     let message = M::decode(&mut input, version)?;

@@ -1,4 +1,4 @@
-//! Where messages are read from: a cursor over one frame.
+//! The decoder: a cursor over one frame.
 
 use bytes::Bytes;
 use ottla_wire::varint::read_u32;
@@ -8,8 +8,8 @@ use crate::error::{DecodeError, DecodeFault};
 
 /// A cursor over the bytes of one frame.
 ///
-/// Lengths are checked against the bytes that are there before anything is allocated for them, and what is taken out
-/// as [`Bytes`] shares the frame's memory.
+/// Lengths are checked against the remaining bytes before memory is allocated. [`Bytes`] values share the frame's
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     frame: Bytes,
@@ -37,25 +37,25 @@ impl Decoder {
 
     /// A cursor that takes at most `memory_max` bytes for the elements of arrays.
     ///
-    /// Some structs are thirty times larger in memory than the fewest bytes that say them. Whoever reads large frames
-    /// from strangers sets a limit; strings and payloads are never larger than the frame and do not count.
+    /// Some structs are thirty times larger in memory than on the wire. A reader of large frames from untrusted peers
+    /// should set a limit. Strings and payloads are never larger than the frame and do not count.
     pub fn with_memory_max(frame: Bytes, memory_max: usize) -> Self {
         Self { frame, at: 0, memory_left: memory_max }
     }
 
-    /// How far the cursor has come.
+    /// The cursor's position.
     #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are left.
+    /// The number of remaining bytes.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.frame.len() - self.at
     }
 
-    /// Ends the reading; bytes that are left are an error.
+    /// Finishes decoding; remaining bytes are an error.
     pub fn finish(self) -> Result<(), DecodeError> {
         match self.remaining() {
             0 => Ok(()),
@@ -80,7 +80,7 @@ impl Decoder {
         f64 -> f64;
     }
 
-    /// Reads one byte: anything but 0 is true.
+    /// Reads one byte: every value except 0 is true.
     #[inline]
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         Ok(self.i8()? != 0)
@@ -119,7 +119,7 @@ impl Decoder {
         Ok(bytes)
     }
 
-    /// Passes over the next `n` bytes.
+    /// Skips the next `n` bytes.
     #[inline]
     pub fn skip(&mut self, n: usize) -> Result<(), DecodeError> {
         self.need(n)?;
@@ -175,7 +175,7 @@ impl Decoder {
         }
     }
 
-    /// Takes `bytes` of memory from what is left of the limit.
+    /// Subtracts `bytes` from the memory limit.
     #[inline]
     pub fn charge(&mut self, bytes: usize) -> Result<(), DecodeError> {
         match self.memory_left.checked_sub(bytes) {
@@ -187,7 +187,7 @@ impl Decoder {
         }
     }
 
-    /// Reads the head of a tagged field: its tag and its size, which the remaining bytes hold.
+    /// Reads the tag and size of a tagged field. The size is at most the number of remaining bytes.
     pub fn tag(&mut self) -> Result<(u32, usize), DecodeError> {
         let tag = self.unsigned_varint()?;
         let size = self.unsigned_varint()? as usize;
@@ -195,7 +195,7 @@ impl Decoder {
         Ok((tag, size))
     }
 
-    /// Checks that a tagged field that started at `start` took as many bytes as it claimed.
+    /// Checks that a tagged field that started at `start` has the declared size.
     #[inline]
     pub fn end_tag(&self, tag: u32, start: usize, size: usize) -> Result<(), DecodeError> {
         match self.at - start {
@@ -204,7 +204,7 @@ impl Decoder {
         }
     }
 
-    /// Passes over all tagged fields of a struct that knows none.
+    /// Skips all tagged fields of a struct that defines none.
     #[inline]
     pub fn skip_tags(&mut self) -> Result<(), DecodeError> {
         for _ in 0..self.unsigned_varint()? {

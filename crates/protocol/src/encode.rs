@@ -1,4 +1,4 @@
-//! Where messages are written: small values side by side in one buffer, large payloads as links of a chain.
+//! The encoder: small values go into one buffer, large payloads become pieces of a chain.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ottla_wire::chain::{Chain, FileSlice, Piece};
@@ -6,26 +6,26 @@ use ottla_wire::varint::{VARINT_BYTES_MAX, unsigned_len, write_unsigned};
 
 use crate::error::{EncodeError, EncodeFault};
 
-/// Payloads of at least this many bytes are linked, smaller ones copied: below it a copy costs less than one more
-/// entry in the vectored write.
+/// Payloads of at least this size are linked, smaller ones are copied. Below it a copy costs less than another entry
+/// in the vectored write.
 pub const SPLICE_BYTES_MIN: usize = 1024;
 
-/// The most bytes a string may have. Kafka's own limit, in flexible versions too.
+/// Maximum length of a string in bytes: Kafka's limit, also in flexible versions.
 pub const STRING_BYTES_MAX: usize = i16::MAX as usize;
 
-/// A sink for messages.
+/// The destination of encoded messages.
 ///
-/// All inline bytes share one buffer, so a length can be filled in afterwards wherever it stands. Linked payloads are
-/// remembered with the place in the buffer where they belong, and become pieces of the chain in [`Encoder::finish`].
+/// All inline bytes share one buffer, so that a length can be filled in later. Linked payloads are stored with their
+/// position in the buffer and become pieces of the chain in [`Encoder::finish`].
 #[derive(Debug, Default)]
 pub struct Encoder {
     inline: BytesMut,
-    /// In order of place; a piece stands before the inline byte with that index.
+    /// Linked pieces in order of position; a piece precedes the inline byte at its index.
     spliced: Vec<(usize, Piece)>,
     spliced_bytes: usize,
 }
 
-/// A place in an [`Encoder`], to measure from.
+/// A position in an [`Encoder`].
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     inline: usize,
@@ -39,18 +39,18 @@ impl Encoder {
         Self::default()
     }
 
-    /// An empty encoder with room for `inline_bytes` before its buffer grows.
+    /// An empty encoder with an initial capacity of `inline_bytes`.
     pub fn with_capacity(inline_bytes: usize) -> Self {
         Self { inline: BytesMut::with_capacity(inline_bytes), ..Self::default() }
     }
 
-    /// The bytes written so far, linked payloads included.
+    /// The number of bytes written so far, including linked payloads.
     #[inline]
     pub fn len(&self) -> usize {
         self.inline.len() + self.spliced_bytes
     }
 
-    /// Whether nothing was written.
+    /// `true` if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -111,13 +111,13 @@ impl Encoder {
         self.inline.extend_from_slice(&buf[..n]);
     }
 
-    /// Copies `bytes` as they are, without a length.
+    /// Copies `bytes` without a length.
     #[inline]
     pub fn put_slice(&mut self, bytes: &[u8]) {
         self.inline.extend_from_slice(bytes);
     }
 
-    /// Takes `bytes` as they are, without a length: linked if large, copied if small.
+    /// Adds `bytes` without a length: linked if large, copied if small.
     pub fn put_bytes(&mut self, bytes: &Bytes) {
         if bytes.len() < SPLICE_BYTES_MIN {
             self.put_slice(bytes);
@@ -126,7 +126,7 @@ impl Encoder {
         }
     }
 
-    /// Takes the pieces of `chain`: memory like [`Encoder::put_bytes`], files always linked.
+    /// Adds the pieces of `chain`: memory like [`Encoder::put_bytes`]; files are always linked.
     pub fn put_chain(&mut self, chain: &Chain) {
         for piece in chain.pieces() {
             match piece {
@@ -136,7 +136,7 @@ impl Encoder {
         }
     }
 
-    /// Links a range of a file.
+    /// Links a file range.
     pub fn put_file(&mut self, slice: FileSlice) {
         if slice.len > 0 {
             self.splice(Piece::File(slice));
@@ -167,15 +167,15 @@ impl Encoder {
         Ok(())
     }
 
-    /// The current place, for [`Encoder::prefix_with_size`].
+    /// The current position, for [`Encoder::prefix_with_size`].
     #[inline]
     pub fn mark(&self) -> Mark {
         Mark { inline: self.inline.len(), spliced: self.spliced.len(), len: self.len() }
     }
 
-    /// Inserts, at `start`, the varint that says how many bytes were written since.
+    /// Inserts, at `start`, a varint with the number of bytes written since.
     ///
-    /// The inline bytes since then move up: meant for tagged fields, which are few and short.
+    /// It moves these inline bytes: use it for tagged fields, which are few and short.
     pub fn prefix_with_size(&mut self, start: Mark) {
         let size = self.len() - start.len;
         let shift = unsigned_len(size as u64);
@@ -193,7 +193,7 @@ impl Encoder {
         self.inline[..4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// The bytes written, in order.
+    /// The encoded bytes, in order.
     pub fn finish(self) -> Chain {
         let inline = self.inline.freeze();
         let mut chain = Chain::new();
@@ -211,12 +211,12 @@ impl Encoder {
     }
 }
 
-/// How a length is written.
+/// The encoding of a length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LengthKind {
     /// Varint of the length plus one; 0 is null.
     Compact,
-    /// As `Compact`, with the limit on strings.
+    /// Like `Compact`, with the limit of strings.
     CompactString,
     /// Two bytes; -1 is null.
     Int16,
@@ -228,7 +228,7 @@ impl LengthKind {
     const fn max(self) -> usize {
         match self {
             Self::Int16 | Self::CompactString => STRING_BYTES_MAX,
-            // Compact lengths go one further, but no frame can hold that.
+            // Compact lengths could be larger by one, but no frame can hold that.
             Self::Int32 | Self::Compact => i32::MAX as usize,
         }
     }

@@ -1,12 +1,12 @@
-//! Why a message could not be written or read.
+//! Errors of encoding and decoding.
 
 use std::fmt;
 
 use ottla_wire::varint::VarintError;
 
-/// A message that cannot be written in the version asked for.
+/// An error for a message that the requested version cannot represent.
 ///
-/// The cause of it is always the caller's value, never the peer.
+/// The caller's value causes it, never the peer.
 #[derive(Clone, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct EncodeError(Box<Context<EncodeFault>>);
@@ -18,24 +18,24 @@ pub enum EncodeFault {
     /// The field is set, but this version of the message has no such field.
     #[error("is set, but version {version} has no such field")]
     UnsupportedField {
-        /// The version asked for.
+        /// The requested version.
         version: i16,
     },
-    /// The field is `None` where the version wants a value.
-    #[error("is null where a value must stand")]
+    /// The field is `None`, but the version requires a value.
+    #[error("is null where a value is required")]
     Null,
-    /// The value has more bytes or elements than its length field can say.
+    /// The value has more bytes or elements than its length field can represent.
     #[error("is {len} long, but at most {max} fit")]
     TooLong {
-        /// How long the value is.
+        /// The length of the value.
         len: usize,
-        /// The most the format allows.
+        /// The maximum length.
         max: usize,
     },
     /// The message has no such version.
     #[error("version {version} is not one of {min}-{max}")]
     Version {
-        /// The version asked for.
+        /// The requested version.
         version: i16,
         /// The oldest known version.
         min: i16,
@@ -44,7 +44,7 @@ pub enum EncodeFault {
     },
 }
 
-/// Bytes that are not the message they should be. The peer is at fault, or the version was guessed wrong.
+/// An error for bytes that are not a valid message. The peer is at fault, or the version is wrong.
 #[derive(Clone, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(Box<Context<DecodeFault>>);
@@ -56,85 +56,85 @@ pub enum DecodeFault {
     /// The bytes end inside a value.
     #[error("needs {needed} bytes at byte {at}, but {remaining} remain")]
     Truncated {
-        /// Where the value starts.
+        /// Start of the value.
         at: usize,
-        /// How many bytes it needs.
+        /// The number of bytes required.
         needed: usize,
-        /// How many there are.
+        /// The number of bytes remaining.
         remaining: usize,
     },
-    /// An array claims more elements than the remaining bytes can hold.
-    #[error("claims {count} elements before byte {at}, but {remaining} bytes remain")]
+    /// The declared number of elements exceeds the remaining bytes.
+    #[error("declares {count} elements before byte {at}, but {remaining} bytes remain")]
     ArrayTooLong {
-        /// Where the elements would start.
+        /// Start of the elements.
         at: usize,
-        /// How many elements are claimed.
+        /// The declared number of elements.
         count: usize,
-        /// How many bytes there are.
+        /// The number of bytes remaining.
         remaining: usize,
     },
-    /// An array takes more memory than the decoder was given.
-    #[error("takes {bytes} bytes of memory for the elements at byte {at}, but {left} are left of the limit")]
+    /// The elements of an array exceed the decoder's memory limit.
+    #[error("needs {bytes} bytes of memory for the elements at byte {at}, but {left} remain of the limit")]
     Memory {
-        /// Where the elements start.
+        /// Start of the elements.
         at: usize,
-        /// The memory they take.
+        /// The memory that they need.
         bytes: usize,
-        /// What was left of the limit.
+        /// The remaining memory of the limit.
         left: usize,
     },
-    /// A length below zero that does not mean null.
+    /// A negative length that does not mean null.
     #[error("has length {length} before byte {at}")]
     NegativeLength {
-        /// Where the value would start.
+        /// Start of the value.
         at: usize,
         /// The length read.
         length: i64,
     },
-    /// A string longer than Kafka allows.
+    /// A string that exceeds Kafka's limit.
     #[error("is a string of {len} bytes, but at most {max} are allowed")]
     StringTooLong {
-        /// How long the string claims to be.
+        /// The declared length.
         len: usize,
-        /// The most Kafka allows.
+        /// Kafka's limit.
         max: usize,
     },
     /// A string that is not UTF-8.
     #[error("is not UTF-8 from byte {at} on")]
     NotUtf8 {
-        /// Where the string stops being UTF-8.
+        /// The first byte that is not UTF-8.
         at: usize,
     },
-    /// Null where the version wants a value.
-    #[error("is null before byte {at}, where a value must stand")]
+    /// A null, but the version requires a value.
+    #[error("is null before byte {at}, where a value is required")]
     Null {
-        /// Where the value would start.
+        /// Start of the value.
         at: usize,
     },
-    /// A varint that is cut off or too long.
+    /// A truncated or too long varint.
     #[error("at byte {at}: {source}")]
     Varint {
-        /// Where the varint starts.
+        /// Start of the varint.
         at: usize,
-        /// What is wrong with it.
+        /// The varint's error.
         source: VarintError,
     },
-    /// A tagged field that is not as long as it claims.
-    #[error("tag {tag} claims {size} bytes but holds {read}")]
+    /// A tagged field whose size differs from the declared size.
+    #[error("tag {tag} declares {size} bytes but contains {read}")]
     TagSize {
         /// The tag.
         tag: u32,
-        /// The size it claims.
+        /// The declared size.
         size: usize,
-        /// The bytes its value takes.
+        /// The size of its value.
         read: usize,
     },
     /// Bytes after the end of the message.
     #[error("{remaining} bytes follow the end of the message at byte {at}")]
     TrailingBytes {
-        /// Where the message ends.
+        /// The end of the message.
         at: usize,
-        /// How many bytes follow.
+        /// The number of bytes after it.
         remaining: usize,
     },
     /// The message has no such version.
@@ -149,7 +149,7 @@ pub enum DecodeFault {
     },
 }
 
-/// A fault and the place where it was met.
+/// A fault and its location.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Context<F> {
     fault: F,
@@ -181,22 +181,22 @@ impl<F: fmt::Display> fmt::Display for Context<F> {
 macro_rules! context_methods {
     ($error:ident, $fault:ident) => {
         impl $error {
-            /// What went wrong.
+            /// The cause.
             pub fn fault(&self) -> &$fault {
                 &self.0.fault
             }
 
-            /// The names that lead to the field, joined by dots; empty if no field is to blame.
+            /// The path of the field, joined by dots; empty if the error concerns no field.
             pub fn field(&self) -> String {
                 self.0.path()
             }
 
-            /// The message and its version, if the fault lies within one.
+            /// The message and its version, if the error is inside one.
             pub fn message(&self) -> Option<(&'static str, i16)> {
                 self.0.message
             }
 
-            /// The same error, met inside the field `name`.
+            /// Adds the enclosing field `name` to the error's path.
             #[cold]
             #[must_use]
             pub fn within(mut self, name: &'static str) -> Self {
@@ -204,7 +204,7 @@ macro_rules! context_methods {
                 self
             }
 
-            /// The same error, met inside a message.
+            /// Adds the enclosing message to the error.
             #[cold]
             #[must_use]
             pub fn within_message(mut self, name: &'static str, version: i16) -> Self {
@@ -232,13 +232,13 @@ context_methods!(EncodeError, EncodeFault);
 context_methods!(DecodeError, DecodeFault);
 
 impl EncodeError {
-    /// The field `name` is set, but `version` lacks it.
+    /// The error for a field `name` that is set, but missing in `version`.
     #[cold]
     pub fn unsupported(name: &'static str, version: i16) -> Self {
         Self::from(EncodeFault::UnsupportedField { version }).within(name)
     }
 
-    /// The field `name` is null where a value must stand.
+    /// The error for a field `name` that is null where a value is required.
     #[cold]
     pub fn null(name: &'static str) -> Self {
         Self::from(EncodeFault::Null).within(name)

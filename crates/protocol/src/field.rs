@@ -1,4 +1,4 @@
-//! How a value of each type stands in a message.
+//! The encoding of each field type.
 
 use bytes::Bytes;
 use ottla_wire::Chain;
@@ -10,34 +10,34 @@ use crate::error_code::ErrorCode;
 use crate::schema::FieldType;
 use crate::uuid::Uuid;
 
-/// What the bytes of a value depend on, apart from the value.
+/// The properties of the message that determine a field's encoding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Form {
-    /// The version of the message around the value.
+    /// The version of the enclosing message.
     pub version: i16,
-    /// Whether that version has compact lengths and tagged fields.
+    /// `true` if that version has compact lengths and tagged fields.
     pub flexible: bool,
 }
 
 impl Form {
-    /// How arrays and bytes say their length.
+    /// The encoding of lengths of arrays and bytes.
     #[inline]
     pub const fn length(self) -> LengthKind {
         if self.flexible { LengthKind::Compact } else { LengthKind::Int32 }
     }
 
-    /// How strings say their length.
+    /// The encoding of lengths of strings.
     #[inline]
     pub const fn string_length(self) -> LengthKind {
         if self.flexible { LengthKind::CompactString } else { LengthKind::Int16 }
     }
 }
 
-/// A type that can stand in a message.
+/// A type that a message field can have.
 pub trait Field: Sized {
-    /// Its name in the schema.
+    /// The type in the schema.
     const TYPE: FieldType;
-    /// The fewest bytes a value takes, in any version.
+    /// The minimum encoded size, in any version.
     const BYTES_MIN: usize;
 
     /// Writes the value.
@@ -47,16 +47,16 @@ pub trait Field: Sized {
     fn read(input: &mut Decoder, form: Form) -> Result<Self, DecodeError>;
 }
 
-/// A type whose absence can be written. The provided methods are those of structs: a byte says which it is.
+/// A type with a null encoding. The provided methods are those of structs, which have a presence byte.
 pub trait Nullable: Field {
-    /// Writes the value or its absence.
+    /// Writes the value, or null.
     #[inline]
     fn write_nullable(value: Option<&Self>, out: &mut Encoder, form: Form) -> Result<(), EncodeError> {
         out.put_i8(if value.is_some() { 1 } else { -1 });
         value.map_or(Ok(()), |value| value.write(out, form))
     }
 
-    /// Reads a value or its absence.
+    /// Reads the value, or null.
     #[inline]
     fn read_nullable(input: &mut Decoder, form: Form) -> Result<Option<Self>, DecodeError> {
         if input.i8()? < 0 { Ok(None) } else { Self::read(input, form).map(Some) }
@@ -143,7 +143,7 @@ impl Field for Uuid {
     }
 }
 
-/// `Field` for types that have a null of their own: the value form is the nullable form without null.
+/// Implements `Field` for types with a null encoding: the same encoding, without null.
 macro_rules! field_through_nullable {
     ($type:ty, $kind:expr $(, $param:ident)?) => {
         impl $(<$param: Field>)? Field for $type {
@@ -222,8 +222,8 @@ impl Nullable for Chain {
     }
 }
 
-/// Room made for an array before its elements are read. A struct can be much larger in memory than on the wire, so
-/// longer arrays grow as their elements turn out to be there.
+/// Memory reserved for an array before its elements are read. A struct can be much larger in memory than on the wire,
+/// so longer arrays grow while their elements are read.
 const ARRAY_BYTES_UNSEEN_MAX: usize = 64 * 1024;
 
 impl<T: Field> Nullable for Vec<T> {
@@ -250,7 +250,7 @@ impl<T: Field> Nullable for Vec<T> {
     }
 }
 
-/// A message larger than a frame's length can say.
+/// A message that exceeds the maximum frame length.
 pub(crate) fn frame_too_long(len: usize) -> EncodeError {
     EncodeFault::TooLong { len, max: i32::MAX as usize }.into()
 }

@@ -15,22 +15,22 @@ use crate::field::frame_too_long;
 use crate::header::{is_response_header_flexible, put_request_header};
 use crate::message::{Message, Request};
 
-/// The bytes before a frame that say its size.
+/// Size of a frame's length prefix in bytes.
 pub const SIZE_BYTES: usize = 4;
 
-/// Room for a request or an answer with a handful of partitions; larger ones grow.
+/// Initial capacity: room for a request or response with a few partitions.
 const INLINE_BYTES_EXPECTED: usize = 512;
 
-/// Why a size is not that of a frame.
+/// An invalid frame size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
-    /// The size is below zero: the peer does not speak Kafka, or not any more.
+    /// The size is negative: the peer does not speak Kafka, or the stream is out of sync.
     #[error("frame of {0} bytes")]
     Negative(i32),
-    /// The size is beyond what the reader takes.
-    #[error("frame of {size} bytes, but at most {max} are taken")]
+    /// The size exceeds the reader's limit.
+    #[error("frame of {size} bytes, but at most {max} are allowed")]
     TooLarge {
-        /// The size claimed.
+        /// The declared size.
         size: usize,
         /// The reader's limit.
         max: usize,
@@ -47,7 +47,7 @@ pub fn frame_size(prefix: [u8; SIZE_BYTES], max: usize) -> Result<usize, FrameEr
     }
 }
 
-/// A request, ready to be sent: size, header, message.
+/// Encodes a whole request: size, header, message.
 pub fn encode_request<R: Request>(
     correlation_id: i32,
     client_id: Option<&str>,
@@ -60,7 +60,7 @@ pub fn encode_request<R: Request>(
     })
 }
 
-/// An answer to `R`, ready to be sent: size, header, message.
+/// Encodes a whole response to `R`: size, header, message.
 ///
 /// The type of the request cannot be inferred: `encode_response::<FetchRequest>(..)`.
 pub fn encode_response<R: Request>(
@@ -86,17 +86,17 @@ fn framed(write: impl FnOnce(&mut Encoder) -> Result<(), EncodeError>) -> Result
     Ok(out.finish())
 }
 
-/// Reads the message of a request frame whose header was read from `input`.
+/// Decodes the message of a request frame after its header was read from `input`.
 ///
-/// Bytes that are left are ignored, as Apache Kafka's brokers ignore them: librdkafka 2.16 says "all topics" in
-/// Metadata 13 with a count of four bytes where one is the whole count, and so sends three too many.
+/// Remaining bytes are ignored, as in Apache Kafka's brokers. librdkafka 2.16 encodes "all topics" in Metadata 13
+/// with a four-byte count instead of a single byte, and so sends three bytes too many.
 pub fn decode_request<R: Request>(mut input: Decoder, version: i16) -> Result<R, DecodeError> {
     R::decode(&mut input, version)
 }
 
-/// Reads an answer to `R` from a frame without its size: the correlation id and the message.
+/// Decodes a response to `R` from a frame without its size. Returns the correlation id and the message.
 ///
-/// Bytes that are left are an error.
+/// Remaining bytes are an error.
 pub fn decode_response<R: Request>(frame: Bytes, version: i16) -> Result<(i32, R::Response), DecodeError> {
     let mut input = Decoder::new(frame);
     let correlation_id = input.i32()?;

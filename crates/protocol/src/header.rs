@@ -1,4 +1,4 @@
-//! What stands between the size of a frame and its message.
+//! The headers of requests and responses.
 
 use bytes::Bytes;
 
@@ -8,16 +8,16 @@ use crate::encode::Encoder;
 use crate::error::{DecodeError, EncodeError};
 use crate::field::{Field, Form};
 
-/// The head of every request.
+/// The header of every request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RequestHeader {
-    /// What is asked for.
+    /// The type of the request.
     pub api_key: ApiKey,
-    /// The version of the request's message, and of the answer's.
+    /// The version of the request and of its response.
     pub api_version: i16,
-    /// Comes back in the answer.
+    /// The response has the same id.
     pub correlation_id: i32,
-    /// Who asks, in the client's own words.
+    /// The client's name for itself.
     pub client_id: Option<String>,
 }
 
@@ -38,10 +38,10 @@ impl RequestHeader {
         )
     }
 
-    /// Reads the header. A key or version that nobody knows is not an error here.
+    /// Reads the header. An unknown key or version is not an error here.
     ///
-    /// Whether the header is flexible follows from [`ApiKey::is_flexible`]. For keys without a message in this crate
-    /// the tagged fields, if any, stay in `input`.
+    /// [`ApiKey::is_flexible`] determines if the header is flexible. For requests that this crate does not implement,
+    /// tagged fields remain in `input`.
     pub fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
         Self::read(input).map_err(|error| error.within("RequestHeader"))
     }
@@ -59,7 +59,7 @@ impl RequestHeader {
     }
 }
 
-/// Writes the head of a request.
+/// Writes the header of a request.
 pub(crate) fn put_request_header(
     out: &mut Encoder,
     api_key: ApiKey,
@@ -80,15 +80,15 @@ pub(crate) fn put_request_header(
     Ok(())
 }
 
-/// Whether the head of the answer to a request has tagged fields.
+/// `true` if the response header to a request has tagged fields.
 ///
-/// The answer to ApiVersions never has: whoever asks does not know yet what the broker can write.
+/// The response header to ApiVersions never has them, because the client does not know the broker's versions yet.
 #[inline]
 pub fn is_response_header_flexible(api_key: ApiKey, is_flexible: bool) -> bool {
     is_flexible && api_key != ApiKey::ApiVersions
 }
 
-/// Reads the correlation id with which every response frame begins, and leaves the frame as it is.
+/// Reads the correlation id at the start of a response frame without consuming it.
 pub fn peek_correlation_id(frame: &Bytes) -> Result<i32, DecodeError> {
     Decoder::new(frame.clone()).i32().map_err(|error| error.within("correlation_id").within("ResponseHeader"))
 }

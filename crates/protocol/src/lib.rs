@@ -6,15 +6,15 @@
 //!                                                                                                                  |
 //!  FetchResponse <--decode_response-- Bytes <~~ network ~~ Chain  <--encode_response--------------------------  FetchResponse
 //!
-//!  what an encoder makes:   [size, header, fields][records, linked][fields][records, still in a file][fields]
-//!  what a decoder hands out:  structs with values of their own, and records as slices of the frame they came in
+//!  an encoder produces:    [size, header, fields][records, linked][fields][records, still in a file][fields]
+//!  a decoder returns:       structs with owned values, and records as slices of the frame
 //! ```
 //!
 //! # Messages
 //!
-//! The schema is Rust code: [`messages`] has one file per request, with structs whose fields carry, as attributes, what
-//! Kafka's own schemas say about them. `#[derive(Message)]` turns that into encoder, decoder, `Default` and
-//! [`schema`]. A conformance test compares all of it with the Java client, byte for byte and fact for fact.
+//! The schema is Rust code: [`messages`] has one file per request, with structs whose attributes repeat Kafka's
+//! schemas. `#[derive(Message)]` generates encoder, decoder, `Default` and [`schema`]. A conformance test compares
+//! the bytes and the schemas with the Java client.
 //!
 //! | Attribute | Means | Without it |
 //! |---|---|---|
@@ -30,9 +30,9 @@
 //!
 //! # Errors and limits
 //!
-//! [`EncodeError`] is the caller's fault, [`DecodeError`] the peer's; both name message, version and field. A decoder
-//! never believes a length that the bytes cannot back, and takes no more memory for arrays than
-//! [`Decoder::with_memory_max`] allows. [`frame_size`] refuses frames before a byte of them is read.
+//! [`EncodeError`] is the caller's fault, [`DecodeError`] the peer's; both contain message, version and field. A
+//! decoder checks every length against the remaining bytes, and limits the memory of arrays to
+//! [`Decoder::with_memory_max`]. [`frame_size`] rejects frames before a byte of them is read.
 //!
 //! # Example
 //!
@@ -42,12 +42,12 @@
 //! use ottla_protocol::{ApiKey, Decoder, RequestHeader, decode_request, decode_response, encode_request, encode_response};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A client asks for one topic, in version 12.
+//! // A client requests one topic, in version 12.
 //! let topic = MetadataRequestTopic { name: Some("orders".into()), ..Default::default() };
 //! let request = MetadataRequest { topics: Some(vec![topic]), ..Default::default() };
 //! let sent = encode_request(1, Some("till-1"), 12, &request)?;
 //!
-//! // A broker reads the four bytes of the size, then the frame; then the header says what is in it.
+//! // A broker reads the four-byte size, then the frame; the header identifies the message.
 //! let frame = sent.to_bytes()?.slice(4..);
 //! let mut input = Decoder::new(frame);
 //! let header = RequestHeader::decode(&mut input)?;
@@ -58,14 +58,14 @@
 //! let response = MetadataResponse { brokers: vec![broker], ..Default::default() };
 //! let answered = encode_response::<MetadataRequest>(header.correlation_id, header.api_version, &response)?;
 //!
-//! // The client knows from the correlation id which request this answers.
+//! // The correlation id identifies the request.
 //! let frame = answered.to_bytes()?.slice(4..);
 //! assert_eq!(decode_response::<MetadataRequest>(frame, 12)?, (1, response));
 //! # Ok(())
 //! # }
 //! ```
 
-// The derive writes `::ottla_protocol::..`, here as in any other crate.
+// The derive generates `::ottla_protocol::..` paths, in this crate as in any other.
 extern crate self as ottla_protocol;
 
 pub mod api;

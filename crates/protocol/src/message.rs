@@ -1,4 +1,4 @@
-//! Messages: what has a version of its own.
+//! Messages: types with their own versions.
 
 use std::ops::RangeInclusive;
 
@@ -9,17 +9,17 @@ use crate::error::{DecodeError, DecodeFault, EncodeError, EncodeFault};
 use crate::field::{Field, Form};
 use crate::schema::{FieldType, Schema, Versions};
 
-/// A request, a response, or a blob with a version: everything that `#[message]` stands on.
+/// A request, a response, or a versioned blob: every type with `#[message]`.
 pub trait Message: Field + Default {
-    /// Kafka's name for it.
+    /// Kafka's name of the message.
     const NAME: &'static str;
-    /// The versions it has.
+    /// The supported versions.
     const VERSIONS: RangeInclusive<i16>;
-    /// The versions that will not change any more upstream: what a broker may advertise.
+    /// The versions that are final upstream, which a broker may advertise.
     const STABLE_VERSIONS: RangeInclusive<i16>;
     /// The first version with compact lengths and tagged fields; `i16::MAX` if there is none.
     const FLEXIBLE_FROM: i16;
-    /// All that its attributes say.
+    /// The schema, from the attributes.
     const SCHEMA: Schema = Schema {
         name: Self::NAME,
         versions: Versions { min: *Self::VERSIONS.start(), max: *Self::VERSIONS.end() },
@@ -30,20 +30,20 @@ pub trait Message: Field + Default {
         },
     };
 
-    /// For how long the broker throttles, if the message is an answer that can say so.
+    /// The throttle time of a response, if it has one.
     fn throttle_time_ms(&self) -> i32 {
         0
     }
 
-    /// Whether `version` has compact lengths and tagged fields.
+    /// `true` if `version` has compact lengths and tagged fields.
     #[inline]
     fn is_flexible(version: i16) -> bool {
         version >= Self::FLEXIBLE_FROM
     }
 
-    /// Writes the message, without header or size.
+    /// Writes the message, without header and size.
     ///
-    /// A value that `version` cannot carry is an error, unless the field is ignorable.
+    /// A value that `version` cannot represent is an error, unless the field is ignorable.
     fn encode(&self, out: &mut Encoder, version: i16) -> Result<(), EncodeError> {
         if !Self::VERSIONS.contains(&version) {
             let (min, max) = (*Self::VERSIONS.start(), *Self::VERSIONS.end());
@@ -54,7 +54,7 @@ pub trait Message: Field + Default {
             .map_err(|error| error.within_message(Self::NAME, version))
     }
 
-    /// Reads the message. Bytes that follow stay in `input`; see [`Decoder::finish`].
+    /// Reads the message. Remaining bytes stay in `input`; see [`Decoder::finish`].
     fn decode(input: &mut Decoder, version: i16) -> Result<Self, DecodeError> {
         if !Self::VERSIONS.contains(&version) {
             let (min, max) = (*Self::VERSIONS.start(), *Self::VERSIONS.end());
@@ -66,10 +66,10 @@ pub trait Message: Field + Default {
     }
 }
 
-/// A message that asks.
+/// A request message.
 pub trait Request: Message {
-    /// What it asks for.
+    /// The API key.
     const KEY: ApiKey;
-    /// What answers it.
+    /// The response message.
     type Response: Message;
 }

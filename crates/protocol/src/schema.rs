@@ -1,9 +1,9 @@
-//! What the derive knows about a message, as data: for the conformance test, for logs, for whoever walks messages
-//! without knowing their types.
+//! The schema of each message as data: for the conformance test, for logs, and for code that walks messages without
+//! their types.
 
 use std::fmt;
 
-/// An inclusive range of versions. An open end is `i16::MAX`; no versions at all are 0 to -1.
+/// An inclusive range of versions. An open upper end is `i16::MAX`; an empty range is 0 to -1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Versions {
     /// The oldest version.
@@ -13,12 +13,12 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Whether `version` is one of these.
+    /// `true` if the range contains `version`.
     pub const fn contains(self, version: i16) -> bool {
         self.min <= version && version <= self.max
     }
 
-    /// Whether there are none.
+    /// `true` if the range is empty.
     pub const fn is_empty(self) -> bool {
         self.max < self.min
     }
@@ -39,46 +39,46 @@ impl fmt::Display for Versions {
 /// A whole message.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
-    /// Its name.
+    /// The message's name.
     pub name: &'static str,
-    /// The versions it has.
+    /// The message's versions.
     pub versions: Versions,
     /// The first version with compact lengths and tagged fields; `i16::MAX` if there is none.
     pub flexible_from: i16,
-    /// Its fields, in the order in which they are written.
+    /// The fields, in encoding order.
     pub fields: &'static [FieldSchema],
 }
 
 /// A struct inside a message.
 #[derive(Clone, Copy, Debug)]
 pub struct StructSchema {
-    /// Its name.
+    /// The struct's name.
     pub name: &'static str,
-    /// Its fields, in the order in which they are written.
+    /// The fields, in encoding order.
     pub fields: &'static [FieldSchema],
 }
 
 /// One field.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldSchema {
-    /// Its name in Rust: Kafka's, in snake case.
+    /// The name in Rust: Kafka's, in snake case.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     pub ty: FieldType,
-    /// The versions that have it.
+    /// The versions that have the field.
     pub versions: Versions,
-    /// The versions in which it can be null.
+    /// The versions in which the field can be null.
     pub nullable: Versions,
     /// The tag, for tagged fields.
     pub tag: Option<u32>,
-    /// The default as it is written in the attribute; empty if it is the zero of the type.
+    /// The default as written in the attribute; empty for the zero value of the type.
     pub default: &'static str,
-    /// Whether a version that lacks the field may drop its value.
+    /// `true` if a version without the field may drop its value.
     pub ignorable: bool,
 }
 
 impl FieldSchema {
-    /// Its name as Kafka's schemas spell it, but always with a small first letter: `transactionalId`.
+    /// The name in Kafka's schemas, with a lower-case first letter: `transactionalId`.
     pub fn wire_name(&self) -> String {
         let mut name = String::with_capacity(self.name.len());
         for (at, word) in self.name.split('_').enumerate() {

@@ -9,16 +9,16 @@ pub struct Uuid(pub [u8; 16]);
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The letters that 128 bits take, six bits each.
+/// Number of characters for 128 bits, at six bits each.
 const TEXT_LEN: usize = 22;
 
 impl Uuid {
-    /// All zero: the absence of an id.
+    /// All zero: no id.
     pub const ZERO: Self = Self([0; 16]);
     /// Reserved by Kafka for the metadata topic.
     pub const ONE: Self = Self(1_u128.to_be_bytes());
 
-    /// Whether this is [`Uuid::ZERO`].
+    /// `true` if this is [`Uuid::ZERO`].
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Uuid {
         let bits = u128::from(*self);
         let mut text = [0; TEXT_LEN];
         for (at, letter) in text.iter_mut().enumerate() {
-            // 21 letters of six bits leave two bits, which stand at the top of the last letter.
+            // 21 characters of six bits leave two bits, which are the highest of the last character.
             let six = match at {
                 21 => bits << 4,
                 _ => bits >> (122 - 6 * at),
@@ -58,17 +58,17 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// Why a text is not a UUID.
+/// An error in the text of a UUID.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UuidError {
-    /// Not 22 letters long.
-    #[error("a UUID has 22 letters, not {0}")]
+    /// The length is not 22.
+    #[error("a UUID has 22 characters, not {0}")]
     Length(usize),
-    /// A letter outside the URL-safe base64 alphabet.
-    #[error("letter {0} of the UUID is not URL-safe base64")]
+    /// A character outside the URL-safe base64 alphabet.
+    #[error("character {0} of the UUID is not URL-safe base64")]
     Letter(usize),
-    /// Bits beyond the sixteen bytes.
-    #[error("the last letter of the UUID holds more than the last two bits")]
+    /// The last character has bits beyond the sixteen bytes.
+    #[error("the last character of the UUID has bits beyond the last two")]
     Excess,
 }
 

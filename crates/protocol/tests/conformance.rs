@@ -1,7 +1,7 @@
-//! Byte for byte and fact for fact what Apache Kafka's Java client has.
+//! Compares bytes and schemas with Apache Kafka's Java client.
 //!
-//! Rust writes random messages in every version and Java reads and writes them again; Java makes random messages and
-//! Rust does the same; then every fact of every schema is compared with the schemas in the client's jar.
+//! Rust writes random messages in every version, and Java reads and rewrites them. Java creates random messages, and
+//! Rust does the same. Then every schema is compared with the one in the client's jar.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
 
@@ -22,7 +22,7 @@ use support::{java, schema_json};
 
 const SEED: u64 = 41;
 
-/// Random messages of each version that Rust writes for Java.
+/// Random messages per version that Rust writes for Java.
 const WRITTEN_PER_VERSION: usize = 40;
 
 fn messages() -> BTreeMap<&'static str, (Schema, Recode)> {
@@ -54,7 +54,7 @@ fn messages_and_schemas_are_the_java_clients() {
     let shown: Vec<&str> = failures.lines().take(20).collect();
     assert!(
         shown.is_empty(),
-        "Java read {} of our messages otherwise:\n{shown:#?}",
+        "Java read {} of our messages differently:\n{shown:#?}",
         failures.lines().count()
     );
     let facts = fs::read_to_string(directory.path().join("facts")).unwrap();
@@ -72,7 +72,7 @@ fn messages_and_schemas_are_the_java_clients() {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Leaves random messages for Java, and says how many.
+/// Writes random messages for Java and returns their number.
 fn write_messages(directory: &Path) -> usize {
     let mut rng = Rng::with_seed(SEED);
     let mut out = Vec::new();
@@ -88,7 +88,7 @@ fn write_messages(directory: &Path) -> usize {
     for (name, (schema, recode)) in messages() {
         for version in schema.versions.min..=schema.versions.max {
             for _ in 0..WRITTEN_PER_VERSION {
-                // What Java gets is what the encoder under test wrote, not what the schema walker did.
+                // Java receives the output of the encoder under test, not of the schema walker.
                 let bytes = support::random_message(&schema, version, &mut rng);
                 let ours = recode(bytes, version).unwrap().to_bytes().unwrap();
                 put(name, version, &ours);
@@ -111,7 +111,7 @@ fn write_messages(directory: &Path) -> usize {
     count
 }
 
-/// Reads and writes what Java made, and says how many messages that were.
+/// Recodes the messages from Java and returns their number.
 fn check_made(directory: &Path) -> usize {
     let messages = messages();
     let mut made = Bytes::from(fs::read(directory.join("made")).unwrap());
@@ -124,7 +124,7 @@ fn check_made(directory: &Path) -> usize {
         let len = u32::from_be_bytes(*made.split_to(4).first_chunk().unwrap()) as usize;
         let bytes = made.split_to(len);
         if name == "RequestHeader" {
-            // A header with a random key and version says nothing about its own form.
+            // A header with a random key and version does not determine its own form.
             continue;
         }
         let again = (messages[name].1)(bytes.clone(), version)
@@ -137,7 +137,7 @@ fn check_made(directory: &Path) -> usize {
     count
 }
 
-/// Error codes, keys, header versions and the text of UUIDs.
+/// Compares error codes, keys, header versions and the text of UUIDs.
 fn check_facts(facts: &str) {
     let mut errors = 0;
     let mut keys = 0;

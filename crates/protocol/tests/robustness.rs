@@ -1,4 +1,4 @@
-//! Bytes that are not what they should be: an error, never a panic, and never memory for what is not there.
+//! Invalid bytes cause an error, never a panic, and no allocation beyond the bytes present.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
 
@@ -12,16 +12,16 @@ use ottla_protocol::schema::Schema;
 use ottla_protocol::{DecodeFault, Decoder, Message, RequestHeader};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More than any test here needs, and far less than any count of 2^31 would take.
+/// More than any test here needs, and far less than 2^31 elements would take.
 const ADDRESS_SPACE_BYTES: u64 = 1 << 30;
 
-/// From here on an allocation beyond the limit aborts the test.
+/// Makes an allocation beyond the limit abort the test.
 fn limit_memory() {
     let Rlimit { maximum, .. } = getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(ADDRESS_SPACE_BYTES), maximum }).unwrap();
 }
 
-/// Every message in every version.
+/// Calls `each` for every message in every version.
 fn each_version(mut check: impl FnMut(&Schema, Recode, i16)) {
     for api in REQUESTS {
         for version in api.versions.min..=api.versions.max {
@@ -36,7 +36,7 @@ fn every_prefix_of_a_message_is_an_error() {
     each_version(|schema, recode, version| {
         for seed in 0..4 {
             let bytes = support::random_message(schema, version, &mut Rng::with_seed(seed));
-            // Long messages are mostly payload: there, every 37th byte will do.
+            // Long messages are mostly payload: every 37th byte suffices.
             let step = if bytes.len() > 2000 { 37 } else { 1 };
             for cut in (0..bytes.len()).step_by(step) {
                 let prefix = recode(bytes.slice(..cut), version);
@@ -59,7 +59,7 @@ fn a_count_of_two_billion_takes_no_memory() {
         assert!(matches!(error.fault(), DecodeFault::ArrayTooLong { .. }), "{error}");
         assert_eq!(error.field(), "topics");
     }
-    // Whatever stands at a place, a huge length there must not be believed.
+    // A huge length at any position must be rejected.
     each_version(|schema, recode, version| {
         let bytes = support::random_message(schema, version, &mut Rng::with_seed(7));
         for at in 0..bytes.len().min(300) {
@@ -75,7 +75,7 @@ fn a_count_of_two_billion_takes_no_memory() {
 
 #[test]
 fn memory_has_a_limit_of_its_own() {
-    // Topics of two bytes each, which are twenty times as large in memory.
+    // Topics of two bytes each, which take twenty times as much memory.
     let mut bytes = vec![0x81, 0x80, 0x04];
     bytes.extend([1, 0].repeat(0x10000));
     bytes.extend([0, 0, 0, 0]);
@@ -106,7 +106,7 @@ fn ten_thousand_damaged_messages_are_refused_or_understood() {
         let bytes = Bytes::from(bytes);
         drop(RequestHeader::decode(&mut Decoder::new(bytes.clone())));
         let Ok(again) = recode(bytes, version) else { continue };
-        // What was understood is said again in the shortest way, and that way is understood as the same.
+        // A decoded message is encoded in the shortest form, which decodes to the same message.
         let again = again.to_bytes().unwrap();
         let third = recode(again.clone(), version).unwrap().to_bytes().unwrap();
         assert!(again == third, "{} v{version}, round {round}", schema.name);

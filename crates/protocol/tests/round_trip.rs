@@ -1,4 +1,4 @@
-//! Every message in every version: random bytes in, the same bytes out.
+//! Every message in every version: recoding random bytes returns the same bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
 

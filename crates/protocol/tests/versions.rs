@@ -1,4 +1,4 @@
-//! What versions do to values: fields that come and go, nulls, tags, frames.
+//! The effect of versions on values: added and removed fields, nulls, tags, frames.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, helpers included")]
 
@@ -47,7 +47,7 @@ fn a_request_crosses_the_wire_in_a_frame() {
     assert_eq!(decode_request::<ProduceRequest>(input, 9), Ok(request));
 }
 
-/// What librdkafka 2.16 sends for "all topics", three bytes longer than the schema: Kafka's brokers answer it.
+/// librdkafka 2.16's encoding of "all topics" is three bytes longer than the schema; Kafka's brokers accept it.
 #[test]
 fn librdkafkas_request_for_all_topics_is_understood() {
     let frame = b"\x00\x03\x00\x0d\x00\x00\x00\x03\x00\x07rdkafka\x00\x00\x00\x00\x00\x01\x00\x00";
@@ -103,7 +103,7 @@ fn a_response_can_leave_its_records_in_the_file() {
 fn the_answer_to_api_versions_has_no_tags_in_its_header() {
     let response = ApiVersionsResponse { error_code: ErrorCode::UnsupportedVersion, ..Default::default() };
     let frame = encode_response::<ApiVersionsRequest>(5, 3, &response).unwrap().to_bytes().unwrap();
-    // Size, correlation id, and the error code right behind it.
+    // Size, correlation id, and the error code after them.
     assert_eq!(frame[4..10], [0, 0, 0, 5, 0, 35]);
     assert_eq!(decode_response::<ApiVersionsRequest>(frame.slice(4..), 3), Ok((5, response)));
 }
@@ -120,7 +120,7 @@ fn a_value_the_version_cannot_carry_is_an_error_unless_it_is_ignorable() {
     );
     assert!(request.encode(&mut Encoder::new(), 8).is_ok());
 
-    // The topic's name is gone from version 13 on, and may be dropped.
+    // The topic's name is removed in version 13, and may be dropped.
     let mut request = produce(Bytes::new());
     request.topic_data[0].topic_id = Uuid::from(9);
     let bytes = encoded(&request, 13);
@@ -139,7 +139,7 @@ fn null_is_refused_in_versions_that_do_not_allow_it() {
     let error = MetadataRequest::decode(&mut Decoder::new(null.clone()), 0).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "MetadataRequest v0: field `topics` is null before byte 4, where a value must stand"
+        "MetadataRequest v0: field `topics` is null before byte 4, where a value is required"
     );
     assert_eq!(MetadataRequest::decode(&mut Decoder::new(null), 1), Ok(all_topics));
 }
@@ -162,18 +162,18 @@ fn tagged_fields_are_written_when_they_matter_and_skipped_when_unknown() {
     let bytes = encoded(&migrating, 3);
     assert_eq!(bytes[7..], [1, 3, 1, 1]);
 
-    // A tag from the future, behind the one we know.
+    // An unknown tag after the known one.
     let mut newer = bytes[..7].to_vec();
     newer.put_slice(&[2, 3, 1, 1, 99, 4, b'n', b'e', b'w', b'!']);
     let mut input = Decoder::new(newer.into());
     assert_eq!(ApiVersionsResponse::decode(&mut input, 3), Ok(migrating));
     assert_eq!(input.finish(), Ok(()));
 
-    // A tag that claims more than its value takes.
+    // A tag whose declared size exceeds its value.
     let mut longer = bytes[..7].to_vec();
     longer.put_slice(&[1, 3, 2, 1, 0]);
     let error = ApiVersionsResponse::decode(&mut Decoder::new(longer.into()), 3).unwrap_err();
-    assert_eq!(error.to_string(), "ApiVersionsResponse v3: tag 3 claims 2 bytes but holds 1");
+    assert_eq!(error.to_string(), "ApiVersionsResponse v3: tag 3 declares 2 bytes but contains 1");
 }
 
 #[test]

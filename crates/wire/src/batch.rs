@@ -6,22 +6,22 @@
 //! 43 producer_id i64 | 51 producer_epoch i16 | 53 base_sequence i32 | 57 record_count i32 | 61 records...
 //! ```
 //!
-//! The checksum covers everything from `attributes` on: a broker may set the base offset and the leader epoch without
-//! computing it anew, but not the timestamps.
+//! The checksum covers everything from `attributes` to the end. A broker can therefore set the base offset and the
+//! leader epoch without a new checksum. It cannot change the timestamps that way.
 
 use crate::crc::crc32c;
 
 /// Bytes before the records of a v2 batch.
 pub const HEADER_BYTES: usize = 61;
-/// Bytes before those that `batch_length` counts; the same in every format.
+/// Bytes before the part that `batch_length` counts; the same in every format.
 pub const LOG_OVERHEAD_BYTES: usize = 12;
-/// Where `magic` stands; the same in every format.
+/// Position of `magic`; the same in every format.
 pub const MAGIC_AT: usize = 16;
-/// Where the checksummed part starts.
+/// Position of the first byte that the checksum covers.
 pub const CRC_FROM: usize = 21;
 /// The only format this project writes.
 pub const MAGIC_V2: i8 = 2;
-/// "No producer id", "no epoch" and "no sequence" in a header.
+/// The value for "no producer id", "no epoch" and "no sequence" in a header.
 pub const NONE: i64 = -1;
 
 const CODEC_MASK: i16 = 0x07;
@@ -30,7 +30,7 @@ const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
 const DELETE_HORIZON: i16 = 0x40;
 
-/// How the records of a batch are compressed. The numbers are those of the attributes field.
+/// The codec of a batch's records. The numbers are those of the attributes field.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Compression {
@@ -51,7 +51,7 @@ impl Compression {
     /// Every codec, in the order of its number.
     pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
 
-    /// The codec of an attributes field, or its number if there is none of that number.
+    /// The codec of an attributes field. The error is the number that no codec has.
     pub const fn from_attributes(attributes: i16) -> Result<Self, u8> {
         match attributes & CODEC_MASK {
             0 => Ok(Self::None),
@@ -86,25 +86,25 @@ impl std::str::FromStr for Compression {
     }
 }
 
-/// Whose clock a batch's timestamps come from.
+/// The clock that a batch's timestamps come from.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum TimestampType {
-    /// The producer's.
+    /// The producer's clock.
     #[default]
     CreateTime,
-    /// The broker's, at append; every record then has the batch's maximum timestamp.
+    /// The broker's clock at append: every record then has the batch's maximum timestamp.
     LogAppendTime,
 }
 
-/// Why bytes are not a v2 batch.
+/// An error in the header or the checksum of a v2 batch.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BatchError {
-    /// Fewer bytes than the header, or than the header says.
+    /// The input is shorter than a header, or than the length in the header.
     #[error("record batch: {have} bytes, {need} needed")]
     Truncated {
-        /// Bytes there are.
+        /// Bytes present.
         have: usize,
-        /// Bytes there should be.
+        /// Bytes expected.
         need: usize,
     },
     /// `batch_length` is too small for a header, or negative.
@@ -123,7 +123,7 @@ pub enum BatchError {
         /// The format it claims.
         magic: i8,
     },
-    /// The checksum does not fit the bytes.
+    /// The checksum does not match the bytes.
     #[error("record batch at offset {base_offset}: CRC {computed:#010x} computed, {stored:#010x} stored")]
     Crc {
         /// The batch's base offset.
@@ -133,7 +133,7 @@ pub enum BatchError {
         /// The checksum of the bytes.
         computed: u32,
     },
-    /// Attributes name a codec that does not exist.
+    /// The attributes name an unknown codec.
     #[error("record batch at offset {base_offset}: unknown codec {codec}")]
     Codec {
         /// The batch's base offset.
@@ -141,7 +141,7 @@ pub enum BatchError {
         /// The number found.
         codec: u8,
     },
-    /// Record count and offset delta cannot both be right.
+    /// The record count and the last offset delta contradict each other.
     #[error("record batch at offset {base_offset}: {count} records, last offset delta {last_offset_delta}")]
     Counts {
         /// The batch's base offset.
@@ -162,11 +162,11 @@ pub struct BatchHeader {
     pub batch_length: i32,
     /// Epoch of the leader that appended it; -1 when it comes from a producer.
     pub partition_leader_epoch: i32,
-    /// CRC-32C of everything from the attributes on.
+    /// CRC-32C of everything from the attributes to the end.
     pub crc: u32,
     /// Codec, timestamp type, transactional and control bits.
     pub attributes: i16,
-    /// Offset of the last record minus the base offset; kept when compaction removes records.
+    /// Offset of the last record minus the base offset. Compaction keeps it when it removes records.
     pub last_offset_delta: i32,
     /// Timestamp of the first record, milliseconds since 1970.
     pub base_timestamp: i64,
@@ -183,13 +183,13 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Decodes the header at the front of `bytes` and checks what can be checked without the records.
+    /// Decodes the header at the front of `bytes` and checks everything that needs no record.
     ///
-    /// `bytes` may hold less than the whole batch: only the header's 61 bytes are needed. The checksum is not
-    /// verified: see [`BatchHeader::verify_crc`].
+    /// `bytes` may be shorter than the whole batch: the header's 61 bytes suffice. [`BatchHeader::verify_crc`]
+    /// verifies the checksum.
     pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
         let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
-            // The magic tells an old format from a truncated batch as soon as it is there.
+            // The magic distinguishes an old format from a truncated batch as soon as its byte has arrived.
             if bytes.len() > MAGIC_AT && bytes[MAGIC_AT] as i8 != MAGIC_V2 {
                 let magic = bytes[MAGIC_AT] as i8;
                 return Err(BatchError::Magic { base_offset: i64::from_be_bytes(at(bytes, 0)), magic });
@@ -222,7 +222,7 @@ impl BatchHeader {
         if header.last_offset_delta < 0
             || header.record_count < 0
             || i64::from(header.record_count) > i64::from(header.last_offset_delta) + 1
-            // `next_offset` must not overflow, whatever the bytes say.
+            // `next_offset` must not overflow for any input.
             || base_offset.checked_add(i64::from(header.last_offset_delta) + 1).is_none()
         {
             return Err(BatchError::Counts {
@@ -266,13 +266,13 @@ impl BatchHeader {
         self.last_offset() + 1
     }
 
-    /// The codec, or an error that names the number found.
+    /// The codec, or an error with the unknown number.
     pub fn compression(&self) -> Result<Compression, BatchError> {
         Compression::from_attributes(self.attributes)
             .map_err(|codec| BatchError::Codec { base_offset: self.base_offset, codec })
     }
 
-    /// Whose clock the timestamps come from.
+    /// The clock that the timestamps come from.
     pub const fn timestamp_type(&self) -> TimestampType {
         if self.attributes & LOG_APPEND_TIME == 0 {
             TimestampType::CreateTime
@@ -281,27 +281,27 @@ impl BatchHeader {
         }
     }
 
-    /// Whether the batch belongs to a transaction.
+    /// `true` if the batch belongs to a transaction.
     pub const fn is_transactional(&self) -> bool {
         self.attributes & TRANSACTIONAL != 0
     }
 
-    /// Whether the batch holds a marker instead of data.
+    /// `true` if the batch holds a control record, such as a transaction marker, instead of data.
     pub const fn is_control(&self) -> bool {
         self.attributes & CONTROL != 0
     }
 
-    /// Whether `base_timestamp` is the time from which tombstones may go (KIP-534).
+    /// `true` if `base_timestamp` is the time from which compaction may remove tombstones (KIP-534).
     pub const fn has_delete_horizon(&self) -> bool {
         self.attributes & DELETE_HORIZON != 0
     }
 
-    /// Whether an idempotent or transactional producer wrote it.
+    /// `true` if an idempotent or transactional producer wrote the batch.
     pub const fn has_producer_id(&self) -> bool {
         self.producer_id != NONE
     }
 
-    /// Checks the checksum of the whole batch in `bytes` against the one in the header.
+    /// Compares the checksum of the whole batch in `bytes` with the one in the header.
     pub fn verify_crc(&self, bytes: &[u8]) -> Result<(), BatchError> {
         let need = self.total_bytes();
         if bytes.len() < need {
@@ -316,7 +316,7 @@ impl BatchHeader {
     }
 }
 
-/// The attributes of a batch with these properties.
+/// The attributes field of a batch.
 pub const fn attributes(compression: Compression, timestamps: TimestampType, transactional: bool) -> i16 {
     compression as i16
         | match timestamps {
@@ -326,7 +326,7 @@ pub const fn attributes(compression: Compression, timestamps: TimestampType, tra
         | if transactional { TRANSACTIONAL } else { 0 }
 }
 
-/// Sets the base offset of the batch at the front of `batch`; outside the checksum.
+/// Sets the base offset of the batch at the front of `batch`. The checksum does not cover it.
 ///
 /// # Panics
 /// If `batch` is shorter than a header.
@@ -334,7 +334,7 @@ pub fn set_base_offset(batch: &mut [u8], base_offset: i64) {
     batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
 }
 
-/// Sets the leader epoch of the batch at the front of `batch`; outside the checksum.
+/// Sets the leader epoch of the batch at the front of `batch`. The checksum does not cover it.
 ///
 /// # Panics
 /// If `batch` is shorter than a header.
@@ -342,7 +342,8 @@ pub fn set_leader_epoch(batch: &mut [u8], epoch: i32) {
     batch[12..16].copy_from_slice(&epoch.to_be_bytes());
 }
 
-/// Stamps a whole batch with the broker's clock (`message.timestamp.type=LogAppendTime`) and computes its checksum anew.
+/// Sets the timestamps of a whole batch to the broker's (`message.timestamp.type=LogAppendTime`) and recomputes its
+/// checksum.
 ///
 /// # Panics
 /// If `batch` is shorter than a header.
@@ -354,10 +355,10 @@ pub fn set_log_append_time(batch: &mut [u8], timestamp_ms: i64) {
     batch[17..21].copy_from_slice(&crc.to_be_bytes());
 }
 
-/// Walks the v2 batches that lie one behind the other in a buffer.
+/// Iterator over the consecutive v2 batches in a buffer.
 ///
-/// Yields each header with the range of bytes its batch takes. A batch that is cut off by the end of the buffer, as
-/// in any fetch response, ends the walk without an error; [`Batches::rest`] tells how many bytes were left over.
+/// Yields each header with the byte range of its batch. A batch that is cut off by the end of the buffer, as in any
+/// fetch response, ends the iteration without an error. [`Batches::rest`] is then the number of bytes left over.
 #[derive(Clone, Debug)]
 pub struct Batches<'a> {
     bytes: &'a [u8],
@@ -370,7 +371,7 @@ impl<'a> Batches<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Bytes not walked yet; after the end, those of a batch that is cut off.
+    /// Bytes not yet walked; after the end, those of a truncated batch.
     pub const fn rest(&self) -> usize {
         self.bytes.len() - self.at
     }

@@ -1,17 +1,19 @@
-//! The memory that a batch is written into, and the way it comes back for the next one.
+//! The memory that a batch is written into, and its return for reuse.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Takes buffers back once nobody holds their bytes any more; called from whichever thread was the last to hold them.
+/// Pool to which buffers return after the last reference to their bytes is gone.
+/// | The thread that drops the last reference calls it.
 pub trait BufferHome: Send + Sync + fmt::Debug {
-    /// The buffer is free again; its content means nothing.
+    /// Takes a free buffer back. Its content is meaningless.
     fn take_back(&self, bytes: Vec<u8>);
 }
 
-/// A buffer of a fixed size, initialised throughout, that goes home when it is dropped, frozen or not.
+/// A buffer of a fixed, initialised size. When it is dropped, frozen or not, its memory returns to its
+/// [`BufferHome`].
 #[derive(Debug, Default)]
 pub struct Buffer {
     pub(crate) bytes: Vec<u8>,
@@ -19,35 +21,35 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A fresh buffer that is simply freed.
+    /// Allocates a buffer of `len` bytes that is freed when dropped.
     pub fn of_bytes(len: usize) -> Self {
         Self { bytes: vec![0; len], home: None }
     }
 
-    /// All of `bytes` as a buffer that goes back to `home`.
+    /// A buffer over all of `bytes`, which returns to `home`.
     pub fn with_home(bytes: Vec<u8>, home: Arc<dyn BufferHome>) -> Self {
         Self { bytes, home: Some(home) }
     }
 
-    /// Bytes it has room for.
+    /// The capacity in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether it has room for nothing.
+    /// `true` if the capacity is 0.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// All of it, to be written in.
+    /// The whole buffer, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// The first `len` bytes, refcounted; the last to drop them sends the buffer home.
+    /// The first `len` bytes, reference-counted. The buffer returns to its home after the last reference is dropped.
     ///
     /// # Panics
-    /// When they are looked at, if the buffer is shorter.
+    /// When the bytes are accessed, if the buffer is shorter than `len`.
     pub fn freeze(self, len: usize) -> Bytes {
         Bytes::from_owner(Frozen { buffer: self, len })
     }
@@ -89,20 +91,20 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_comes_home_when_the_last_holder_of_its_bytes_is_gone() {
+    fn a_buffer_returns_home_after_the_last_reference_is_dropped() {
         let shelf = Arc::new(Shelf::default());
         let mut batch = BatchBuilder::in_buffer(Buffer::with_home(vec![0; 4096], shelf.clone()));
         batch.push(1, None, Some(&[1; 1000]), &[]);
         let sealed = batch.seal(&Seal::default()).expect("sealed");
         let in_flight = sealed.chain().clone();
         drop(sealed);
-        assert!(shelf.0.lock().expect("not poisoned").is_empty(), "somebody still holds the bytes");
+        assert!(shelf.0.lock().expect("not poisoned").is_empty(), "the bytes are still referenced");
         drop(in_flight);
         assert_eq!(shelf.0.lock().expect("not poisoned").pop().map(|bytes| bytes.len()), Some(4096));
     }
 
     #[test]
-    fn a_batch_that_outgrows_its_buffer_sends_it_home() {
+    fn a_batch_that_outgrows_its_buffer_returns_it() {
         let shelf = Arc::new(Shelf::default());
         let mut batch = BatchBuilder::in_buffer(Buffer::with_home(vec![0; 256], shelf.clone()));
         batch.push(1, None, Some(&[1; 100]), &[]);

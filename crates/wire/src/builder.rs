@@ -1,4 +1,4 @@
-//! Writing a v2 record batch: records go straight into the batch's own buffer, one copy, no allocation per record.
+//! Writes a v2 record batch. Each record is copied once, into the batch's own buffer, with no allocation per record.
 
 use bytes::Bytes;
 
@@ -9,16 +9,16 @@ use crate::prefetch;
 use crate::seal::{Body, Closed, Seal, Sealed, Summed, splice, splice_frozen};
 use crate::varint::{signed_len, unsigned_len, write_signed, zigzag};
 
-/// A header of a record: a name and an optional value. Names need not be unique.
+/// A record header: a name and an optional value. Names need not be unique.
 pub type HeaderRef<'a> = (&'a str, Option<&'a [u8]>);
 
-/// The first buffer of a batch; it doubles as records come.
+/// Size of a batch's first buffer; it doubles as records are added.
 const CAPACITY_MIN: usize = 1024;
 
-/// A batch that still takes records.
+/// A batch that accepts records.
 ///
-/// The buffer's first 61 bytes are kept free for the header, which is written when the batch is sealed. Payloads
-/// handed over with [`BatchBuilder::push_shared`] stay where they are and become links of the batch's chain.
+/// The first 61 bytes of the buffer are reserved for the header, which is written when the batch is sealed. Payloads
+/// added with [`BatchBuilder::push_shared`] are not copied: they become pieces of the batch's chain.
 ///
 /// ```
 /// use ottla_wire::{BatchBuilder, Records, Seal};
@@ -39,7 +39,7 @@ const CAPACITY_MIN: usize = 1024;
 pub struct BatchBuilder {
     buffer: Buffer,
     at: usize,
-    /// Payloads that stay outside: where in the buffer each belongs.
+    /// Payloads that are not copied, each with its position in the buffer.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
     count: u32,
@@ -50,12 +50,12 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// An empty batch that has not allocated; its buffer doubles as records come.
+    /// An empty batch without an allocation. Its buffer doubles as records are added.
     pub fn new() -> Self {
         Self::in_buffer(Buffer::default())
     }
 
-    /// An empty batch in this buffer, all of which it may use.
+    /// An empty batch that uses the whole of `buffer`.
     pub fn in_buffer(buffer: Buffer) -> Self {
         Self {
             buffer,
@@ -70,7 +70,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Takes the checksum of the records as they come, while they are in the cache: for a batch that will not be
+    /// Computes the checksum while records are added and still in the CPU cache. Use it for a batch that is not
     /// compressed.
     #[must_use]
     pub fn summing(mut self) -> Self {
@@ -78,17 +78,17 @@ impl BatchBuilder {
         self
     }
 
-    /// Moves what is written to a larger buffer; the old one goes home.
+    /// Moves the written bytes to a larger buffer; the old one returns to its home.
     ///
     /// # Panics
-    /// When the new one is too small for what is written.
+    /// If `buffer` is too small for the written bytes.
     pub fn move_to(&mut self, mut buffer: Buffer) {
         let written = self.at.min(self.buffer.bytes.len());
         buffer.bytes[..written].copy_from_slice(&self.buffer.bytes[..written]);
         self.buffer = buffer;
     }
 
-    /// Whether a record of at most `record_bytes` fits without more memory.
+    /// `true` if a record of at most `record_bytes` fits without more memory.
     #[inline]
     pub fn has_room(&self, record_bytes: usize) -> bool {
         self.at + record_bytes <= self.buffer.bytes.len()
@@ -99,17 +99,17 @@ impl BatchBuilder {
         self.count
     }
 
-    /// Whether it holds no records.
+    /// `true` if the batch holds no records.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes the batch takes uncompressed, header included.
+    /// Uncompressed size of the batch, header included.
     pub const fn len(&self) -> usize {
         self.at + self.shared_bytes
     }
 
-    /// Bytes of memory the batch holds: its buffer's capacity and the payloads handed over.
+    /// Memory that the batch holds: its buffer's capacity and the payloads added without a copy.
     pub fn memory(&self) -> usize {
         self.buffer.bytes.len() + self.shared_bytes
     }
@@ -142,7 +142,7 @@ impl BatchBuilder {
         self.push_at(self.last_offset_delta + 1, timestamp_ms, key, value, headers);
     }
 
-    /// Appends a record at `offset_delta`, which must be above all before it.
+    /// Appends a record at `offset_delta`, which must be greater than all before it.
     #[inline]
     pub fn push_at(
         &mut self,
@@ -172,9 +172,9 @@ impl BatchBuilder {
         }
     }
 
-    /// Appends a record whose value is not copied: it becomes a link of the batch's chain.
+    /// Appends a record without copying its value: the value becomes a piece of the batch's chain.
     ///
-    /// Worth it from a few KiB on; below, the copy costs less than another segment in the vectored write.
+    /// It pays off from a few KiB: below that, a copy costs less than another segment of the vectored write.
     pub fn push_shared(
         &mut self,
         timestamp_ms: i64,
@@ -199,24 +199,24 @@ impl BatchBuilder {
         self.at += inline;
         self.shared_bytes += value.len();
         self.shared.push((splice, value));
-        // Its checksum is taken when it is sealed: it lies in pieces.
+        // The records are no longer contiguous: `seal` computes the checksum.
         self.summed = Summed::new(false);
     }
 
-    /// Closes the batch and writes header and checksum: [`BatchBuilder::close`] and [`Closed::seal`] in one.
+    /// Closes the batch and writes header and checksum: [`BatchBuilder::close`], then [`Closed::seal`].
     ///
     /// # Errors
-    /// A level that the codec does not have.
+    /// [`CompressError::Level`] for a level that the codec does not have.
     pub fn seal(self, seal: &Seal) -> Result<Sealed, CompressError> {
         Ok(self.close(seal.compression, seal.level, false)?.seal(seal))
     }
 
-    /// Closes the batch and compresses it; one that does not shrink stays as it is.
+    /// Closes the batch and compresses it. A batch that does not shrink stays uncompressed.
     ///
-    /// `keep_records` keeps the records as they were before compression, for [`Sealed::records`].
+    /// With `keep_records` the uncompressed records stay available from [`Sealed::records`].
     ///
     /// # Errors
-    /// A level that the codec does not have.
+    /// [`CompressError::Level`] for a level that the codec does not have.
     pub fn close(
         mut self,
         compression: Compression,
@@ -254,7 +254,7 @@ impl BatchBuilder {
                     if let Some(front) = buffer.bytes.first_chunk_mut::<HEADER_BYTES>() {
                         header.write(front);
                     }
-                    // A slice keeps the buffer that it is a slice of; payloads that lie elsewhere are copied into one piece.
+                    // A slice keeps its whole buffer alive; shared payloads are copied into one contiguous piece.
                     closed.records_memory =
                         if shared.is_empty() { buffer.bytes.len() } else { HEADER_BYTES + records_bytes };
                     let kept = splice_frozen(buffer.freeze(at), shared);
@@ -269,7 +269,7 @@ impl BatchBuilder {
         Ok(closed)
     }
 
-    /// Books a record and returns its timestamp delta.
+    /// Counts a record and returns its timestamp delta.
     #[inline]
     fn note(&mut self, offset_delta: i32, timestamp_ms: i64) -> i64 {
         debug_assert!(offset_delta > self.last_offset_delta, "offsets rise");
@@ -325,7 +325,7 @@ fn record_body_bytes(
     body
 }
 
-/// Writes into a slice of exactly the right length.
+/// Writes into a slice of exactly the required length.
 struct Cursor<'a> {
     buf: &'a mut [u8],
     at: usize,
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_comes_back_with_every_codec() {
+    fn every_codec_returns_the_pushed_records() {
         for codec in Compression::ALL {
             let mut batch = BatchBuilder::new();
             let mut expected = Vec::new();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_handed_over_is_linked_not_copied() {
+    fn a_shared_payload_is_not_copied() {
         let payload = Bytes::from(vec![7_u8; 100_000]);
         let mut batch = BatchBuilder::new();
         batch.push(1, None, Some(b"before"), &[]);
@@ -444,12 +444,12 @@ mod tests {
         let bytes = again.to_bytes();
         let header = BatchHeader::parse(&bytes).expect("a header");
         assert_eq!((header.producer_id, header.producer_epoch, header.base_sequence), (9, 2, 0));
-        header.verify_crc(&bytes).expect("the checksum was computed anew");
+        header.verify_crc(&bytes).expect("the checksum was recomputed");
         assert_eq!(values(&bytes), [Some(b"v".to_vec())]);
     }
 
     #[test]
-    fn what_was_compressed_can_be_kept_as_it_was() {
+    fn uncompressed_records_are_kept_on_request() {
         let mut batch = BatchBuilder::new();
         for _ in 0..1000 {
             batch.push(1, None, Some(b"again and again"), &[]);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_records_cost_the_buffer_that_they_are_in() {
+    fn kept_records_account_for_their_whole_buffer() {
         for codec in [Compression::None, Compression::Zstd] {
             let mut batch = BatchBuilder::in_buffer(Buffer::of_bytes(4096));
             batch.push(0, None, Some(&[b'v'; 500]), &[]);

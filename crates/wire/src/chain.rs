@@ -1,8 +1,8 @@
-//! Bytes that lie in several places: in refcounted memory, or still in a file.
+//! Sequences of bytes in several places: reference-counted memory and file ranges.
 //!
-//! A fetch response is a few header bytes, then records that may still be on disk, then the next header. A chain
-//! names those places in order, so that a connection can write them with one vectored write, or let the kernel move
-//! the file's part itself.
+//! A fetch response consists of header bytes, records that may still be on disk, then the next header. A chain lists
+//! these pieces in order. A connection writes the memory with one vectored write and lets the kernel send the file
+//! ranges.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,22 +12,23 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Pieces handed to one vectored write; the kernel takes 1024 at most.
+/// Maximum number of pieces per vectored write. The kernel's own limit is 1024.
 pub const WRITE_PIECES_MAX: usize = 64;
 
-/// A file that can be read at a position by any number of readers.
+/// A file that any number of readers can read at a position.
 pub trait ReadAt: Send + Sync + fmt::Debug {
-    /// Fills `buf` from `offset`; a file that ends before `buf` is full gives `UnexpectedEof`.
+    /// Fills `buf` from `offset`. Returns `UnexpectedEof` if the file ends before `buf` is full.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// The descriptor for `sendfile`, if there is one.
+    /// The descriptor for `sendfile`, if the file has one.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whether reading this range would not wait for a disk, as far as can be told cheaply.
+    /// `true` if a read of this range probably needs no disk access, as far as a cheap check can determine.
     ///
-    /// A hint: `true` lets a caller read or send inline, `false` makes it hand the read to a thread that may block.
+    /// This is a hint. With `true` a caller reads or sends inline, with `false` it moves the read to a thread that
+    /// may block.
     fn is_cached(&self, _offset: u64, _len: usize) -> bool {
         true
     }
@@ -36,16 +37,16 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
 /// A range of a file.
 #[derive(Clone, Debug)]
 pub struct FileSlice {
-    /// The file; the slice keeps it open, even when the log has deleted it.
+    /// The file. The slice keeps it open after the log has deleted it.
     pub file: Arc<dyn ReadAt>,
-    /// Where the range starts.
+    /// Start of the range.
     pub offset: u64,
-    /// How many bytes it spans.
+    /// Length of the range in bytes.
     pub len: usize,
 }
 
 impl FileSlice {
-    /// Reads the whole range into memory. Blocks.
+    /// Reads the whole range into memory. This call blocks.
     pub fn load(&self) -> io::Result<Bytes> {
         let mut buf = BytesMut::zeroed(self.len);
         self.file.read_exact_at(&mut buf, self.offset)?;
@@ -53,7 +54,7 @@ impl FileSlice {
     }
 }
 
-/// One link of a [`Chain`].
+/// One piece of a [`Chain`].
 #[derive(Clone, Debug)]
 pub enum Piece {
     /// Bytes in memory.
@@ -63,7 +64,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// The bytes this piece stands for.
+    /// Length of the piece in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Memory(bytes) => bytes.len(),
@@ -71,32 +72,32 @@ impl Piece {
         }
     }
 
-    /// Whether it stands for no bytes.
+    /// `true` if the piece is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Pieces in the order in which they are read or written.
+/// Pieces of memory and of files, in the order in which they are read or written.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     pieces: Vec<Piece>,
 }
 
 impl Chain {
-    /// A chain of no bytes.
+    /// An empty chain.
     pub const fn new() -> Self {
         Self { pieces: Vec::new() }
     }
 
-    /// Appends memory; empty slices are left out.
+    /// Appends memory; an empty slice is ignored.
     pub fn push_bytes(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.pieces.push(Piece::Memory(bytes));
         }
     }
 
-    /// Appends a file range; empty ranges are left out.
+    /// Appends a file range; an empty range is ignored.
     pub fn push_file(&mut self, slice: FileSlice) {
         if slice.len > 0 {
             self.pieces.push(Piece::File(slice));
@@ -108,12 +109,12 @@ impl Chain {
         self.pieces.extend(other.pieces);
     }
 
-    /// How many bytes the pieces stand for, together.
+    /// Total length in bytes.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(Piece::len).sum()
     }
 
-    /// Whether it stands for no bytes.
+    /// `true` if the chain has no bytes.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -128,7 +129,7 @@ impl Chain {
         self.pieces
     }
 
-    /// The only piece, if it is the only one and in memory: no copy.
+    /// The chain's bytes without a copy, if it is a single piece in memory.
     pub fn as_single(&self) -> Option<&Bytes> {
         match &self.pieces[..] {
             [Piece::Memory(bytes)] => Some(bytes),
@@ -136,7 +137,7 @@ impl Chain {
         }
     }
 
-    /// All bytes in one buffer: copies unless the chain is one piece of memory; reads files, so it can block.
+    /// All bytes in one buffer. Copies unless the chain is one piece of memory. Reads files, so it can block.
     pub fn to_bytes(&self) -> io::Result<Bytes> {
         if self.pieces.is_empty() {
             return Ok(Bytes::new());
@@ -155,7 +156,7 @@ impl Chain {
     }
 }
 
-/// Pieces of memory that are being written, in order.
+/// Pieces of memory to be written, in order.
 #[derive(Debug, Default)]
 pub struct WriteQueue {
     pieces: VecDeque<Bytes>,
@@ -169,25 +170,25 @@ impl WriteQueue {
         }
     }
 
-    /// Whether everything is written.
+    /// `true` if everything is written.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// The only piece left, if it is the only one: a plain write does.
+    /// The remaining piece, if it is the only one: a plain write suffices.
     pub fn single(&self) -> Option<&Bytes> {
         self.pieces.front().filter(|_| self.pieces.len() == 1)
     }
 
-    /// What the next vectored write takes: at most [`WRITE_PIECES_MAX`] pieces.
+    /// The slices for the next vectored write: at most [`WRITE_PIECES_MAX`].
     pub fn slices(&self) -> Vec<IoSlice<'_>> {
         self.pieces.iter().take(WRITE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect()
     }
 
-    /// Takes off what a write took.
+    /// Removes the first `n` bytes, which were written.
     ///
     /// # Errors
-    /// `WriteZero` when it took nothing: the peer will not take the rest either.
+    /// `WriteZero` if `n` is 0: the peer accepts no more data.
     pub fn written(&mut self, mut n: usize) -> io::Result<()> {
         if n == 0 {
             return Err(io::ErrorKind::WriteZero.into());
@@ -220,7 +221,7 @@ impl From<FileSlice> for Chain {
     }
 }
 
-/// Chains are equal when their bytes are; a file that cannot be read equals nothing.
+/// Chains are equal if their bytes are equal. A chain with an unreadable file equals no other.
 impl PartialEq for Chain {
     fn eq(&self, other: &Self) -> bool {
         match (self.to_bytes(), other.to_bytes()) {

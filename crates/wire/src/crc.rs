@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), the checksum of record batches, with the CPU's own instructions where it has them.
+//! CRC-32C (Castagnoli), the checksum of record batches, computed with CPU instructions where available.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -8,18 +8,17 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The checksum of bytes whose beginning has the checksum `before`, and that go on with `bytes`.
+/// Extends `before`, the checksum of preceding bytes, over `bytes`.
 pub(crate) fn extend(before: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!before));
     digest.update(bytes);
     digest.finalize() as u32
 }
 
-/// The checksum of two pieces one behind the other, from that of each; the second has `bytes` bytes.
-///
-/// Half a microsecond; the checksum library's own takes 30, a good part of a batch's whole cost.
+/// The checksum of two concatenated pieces, from the checksum of each; the second has `bytes` bytes.
+/// | It takes half a microsecond. The library's own function takes 30, a large part of the cost of a batch.
 pub(crate) fn combine(first: u32, second: u32, bytes: usize) -> u32 {
-    // Appending a byte multiplies what was before by x^8, modulo the polynomial.
+    // Appending a byte multiplies the preceding polynomial by x^8.
     let mut shift = 1 << 31;
     let mut left = bytes;
     for power in POWERS.iter().cycle().skip(3) {
@@ -34,10 +33,10 @@ pub(crate) fn combine(first: u32, second: u32, bytes: usize) -> u32 {
     multiply(shift, first) ^ second
 }
 
-/// Castagnoli's polynomial with its lowest power in the highest bit, as the checksum's bits run.
+/// Castagnoli's polynomial with its lowest power in the highest bit, the bit order of the checksum.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// x^(2^n) modulo the polynomial; it repeats after 31.
+/// x^(2^n) modulo the polynomial; the sequence repeats after 31.
 const POWERS: [u32; 31] = {
     let mut powers = [1 << 30; 31];
     let mut n = 1;
@@ -48,7 +47,7 @@ const POWERS: [u32; 31] = {
     powers
 };
 
-/// The product of two polynomials modulo Castagnoli's.
+/// The product of two polynomials modulo Castagnoli's polynomial.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 1 << 31;
@@ -62,29 +61,29 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// The CRC32 of zlib and gzip, which one of librdkafka's partitioners uses.
+/// The CRC-32 of zlib and gzip, which one of librdkafka's partitioners uses.
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iso_hdlc(bytes)
 }
 
-/// A checksum over bytes that come in several pieces.
+/// A checksum over bytes that arrive in several pieces.
 #[derive(Debug)]
 pub struct Crc32c {
     digest: Digest,
 }
 
 impl Crc32c {
-    /// The checksum of nothing.
+    /// The checksum of no bytes.
     pub fn new() -> Self {
         Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi) }
     }
 
-    /// Continues with `bytes`.
+    /// Adds `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);
     }
 
-    /// The checksum of all bytes seen.
+    /// The checksum of all bytes added.
     pub fn finish(&self) -> u32 {
         self.digest.finalize() as u32
     }
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_value_of_rfc_3720_comes_out_whole_and_in_pieces() {
+    fn the_check_value_of_rfc_3720_is_computed_whole_and_in_pieces() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         let mut crc = Crc32c::new();

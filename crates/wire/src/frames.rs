@@ -1,26 +1,26 @@
-//! Cutting a stream of bytes into frames: a 4-byte length, then that many bytes.
+//! Splits a byte stream into frames: a 4-byte length, then that many bytes.
 //!
-//! Small frames share the buffer they were read into; a large one gets a buffer of its own size, which grows with what
-//! has really arrived, so that a claimed length alone costs nothing.
+//! Small frames share the buffer they were read into. A large frame gets a buffer of its own size, which grows with
+//! the bytes that have arrived. A declared length alone therefore costs no memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What one read asks for while no large frame is under way.
+/// Size of a read while no large frame is being received.
 const READ_BYTES: usize = 16 << 10;
-/// How far ahead of the bytes that have arrived a large frame's buffer may grow.
+/// Maximum growth of a large frame's buffer beyond the bytes that have arrived.
 const GROWTH_BYTES: usize = 1 << 20;
 
-/// A length that no frame may have.
+/// A frame length that is negative or above the maximum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a frame claims {claimed} bytes, allowed are 0 to {max}")]
+#[error("a frame declares {claimed} bytes; the allowed range is 0 to {max}")]
 pub struct FrameTooLarge {
-    /// The length claimed.
+    /// The declared length.
     pub claimed: i32,
-    /// The largest allowed.
+    /// The maximum length.
     pub max: usize,
 }
 
-/// Collects bytes as they are read and gives out whole frames.
+/// Collects bytes and returns whole frames.
 #[derive(Debug)]
 pub struct FrameBuffer {
     buf: BytesMut,
@@ -28,20 +28,20 @@ pub struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// A buffer for frames of at most `max` bytes. Allocates when first read into.
+    /// A buffer for frames of at most `max` bytes. It allocates at the first read.
     pub fn new(max: usize) -> Self {
         Self { buf: BytesMut::new(), max }
     }
 
-    /// Changes the largest frame allowed from the next one on.
+    /// Sets the maximum length for the following frames.
     pub fn set_max(&mut self, max: usize) {
         self.max = max;
     }
 
-    /// The next whole frame without its length; `None` when more must be read first.
+    /// The next whole frame without its length, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// A negative or too large length. The stream cannot be understood after it.
+    /// A negative or too large length. The stream cannot be parsed any further.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameTooLarge> {
         let Some(size) = self.claimed()? else { return Ok(None) };
         if self.buf.len() < 4 + size {
@@ -49,14 +49,14 @@ impl FrameBuffer {
         }
         self.buf.advance(4);
         if self.buf.len() == size {
-            // Nobody else holds a part of it: whoever takes it may write in it (a broker sets offsets in place).
+            // The frame shares no memory, so its owner may modify it: a broker sets offsets in place.
             return Ok(Some(std::mem::take(&mut self.buf).freeze()));
         }
         Ok(Some(self.buf.split_to(size).freeze()))
     }
 
-    /// Where to read into: spare capacity behind the bytes that have arrived, never more than the frame under way
-    /// needs once its length is known to be large.
+    /// The buffer to read into, with spare capacity after the bytes that have arrived. For a large frame the capacity
+    /// never exceeds what the frame needs.
     pub fn spare(&mut self) -> &mut BytesMut {
         let have = self.buf.len();
         match self.claimed() {
@@ -75,8 +75,8 @@ impl FrameBuffer {
         &mut self.buf
     }
 
-    /// The length of a large frame of which the beginning has arrived, and that beginning, for who has a buffer of
-    /// their own for it: the rest is theirs to read, and what comes after it is a new frame.
+    /// Takes the length and the received beginning of a large frame, for a caller that reads the rest into its own
+    /// buffer. The bytes after the rest start a new frame.
     ///
     /// # Errors
     /// A negative or too large length.
@@ -89,17 +89,17 @@ impl FrameBuffer {
         Ok(Some((size, self.buf.split())))
     }
 
-    /// Whether a whole frame, or one with an impossible length, is there.
+    /// `true` if a whole frame, or a frame with an invalid length, has arrived.
     pub fn has_frame(&self) -> bool {
         self.claimed().map_or(true, |size| size.is_some_and(|size| self.buf.len() >= 4 + size))
     }
 
-    /// The first `n` bytes of the next frame, if so many have arrived.
+    /// The first `n` bytes of the next frame, if they have arrived.
     pub fn peek(&self, n: usize) -> Option<&[u8]> {
         self.buf.get(4..4 + n)
     }
 
-    /// Whether part of a frame has arrived.
+    /// `true` if part of a frame has arrived.
     pub fn is_mid_frame(&self) -> bool {
         !self.buf.is_empty()
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use bytes::BufMut;
 
-    /// Reads `stream` in steps of at most `step` bytes, as a socket would give it.
+    /// Reads `stream` in steps of at most `step` bytes, as a socket would deliver it.
     fn cut(stream: &[u8], step: usize, max: usize) -> Result<Vec<Bytes>, FrameTooLarge> {
         let mut frames = FrameBuffer::new(max);
         let mut out = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_size_come_out_whatever_the_reads_are() {
+    fn frames_of_every_size_are_found_for_any_read_size() {
         let sizes = [0, 1, 100, READ_BYTES - 4, READ_BYTES, 3_000_000, 7];
         let mut stream = Vec::new();
         for size in sizes {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_can_be_read_elsewhere_once_it_has_begun() {
+    fn a_started_large_frame_can_be_read_into_another_buffer() {
         let mut frames = FrameBuffer::new(1 << 20);
         frames.spare().put_slice(&[0, 0]);
         assert_eq!(frames.take_started().expect("sound"), None);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_length_alone_allocates_little() {
+    fn a_declared_length_alone_allocates_little() {
         let mut frames = FrameBuffer::new(100 << 20);
         frames.spare().put_i32(100 << 20);
         assert_eq!(frames.next_frame(), Ok(None));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_and_too_large_lengths_are_refused() {
+    fn negative_and_too_large_lengths_are_rejected() {
         assert_eq!(cut(&(-1_i32).to_be_bytes(), 4, 100), Err(FrameTooLarge { claimed: -1, max: 100 }));
         assert_eq!(cut(&i32::MAX.to_be_bytes(), 4, 100), Err(FrameTooLarge { claimed: i32::MAX, max: 100 }));
     }

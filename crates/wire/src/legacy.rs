@@ -19,7 +19,7 @@ const LOG_APPEND_TIME: u8 = 0x08;
 const MESSAGE_BYTES_MIN: usize = 26;
 const NO_TIMESTAMP: i64 = -1;
 
-/// Why bytes are not a message of format v0 or v1.
+/// An error in a message of format v0 or v1.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LegacyError {
     /// A length contradicts the bytes there are, or another length.
@@ -56,24 +56,25 @@ pub enum LegacyError {
         /// The attributes.
         attributes: u8,
     },
-    /// The codec refused.
+    /// The codec returned an error.
     #[error("message at offset {offset}: {source}")]
     Compress {
         /// The message's offset.
         offset: i64,
-        /// What it said.
+        /// The codec's error.
         source: CompressError,
     },
 }
 
-/// Whether a message of an old format starts at the front of `bytes`.
+/// `true` if a message of an old format starts at the front of `bytes`.
 pub fn is_legacy(bytes: &[u8]) -> bool {
     bytes.get(MAGIC_AT).is_some_and(|&magic| magic < MAGIC_V2 as u8)
 }
 
-/// Turns the message at the front of `bytes` into a v2 batch with the same offsets and timestamps.
+/// Converts the message at the front of `bytes` to a v2 batch with the same offsets and timestamps.
 ///
-/// Returns the batch and the bytes consumed; `None` if the message is cut off, as at the end of any fetch response.
+/// Returns the batch and the number of bytes consumed, or `None` if the message is truncated, as at the end of any
+/// fetch response.
 pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyError> {
     let Some((message, consumed)) = Message::parse(bytes)? else { return Ok(None) };
     let mut inner = Vec::new();
@@ -98,7 +99,7 @@ pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyE
             inner.push(entry);
             rest = &rest[n..];
         }
-        // v1 counts from 0 inside; the wrapper carries the offset of the last.
+        // In v1 the inner offsets start at 0; the wrapper has the offset of the last message.
         if message.magic == 1
             && let Some(last) = inner.last()
         {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_messages_of_both_formats_keep_offset_time_key_and_value() {
+    fn plain_messages_of_both_formats_keep_offset_timestamp_key_and_value() {
         let v0 = read(&message(0, 0, 41, Some(b"k"), Some(b"v")));
         assert_eq!(v0, [(41, -1, Some(b"k".to_vec()), Some(b"v".to_vec()))]);
         let v1 = read(&message(1, 0, 41, None, None));

@@ -1,11 +1,11 @@
-//! The bytes that client, broker and disk agree on: record batches, their checksums and codecs, and varints.
+//! The byte formats that client, broker and disk share: record batches, their checksums and codecs, and varints.
 //!
 //! ```text
 //!   records --BatchBuilder--> Sealed (a chain of frozen bytes) ~~ network, disk ~~> Batches --Records--> views
 //! ```
 //!
-//! Nothing here owns a socket, a clock or a lock. Whoever wants a record's bytes gets slices of the buffer the
-//! batch arrived in; whoever writes records writes them once, straight into the batch.
+//! This crate owns no socket, clock or lock. Readers get slices of the buffer that the batch arrived in. Writers copy
+//! each record once, into the batch.
 
 pub mod batch;
 pub mod buffer;

@@ -1,4 +1,4 @@
-//! Reading records out of a v2 batch without copying them.
+//! Reads records from a v2 batch without copying them.
 
 use bytes::Bytes;
 
@@ -6,50 +6,50 @@ use crate::batch::{BatchError, BatchHeader, Compression, HEADER_BYTES, Timestamp
 use crate::compress::{self, CompressError};
 use crate::varint::{VarintError, read_i32, read_i64};
 
-/// Why the records of a batch cannot be read.
+/// An error in the records of a batch.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum RecordError {
-    /// The batch around the records is not one.
+    /// The batch header is invalid.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// The codec refused, or the cap was passed.
+    /// The codec returned an error, or the decompressed size exceeds the cap.
     #[error("batch at offset {base_offset}: {source}")]
     Compress {
-        /// The batch's base offset.
+        /// The base offset of the compressed batch.
         base_offset: i64,
-        /// What the codec said.
+        /// The codec's error.
         source: CompressError,
     },
     /// A number inside a record is not a varint.
     #[error("batch at offset {base_offset}, record {index}: {source}")]
     Varint {
-        /// The batch's base offset.
+        /// The base offset of the record's batch.
         base_offset: i64,
-        /// Which record, from 0.
+        /// Index of the record, from 0.
         index: u32,
-        /// What is wrong with it.
+        /// The varint's error.
         source: VarintError,
     },
     /// A length inside a record contradicts the bytes around it.
     #[error("batch at offset {base_offset}, record {index}: {what} of {length} bytes where {left} are left")]
     Length {
-        /// The batch's base offset.
+        /// The base offset of the record's batch.
         base_offset: i64,
-        /// Which record, from 0.
+        /// Index of the record, from 0.
         index: u32,
-        /// Which length.
+        /// Name of the length field.
         what: &'static str,
-        /// The length claimed.
+        /// The declared length.
         length: i64,
-        /// The bytes there are.
+        /// Bytes remaining.
         left: usize,
     },
-    /// The header promises another number of records than there are, or offsets that are not those of the records.
+    /// The record count or the offsets in the header do not match the records.
     #[error("batch at offset {base_offset}: header says {claimed} records, {found} found")]
     Count {
-        /// The batch's base offset.
+        /// The base offset in the header.
         base_offset: i64,
-        /// Records claimed.
+        /// Record count in the header.
         claimed: i32,
         /// Records found.
         found: u32,
@@ -59,15 +59,15 @@ pub enum RecordError {
 /// One record, borrowed from its batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecordRef<'a> {
-    /// Its offset in the partition.
+    /// The record's offset in the partition.
     pub offset: i64,
-    /// Milliseconds since 1970; -1 if it has none.
+    /// Milliseconds since 1970; -1 if the record has no timestamp.
     pub timestamp: i64,
     /// The key; `None` is null.
     pub key: Option<&'a [u8]>,
     /// The value; `None` is null, a tombstone in a compacted topic.
     pub value: Option<&'a [u8]>,
-    /// The headers, decoded when walked.
+    /// The headers, decoded on iteration.
     pub headers: HeadersRef<'a>,
 }
 
@@ -79,24 +79,17 @@ pub struct HeadersRef<'a> {
 }
 
 impl<'a> HeadersRef<'a> {
-    /// How many there are.
+    /// The number of headers.
     pub const fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// `true` if the record has no headers.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The same without the first one.
-    pub fn after_first(self) -> Self {
-        let mut rest = self.bytes;
-        let first = take_field(&mut rest).and_then(|_| take_field(&mut rest));
-        first.map_or_else(Self::default, |_| Self { count: self.count.saturating_sub(1), bytes: rest })
-    }
-
-    /// Walks names and values; their lengths were checked when the record was read.
+    /// Iterates over names and values. Their lengths were checked when the record was read.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let mut rest = self.bytes;
         (0..self.count).map_while(move |_| {
@@ -107,7 +100,7 @@ impl<'a> HeadersRef<'a> {
     }
 }
 
-/// The records of one batch, decompressed if they had to be: an owned, shareable block.
+/// The records of one batch, decompressed if necessary: an owned, shareable block.
 #[derive(Clone, Debug)]
 pub struct Records {
     header: BatchHeader,
@@ -115,15 +108,16 @@ pub struct Records {
 }
 
 impl Records {
-    /// The records of the whole batch at the front of `batch`.
+    /// Reads the records of the whole batch at the front of `batch`.
     ///
-    /// Uncompressed records stay slices of `batch`; others are decompressed up to `cap` bytes. The checksum is the
-    /// caller's to verify: it may have been, at another layer.
+    /// Uncompressed records remain slices of `batch`; others are decompressed, up to `cap` bytes. The caller verifies
+    /// the checksum, because another layer may have done it already.
     pub fn of_batch(batch: &Bytes, cap: usize) -> Result<Self, RecordError> {
         Self::of_batch_in(batch, cap, Bytes::from)
     }
 
-    /// The same for who keeps account of what is decompressed: `keep` makes bytes of it.
+    /// Like [`Records::of_batch`]; `keep` converts decompressed memory to `Bytes`, so that the caller can account for
+    /// it.
     pub fn of_batch_in(
         batch: &Bytes,
         cap: usize,
@@ -150,19 +144,19 @@ impl Records {
         &self.header
     }
 
-    /// The decompressed records: what [`RecordRef`]s point into.
+    /// The decompressed records, into which [`RecordRef`]s point.
     pub const fn block(&self) -> &Bytes {
         &self.block
     }
 
-    /// Walks the records. After an error the walk ends.
+    /// Iterates over the records. The iteration ends after an error.
     #[inline]
     pub fn iter(&self) -> RecordIter<'_> {
         RecordIter::new(&self.header, &self.block)
     }
 
-    /// The record at `mark`, which moves behind it: a walk that borrows nothing between two records. After an error
-    /// the walk ends.
+    /// Reads the record at `mark` and advances the mark. Nothing stays borrowed between two records. After an error
+    /// no record follows.
     #[inline]
     pub fn next_at(&self, mark: &mut Mark) -> Option<Result<RecordRef<'_>, RecordError>> {
         let mut iter = RecordIter::new(&self.header, &self.block[mark.bytes..]);
@@ -173,7 +167,7 @@ impl Records {
         record
     }
 
-    /// Walks from a mark on.
+    /// Iterates over the records from `mark`.
     #[inline]
     pub fn iter_from(&self, mark: &Mark) -> RecordIter<'_> {
         let mut iter = RecordIter::new(&self.header, &self.block[mark.bytes..]);
@@ -181,13 +175,13 @@ impl Records {
         iter
     }
 
-    /// Where a walk over this block is: what [`Records::iter_from`] goes on from.
+    /// The position of an iterator over this block, for [`Records::iter_from`].
     #[inline]
     pub fn mark_of(&self, iter: &RecordIter<'_>) -> Mark {
         Mark { bytes: self.block.len() - iter.rest.len(), index: iter.index }
     }
 
-    /// Moves `mark` over `count` records, of which only the lengths are read.
+    /// Advances `mark` by `count` records and reads only their lengths.
     pub fn skip_at(&self, mark: &mut Mark, count: u32) -> Result<(), RecordError> {
         let mut iter = self.iter_from(mark);
         for _ in 0..count.min(self.left(mark)) {
@@ -198,24 +192,24 @@ impl Records {
         Ok(())
     }
 
-    /// How many records the walk with this mark has still to come.
+    /// The number of records from `mark` to the end.
     pub const fn left(&self, mark: &Mark) -> u32 {
         (self.header.record_count as u32).saturating_sub(mark.index)
     }
 
-    /// Whether the walk with this mark has more to come.
+    /// `true` if a record follows `mark`.
     #[inline]
     pub const fn has_more(&self, mark: &Mark) -> bool {
         self.header.record_count > 0 && mark.index < self.header.record_count as u32
     }
 
-    /// Checks every record: lengths, count, and that offsets rise up to the header's last one.
+    /// Checks every record: its lengths, the count, and that offsets increase up to the last offset of the header.
     pub fn validate(&self) -> Result<(), RecordError> {
         validate_block(&self.header, &self.block)
     }
 }
 
-/// How far a walk by [`Records::next_at`] is: at first, at the beginning.
+/// A position in [`Records`]; the default is the beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     bytes: usize,
@@ -223,12 +217,12 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// How many of the block's bytes lie before it.
+    /// The number of the block's bytes before the mark.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the walk with this mark is further than the one with the other.
+    /// `true` if this mark is further on than `other`.
     #[inline]
     pub const fn is_behind(&self, other: &Self) -> bool {
         self.index > other.index
@@ -244,14 +238,14 @@ impl<'a> IntoIterator for &'a Records {
     }
 }
 
-/// [`Records::validate`] for records that lie uncompressed in borrowed memory.
+/// [`Records::validate`] for uncompressed records in borrowed memory.
 pub fn validate_block(header: &BatchHeader, block: &[u8]) -> Result<(), RecordError> {
     let mut iter = RecordIter::new(header, block);
     let mut found = 0;
     let mut last = -1;
     for record in &mut iter {
         let delta = record?.offset - header.base_offset;
-        // A producer's batch is dense; gaps appear only when a log is compacted.
+        // A producer's batch has no gaps; only compaction creates them.
         if delta != last + 1 {
             return Err(RecordError::Count {
                 base_offset: header.base_offset,
@@ -272,20 +266,20 @@ pub fn validate_block(header: &BatchHeader, block: &[u8]) -> Result<(), RecordEr
     Ok(())
 }
 
-/// Walks the records of a block. Made by [`Records::iter`], or over a block held elsewhere.
+/// Iterator over the records of a block, from [`Records::iter`] or [`RecordIter::new`].
 #[derive(Clone, Debug)]
 pub struct RecordIter<'a> {
     rest: &'a [u8],
     base_offset: i64,
     base_timestamp: i64,
-    /// With the broker's clock all records have the batch's time.
+    /// The batch's timestamp, which all records have with `LogAppendTime`.
     append_time: Option<i64>,
     count: u32,
     index: u32,
 }
 
 impl<'a> RecordIter<'a> {
-    /// Walks `block`, the decompressed records of the batch with this `header`.
+    /// Iterates over `block`, the decompressed records of the batch with this `header`.
     pub fn new(header: &BatchHeader, block: &'a [u8]) -> Self {
         Self {
             rest: block,
@@ -298,12 +292,12 @@ impl<'a> RecordIter<'a> {
         }
     }
 
-    /// Records not walked yet.
+    /// Records not yet read.
     pub const fn remaining(&self) -> u32 {
         self.count - self.index
     }
 
-    /// Bytes not walked yet; after the last record of a sound batch there are none.
+    /// Bytes not yet read; empty after the last record of a valid batch.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -333,7 +327,7 @@ impl<'a> RecordIter<'a> {
         })
     }
 
-    /// Cuts the next record's bytes off the block.
+    /// Removes the next record's bytes from the front of the block.
     #[inline]
     fn body(&mut self) -> Result<&'a [u8], RecordError> {
         crate::prefetch::to_read(self.rest);
@@ -366,7 +360,7 @@ impl<'a> RecordIter<'a> {
     }
 
     fn headers(&self, count: i32, bytes: &'a [u8]) -> Result<HeadersRef<'a>, RecordError> {
-        // Each header takes two bytes at least: a larger count cannot be true, and is not looped over.
+        // Each header takes at least two bytes: a larger count is invalid, and is not looped over.
         if count < 0 || count as usize > bytes.len() / 2 {
             return Err(self.length("headers", i64::from(count), bytes.len()));
         }
@@ -417,7 +411,7 @@ impl<'a> Iterator for RecordIter<'a> {
 
 #[expect(
     clippy::option_option,
-    reason = "the outer one says whether there was a field, the inner one is Kafka's null"
+    reason = "the outer Option is the field's presence, the inner one is Kafka's null"
 )]
 fn take_field<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let (length, n) = read_i32(rest).ok()?;
@@ -445,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_headers_and_timestamps_come_back() {
+    fn keys_headers_and_timestamps_are_read() {
         let records = Records::of_batch(&sample(), 0).expect("a batch");
         let all: Vec<_> = records.iter().collect::<Result<_, _>>().expect("records");
         let headers: Vec<_> = all[0].headers.iter().collect();
@@ -456,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_changed_anywhere_never_panics_and_wrong_counts_are_found() {
+    fn a_changed_byte_never_panics_and_wrong_counts_are_detected() {
         let good = sample();
         for at in 0..good.len() {
             for bit in 0..8 {
@@ -477,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_header_count_is_not_looped_over() {
+    fn an_impossible_header_count_is_not_looped_over() {
         let mut block = vec![0_u8, 0, 0, 1, 1]; // attributes, deltas, null key, null value
         crate::varint::put_signed(&mut block, i64::from(i32::MAX));
         let mut record = Vec::new();

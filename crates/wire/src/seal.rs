@@ -1,4 +1,4 @@
-//! Closing and sealing a batch: compression, header, checksum. From then on its bytes are frozen.
+//! Closes and seals a batch: compression, header, checksum. A sealed batch does not change.
 
 use bytes::{Bytes, BytesMut};
 
@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::chain::Chain;
 use crate::crc::{self, Crc32c};
 
-/// What a batch is sealed with.
+/// The settings with which a batch is sealed.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal {
     /// Producer id, or -1.
@@ -18,11 +18,11 @@ pub struct Seal {
     pub producer_epoch: i16,
     /// Sequence of the first record, or -1.
     pub base_sequence: i32,
-    /// Whether the batch belongs to a transaction.
+    /// `true` if the batch belongs to a transaction.
     pub transactional: bool,
-    /// The codec; a batch that it does not shrink stays uncompressed.
+    /// The codec. A batch that it does not shrink stays uncompressed.
     pub compression: Compression,
-    /// The codec's level; `None` is its default.
+    /// The codec's level; `None` is the default.
     pub level: Option<i32>,
 }
 
@@ -39,15 +39,15 @@ impl Default for Seal {
     }
 }
 
-/// A batch that takes no more records: compressed, if it is to be, and still without header and checksum, which need
-/// what only its sender knows.
+/// A batch that accepts no more records. It is compressed if configured. Header and checksum are missing, because
+/// they need the sender's producer id, epoch and sequence.
 #[derive(Debug)]
 pub struct Closed {
     pub(crate) body: Body,
     pub(crate) compression: Compression,
     pub(crate) uncompressed_bytes: usize,
     pub(crate) records: Option<Bytes>,
-    /// Bytes of memory that `records` keep.
+    /// Bytes of memory that `records` keeps.
     pub(crate) records_memory: usize,
     pub(crate) count: u32,
     pub(crate) last_offset_delta: i32,
@@ -55,10 +55,10 @@ pub struct Closed {
     pub(crate) max_timestamp: i64,
 }
 
-/// A closed batch's bytes, the first 61 kept free for the header.
+/// The bytes of a closed batch; the first 61 are reserved for the header.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// As they were written, up to `at`, with the payloads that lie elsewhere.
+    /// Uncompressed: the first `at` bytes of the buffer, and the payloads that were not copied into it.
     Plain {
         buffer: Buffer,
         at: usize,
@@ -68,12 +68,12 @@ pub(crate) enum Body {
     Compressed(Vec<u8>),
 }
 
-/// A finished batch: frozen bytes, the same for every attempt to send them.
+/// A finished batch: its bytes are the same for every attempt to send them.
 #[derive(Clone, Debug)]
 pub struct Sealed {
-    /// The header as it stands in the bytes.
+    /// The decoded header.
     pub header: BatchHeader,
-    /// Bytes of the records before compression.
+    /// Size of the records before compression, in bytes.
     pub uncompressed_bytes: usize,
     chain: Chain,
     records: Option<Bytes>,
@@ -81,18 +81,18 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// The batch as a chain; cloning it copies no payload.
+    /// The batch as a chain; a clone of it copies no payload.
     pub fn chain(&self) -> &Chain {
         &self.chain
     }
 
-    /// The batch in one piece; copies only when payloads were handed over without a copy.
+    /// The contiguous batch. Copies only if it contains shared payloads.
     pub fn to_bytes(&self) -> Bytes {
         self.chain.to_bytes().unwrap_or_default()
     }
 
-    /// The batch as it was before compression, in one piece, without a valid checksum; for a compressed one only if
-    /// [`BatchBuilder::close`](crate::BatchBuilder::close) was told to keep it.
+    /// The uncompressed batch, contiguous and without a valid checksum. For a compressed batch it exists only if
+    /// [`BatchBuilder::close`](crate::BatchBuilder::close) was called with `keep_records`.
     pub fn records(&self) -> Option<Bytes> {
         match &self.records {
             Some(records) => Some(records.clone()),
@@ -101,22 +101,22 @@ impl Sealed {
         }
     }
 
-    /// Bytes of memory that [`Sealed::records`] keep as long as they live.
+    /// Bytes of memory that [`Sealed::records`] keeps.
     pub fn records_memory(&self) -> usize {
         self.records_memory
     }
 
-    /// Bytes of the whole batch.
+    /// Size of the whole batch in bytes.
     pub fn len(&self) -> usize {
         self.header.total_bytes()
     }
 
-    /// Never: a sealed batch has a header.
+    /// Always `false`: a sealed batch has a header.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The same records under another producer id, epoch and sequence (KIP-360): a copy with a new checksum.
+    /// A copy of the batch with another producer id, epoch and sequence and a new checksum (KIP-360).
     #[must_use]
     pub fn reseal(&self, producer_id: i64, producer_epoch: i16, base_sequence: i32) -> Self {
         let mut bytes = BytesMut::from(&self.to_bytes()[..]);
@@ -132,7 +132,7 @@ impl Closed {
         self.count
     }
 
-    /// Bytes of the whole batch, header included.
+    /// Size of the whole batch in bytes, header included.
     pub fn len(&self) -> usize {
         match &self.body {
             Body::Plain { at, shared, .. } => at + shared.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(),
@@ -140,12 +140,12 @@ impl Closed {
         }
     }
 
-    /// Whether it holds no records.
+    /// `true` if the batch holds no records.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes of memory the batch holds.
+    /// Bytes of memory that the batch holds.
     pub fn memory(&self) -> usize {
         let body = match &self.body {
             Body::Plain { buffer, shared, .. } => {
@@ -156,9 +156,9 @@ impl Closed {
         body + self.records_memory
     }
 
-    /// Writes header and checksum; codec and level were settled when the batch was closed.
+    /// Writes header and checksum. Codec and level were applied when the batch was closed.
     ///
-    /// Offsets start at 0: a broker assigns the real base offset.
+    /// Offsets start at 0; a broker assigns the real base offset.
     pub fn seal(self, seal: &Seal) -> Sealed {
         let mut header = self.header(seal, self.compression);
         let mut records_memory = self.records_memory;
@@ -183,7 +183,7 @@ impl Closed {
         }
     }
 
-    /// The header, but for length and checksum.
+    /// The header without length and checksum.
     pub(crate) fn header(&self, seal: &Seal, compression: Compression) -> BatchHeader {
         BatchHeader {
             base_offset: 0,
@@ -202,15 +202,15 @@ impl Closed {
     }
 }
 
-/// So many bytes of records go into the checksum at a time, while they are still in the nearest cache.
+/// Bytes of records added to the checksum at a time, while they are in the nearest CPU cache.
 const CHECKSUM_BYTES: usize = 16 << 10;
 
-/// The checksum of the records up to `to`, taken as they came.
+/// The checksum of the records up to `to`, computed while they are added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summed {
     crc: u32,
     to: usize,
-    /// Where to go on; `usize::MAX` when nobody will ask.
+    /// Position at which the checksum is extended next; `usize::MAX` if it is not computed in advance.
     pub(crate) next: usize,
 }
 
@@ -220,7 +220,7 @@ impl Summed {
         Self { crc: 0, to: HEADER_BYTES, next }
     }
 
-    /// Goes on to the end of what is written.
+    /// Extends the checksum to the end of the written bytes.
     #[cold]
     pub(crate) fn go_on(&mut self, written: &[u8]) {
         let crc = crc::extend(self.crc, &written[self.to..]);
@@ -228,7 +228,7 @@ impl Summed {
     }
 }
 
-/// Fills in length and checksum and writes the header at the front of `buf`; `shared` lies between its bytes.
+/// Sets length and checksum and writes the header at the front of `buf`; `shared` payloads are spliced in between.
 fn finish_header(header: &mut BatchHeader, buf: &mut [u8], shared: &[(usize, Bytes)], summed: Summed) {
     let shared_bytes: usize = shared.iter().map(|(_, bytes)| bytes.len()).sum();
     header.batch_length = (buf.len() + shared_bytes - LOG_OVERHEAD_BYTES) as i32;

@@ -1,22 +1,22 @@
 //! Variable-length integers: zigzag for record fields (as in Protocol Buffers), unsigned for flexible request fields.
 
-/// The most bytes a 32-bit varint takes.
+/// Maximum length of a 32-bit varint in bytes.
 pub const VARINT_BYTES_MAX: usize = 5;
-/// The most bytes a 64-bit varint takes.
+/// Maximum length of a 64-bit varint in bytes.
 pub const VARLONG_BYTES_MAX: usize = 10;
 
-/// Why bytes are not a varint.
+/// An error in a varint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum VarintError {
-    /// The input ended inside the number.
+    /// The input ends inside the number.
     #[error("varint: the input ends inside the number")]
     Truncated,
-    /// More bytes than the type allows, or bits beyond it.
+    /// The number has more bytes or bits than its type allows.
     #[error("varint: the number is longer than its type allows")]
     TooLong,
 }
 
-/// Folds the sign into the lowest bit, so that small negative numbers stay short.
+/// Moves the sign to the lowest bit, so that small negative numbers are short.
 #[inline]
 pub const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
@@ -28,7 +28,7 @@ pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// How many bytes [`put_unsigned`] writes for `value`.
+/// The number of bytes that [`put_unsigned`] writes for `value`.
 #[inline]
 pub const fn unsigned_len(value: u64) -> usize {
     // 7 payload bits a byte: 64 - leading_zeros(value|1) bits, rounded up.
@@ -36,15 +36,15 @@ pub const fn unsigned_len(value: u64) -> usize {
     bits.div_ceil(7)
 }
 
-/// How many bytes [`put_signed`] writes for `value`.
+/// The number of bytes that [`put_signed`] writes for `value`.
 #[inline]
 pub const fn signed_len(value: i64) -> usize {
     unsigned_len(zigzag(value))
 }
 
-/// Writes `value` at the start of `out` and returns the bytes written.
+/// Writes `value` at the start of `out` and returns the number of bytes written.
 ///
-/// `out` must hold [`unsigned_len`] bytes: 5 suffice for any `u32`, 10 for any `u64`.
+/// `out` must have at least [`unsigned_len`] bytes: 5 for any `u32`, 10 for any `u64`.
 #[inline]
 pub fn write_unsigned(out: &mut [u8], mut value: u64) -> usize {
     let mut at = 0;
@@ -57,7 +57,7 @@ pub fn write_unsigned(out: &mut [u8], mut value: u64) -> usize {
     at + 1
 }
 
-/// Writes `value` zigzagged at the start of `out` and returns the bytes written.
+/// Writes `value` in zigzag encoding at the start of `out` and returns the number of bytes written.
 #[inline]
 pub fn write_signed(out: &mut [u8], value: i64) -> usize {
     write_unsigned(out, zigzag(value))
@@ -71,13 +71,13 @@ pub fn put_unsigned(out: &mut impl Extend<u8>, value: u64) {
     out.extend(buf[..n].iter().copied());
 }
 
-/// Appends `value`, zigzagged, to `out`.
+/// Appends `value` in zigzag encoding to `out`.
 #[inline]
 pub fn put_signed(out: &mut impl Extend<u8>, value: i64) {
     put_unsigned(out, zigzag(value));
 }
 
-/// Reads an unsigned 32-bit varint from the front of `input`: the value and the bytes it took.
+/// Reads an unsigned 32-bit varint from the front of `input`. Returns the value and its length in bytes.
 #[inline]
 pub fn read_u32(input: &[u8]) -> Result<(u32, usize), VarintError> {
     let (value, n) = read_u64_within(input, VARINT_BYTES_MAX)?;
@@ -90,14 +90,14 @@ pub fn read_u64(input: &[u8]) -> Result<(u64, usize), VarintError> {
     read_u64_within(input, VARLONG_BYTES_MAX)
 }
 
-/// Reads a zigzagged 32-bit varint from the front of `input`.
+/// Reads a 32-bit zigzag varint from the front of `input`.
 #[inline]
 pub fn read_i32(input: &[u8]) -> Result<(i32, usize), VarintError> {
     let (value, n) = read_u32(input)?;
     Ok((unzigzag(u64::from(value)) as i32, n))
 }
 
-/// Reads a zigzagged 64-bit varint from the front of `input`.
+/// Reads a 64-bit zigzag varint from the front of `input`.
 #[inline]
 pub fn read_i64(input: &[u8]) -> Result<(i64, usize), VarintError> {
     let (value, n) = read_u64(input)?;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_power_of_two_and_its_neighbours_survive_the_round_trip() {
+    fn powers_of_two_and_their_neighbours_round_trip() {
         for shift in 0..64 {
             for delta in [-1_i64, 0, 1] {
                 let value = (1_i64 << shift).wrapping_add(delta);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_fit_their_type_are_refused() {
+    fn numbers_that_do_not_fit_their_type_are_rejected() {
         assert_eq!(read_u32(&[0xff; 6]), Err(VarintError::TooLong));
         assert_eq!(read_u32(&[0xff, 0xff, 0xff, 0xff, 0x1f]), Err(VarintError::TooLong));
         assert_eq!(read_u64(&[0xff; 11]), Err(VarintError::TooLong));

@@ -1,4 +1,4 @@
-/* The introduction's first example: properties, their errors, and a client made of them. */
+/* The introduction's first example: properties, their errors, and the creation of a client. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
   printf("a client of type %d, its name begins with rdkafka#producer-: %d\n", rd_kafka_type(rk),
          strncmp(rd_kafka_name(rk), "rdkafka#producer-", 17) == 0);
 
-  /* Brokers may be named later than the other properties. */
+  /* Brokers may be set after the other properties. */
   printf("brokers added: %d\n", rd_kafka_brokers_add(rk, argv[argc - 1]));
   const struct rd_kafka_metadata *metadata;
   rd_kafka_resp_err_t err = rd_kafka_metadata(rk, 1, NULL, &metadata, 10000);

@@ -1,4 +1,4 @@
-/* The introduction's first example in C++: properties, their errors, and a client made of them. */
+/* The introduction's first example in C++: properties, their errors, and the creation of a client. */
 #include <iostream>
 
 #include <librdkafka/rdkafkacpp.h>
@@ -52,8 +52,8 @@ int main(int argc, char **argv) {
   std::cout << "cluster known: " << !producer->clusterid(10000).empty() << "\n";
   std::string fatal;
   std::cout << "fatal: " << producer->fatal_error(fatal) << fatal << "\n";
-  RdKafka::KafkaConsumer *nobody = RdKafka::KafkaConsumer::create(conf, errstr);
-  std::cout << "a consumer without a group: " << (nobody == NULL) << "\n";
+  RdKafka::KafkaConsumer *no_group = RdKafka::KafkaConsumer::create(conf, errstr);
+  std::cout << "a consumer without a group: " << (no_group == NULL) << "\n";
   delete producer;
   delete topic_conf;
   delete conf;

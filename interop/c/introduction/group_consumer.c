@@ -1,4 +1,4 @@
-/* What the introduction only names: a consumer in a group, with rebalances, commits, and its leaving. */
+/* A group consumer, which the introduction only mentions: rebalances, commits, and leaving. */
 #include <stdio.h>
 #include <string.h>
 

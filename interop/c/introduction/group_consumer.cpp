@@ -1,4 +1,4 @@
-/* What the introduction only names, in C++: a consumer in a group, with rebalances, commits, and its leaving. */
+/* A group consumer in C++, which the introduction only mentions: rebalances, commits, and leaving. */
 #include <iostream>
 
 #include <librdkafka/rdkafkacpp.h>

@@ -1,4 +1,4 @@
-/* The introduction's producer: three owners of a payload, delivery reports, a partitioner, a full queue, a failure. */
+/* The introduction's producer: payload ownership, delivery reports, a partitioner, a full queue, a failure. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void full_queue(void) {
       printf(", %s, errno is ENOBUFS %d", rd_kafka_err2name(rd_kafka_last_error()), number == ENOBUFS);
     printf("\n");
   }
-  /* Errors that wait to be told are counted too, and how many there are by now depends on the machine. */
+  /* Queued error events are counted too, and their number depends on the machine. */
   printf("all three are queued: %d\n", rd_kafka_outq_len(rk) >= 3);
   printf("purged: %s\n", rd_kafka_err2name(rd_kafka_purge(rk, RD_KAFKA_PURGE_F_QUEUE)));
   printf("flushed: %s\n", rd_kafka_err2name(rd_kafka_flush(rk, 10000)));
@@ -100,7 +100,7 @@ static void nobody_there(void) {
   printf("flushed: %s\n", rd_kafka_err2name(rd_kafka_flush(rk, 30000)));
   for (int n = 0; n < 100 && errors_seen == 0; n++)
     rd_kafka_poll(rk, 100);
-  printf("errors were told: %d\n", errors_seen > 0);
+  printf("errors were reported: %d\n", errors_seen > 0);
   rd_kafka_topic_destroy(topic);
   rd_kafka_destroy(rk);
 }

@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
   say("flush", producer->flush(30000));
   for (int n = 0; n < 100 && events.errors == 0; n++)
     producer->poll(100);
-  std::cout << "errors were told: " << (events.errors > 0) << "\n";
+  std::cout << "errors were reported: " << (events.errors > 0) << "\n";
   delete producer;
   delete topic_conf;
   delete conf;

@@ -15,7 +15,7 @@ static long long ended = -1;
 
 static void one(rd_kafka_message_t *message, void *opaque) {
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-    /* Within the callback's last second or after it: that depends on the broker. */
+    /* During the callback's last second or after it, depending on the broker. */
     ended = (long long)message->offset;
     return;
   }

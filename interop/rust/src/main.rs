@@ -1,5 +1,5 @@
-//! What programs do with rust-rdkafka: `stories STORY BOOTSTRAP NAME`. A story that fails panics.
-//! What it makes in the cluster begins with NAME.
+//! Tests of rust-rdkafka: `stories STORY BOOTSTRAP NAME`. A failed test panics.
+//! Its topics and groups begin with NAME.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use rdkafka::producer::{
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each Kafka operation; only a defect exhausts it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() {
@@ -45,12 +45,12 @@ fn main() {
     });
 }
 
-/// A name that no other run has in the same cluster.
+/// A unique name in the cluster.
 fn own(name: &str) -> String {
     format!("{}-rs-{name}", std::env::args().nth(3).expect("a name"))
 }
 
-/// Makes a topic, and waits until the brokers know it.
+/// Creates a topic and waits until the brokers have it.
 async fn topic(bootstrap: &str, name: &str, partitions: i32) -> String {
     let name = own(name);
     let admin: AdminClient<DefaultClientContext> = client(bootstrap, &[]);
@@ -168,16 +168,16 @@ async fn streams(bootstrap: &str) {
     assert_eq!(sum, 50);
 }
 
-/// Counts what the library tells.
+/// Counts the events of the library.
 #[derive(Default)]
-struct Told {
+struct EventCounts {
     assigned: AtomicUsize,
     revoked: AtomicUsize,
     statistics: AtomicUsize,
     logs: AtomicUsize,
 }
 
-impl ClientContext for Told {
+impl ClientContext for EventCounts {
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {
         self.logs.fetch_add(1, Ordering::Relaxed);
     }
@@ -188,7 +188,7 @@ impl ClientContext for Told {
     }
 }
 
-impl ConsumerContext for Told {
+impl ConsumerContext for EventCounts {
     fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(_) => self.assigned.fetch_add(1, Ordering::Relaxed),
@@ -204,15 +204,16 @@ async fn groups(bootstrap: &str, protocol: &str) {
         let mut properties =
             vec![("group.id", topic), ("auto.offset.reset", "earliest"), ("group.protocol", protocol)];
         if protocol == "classic" {
-            // With its next heartbeat a member hears of a rebalance.
+            // A member learns of a rebalance with its next heartbeat.
             properties.push(("heartbeat.interval.ms", "200"));
         }
-        let consumer: BaseConsumer<Told> =
-            BaseConsumer::from_config_and_context(&config(bootstrap, &properties), Told::default()).unwrap();
+        let consumer: BaseConsumer<EventCounts> =
+            BaseConsumer::from_config_and_context(&config(bootstrap, &properties), EventCounts::default())
+                .unwrap();
         consumer.subscribe(&[topic]).unwrap();
         consumer
     };
-    let held = |consumer: &BaseConsumer<Told>| {
+    let held = |consumer: &BaseConsumer<EventCounts>| {
         consumer.poll(Duration::from_millis(50));
         consumer.assignment().unwrap().elements().iter().map(|one| one.partition()).collect::<BTreeSet<_>>()
     };
@@ -225,10 +226,10 @@ async fn groups(bootstrap: &str, protocol: &str) {
     });
     drop(b);
     eventually("a has all again", || (held(&a).len() == 4).then_some(()));
-    // What the newer protocol leaves to a member is neither taken from it nor given again.
+    // In the newer protocol, partitions that stay with a member are neither revoked nor assigned again.
     let (assigned, revoked) = if protocol == "classic" { (3, 2) } else { (2, 1) };
-    let told = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-    assert!(told(&a.context().assigned) >= assigned && told(&a.context().revoked) >= revoked);
+    let value = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+    assert!(value(&a.context().assigned) >= assigned && value(&a.context().revoked) >= revoked);
     if protocol == "classic" {
         let groups = a.fetch_group_list(Some(topic), PATIENCE).unwrap();
         assert_eq!(groups.groups()[0].members().len(), 1);
@@ -239,22 +240,22 @@ async fn statistics_and_logs(bootstrap: &str) {
     let topic = topic(bootstrap, "statistics", 1).await;
     let mut properties = config(bootstrap, &[("statistics.interval.ms", "100"), ("debug", "broker,msg")]);
     properties.set_log_level(RDKafkaLogLevel::Debug);
-    let producer: BaseProducer<TellingProducer> =
-        BaseProducer::from_config_and_context(&properties, TellingProducer::default()).unwrap();
+    let producer: BaseProducer<CountingProducer> =
+        BaseProducer::from_config_and_context(&properties, CountingProducer::default()).unwrap();
     producer.send(BaseRecord::<(), str>::to(&topic).payload("counted")).map_err(|(error, _)| error).unwrap();
     producer.flush(PATIENCE).unwrap();
-    let told = &producer.context().0;
+    let counts = &producer.context().0;
     eventually("statistics", || {
         producer.poll(Duration::from_millis(100));
-        (told.statistics.load(Ordering::Relaxed) > 0).then_some(())
+        (counts.statistics.load(Ordering::Relaxed) > 0).then_some(())
     });
-    assert!(told.logs.load(Ordering::Relaxed) > 0);
+    assert!(counts.logs.load(Ordering::Relaxed) > 0);
 }
 
 #[derive(Default)]
-struct TellingProducer(Told);
+struct CountingProducer(EventCounts);
 
-impl ClientContext for TellingProducer {
+impl ClientContext for CountingProducer {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.0.log(level, facility, message);
     }
@@ -264,7 +265,7 @@ impl ClientContext for TellingProducer {
     }
 }
 
-impl rdkafka::producer::ProducerContext for TellingProducer {
+impl rdkafka::producer::ProducerContext for CountingProducer {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &rdkafka::producer::DeliveryResult<'_>, _: ()) {
@@ -295,7 +296,7 @@ async fn admin(bootstrap: &str) {
 
 async fn transactions(bootstrap: &str) {
     let topic = &*topic(bootstrap, "transactions", 1).await;
-    // Reports are polled for in a thread of its own: the original neither aborts nor commits before they are read.
+    // A separate thread polls for reports: the original neither aborts nor commits before they are read.
     let producer: ThreadedProducer<DefaultProducerContext> =
         client(bootstrap, &[("transactional.id", topic)]);
     producer.init_transactions(PATIENCE).unwrap();
@@ -323,7 +324,7 @@ async fn transactions(bootstrap: &str) {
     consumer.subscribe(&[topic]).unwrap();
     assert_eq!(next(&consumer).unwrap().payload(), Some(&b"commit"[..]));
     let Err(KafkaError::Transaction(error)) = producer.commit_transaction(PATIENCE) else {
-        panic!("nothing was begun")
+        panic!("no transaction was begun")
     };
     assert_eq!(error.code(), RDKafkaErrorCode::State);
 }
@@ -359,7 +360,7 @@ fn failures() {
         || producer.send(BaseRecord::<(), str>::to("nowhere").payload("v")).map_err(|(error, _)| error);
     send().unwrap();
     assert_eq!(send().unwrap_err().rdkafka_error_code(), Some(RDKafkaErrorCode::QueueFull));
-    // What is to be told of the broker may count, too.
+    // Broker events may count too.
     assert!(producer.in_flight_count() >= 1);
     producer.flush(PATIENCE).expect("the message failed in time");
     eventually("nothing left in flight", || {

@@ -1,4 +1,4 @@
-//! Connections that are cut after a random number of bytes.
+//! Cuts connections after a random number of bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Cuts each connection after a random number of bytes, in either direction.
+/// A proxy that cuts each connection after a random number of bytes, in either direction.
 pub(crate) struct Cutting {
     tcp: TcpConnector,
     random: Mutex<fastrand::Rng>,
-    /// The most bytes a connection carries.
+    /// Maximum number of bytes of a connection.
     bytes_max: u64,
     cuts: Arc<AtomicU64>,
 }
@@ -26,7 +26,7 @@ impl Cutting {
         Self { tcp, random, bytes_max, cuts: Arc::default() }
     }
 
-    /// How many connections were cut so far.
+    /// The number of connections cut so far.
     pub(crate) fn cuts(&self) -> u64 {
         self.cuts.load(Ordering::Relaxed)
     }

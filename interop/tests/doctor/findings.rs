@@ -1,9 +1,9 @@
-//! A run of the doctor, and what it says.
+//! A run of the doctor and its report.
 
 use ottla_interop::{Failure, ottla};
 use serde_json::Value;
 
-/// What a run of the doctor says.
+/// The report of a run.
 pub(crate) struct Findings {
     pub(crate) report: Value,
     pub(crate) succeeded: bool,
@@ -16,7 +16,7 @@ impl Findings {
         step.unwrap_or_else(|| panic!("no step `{name}` in {:#}", self.report))
     }
 
-    /// The step has this status, and its facts and advice say this.
+    /// Asserts the step's status, and that its facts and advice contain these words.
     #[track_caller]
     pub(crate) fn expect(&self, name: &str, status: &str, words: &[&str]) {
         let step = self.step(name);

@@ -1,4 +1,4 @@
-//! Peers that are not what they should be: proxies that delay, listeners that speak something else, half a broker.
+//! Faulty peers: proxies that delay, listeners of other protocols, an incomplete broker.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +28,8 @@ fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     address
 }
 
-/// A listener that reads something, says this and closes; with `only_to`, only to those whose first byte it is.
+/// A listener that reads something, sends this and closes. With `only_to` it answers only peers that start with this
+/// byte.
 pub(crate) fn says(answer: &[u8], only_to: u8) -> String {
     let answer = answer.to_vec();
     listen(move |mut stream| {
@@ -46,7 +47,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Every answer waits for so long.
+    /// Delays every answer.
     pub(crate) fn delaying(to: SocketAddr, delay: Duration) -> Self {
         Self::new(to, move |stream, answer| {
             stream.set_nodelay(true)?;
@@ -55,7 +56,7 @@ impl Proxy {
         })
     }
 
-    /// Answers are written in two pieces, with Nagle's algorithm on.
+    /// Writes answers in two pieces, with Nagle's algorithm on.
     pub(crate) fn in_pieces(to: SocketAddr) -> Self {
         Self::new(to, |stream, answer| {
             let (size, rest) = answer.split_at(4);
@@ -70,7 +71,7 @@ impl Proxy {
     ) -> Self {
         let address = listen(move |mut here| {
             let Ok(mut there) = TcpStream::connect(to) else { return };
-            // One request, one answer: what the doctor sends, and what a client does that waits.
+            // One request, one answer: the order of requests in the doctor, and in a client that waits.
             while let Some(request) = frame(&mut here) {
                 if there.write_all(&request).is_err() {
                     return;
@@ -95,7 +96,7 @@ fn frame(from: &mut TcpStream) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Half a broker: it greets, and tells of a cluster whatever it was told.
+/// An incomplete broker: it answers ApiVersions, and Metadata with a fixed cluster.
 pub(crate) struct Answers {
     pub(crate) address: String,
 }
@@ -106,7 +107,7 @@ impl Answers {
         Self { address: listen(move |stream| serve(stream, Some(&partitions), &[])) }
     }
 
-    /// Connections that ask for anything else before they authenticate are closed.
+    /// Closes connections whose next request is not a SASL handshake.
     pub(crate) fn only_after_sasl(mechanisms: &[&str]) -> Self {
         let mechanisms: Vec<String> = mechanisms.iter().map(|&name| name.to_owned()).collect();
         Self { address: listen(move |stream| serve(stream, None, &mechanisms)) }

@@ -1,4 +1,4 @@
-//! What the members of one group did, and whether that is what they may do.
+//! Records the actions of a group's members and checks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 
 use super::load::Written;
 
-/// So long a committed record may wait for no reason that anybody was told of.
+/// Maximum wait of a committed record without a reported reason.
 pub(crate) const PATIENCE_WITHOUT_A_WORD: Duration = Duration::from_secs(4);
 
-/// Something that explains why records waited.
+/// A reported reason for waiting records.
 #[derive(Debug)]
 struct Note {
     at: Instant,
-    /// Of one partition, or of all.
+    /// The partition, or `None` for all.
     partition: Option<usize>,
     what: String,
 }
 
-/// The book of one group.
+/// The records of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) name: String,
-    /// Who owned a partition in a generation.
+    /// The owner of a partition in a generation.
     owners: BTreeMap<(i32, usize), usize>,
-    /// When each record was first handled.
+    /// The time at which each record was first handled.
     seen: Vec<BTreeMap<u64, Instant>>,
     handled: usize,
-    /// What one member got of one partition between its assignment and its loss.
+    /// The offsets that one member received of one partition during one assignment.
     runs: Vec<Run>,
     notes: Vec<Note>,
     pub(crate) broken: Vec<String>,
@@ -44,9 +44,9 @@ struct Run {
 pub(crate) struct Figures {
     pub(crate) handled: usize,
     pub(crate) generations: usize,
-    /// How often a record waited for long, with a reason.
+    /// The number of long waits with a reason.
     pub(crate) stalls: usize,
-    /// The longest of them, and its reason.
+    /// The longest of them, with its reason.
     pub(crate) longest: (Duration, String),
 }
 
@@ -65,12 +65,12 @@ impl Book {
         Self { name: name.to_owned(), seen: vec![BTreeMap::new(); partitions], ..Self::default() }
     }
 
-    /// A member was given a partition: what it gets from now on is in order.
+    /// Starts a new run of a partition: its records must be in order from here.
     pub(crate) fn begins(&mut self, member: usize, partition: usize) {
         self.runs.push(Run { member, partition, numbers: Vec::new() });
     }
 
-    /// A member owns these partitions in this generation.
+    /// Records the owner of these partitions in this generation.
     pub(crate) fn owns(&mut self, member: usize, generation: i32, partitions: &[usize]) {
         for &partition in partitions {
             let owner = *self.owners.entry((generation, partition)).or_insert(member);
@@ -103,18 +103,18 @@ impl Book {
         self.seen.len()
     }
 
-    /// How many different records were handled.
+    /// The number of different handled records.
     pub(crate) fn count(&self) -> usize {
         self.seen.iter().map(BTreeMap::len).sum()
     }
 
-    /// The last things that the members were told.
+    /// The last events that the members received.
     pub(crate) fn last_notes(&self, count: usize) -> Vec<String> {
         let line = |note: &Note| format!("{:.1?} ago: {}", note.at.elapsed(), note.what);
         self.notes.iter().rev().take(count).rev().map(line).collect()
     }
 
-    /// What was committed and not handled.
+    /// Committed records that were not handled.
     pub(crate) fn missing(&self, written: &Written) -> Vec<(usize, u64)> {
         let of = |(partition, numbers): (usize, &Vec<(u64, Instant)>)| {
             let seen = &self.seen[partition];
@@ -124,7 +124,7 @@ impl Book {
         written.committed.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Compares with what was written.
+    /// Compares the records with the producer's.
     pub(crate) fn check(&mut self, written: &Written) -> Figures {
         for (partition, number) in self.missing(written) {
             self.broken.push(format!("partition {partition}: {number} is lost"));
@@ -142,7 +142,7 @@ impl Book {
         figures
     }
 
-    /// Each run is a piece of what was committed, without a gap and nothing in between.
+    /// Each run must be a contiguous part of the committed records.
     fn check_runs(&mut self, partition: usize, numbers: &[(u64, Instant)], order: &BTreeMap<u64, usize>) {
         for run in self.runs.iter().filter(|run| run.partition == partition) {
             let mut expected: Option<usize> = None;
@@ -164,7 +164,7 @@ impl Book {
         }
     }
 
-    /// A record that waits long, although the one before it is through, does so for a reason that was said.
+    /// A record that waits for long after the previous one is handled must have a reported reason.
     fn check_waits(&mut self, partition: usize, numbers: &[(u64, Instant)], figures: &mut Figures) {
         let mut before: Option<Instant> = None;
         for (number, committed) in numbers {
@@ -185,9 +185,9 @@ impl Book {
                         figures.longest = (waited, note.what.clone());
                     }
                 }
-                None => self
-                    .broken
-                    .push(format!("partition {partition}: {number} waited {waited:?} and nobody said why")),
+                None => self.broken.push(format!(
+                    "partition {partition}: {number} waited {waited:?} without a reported reason"
+                )),
             }
         }
     }

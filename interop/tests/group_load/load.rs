@@ -1,4 +1,4 @@
-//! A producer that writes in transactions, and what came of each record.
+//! A producer of transactions, and the result of each record.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use ottla_client::{Config, Producer, Record, TransactionError};
 
-/// Each call's time: a broker restarts within it.
+/// Time limit of a call: a broker can restart within it.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
-/// Between two transactions: both must leave the brokers time for the groups.
+/// Pause between transactions, which leaves the brokers time for the groups.
 const PAUSE: Duration = Duration::from_millis(30);
 const RECORDS_MAX: u64 = 200;
-/// One of so many is aborted.
+/// One of this many transactions is aborted.
 const ABORTED_OF: u64 = 4;
 
-/// The records that were committed, of each partition in order: their numbers, and when that was known.
+/// The committed records of each partition, in order: their numbers, and the times of their commits.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) committed: Vec<Vec<(u64, Instant)>>,
@@ -51,7 +51,7 @@ impl Load {
         Self { stop, written, thread }
     }
 
-    /// Ends it after the transaction at hand.
+    /// Stops after the current transaction.
     pub(crate) fn stop(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the producer's thread");
@@ -72,12 +72,12 @@ fn transaction(
         let partition = random.usize(..next.len());
         let value = next[partition].to_string();
         let record = Record::to(topic).partition(partition as i32).value(&value);
-        producer.topic(topic).post_blocking(&record).expect("a transaction takes records");
+        producer.topic(topic).send_unobserved_blocking(&record).expect("a transaction takes records");
         numbers.push((partition, next[partition]));
         next[partition] += 1;
     }
     let aborts = random.u64(..ABORTED_OF) == 0;
-    // Half of the aborted ones are in the log.
+    // Half of the aborted transactions have written to the log.
     if aborts && random.bool() {
         let _whether_or_not = producer.flush_blocking(CALL_WITHIN);
     }
@@ -96,7 +96,7 @@ fn transaction(
     }
 }
 
-/// Whether it is committed; if not, it is to be aborted.
+/// Returns `true` if the transaction is committed. Otherwise it must be aborted.
 fn commits(producer: &Producer) -> bool {
     match again(|| producer.commit_transaction_blocking(CALL_WITHIN)) {
         Ok(()) => true,

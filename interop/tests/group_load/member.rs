@@ -1,4 +1,4 @@
-//! A member of a group in a thread of its own, which does what it is told and enters what it sees in the group's book.
+//! A group member in its own thread. It executes commands and records events in the group's book.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,16 +12,16 @@ use super::book::Book;
 const TURN: Duration = Duration::from_millis(50);
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a member does.
+/// A command for a member.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Does {
     Polls,
-    /// Lives, but does not poll.
+    /// Stays a member without polling.
     Stalls,
-    /// Says goodbye.
+    /// Leaves the group.
     Leaves,
-    /// Vanishes.
+    /// Disappears without leaving.
     Dies,
 }
 
@@ -33,18 +33,18 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn join(number: usize, client: Client, topic: &str, book: &Arc<Mutex<Book>>) -> Self {
         let does = Arc::new(AtomicU8::new(Does::Polls as u8));
-        let (told, topic, book) = (does.clone(), topic.to_owned(), book.clone());
+        let (command, topic, book) = (does.clone(), topic.to_owned(), book.clone());
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            let mut consumer = Consumer::of(&client);
+            let mut consumer = client.consumer();
             runtime.block_on(consumer.subscribe(&[&topic])).expect("subscribed");
             let partitions = lock(&book).partitions();
             let all =
                 (0..partitions).map(|partition| TopicPartition::new(&topic, partition as i32)).collect();
             let mut seat = Seat { number, client, consumer, book, all };
             loop {
-                match told.load(Ordering::Relaxed) {
+                match command.load(Ordering::Relaxed) {
                     does if does == Does::Stalls as u8 => std::thread::sleep(TURN),
                     does if does == Does::Leaves as u8 => {
                         let (consumer, book) = (seat.consumer, seat.book);
@@ -65,7 +65,7 @@ impl Member {
         self.does.store(does as u8, Ordering::Relaxed);
     }
 
-    /// Waits until it has gone; it was told to.
+    /// Waits for the end of a member after its last command.
     pub(crate) fn gone(self) {
         self.thread.join().expect("the member's thread");
     }
@@ -117,11 +117,11 @@ impl Seat {
             Err(error @ Error::PollIntervalExceeded { .. }) => {
                 book.note(None, format!("member {number}: {error}"));
             }
-            Err(error) => book.broken.push(format!("member {number} is told: {error}")),
+            Err(error) => book.broken.push(format!("member {number} got the error: {error}")),
         }
     }
 
-    /// What it owns, if its generation is the same before and after it looked.
+    /// Its assignment, if its generation is unchanged during the check.
     fn claim(&self, runtime: &tokio::runtime::Runtime) {
         let generation = || {
             let metadata = runtime.block_on(self.consumer.group_metadata()).expect("a group");

@@ -1,4 +1,4 @@
-//! Whom the security stories talk to: Apache Kafka with a listener for each case, and an OIDC provider.
+//! The peers of the security tests: Apache Kafka with one listener per case, and an OIDC provider.
 
 #[path = "../../../crates/client/tests/support/certificates.rs"]
 pub(crate) mod certificates;
@@ -17,17 +17,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What `alice` says.
+/// The password of `alice`.
 pub(crate) const PASSWORD: &str = "canary-password-1";
-/// What she does not.
+/// A wrong password.
 pub(crate) const WRONG_PASSWORD: &str = "canary-password-2";
-/// What she says to the OIDC provider.
+/// Her secret at the OIDC provider.
 pub(crate) const CLIENT_SECRET: &str = "canary-secret-3";
 
-/// Every session of the `AGAIN` listener lasts so long.
+/// Session lifetime of the `AGAIN` listener.
 pub(crate) const SESSION_MS: u64 = 2_000;
 
-/// The certificate of the `SOON` listener lives so long.
+/// Certificate lifetime of the `SOON` listener.
 pub(crate) const SOON_DAYS: u64 = 10;
 
 /// A broker with a listener for each case.
@@ -104,14 +104,14 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
-/// A token that nobody signed.
+/// An unsigned token.
 pub(crate) fn jwt(expires_s: u64) -> String {
     let part = |json: &serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let claims = serde_json::json!({ "sub": "alice", "iat": now_s() - 600, "exp": expires_s });
     format!("{}.{}.", part(&serde_json::json!({ "alg": "none" })), part(&claims))
 }
 
-/// An OIDC provider: whoever knows the secret gets a token that lives so long from now.
+/// An OIDC provider: it issues tokens of this lifetime to clients with the secret.
 pub(crate) async fn oidc_server(certificate: &Certificate, life_s: i64) -> u16 {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = vec![CertificateDer::from(certificate.der.clone())];

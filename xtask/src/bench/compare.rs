@@ -1,7 +1,7 @@
 //! `cargo xtask compare`: our client next to librdkafka and franz-go, against Apache Kafka's broker and ours.
 //!
 //! One run, the same payload files, each peer in turn and everything repeated, so that whatever else the machine does
-//! falls upon all of them. What the numbers mean, and what is fair about them, stands in `bench/compare/README.md`.
+//! falls upon all of them. `bench/compare/README.md` explains the numbers and their limits.
 
 mod abi;
 mod brokers;
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// What every part measures with.
+/// The options and peers of all parts.
 struct Compare<'a> {
     options: &'a Options,
     peers: Peers,
@@ -92,7 +92,7 @@ impl Compare<'_> {
     }
 }
 
-/// What was measured, and what went wrong meanwhile: one peer that fails must not cost an hour of figures.
+/// The figures, and the errors: one failed peer must not cost an hour of figures.
 #[derive(Default)]
 struct Outcome {
     tables: String,

@@ -1,4 +1,4 @@
-//! What the system says about processes, and what has to be done to it before anything is measured.
+//! CPU and memory of processes, and the preparation of the machine before a measurement.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,9 +78,9 @@ pub(super) fn floor(dir: &Path) -> Result<Option<PathBuf>, Failure> {
 
 /// Memory that the guest has, kept in files until the page cache needs it.
 ///
-/// A virtual machine gets its memory from the host at the first touch, which costs five to ten times what a write to
-/// the page cache does, and gives back what has been free for a second. What a broker writes would be charged with
-/// either. So files are written beforehand, and deleted one by one, shortly before the log has grown as much.
+/// A virtual machine gets its memory from the host at the first touch, which costs five to ten times a write to the page
+/// cache. It gives memory back that has been free for a second. A broker's writes would be charged with either. So files
+/// are written beforehand, and deleted one by one, shortly before the log has grown as much.
 pub(super) struct Touched {
     files: Vec<PathBuf>,
 }

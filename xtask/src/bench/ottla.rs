@@ -20,7 +20,7 @@ pub(super) struct Ottla {
     pub(super) binary: PathBuf,
 }
 
-/// What a benchmark printed.
+/// The output of a benchmark.
 pub(super) struct Report {
     name: String,
     fields: Value,
@@ -85,7 +85,7 @@ impl Report {
         number.ok_or_else(|| Failure::new(format!("{}: no number {path} in {}", self.name, self.fields)))
     }
 
-    /// The verification sum, which stands in the title.
+    /// The verification sum, which is in the title.
     pub(super) fn sum(&self) -> Result<&str, Failure> {
         let sum = self.text.split("sum ").nth(1).and_then(|rest| rest.split_whitespace().next());
         sum.ok_or_else(|| Failure::new(format!("{}: no sum in {}", self.name, self.text)))

@@ -19,5 +19,11 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
 ];
 
 /// Functions of `crates/capi/src` that C calls without the panic boundary: path, name, reason.
-pub(super) const WITHOUT_BOUNDARY: &[(&str, &str, &str)] =
-    &[("crates/capi/src/varargs.rs", "$exported", "naked: one jump to varargs.c, no Rust runs in it")];
+pub(super) const WITHOUT_BOUNDARY: &[(&str, &str, &str)] = &[(
+    "crates/capi/src/ffi/exported_from_c.rs",
+    "$exported",
+    "naked: one jump to a function of C, no Rust runs in it",
+)];
+
+/// Functions longer than 80 lines that are tables: path, name, reason.
+pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];

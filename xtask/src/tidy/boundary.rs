@@ -4,8 +4,7 @@ use super::allowed::WITHOUT_BOUNDARY;
 use super::{Finding, Tree};
 
 const DIRECTORY: &str = "crates/capi/src/";
-/// The second one is for functions that call the application.
-const ATTRIBUTES: &[&str] = &["on_panic(", "calls_back]"];
+const ATTRIBUTE: &str = "on_panic(";
 /// Names no clause.
 const VAGUE: &str = "by contract";
 
@@ -60,7 +59,7 @@ fn functions(text: &str) -> Vec<(usize, &str, bool)> {
             let above = lines[..index].iter().rev().take_while(|line| !ends_an_item(line));
             let has_boundary = above
                 .filter(|line| !line.trim_start().starts_with("//"))
-                .any(|line| ATTRIBUTES.iter().any(|attribute| line.contains(attribute)));
+                .any(|line| line.contains(ATTRIBUTE));
             functions.push((index + 1, name, has_boundary));
         }
     }
@@ -85,7 +84,7 @@ mod tests {
     use super::super::tree;
     use super::*;
 
-    const PATH: &str = "crates/capi/src/poll.rs";
+    const PATH: &str = "crates/capi/src/queue/poll.rs";
 
     fn checked(text: &str) -> Vec<Finding> {
         check_with(&tree(&[(PATH, text)]), &[])
@@ -103,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_boundary_of_another_function_is_none() {
-        let text = "#[calls_back]\nextern \"C-unwind\" fn one() {}\nextern \"C\" fn two() {}\n";
+        let text = "#[on_panic(())]\nextern \"C\" fn one() {}\nextern \"C\" fn two() {}\n";
         assert_eq!(checked(text).iter().map(|finding| finding.line).collect::<Vec<_>>(), [3]);
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Finding, Tree};
 
-/// Where a pointer into the tree may start.
+/// The beginnings of pointers into the tree.
 const TOPS: &[&str] =
     &["crates/", "sim/", "interop/", "bench/", "fuzz/", "xtask/", "docs/", ".ci/", ".cargo/", "examples/"];
 
-/// What an item's name may follow in the file that a pointer names.
+/// The keywords that define an item.
 const ITEM_WORDS: &[&str] =
     &["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules!", "union"];
 

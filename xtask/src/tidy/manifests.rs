@@ -1,4 +1,5 @@
-//! Rules for the manifests: reasons for dependencies, lints in every crate, and which room may use which.
+//! Rules for the manifests: reasons for dependencies, lints in every crate, the crates that each crate may use, and the
+//! Rust version.
 
 use super::{Finding, Tree};
 
@@ -30,7 +31,28 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             dependencies(path, text, &mut findings);
         }
     }
+    rust_version(tree, &mut findings);
     findings
+}
+
+/// Documents that give the oldest Rust version give the root manifest's.
+fn rust_version(tree: &Tree, findings: &mut Vec<Finding>) {
+    let mut package = section(tree.get("Cargo.toml").unwrap_or_default(), "[workspace.package]");
+    let version = package.find_map(|(_, line)| line.strip_prefix("rust-version = "));
+    let version = version.unwrap_or_default().trim_matches('"');
+    for (path, text) in tree.with_extension(&["md"]) {
+        for (line, number) in text.lines().zip(1..) {
+            for (at, marker) in line.match_indices("Rust 1.") {
+                let rest = &line[at + marker.len() - 2..];
+                let named =
+                    rest.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap_or_default();
+                if named.trim_end_matches('.') != version {
+                    let what = format!("Rust {named}: the root manifest's rust-version is {version}");
+                    findings.push(Finding::new(path, number, what));
+                }
+            }
+        }
+    }
 }
 
 fn reasons(path: &str, text: &str, findings: &mut Vec<Finding>) {
@@ -89,7 +111,7 @@ fn dependencies(path: &str, text: &str, findings: &mut Vec<Finding>) {
                 findings.push(Finding::new(
                     path,
                     number,
-                    format!("{used}: its version stands in the root only"),
+                    format!("{used}: only the root manifest has its version"),
                 ));
             }
         }
@@ -139,6 +161,14 @@ mod tests {
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert_eq!(findings[0].what, "[lints] workspace = true is missing");
         assert_eq!(findings[1].line, 6);
+    }
+
+    #[test]
+    fn documents_give_the_rust_version_of_the_root_manifest() {
+        let manifest = "[workspace.package]\nrust-version = \"1.95\"\n";
+        let document = "Builds with Rust 1.95 or newer.\nBuilds with Rust 1.90.\n";
+        let findings = check(&tree(&[("Cargo.toml", manifest), ("README.md", document)]));
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [2], "{findings:?}");
     }
 
     #[test]

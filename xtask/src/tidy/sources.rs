@@ -19,7 +19,7 @@ const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("#[ig", "nore"), "a test runs, or does not exist; long variants are soaks"),
 ];
 
-/// Directories of the machines where the project is built, none of which exists at a reader's.
+/// Directories of the machines that build the project; a reader has none of them.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tmp/", "wt")];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -106,7 +106,7 @@ fn has_unsafe(line: &str) -> bool {
     })
 }
 
-/// Whether `place` occurs as a path from the root, not inside another path.
+/// `true` if `place` occurs as a path from the root, not inside another path.
 fn starts_a_path(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -3,22 +3,22 @@
 use ottla_protocol::messages::api_versions::{ApiVersion, ApiVersionsRequest, ApiVersionsResponse};
 use ottla_protocol::{ApiKey, ErrorCode, frame};
 
-use super::{Api, Asked, Reply};
+use super::{Api, Reply, RequestContext};
 use crate::cluster::Cluster;
 
 impl Api for ApiVersionsRequest {
-    async fn handle(self, asked: Asked) -> ApiVersionsResponse {
+    async fn handle(self, context: RequestContext) -> ApiVersionsResponse {
         let names = [&self.client_software_name, &self.client_software_version];
-        if asked.version >= 3 && !names.into_iter().all(|name| is_name(name)) {
-            return self.refuse(&asked, ErrorCode::InvalidRequest);
+        if context.version >= 3 && !names.into_iter().all(|name| is_name(name)) {
+            return self.refuse(&context, ErrorCode::InvalidRequest);
         }
-        if asked.version >= 3 {
-            asked.context.peer.set_software(&self.client_software_name, &self.client_software_version);
+        if context.version >= 3 {
+            context.connection.peer.set_software(&self.client_software_name, &self.client_software_version);
         }
-        ApiVersionsResponse { api_keys: listed(asked.cluster()), ..Default::default() }
+        ApiVersionsResponse { api_keys: listed(context.cluster()), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ApiVersionsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ApiVersionsResponse {
         ApiVersionsResponse { error_code: code, ..Default::default() }
     }
 }
@@ -26,7 +26,7 @@ impl Api for ApiVersionsRequest {
 fn listed(cluster: &Cluster) -> Vec<ApiVersion> {
     super::advertised()
         .into_iter()
-        .map(|(key, versions)| (key, cluster.staged.versions(key, versions)))
+        .map(|(key, versions)| (key, cluster.overrides.versions(key, versions)))
         .filter(|(_, (min, max))| min <= max)
         .map(|(key, (min_version, max_version))| ApiVersion { api_key: key.code(), min_version, max_version })
         .collect()

@@ -1,5 +1,5 @@
-//! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics; brokers have nothing that can be changed while
-//! they run.
+//! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics; brokers have nothing that can be changed
+//! while they run.
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::alter_configs::{
@@ -15,7 +15,7 @@ use ottla_protocol::messages::incremental_alter_configs::{
     IncrementalAlterConfigsResponse,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::cluster::Refusal;
 use crate::config::{TOPIC_SETTINGS, TopicConfig};
 
@@ -25,12 +25,12 @@ const SET: i8 = 0;
 const DELETE: i8 = 1;
 
 impl Api for DescribeConfigsRequest {
-    async fn handle(self, asked: Asked) -> DescribeConfigsResponse {
+    async fn handle(self, context: RequestContext) -> DescribeConfigsResponse {
         let (synonyms, documentation) = (self.include_synonyms, self.include_documentation);
         let results = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
             let (error_code, error_message, configs) =
-                match describe(&asked, &resource, synonyms, documentation) {
+                match describe(&context, &resource, synonyms, documentation) {
                     Ok(configs) => (ErrorCode::None, None, configs),
                     Err((code, reason)) => (code, Some(reason), Vec::new()),
                 };
@@ -39,7 +39,7 @@ impl Api for DescribeConfigsRequest {
         DescribeConfigsResponse { results: results.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeConfigsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeConfigsResponse {
         let results = self.resources.into_iter().map(|resource| DescribeConfigsResult {
             error_code: code,
             resource_type: resource.resource_type,
@@ -51,16 +51,16 @@ impl Api for DescribeConfigsRequest {
 }
 
 fn describe(
-    asked: &Asked,
+    context: &RequestContext,
     resource: &DescribeConfigsResource,
     synonyms: bool,
     documentation: bool,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refusal> {
     let name = &resource.resource_name;
-    let cluster = asked.cluster();
+    let cluster = context.cluster();
     let config = match resource.resource_type {
         TOPIC => cluster.topic(name).map(|topic| topic.config.clone()).ok_or_else(|| unknown(name))?,
-        // What a broker has is what its topics fall back to.
+        // The broker's settings are the defaults of its topics.
         BROKER => cluster.config.topic_defaults.clone(),
         other => return Err(no_such_kind(other)),
     };
@@ -89,11 +89,11 @@ fn describe(
 }
 
 impl Api for AlterConfigsRequest {
-    async fn handle(self, asked: Asked) -> AlterConfigsResponse {
+    async fn handle(self, context: RequestContext) -> AlterConfigsResponse {
         let dry_run = self.validate_only;
         let responses = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message) = match replace(&asked, resource, dry_run) {
+            let (error_code, error_message) = match replace(&context, resource, dry_run) {
                 Ok(()) => (ErrorCode::None, None),
                 Err((code, reason)) => (code, Some(reason)),
             };
@@ -102,7 +102,7 @@ impl Api for AlterConfigsRequest {
         AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> AlterConfigsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> AlterConfigsResponse {
         let responses = self.resources.into_iter().map(|resource| ReplaceResourceResponse {
             error_code: code,
             error_message: None,
@@ -113,8 +113,8 @@ impl Api for AlterConfigsRequest {
     }
 }
 
-/// What is not named goes back to its default.
-fn replace(asked: &Asked, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
+/// Settings that the request does not name get their defaults.
+fn replace(context: &RequestContext, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
     let name = resource.resource_name;
     if resource.resource_type != TOPIC {
         return Err(no_such_kind(resource.resource_type));
@@ -127,15 +127,15 @@ fn replace(asked: &Asked, resource: ReplaceResource, dry_run: bool) -> Result<()
         };
         config.set(&setting.name, &value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
-    asked.cluster().configure_topic(&name, config, dry_run)
+    context.cluster().configure_topic(&name, config, dry_run)
 }
 
 impl Api for IncrementalAlterConfigsRequest {
-    async fn handle(self, asked: Asked) -> IncrementalAlterConfigsResponse {
+    async fn handle(self, context: RequestContext) -> IncrementalAlterConfigsResponse {
         let dry_run = self.validate_only;
         let responses = self.resources.into_iter().map(|resource| {
             let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message) = match alter(&asked, resource, dry_run) {
+            let (error_code, error_message) = match alter(&context, resource, dry_run) {
                 Ok(()) => (ErrorCode::None, None),
                 Err((code, reason)) => (code, Some(reason)),
             };
@@ -144,7 +144,7 @@ impl Api for IncrementalAlterConfigsRequest {
         IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> IncrementalAlterConfigsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> IncrementalAlterConfigsResponse {
         let responses = self.resources.into_iter().map(|resource| AlterConfigsResourceResponse {
             error_code: code,
             error_message: None,
@@ -155,12 +155,12 @@ impl Api for IncrementalAlterConfigsRequest {
     }
 }
 
-fn alter(asked: &Asked, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
+fn alter(context: &RequestContext, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
     let name = resource.resource_name;
     if resource.resource_type != TOPIC {
         return Err(no_such_kind(resource.resource_type));
     }
-    let topic = asked.cluster().topic(&name).ok_or_else(|| unknown(&name))?;
+    let topic = context.cluster().topic(&name).ok_or_else(|| unknown(&name))?;
     let mut values = topic.config.values().clone();
     for change in resource.configs {
         match change.config_operation {
@@ -176,7 +176,7 @@ fn alter(asked: &Asked, resource: AlterConfigsResource, dry_run: bool) -> Result
     for (name, value) in &values {
         config.set(name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
-    asked.cluster().configure_topic(&name, config, dry_run)
+    context.cluster().configure_topic(&name, config, dry_run)
 }
 
 fn unknown(name: &str) -> Refusal {

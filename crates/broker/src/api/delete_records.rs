@@ -5,24 +5,24 @@ use ottla_protocol::messages::delete_records::{
     DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopicResult,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 
 /// Stands for "up to the high watermark".
 const HIGH_WATERMARK: i64 = -1;
 
 impl Api for DeleteRecordsRequest {
-    async fn handle(self, asked: Asked) -> DeleteRecordsResponse {
-        respond(self, |topic, partition, offset| delete(&asked, topic, partition, offset))
+    async fn handle(self, context: RequestContext) -> DeleteRecordsResponse {
+        respond(self, |topic, partition, offset| delete(&context, topic, partition, offset))
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DeleteRecordsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteRecordsResponse {
         respond(self, |_, _, _| Err(code))
     }
 }
 
-fn delete(asked: &Asked, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
-    let partition = asked.cluster().partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    partition.check_leader(asked.node(), -1)?;
+fn delete(context: &RequestContext, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
+    let partition = context.cluster().partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    partition.check_leader(context.node(), -1)?;
     let high_watermark = partition.high_watermark();
     let offset = if offset == HIGH_WATERMARK { high_watermark } else { offset };
     if !(0..=high_watermark).contains(&offset) {
@@ -30,7 +30,7 @@ fn delete(asked: &Asked, topic: &str, index: i32, offset: i64) -> Result<i64, Er
     }
     let deleted = partition.log().delete_records_before(offset);
     deleted.map(|gone| gone.start_offset).map_err(|error| {
-        tracing::error!(%error, "delete records");
+        tracing::error!(%error, "cannot delete records");
         ErrorCode::KafkaStorageError
     })
 }

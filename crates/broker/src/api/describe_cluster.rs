@@ -5,19 +5,19 @@ use ottla_protocol::messages::describe_cluster::{
     DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 
 const BROKERS: i8 = 1;
 
 impl Api for DescribeClusterRequest {
-    async fn handle(self, asked: Asked) -> DescribeClusterResponse {
+    async fn handle(self, context: RequestContext) -> DescribeClusterResponse {
         if self.endpoint_type != BROKERS {
-            return self.refuse(&asked, ErrorCode::MismatchedEndpointType);
+            return self.refuse(&context, ErrorCode::MismatchedEndpointType);
         }
-        let cluster = asked.cluster();
+        let cluster = context.cluster();
         let brokers = cluster.nodes_up().map(|node| {
             let (host, port) = node.address();
-            let rack = cluster.staged.rack(node.id);
+            let rack = cluster.overrides.rack(node.id);
             DescribeClusterBroker {
                 broker_id: node.id,
                 host,
@@ -34,7 +34,7 @@ impl Api for DescribeClusterRequest {
         }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeClusterResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeClusterResponse {
         DescribeClusterResponse { error_code: code, ..Default::default() }
     }
 }

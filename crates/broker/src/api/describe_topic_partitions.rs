@@ -6,21 +6,21 @@ use ottla_protocol::messages::describe_topic_partitions::{
     DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::partition::{NO_LEADER, Partition};
 
 /// Partitions of one page, whatever the request asks for.
 const PAGE_PARTITIONS_MAX: usize = 2000;
 
 impl Api for DescribeTopicPartitionsRequest {
-    async fn handle(self, asked: Asked) -> DescribeTopicPartitionsResponse {
-        let cluster = asked.cluster();
+    async fn handle(self, context: RequestContext) -> DescribeTopicPartitionsResponse {
+        let cluster = context.cluster();
         let mut names: Vec<String> = if self.topics.is_empty() {
             cluster.topics().iter().map(|topic| topic.name.to_string()).collect()
         } else {
             self.topics.into_iter().map(|topic| topic.name).collect()
         };
-        // The cursor stands for a place in the order of names.
+        // The cursor is a position in the order of names.
         names.sort_unstable();
         names.dedup();
         let (from_topic, from_partition) = match self.cursor {
@@ -63,7 +63,7 @@ impl Api for DescribeTopicPartitionsRequest {
         response
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeTopicPartitionsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeTopicPartitionsResponse {
         let topics = self.topics.into_iter().map(|topic| DescribeTopicPartitionsResponseTopic {
             error_code: code,
             name: Some(topic.name),

@@ -1,4 +1,4 @@
-//! Fetch: record batches from an offset on, waited for if there are too few.
+//! Fetch: returns record batches from an offset on, and waits if there are too few bytes.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use ottla_protocol::messages::fetch::{
 use ottla_wire::Chain;
 use tokio::time::Instant;
 
-use super::fetch_sessions::{Name, Said, Selected, Wanted};
-use super::{Api, Asked};
+use super::{Api, RequestContext};
+use crate::fetch_sessions::{Name, Said, Selected, Wanted};
 use crate::partition::{Partition, Syncer};
 use crate::topics::Topic;
 
-/// A partition of the request with what is known of it here.
+/// A partition of the request and its state on this broker.
 struct Target {
     name: Arc<Name>,
     wanted: Wanted,
@@ -28,28 +28,28 @@ struct Target {
 }
 
 impl Api for FetchRequest {
-    async fn handle(self, asked: Asked) -> FetchResponse {
-        let cluster = asked.cluster().clone();
-        let Some(node) = cluster.node(asked.node()) else {
-            return self.refuse(&asked, ErrorCode::UnknownServerError);
+    async fn handle(self, context: RequestContext) -> FetchResponse {
+        let cluster = context.cluster().clone();
+        let Some(node) = cluster.node(context.node()) else {
+            return self.refuse(&context, ErrorCode::UnknownServerError);
         };
-        let selected = match node.sessions.select(&self, asked.version) {
+        let selected = match node.sessions.select(&self, context.version) {
             Ok(selected) => selected,
             Err(code) => return FetchResponse { error_code: code, ..Default::default() },
         };
         let Selected { session_id, incremental, partitions } = selected;
         let mut last = None;
         let targets: Vec<Target> =
-            partitions.into_iter().map(|(name, wanted)| find(&asked, name, wanted, &mut last)).collect();
+            partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
         let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
-        // What this process did not write is checked before it is served, which can mean much reading from a disk.
+        // Batches that another process wrote are checked before they are served, which may read much from the disk.
         let mut unchecked = match cluster.syncer {
             Syncer::Thread => Unchecked::Found(Vec::new()),
             Syncer::Inline(_) => Unchecked::ReadHere,
         };
         let answers = loop {
             let (answers, bytes, urgent) =
-                read_all(&asked, &targets, self.max_bytes.max(0) as usize, &mut unchecked);
+                read_all(&context, &targets, self.max_bytes.max(0) as usize, &mut unchecked);
             if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
                 && !reads.is_empty()
             {
@@ -60,7 +60,7 @@ impl Api for FetchRequest {
                 || bytes >= self.min_bytes.max(0) as usize
                 || Instant::now() >= deadline
                 || targets.is_empty()
-                || !cluster.staged.fetch_errors().is_empty()
+                || !cluster.overrides.fetch_errors().is_empty()
             {
                 break answers;
             }
@@ -68,7 +68,7 @@ impl Api for FetchRequest {
                 break answers;
             }
         };
-        let throttle_time_ms = cluster.staged.throttle_ms();
+        let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = FetchResponse { session_id, throttle_time_ms, ..Default::default() };
         let is_new = |target: &Target, data: &PartitionData| {
             data.high_watermark != target.wanted.high_watermark
@@ -81,7 +81,7 @@ impl Api for FetchRequest {
             log_start_offset: data.log_start_offset,
         });
         node.sessions.note(session_id, said);
-        let mut errors = cluster.staged.fetch_errors();
+        let mut errors = cluster.overrides.fetch_errors();
         for (target, mut data) in targets.iter().zip(answers) {
             let arranged = errors.iter().position(|error| is_about(error, target));
             if let Some((.., code)) = arranged.map(|at| errors.swap_remove(at)) {
@@ -91,8 +91,8 @@ impl Api for FetchRequest {
                 || data.records.as_ref().is_some_and(|records| !records.is_empty())
                 || data.preferred_read_replica >= 0
                 || is_new(target, &data);
-            if asked.version >= 16 && data.current_leader.leader_id >= 0 {
-                hint(&mut response, &asked, data.current_leader.leader_id);
+            if context.version >= 16 && data.current_leader.leader_id >= 0 {
+                hint(&mut response, &context, data.current_leader.leader_id);
             }
             if news || !incremental {
                 add(&mut response, &target.name, data);
@@ -111,19 +111,19 @@ impl Api for FetchRequest {
         partitions.any(|partition| partition.records.as_ref().is_some_and(|records| !records.is_empty()))
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> FetchResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> FetchResponse {
         FetchResponse { error_code: code, ..Default::default() }
     }
 }
 
-/// Whether a test has arranged this error for a partition that was requested.
+/// Returns `true` if a test has set this error for a requested partition.
 fn is_about((topic, index, _): &(String, i32, ErrorCode), target: &Target) -> bool {
     target.partition.as_ref().is_ok_and(|partition| *partition.topic == **topic && partition.index == *index)
 }
 
-/// Tells where the leader is (KIP-951).
-fn hint(response: &mut FetchResponse, asked: &Asked, leader: i32) {
-    let Some(node) = asked.cluster().node(leader) else { return };
+/// Adds the endpoint of the leader (KIP-951).
+fn hint(response: &mut FetchResponse, context: &RequestContext, leader: i32) {
+    let Some(node) = context.cluster().node(leader) else { return };
     if response.node_endpoints.iter().all(|endpoint| endpoint.node_id != leader) {
         let (host, port) = node.address();
         let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
@@ -131,18 +131,18 @@ fn hint(response: &mut FetchResponse, asked: &Asked, leader: i32) {
     }
 }
 
-/// Finds a partition; neighbours mostly belong to one topic, the `last` that was found.
+/// Finds a partition. Adjacent partitions usually belong to the same topic, which is kept in `last`.
 fn find(
-    asked: &Asked,
+    context: &RequestContext,
     name: Arc<Name>,
     wanted: Wanted,
     last: &mut Option<(Arc<Name>, Arc<Topic>)>,
 ) -> Target {
-    let cluster = asked.cluster();
+    let cluster = context.cluster();
     let same = |other: &Name| other.id == name.id && other.topic == name.topic;
     let topic = match last {
         Some((other, topic)) if same(other) => Ok(topic.clone()),
-        _ if asked.version >= 13 => cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId),
+        _ if context.version >= 13 => cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId),
         _ => cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
     };
     let partition = topic.and_then(|topic| {
@@ -154,15 +154,15 @@ fn find(
     Target { name, wanted, partition }
 }
 
-/// What becomes of reads of batches that have to be checked first.
+/// The treatment of reads whose batches must be checked first.
 enum Unchecked {
-    /// They are collected, to be checked on a thread that may block.
+    /// The reads are collected and checked on a thread that may block.
     Found(Vec<ColdRead>),
-    /// They are checked as they are read.
+    /// The read checks the batches.
     ReadHere,
 }
 
-/// Checks what is about to be served, on a thread that may block. What is damaged is found once more by the read itself.
+/// Checks batches before they are served, on a thread that may block. The read itself reports the damage again.
 async fn check_elsewhere(reads: Vec<ColdRead>) {
     #[expect(clippy::disallowed_methods, reason = "reads from a disk block; only production does this")]
     let done = tokio::task::spawn_blocking(move || {
@@ -174,13 +174,13 @@ async fn check_elsewhere(reads: Vec<ColdRead>) {
     })
     .await;
     if let Err(error) = done {
-        tracing::error!(%error, "checking batches");
+        tracing::error!(%error, "the check of batches did not end");
     }
 }
 
-/// Reads what there is now: the answers, their bytes, and whether one of them must not wait.
+/// Reads the available batches. Returns the answers, their bytes, and `true` if one of them must not wait.
 fn read_all(
-    asked: &Asked,
+    context: &RequestContext,
     targets: &[Target],
     bytes_max: usize,
     unchecked: &mut Unchecked,
@@ -191,7 +191,7 @@ fn read_all(
         .iter()
         .map(|target| {
             let data = match &target.partition {
-                Ok(partition) => read_one(asked, partition, &target.wanted, left, bytes == 0, unchecked),
+                Ok(partition) => read_one(context, partition, &target.wanted, left, bytes == 0, unchecked),
                 Err(code) => failed(target.name.partition, *code),
             };
             let read = data.records.as_ref().map_or(0, Chain::len);
@@ -199,7 +199,7 @@ fn read_all(
             left = left.saturating_sub(read);
             // The next batch is too large for what is left, and to look for a smaller one in each of the other
             // partitions would cost more than it brings.
-            let want = &target.wanted.asked;
+            let want = &target.wanted.requested;
             let stopped = bytes > 0
                 && read == 0
                 && data.error_code == ErrorCode::None
@@ -218,22 +218,22 @@ fn read_all(
 }
 
 fn read_one(
-    asked: &Asked,
+    context: &RequestContext,
     partition: &Partition,
     wanted: &Wanted,
     bytes_left: usize,
     first: bool,
     unchecked: &mut Unchecked,
 ) -> PartitionData {
-    let want = &wanted.asked;
-    let follower = asked.cluster().staged.follower(&partition.topic, partition.index);
-    let follows = follower.as_ref().is_some_and(|follower| follower.node == asked.node())
-        && partition.leader() != asked.node();
+    let want = &wanted.requested;
+    let follower = context.cluster().overrides.follower(&partition.topic, partition.index);
+    let follows = follower.as_ref().is_some_and(|follower| follower.node == context.node())
+        && partition.leader() != context.node();
     if follows {
-        // It has what the leader has, as far as a test lets it.
-    } else if let Err(code) = partition.check_leader(asked.node(), want.current_leader_epoch) {
+        // The replica has the leader's records, up to the limit that a test has set.
+    } else if let Err(code) = partition.check_leader(context.node(), want.current_leader_epoch) {
         let mut data = failed(want.partition, code);
-        if asked.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
+        if context.version >= 12 && code != ErrorCode::UnknownTopicOrPartition {
             data.current_leader =
                 LeaderIdAndEpoch { leader_id: partition.leader(), leader_epoch: partition.leader_epoch() };
         }
@@ -254,9 +254,9 @@ fn read_one(
         records: Some(Chain::new()),
         ..Default::default()
     };
-    // From version 11 on clients can be sent to a replica nearby (KIP-392).
-    if let Some(follower) = follower.filter(|follower| !follows && follower.node != asked.node())
-        && asked.version >= 11
+    // Since version 11 the broker can redirect clients to a nearby replica (KIP-392).
+    if let Some(follower) = follower.filter(|follower| !follows && follower.node != context.node())
+        && context.version >= 11
     {
         data.preferred_read_replica = follower.node;
         return data;
@@ -265,7 +265,7 @@ fn read_one(
         data.error_code = ErrorCode::OffsetOutOfRange;
         return data;
     }
-    // The client's last record comes from an epoch that ended earlier here: it must go back (KIP-595).
+    // The client's last record is from an epoch that ended earlier in this log, so the client must truncate (KIP-595).
     if want.last_fetched_epoch >= 0
         && let Some((epoch, end_offset)) = log.epoch_end(want.last_fetched_epoch)
         && (epoch < want.last_fetched_epoch || end_offset < want.fetch_offset)
@@ -291,26 +291,28 @@ fn read_one(
     };
     match read {
         Ok(read) => data.records = Some(read.chain),
-        Err(error) => {
-            data.error_code = code_of(&error);
-            match error {
-                // Whoever finds damage logs it, once.
-                ReadError::OutOfRange { .. } | ReadError::Corrupt { .. } => tracing::debug!(%error, "read"),
-                ReadError::Io { .. } | ReadError::Offline { .. } => tracing::error!(%error, "read"),
-            }
-        }
+        Err(error) => data.error_code = code_of_failed_read(&error),
     }
     data
 }
 
-/// Waits until one of the partitions has more than the answers say.
+/// Logs why a read failed and returns its error code. The code that finds damage logs it, once.
+fn code_of_failed_read(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } | ReadError::Corrupt { .. } => tracing::debug!(%error, "cannot read"),
+        ReadError::Io { .. } | ReadError::Offline { .. } => tracing::error!(%error, "cannot read"),
+    }
+    code_of(error)
+}
+
+/// Waits until one of the partitions has more records than the answers contain.
 async fn any_grown(targets: &[Target], answers: &[PartitionData]) {
     let mut waits: Vec<Grown> = targets
         .iter()
         .zip(answers)
         .filter_map(|(target, data)| Some(target.partition.as_ref().ok()?.tail().grown(data.high_watermark)))
         .collect();
-    // Looked at again when something has changed, which need not be growth: a leader that moves wakes, too.
+    // The caller checks again, because a wake-up can have other causes than new records, for example a new leader.
     let mut looked = false;
     poll_fn(move |cx| {
         let grown = waits.iter_mut().any(|wait| Pin::new(wait).poll(cx).is_ready());
@@ -324,7 +326,7 @@ async fn any_grown(targets: &[Target], answers: &[PartitionData]) {
 }
 
 fn add(response: &mut FetchResponse, name: &Name, data: PartitionData) {
-    // A topic's partitions mostly stand next to each other. One that comes again later is no error.
+    // The partitions of a topic are usually adjacent. A topic that is repeated later is no error.
     match response
         .responses
         .last_mut()

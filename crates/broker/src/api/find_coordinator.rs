@@ -5,7 +5,7 @@ use ottla_protocol::messages::find_coordinator::{
     Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::coordinator::offsets::is_group_name;
 use crate::partition::NO_LEADER;
 
@@ -13,17 +13,17 @@ const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
 
 impl Api for FindCoordinatorRequest {
-    async fn handle(self, asked: Asked) -> FindCoordinatorResponse {
+    async fn handle(self, context: RequestContext) -> FindCoordinatorResponse {
         let kind = self.key_type;
-        respond(self, asked.version, |key| find(&asked, kind, key))
+        respond(self, context.version, |key| find(&context, kind, key))
     }
 
-    fn refuse(self, asked: &Asked, code: ErrorCode) -> FindCoordinatorResponse {
-        respond(self, asked.version, |_| Err((code, String::new())))
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> FindCoordinatorResponse {
+        respond(self, context.version, |_| Err((code, String::new())))
     }
 }
 
-/// Why a transactional.id is refused.
+/// The reason why a transactional.id is refused.
 pub(super) fn no_transactions(id: &str) -> String {
     format!(
         "transactional.id `{id}`: this broker has no transactions; remove transactional.id, or use Apache Kafka"
@@ -40,7 +40,7 @@ fn no_transactions_code(version: i16) -> ErrorCode {
 
 type Found = Result<(i32, String, u16), (ErrorCode, String)>;
 
-fn find(asked: &Asked, kind: i8, key: &str) -> Found {
+fn find(context: &RequestContext, kind: i8, key: &str) -> Found {
     match kind {
         GROUP if is_group_name(key) => {}
         GROUP => {
@@ -48,15 +48,15 @@ fn find(asked: &Asked, kind: i8, key: &str) -> Found {
             return Err((ErrorCode::InvalidGroupId, reason));
         }
         TRANSACTION => {
-            asked.context.warn_missing("transactions");
-            return Err((no_transactions_code(asked.version), no_transactions(key)));
+            context.connection.warn_missing("transactions");
+            return Err((no_transactions_code(context.version), no_transactions(key)));
         }
         other => {
             let reason = format!("coordinators of kind {other} do not exist in this broker");
             return Err((ErrorCode::UnsupportedVersion, reason));
         }
     }
-    let cluster = asked.cluster();
+    let cluster = context.cluster();
     let id = cluster.coordinator(key);
     match cluster.node(id).filter(|_| id != NO_LEADER) {
         Some(node) => {

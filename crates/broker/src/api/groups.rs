@@ -18,7 +18,7 @@ use ottla_protocol::messages::leave_group::{
 use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
 use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::coordinator::group::{CONSUMER, Join, Joined};
 use crate::coordinator::groups::{Description, Joining};
 use crate::coordinator::offsets::is_group_name;
@@ -29,17 +29,21 @@ const DEAD: &str = "Dead";
 const CLASSIC: &str = "Classic";
 
 /// Refuses a request for a group that another node coordinates.
-pub(super) fn check_coordinator(asked: &Asked, group: &str) -> Result<(), ErrorCode> {
+pub(super) fn check_coordinator(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
     if !is_group_name(group) {
         return Err(ErrorCode::InvalidGroupId);
     }
-    if asked.cluster().coordinator(group) == asked.node() { Ok(()) } else { Err(ErrorCode::NotCoordinator) }
+    if context.cluster().coordinator(group) == context.node() {
+        Ok(())
+    } else {
+        Err(ErrorCode::NotCoordinator)
+    }
 }
 
 impl Api for JoinGroupRequest {
-    async fn handle(self, asked: Asked) -> JoinGroupResponse {
-        if let Err(code) = check_coordinator(&asked, &self.group_id) {
-            return self.refuse(&asked, code);
+    async fn handle(self, context: RequestContext) -> JoinGroupResponse {
+        if let Err(code) = check_coordinator(&context, &self.group_id) {
+            return self.refuse(&context, code);
         }
         let Self { group_id, session_timeout_ms, rebalance_timeout_ms, member_id, group_instance_id, .. } =
             self;
@@ -48,7 +52,7 @@ impl Api for JoinGroupRequest {
         let join = Join {
             member_id: member_id.clone(),
             instance_id: group_instance_id,
-            client_id: asked.client_id.to_string(),
+            client_id: context.client_id.to_string(),
             protocol_type: self.protocol_type,
             // Copied: slices would keep the request's frame in memory as long as the member lives.
             protocols: self
@@ -57,29 +61,29 @@ impl Api for JoinGroupRequest {
                 .map(|protocol| (protocol.name, bytes::Bytes::copy_from_slice(&protocol.metadata)))
                 .collect(),
             session_timeout,
-            // Version 0 has none: the session's stands for it.
+            // Version 0 has none: the session timeout replaces it.
             rebalance_timeout: if rebalance_timeout_ms < 0 {
                 session_timeout
             } else {
                 ms(rebalance_timeout_ms)
             },
         };
-        match asked.cluster().groups.join(&group_id, join, asked.version >= 4) {
+        match context.cluster().groups.join(&group_id, join, context.version >= 4) {
             Joining::ComeBackAs(member_id) => {
-                refused_join(member_id, ErrorCode::MemberIdRequired, asked.version)
+                refused_join(member_id, ErrorCode::MemberIdRequired, context.version)
             }
-            Joining::Refused(code) => refused_join(member_id, code, asked.version),
+            Joining::Refused(code) => refused_join(member_id, code, context.version),
             Joining::Wait(answer) => match answer.await {
-                Ok(Ok(joined)) => joined_response(joined, asked.version),
-                Ok(Err(code)) => refused_join(member_id, code, asked.version),
+                Ok(Ok(joined)) => joined_response(joined, context.version),
+                Ok(Err(code)) => refused_join(member_id, code, context.version),
                 // The group was unloaded: its coordinator is another node now.
-                Err(_) => refused_join(member_id, ErrorCode::NotCoordinator, asked.version),
+                Err(_) => refused_join(member_id, ErrorCode::NotCoordinator, context.version),
             },
         }
     }
 
-    fn refuse(self, asked: &Asked, code: ErrorCode) -> JoinGroupResponse {
-        refused_join(self.member_id, code, asked.version)
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> JoinGroupResponse {
+        refused_join(self.member_id, code, context.version)
     }
 }
 
@@ -113,13 +117,13 @@ fn refused_join(member_id: String, error_code: ErrorCode, version: i16) -> JoinG
 }
 
 impl Api for SyncGroupRequest {
-    async fn handle(self, asked: Asked) -> SyncGroupResponse {
-        if let Err(code) = check_coordinator(&asked, &self.group_id) {
-            return self.refuse(&asked, code);
+    async fn handle(self, context: RequestContext) -> SyncGroupResponse {
+        if let Err(code) = check_coordinator(&context, &self.group_id) {
+            return self.refuse(&context, code);
         }
         let Self { group_id, generation_id, member_id, group_instance_id, assignments, .. } = self;
         let assignments = assignments.into_iter().map(|entry| (entry.member_id, entry.assignment)).collect();
-        let groups = &asked.cluster().groups;
+        let groups = &context.cluster().groups;
         let waiting =
             groups.sync(&group_id, &member_id, group_instance_id.as_deref(), generation_id, assignments);
         let answer = match waiting {
@@ -128,8 +132,8 @@ impl Api for SyncGroupRequest {
         };
         match answer {
             Ok(synced) => SyncGroupResponse {
-                protocol_type: Some(synced.protocol_type).filter(|_| asked.version >= 5),
-                protocol_name: Some(synced.protocol).filter(|_| asked.version >= 5),
+                protocol_type: Some(synced.protocol_type).filter(|_| context.version >= 5),
+                protocol_name: Some(synced.protocol).filter(|_| context.version >= 5),
                 assignment: synced.assignment,
                 ..Default::default()
             },
@@ -137,33 +141,33 @@ impl Api for SyncGroupRequest {
         }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> SyncGroupResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> SyncGroupResponse {
         SyncGroupResponse { error_code: code, ..Default::default() }
     }
 }
 
 impl Api for HeartbeatRequest {
-    async fn handle(self, asked: Asked) -> HeartbeatResponse {
+    async fn handle(self, context: RequestContext) -> HeartbeatResponse {
         let Self { group_id, generation_id, member_id, group_instance_id } = self;
-        let result = check_coordinator(&asked, &group_id).and_then(|()| {
-            let groups = &asked.cluster().groups;
+        let result = check_coordinator(&context, &group_id).and_then(|()| {
+            let groups = &context.cluster().groups;
             groups.heartbeat(&group_id, &member_id, group_instance_id.as_deref(), generation_id)
         });
         HeartbeatResponse { error_code: result.err().unwrap_or(ErrorCode::None), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> HeartbeatResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> HeartbeatResponse {
         HeartbeatResponse { error_code: code, ..Default::default() }
     }
 }
 
 impl Api for LeaveGroupRequest {
-    async fn handle(self, asked: Asked) -> LeaveGroupResponse {
-        if let Err(code) = check_coordinator(&asked, &self.group_id) {
-            return self.refuse(&asked, code);
+    async fn handle(self, context: RequestContext) -> LeaveGroupResponse {
+        if let Err(code) = check_coordinator(&context, &self.group_id) {
+            return self.refuse(&context, code);
         }
-        let groups = &asked.cluster().groups;
-        if asked.version < 3 {
+        let groups = &context.cluster().groups;
+        if context.version < 3 {
             let left = groups.leave(&self.group_id, &self.member_id, None);
             return LeaveGroupResponse {
                 error_code: left.err().unwrap_or(ErrorCode::None),
@@ -182,14 +186,14 @@ impl Api for LeaveGroupRequest {
         LeaveGroupResponse { members: members.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> LeaveGroupResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> LeaveGroupResponse {
         LeaveGroupResponse { error_code: code, ..Default::default() }
     }
 }
 
 /// A group by its members, or by the offsets it left.
-fn describe(asked: &Asked, group: &str) -> Option<Description> {
-    let cluster = asked.cluster();
+fn describe(context: &RequestContext, group: &str) -> Option<Description> {
+    let cluster = context.cluster();
     let known = cluster.groups.describe(group).filter(|known| known.state != EMPTY);
     known.or_else(|| (!cluster.offsets.of_group(group).is_empty()).then(empty))
 }
@@ -199,17 +203,22 @@ fn empty() -> Description {
 }
 
 impl Api for DescribeGroupsRequest {
-    async fn handle(self, asked: Asked) -> DescribeGroupsResponse {
+    async fn handle(self, context: RequestContext) -> DescribeGroupsResponse {
         let groups = self.groups.into_iter().map(|group_id| {
-            if let Err(error_code) = check_coordinator(&asked, &group_id) {
+            if let Err(error_code) = check_coordinator(&context, &group_id) {
                 return DescribedGroup { error_code, group_id, ..Default::default() };
             }
-            match describe(&asked, &group_id) {
-                Some(description) => described(group_id, description, asked.version),
+            match describe(&context, &group_id) {
+                Some(description) => described(group_id, description, context.version),
                 None => DescribedGroup {
                     // KIP-1043: a group that does not exist is an error from version 6 on, and a dead one before.
-                    error_code: if asked.version >= 6 { ErrorCode::GroupIdNotFound } else { ErrorCode::None },
-                    error_message: (asked.version >= 6).then(|| format!("group `{group_id}` does not exist")),
+                    error_code: if context.version >= 6 {
+                        ErrorCode::GroupIdNotFound
+                    } else {
+                        ErrorCode::None
+                    },
+                    error_message: (context.version >= 6)
+                        .then(|| format!("group `{group_id}` does not exist")),
                     group_id,
                     group_state: DEAD.into(),
                     ..Default::default()
@@ -219,7 +228,7 @@ impl Api for DescribeGroupsRequest {
         DescribeGroupsResponse { groups: groups.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DescribeGroupsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DescribeGroupsResponse {
         let groups = self.groups.into_iter();
         let groups =
             groups.map(|group_id| DescribedGroup { error_code: code, group_id, ..Default::default() });
@@ -247,8 +256,8 @@ fn described(group_id: String, description: Description, version: i16) -> Descri
 }
 
 impl Api for ListGroupsRequest {
-    async fn handle(self, asked: Asked) -> ListGroupsResponse {
-        let cluster = asked.cluster();
+    async fn handle(self, context: RequestContext) -> ListGroupsResponse {
+        let cluster = context.cluster();
         let names: BTreeSet<String> =
             cluster.groups.list().into_iter().map(|(id, _)| id).chain(cluster.offsets.groups()).collect();
         let fits = |filter: &[String], value: &str| {
@@ -256,8 +265,8 @@ impl Api for ListGroupsRequest {
         };
         let groups = names
             .into_iter()
-            .filter(|id| check_coordinator(&asked, id).is_ok())
-            .filter_map(|id| describe(&asked, &id).map(|description| (id, description)))
+            .filter(|id| check_coordinator(&context, id).is_ok())
+            .filter_map(|id| describe(&context, &id).map(|description| (id, description)))
             .filter(|(_, description)| {
                 fits(&self.states_filter, description.state) && fits(&self.types_filter, CLASSIC)
             })
@@ -270,37 +279,37 @@ impl Api for ListGroupsRequest {
         ListGroupsResponse { groups: groups.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ListGroupsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ListGroupsResponse {
         ListGroupsResponse { error_code: code, ..Default::default() }
     }
 }
 
 impl Api for DeleteGroupsRequest {
-    async fn handle(self, asked: Asked) -> DeleteGroupsResponse {
+    async fn handle(self, context: RequestContext) -> DeleteGroupsResponse {
         let results = self.groups_names.into_iter().map(|group_id| {
-            let error_code = delete(&asked, &group_id).err().unwrap_or(ErrorCode::None);
+            let error_code = delete(&context, &group_id).err().unwrap_or(ErrorCode::None);
             DeletableGroupResult { group_id, error_code }
         });
         DeleteGroupsResponse { results: results.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DeleteGroupsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteGroupsResponse {
         let results = self.groups_names.into_iter();
         let results = results.map(|group_id| DeletableGroupResult { group_id, error_code: code });
         DeleteGroupsResponse { results: results.collect(), ..Default::default() }
     }
 }
 
-fn delete(asked: &Asked, group: &str) -> Result<(), ErrorCode> {
-    check_coordinator(asked, group)?;
-    let cluster = asked.cluster();
+fn delete(context: &RequestContext, group: &str) -> Result<(), ErrorCode> {
+    check_coordinator(context, group)?;
+    let cluster = context.cluster();
     let had_members = cluster.groups.delete(group)?;
     let offsets: Vec<(String, i32)> = cluster.offsets.of_group(group).into_keys().collect();
     if offsets.is_empty() && !had_members {
         return Err(ErrorCode::GroupIdNotFound);
     }
     cluster.offsets.forget(cluster.clock.now_ms(), group, &offsets).map_err(|error| {
-        tracing::error!(%error, "offsets");
+        tracing::error!(%error, "cannot change committed offsets");
         ErrorCode::CoordinatorNotAvailable
     })
 }

@@ -7,7 +7,7 @@ use ottla_protocol::messages::list_offsets::{
     ListOffsetsTopicResponse,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::partition::Partition;
 
 const LATEST: i64 = -1;
@@ -17,18 +17,18 @@ const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 
 impl Api for ListOffsetsRequest {
-    async fn handle(self, asked: Asked) -> ListOffsetsResponse {
-        let version = asked.version;
+    async fn handle(self, context: RequestContext) -> ListOffsetsResponse {
+        let version = context.version;
         answer(self, version, |topic, partition| {
-            let found = asked.cluster().partition(topic, partition.partition_index);
+            let found = context.cluster().partition(topic, partition.partition_index);
             let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-            found.check_leader(asked.node(), partition.current_leader_epoch)?;
+            found.check_leader(context.node(), partition.current_leader_epoch)?;
             look_up(&found, partition.timestamp)
         })
     }
 
-    fn refuse(self, asked: &Asked, code: ErrorCode) -> ListOffsetsResponse {
-        answer(self, asked.version, |_, _| Err(code))
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> ListOffsetsResponse {
+        answer(self, context.version, |_, _| Err(code))
     }
 }
 
@@ -45,7 +45,7 @@ fn answer(
                     partition_index,
                     timestamp,
                     offset,
-                    // Not in the answer before version 4.
+                    // The response has this field since version 4.
                     leader_epoch: if version >= 4 { leader_epoch } else { -1 },
                     ..Default::default()
                 },
@@ -68,12 +68,12 @@ fn look_up(partition: &Partition, timestamp: i64) -> Result<TimestampOffset, Err
     match timestamp {
         LATEST => Ok(at(partition.high_watermark())),
         EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset())),
-        // Nothing is tiered here.
+        // Tiered storage is not supported.
         LATEST_TIERED => Ok(nowhere),
         MAX_TIMESTAMP => Ok(log.max_timestamp().map_err(storage)?.unwrap_or(nowhere)),
         timestamp if timestamp >= 0 => {
             let found = log.offset_for_timestamp(timestamp).map_err(storage)?;
-            // What consumers may not read yet is not there for them.
+            // Records that consumers may not read yet are not reported.
             Ok(found.filter(|found| found.offset < partition.high_watermark()).unwrap_or(nowhere))
         }
         _ => Err(ErrorCode::UnsupportedVersion),

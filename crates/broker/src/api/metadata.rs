@@ -8,19 +8,19 @@ use ottla_protocol::messages::metadata::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::cluster::Cluster;
 use crate::config::TopicConfig;
 use crate::partition::{NO_LEADER, Partition};
 use crate::topics::Topic;
 
 impl Api for MetadataRequest {
-    async fn handle(self, asked: Asked) -> MetadataResponse {
-        let cluster = asked.cluster();
+    async fn handle(self, context: RequestContext) -> MetadataResponse {
+        let cluster = context.cluster();
         let all = match &self.topics {
             None => true,
             // Before version 1 there was no null.
-            Some(topics) => asked.version == 0 && topics.is_empty(),
+            Some(topics) => context.version == 0 && topics.is_empty(),
         };
         let topics = if all {
             cluster.topics().iter().map(|topic| described(cluster, topic)).collect()
@@ -32,7 +32,7 @@ impl Api for MetadataRequest {
         MetadataResponse { topics, ..about_cluster(cluster) }
     }
 
-    fn refuse(self, asked: &Asked, code: ErrorCode) -> MetadataResponse {
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> MetadataResponse {
         let topics = self.topics.unwrap_or_default().into_iter();
         let topics = topics.map(|topic| MetadataResponseTopic {
             error_code: code,
@@ -42,14 +42,14 @@ impl Api for MetadataRequest {
         });
         // The only error of a whole answer: the broker is of another cluster than the client's (KIP-1102).
         let error_code = if code == ErrorCode::RebootstrapRequired { code } else { ErrorCode::None };
-        MetadataResponse { topics: topics.collect(), error_code, ..about_cluster(asked.cluster()) }
+        MetadataResponse { topics: topics.collect(), error_code, ..about_cluster(context.cluster()) }
     }
 }
 
 fn about_cluster(cluster: &Cluster) -> MetadataResponse {
     let brokers = cluster.nodes_up().map(|node| {
         let (host, port) = node.address();
-        let rack = cluster.staged.rack(node.id);
+        let rack = cluster.overrides.rack(node.id);
         MetadataResponseBroker { node_id: node.id, host, port: i32::from(port), rack }
     });
     MetadataResponse {
@@ -92,7 +92,7 @@ fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> 
 }
 
 fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
-    let error_code = cluster.staged.topic_error(&topic.name);
+    let error_code = cluster.overrides.topic_error(&topic.name);
     let partitions = topic.partitions.iter().filter(|_| error_code == ErrorCode::None);
     MetadataResponseTopic {
         error_code,
@@ -104,7 +104,7 @@ fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {
 }
 
 fn described_partition(cluster: &Cluster, partition: &Partition) -> MetadataResponsePartition {
-    let told = cluster.staged.leader_told(&partition.topic, partition.index);
+    let told = cluster.overrides.leader_told(&partition.topic, partition.index);
     let (leader, epoch) = told.unwrap_or_else(|| (partition.leader(), partition.leader_epoch()));
     let replicas = cluster.replicas_shown(partition);
     MetadataResponsePartition {

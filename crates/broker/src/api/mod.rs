@@ -1,4 +1,4 @@
-//! The requests a broker answers: a table, and one file per request.
+//! The requests that a broker answers: a table, and one file per request.
 
 mod api_versions;
 mod configs;
@@ -6,7 +6,6 @@ mod delete_records;
 mod describe_cluster;
 mod describe_topic_partitions;
 mod fetch;
-pub(crate) mod fetch_sessions;
 mod find_coordinator;
 mod groups;
 mod init_producer_id;
@@ -32,70 +31,70 @@ use crate::intercept::Fault;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
 
-/// Where a request has arrived.
+/// The connection that a request has arrived on.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct ConnectionContext {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) node: i32,
     pub(crate) peer: Peer,
 }
 
-/// What is known of a request besides its message.
+/// A request's connection, version, client and frame.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) context: Arc<Context>,
+pub(crate) struct RequestContext {
+    pub(crate) connection: Arc<ConnectionContext>,
     pub(crate) version: i16,
     pub(crate) client_id: Arc<str>,
-    /// The frame the message was read from: its records are slices of it.
+    /// The frame of the request: the records of its message are slices of it.
     pub(crate) frame: Bytes,
 }
 
-impl Asked {
+impl RequestContext {
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
-        &self.context.cluster
+        &self.connection.cluster
     }
 
     pub(crate) fn node(&self) -> i32 {
-        self.context.node
+        self.connection.node
     }
 }
 
-/// What a connection does when a request is done.
+/// The action of a connection after a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Sends this.
+    /// Sends this response.
     Answer(Chain),
     /// Sends nothing (`acks=0`).
     Nothing,
-    /// Closes.
+    /// Closes the connection.
     Close(String),
 }
 
-/// A request under way.
+/// A request in progress.
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// A request that is answered here.
+/// A request that the broker answers.
 pub(crate) trait Api: Request + Send + 'static {
     /// The versions that are advertised.
     const ADVERTISED: (i16, i16) = (*Self::STABLE_VERSIONS.start(), *Self::STABLE_VERSIONS.end());
 
-    /// Carries it out. What must happen in the order of arrival happens before the first suspension.
-    fn handle(self, asked: Asked) -> impl Future<Output = Self::Response> + Send;
+    /// Handles the request. Steps that depend on the order of arrival run before the first suspension.
+    fn handle(self, context: RequestContext) -> impl Future<Output = Self::Response> + Send;
 
-    /// An answer in which everything that was asked for carries this error.
-    fn refuse(self, asked: &Asked, code: ErrorCode) -> Self::Response;
+    /// Returns a response with this error for every requested item.
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> Self::Response;
 
-    /// Whether an answer is sent.
+    /// Returns `true` if a response is sent.
     fn is_answered(&self) -> bool {
         true
     }
 
-    /// Whether this answer moved records; `false` for APIs that move none.
+    /// Returns `true` if this response contains or acknowledges records; `false` for APIs without records.
     fn moved_records(_response: &Self::Response) -> bool {
         false
     }
 
-    /// Why the connection is closed instead of sending this answer, if it is.
+    /// Returns the reason to close the connection instead of sending this response, if there is one.
     fn closes(_answered: bool, _response: &Self::Response) -> Option<String> {
         None
     }
@@ -103,16 +102,16 @@ pub(crate) trait Api: Request + Send + 'static {
 
 macro_rules! table {
     ($($key:ident => $request:ty),* $(,)?) => {
-        /// Key and advertised versions of every request that is answered, by key.
+        /// Key and advertised versions of each supported request, sorted by key.
         pub(crate) fn advertised() -> Vec<(ApiKey, (i16, i16))> {
             let mut all = vec![$((ApiKey::$key, <$request as Api>::ADVERTISED)),*];
             all.sort_by_key(|(key, _)| key.code());
             all
         }
 
-        /// Starts a request; an error closes the connection and says why.
+        /// Starts a request. An error contains the reason for closing the connection.
         pub(crate) fn start(
-            context: Arc<Context>,
+            context: Arc<ConnectionContext>,
             header: RequestHeader,
             input: Decoder,
             frame: Bytes,
@@ -159,14 +158,14 @@ table! {
 }
 
 fn start_one<R: Api>(
-    context: Arc<Context>,
+    context: Arc<ConnectionContext>,
     header: RequestHeader,
     input: Decoder,
     frame: Bytes,
 ) -> Result<Replying, String> {
     let RequestHeader { api_key, api_version: version, correlation_id, client_id } = header;
-    let staged = &context.cluster.staged;
-    let (min, max) = staged.versions(api_key, R::ADVERTISED);
+    let overrides = &context.cluster.overrides;
+    let (min, max) = overrides.versions(api_key, R::ADVERTISED);
     if !(min..=max).contains(&version) || !R::VERSIONS.contains(&version) {
         if api_key == ApiKey::ApiVersions {
             return Ok(Box::pin(std::future::ready(api_versions::unsupported(
@@ -178,11 +177,11 @@ fn start_one<R: Api>(
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
-    staged.track(context.node, api_key);
-    let lag = staged.lag(context.node);
+    overrides.track(context.node, api_key);
+    let lag = overrides.lag(context.node);
     let node = context.node;
-    let observed = staged.observer().map(|observer| (observer, Instant::now(), client_id.clone()));
-    // The response is looked at only for an observer: a fetch can have thousands of partitions.
+    let observed = overrides.observer().map(|observer| (observer, Instant::now(), client_id.clone()));
+    // The response is inspected only for an observer, because a fetch can have thousands of partitions.
     let observe = move |response: Option<&R::Response>| {
         if let Some((observer, began, client_id)) = observed {
             let (client_id, took) = (client_id.as_deref().unwrap_or_default(), began.elapsed());
@@ -191,44 +190,13 @@ fn start_one<R: Api>(
         }
     };
     let fault = context.cluster.intercepts.take(api_key, context.node);
-    let asked = Asked { context, version, client_id: client_id.unwrap_or_default().into(), frame };
-    let answer = async move {
-        let answered = request.is_answered();
-        let response = match fault {
-            Some(Fault::Cut) => {
-                observe(None);
-                return Reply::Close("cut by an intercept".into());
-            }
-            Some(Fault::Fail(code)) => request.refuse(&asked, code),
-            Some(Fault::FailAfter(code, time)) => {
-                tokio::time::sleep(time).await;
-                request.refuse(&asked, code)
-            }
-            Some(Fault::Delay(time)) => {
-                tokio::time::sleep(time).await;
-                request.handle(asked).await
-            }
-            Some(Fault::CutAfter) => {
-                let _ = request.handle(asked).await;
-                return Reply::Close("cut by an intercept after the fact".into());
-            }
-            None => request.handle(asked).await,
-        };
-        observe(Some(&response));
-        if let Some(reason) = R::closes(answered, &response) {
-            return Reply::Close(reason);
-        }
-        if !answered {
-            return Reply::Nothing;
-        }
-        match frame::encode_response::<R>(correlation_id, version, &response) {
-            Ok(chain) => Reply::Answer(chain),
-            Err(error) => {
-                tracing::error!(%error, api = %api_key, version, "an answer cannot be encoded: please report this");
-                Reply::Close(error.to_string())
-            }
-        }
+    let context = RequestContext {
+        connection: context,
+        version,
+        client_id: client_id.unwrap_or_default().into(),
+        frame,
     };
+    let answer = answer_one(request, context, fault, correlation_id, observe);
     Ok(match lag {
         None => Box::pin(answer),
         Some(lag) => Box::pin(async move {
@@ -237,4 +205,50 @@ fn start_one<R: Api>(
             reply
         }),
     })
+}
+
+/// Handles a request, unless a test has set a fault for it, and encodes the response.
+async fn answer_one<R: Api>(
+    request: R,
+    context: RequestContext,
+    fault: Option<Fault>,
+    correlation_id: i32,
+    observe: impl FnOnce(Option<&R::Response>),
+) -> Reply {
+    let version = context.version;
+    let answered = request.is_answered();
+    let response = match fault {
+        Some(Fault::Cut) => {
+            observe(None);
+            return Reply::Close("cut by an intercept".into());
+        }
+        Some(Fault::Fail(code)) => request.refuse(&context, code),
+        Some(Fault::FailAfter(code, time)) => {
+            tokio::time::sleep(time).await;
+            request.refuse(&context, code)
+        }
+        Some(Fault::Delay(time)) => {
+            tokio::time::sleep(time).await;
+            request.handle(context).await
+        }
+        Some(Fault::CutAfter) => {
+            let _ = request.handle(context).await;
+            return Reply::Close("cut by an intercept after the fact".into());
+        }
+        None => request.handle(context).await,
+    };
+    observe(Some(&response));
+    if let Some(reason) = R::closes(answered, &response) {
+        return Reply::Close(reason);
+    }
+    if !answered {
+        return Reply::Nothing;
+    }
+    match frame::encode_response::<R>(correlation_id, version, &response) {
+        Ok(chain) => Reply::Answer(chain),
+        Err(error) => {
+            tracing::error!(%error, api = %R::KEY, version, "an answer cannot be encoded: please report this");
+            Reply::Close(error.to_string())
+        }
+    }
 }

@@ -6,14 +6,14 @@ use ottla_protocol::messages::offset_for_leader_epoch::{
     OffsetForLeaderTopicResult,
 };
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 
 impl Api for OffsetForLeaderEpochRequest {
-    async fn handle(self, asked: Asked) -> OffsetForLeaderEpochResponse {
+    async fn handle(self, context: RequestContext) -> OffsetForLeaderEpochResponse {
         answer(self, |topic, partition| {
-            let found = asked.cluster().partition(topic, partition.partition);
+            let found = context.cluster().partition(topic, partition.partition);
             let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-            found.check_leader(asked.node(), partition.current_leader_epoch)?;
+            found.check_leader(context.node(), partition.current_leader_epoch)?;
             // The epoch that runs now ends where the log does.
             if partition.leader_epoch == found.leader_epoch() {
                 return Ok((partition.leader_epoch, found.high_watermark()));
@@ -22,7 +22,7 @@ impl Api for OffsetForLeaderEpochRequest {
         })
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetForLeaderEpochResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetForLeaderEpochResponse {
         answer(self, |_, _| Err(code))
     }
 }
@@ -32,12 +32,12 @@ fn answer(
     look_up: impl Fn(&str, &OffsetForLeaderPartition) -> Result<(i32, i64), ErrorCode>,
 ) -> OffsetForLeaderEpochResponse {
     let topics = request.topics.into_iter().map(|topic| {
-        let partitions = topic.partitions.iter().map(|asked| {
-            let (error_code, (leader_epoch, end_offset)) = match look_up(&topic.topic, asked) {
+        let partitions = topic.partitions.iter().map(|context| {
+            let (error_code, (leader_epoch, end_offset)) = match look_up(&topic.topic, context) {
                 Ok(found) => (ErrorCode::None, found),
                 Err(code) => (code, (-1, -1)),
             };
-            EpochEndOffset { error_code, partition: asked.partition, leader_epoch, end_offset }
+            EpochEndOffset { error_code, partition: context.partition, leader_epoch, end_offset }
         });
         OffsetForLeaderTopicResult { partitions: partitions.collect(), topic: topic.topic }
     });

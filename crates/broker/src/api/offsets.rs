@@ -18,7 +18,7 @@ use ottla_protocol::messages::offset_fetch::{
 };
 
 use super::groups::check_coordinator;
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::config::Durability;
 use crate::coordinator::offsets::Committed;
 
@@ -28,21 +28,21 @@ const METADATA_BYTES_MAX: usize = 4096;
 impl Api for OffsetCommitRequest {
     const ADVERTISED: (i16, i16) = (2, 9);
 
-    async fn handle(self, asked: Asked) -> OffsetCommitResponse {
-        let cluster = asked.cluster().clone();
-        let allowed = check_coordinator(&asked, &self.group_id).and_then(|()| {
+    async fn handle(self, context: RequestContext) -> OffsetCommitResponse {
+        let cluster = context.cluster().clone();
+        let allowed = check_coordinator(&context, &self.group_id).and_then(|()| {
             let instance_id = self.group_instance_id.as_deref();
             let generation = self.generation_id_or_member_epoch;
             cluster.groups.check_commit(&self.group_id, &self.member_id, instance_id, generation)
         });
         if let Err(code) = allowed {
-            return self.refuse(&asked, code);
+            return self.refuse(&context, code);
         }
         let now_ms = cluster.clock.now_ms();
         let mut stored = Vec::new();
         for topic in &self.topics {
             for partition in &topic.partitions {
-                if check(&asked, &topic.name, partition) == ErrorCode::None {
+                if check(&context, &topic.name, partition) == ErrorCode::None {
                     let metadata = partition.committed_metadata.clone().unwrap_or_default();
                     let committed = Committed::new(
                         partition.committed_offset,
@@ -54,20 +54,20 @@ impl Api for OffsetCommitRequest {
                 }
             }
         }
-        if let Err(code) = store(&asked, &self.group_id, now_ms, &stored).await {
-            return self.refuse(&asked, code);
+        if let Err(code) = store(&context, &self.group_id, now_ms, &stored).await {
+            return self.refuse(&context, code);
         }
-        respond(self, |topic, partition| check(&asked, topic, partition))
+        respond(self, |topic, partition| check(&context, topic, partition))
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetCommitResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetCommitResponse {
         respond(self, |_, _| code)
     }
 }
 
-/// What speaks against one offset.
-fn check(asked: &Asked, topic: &str, partition: &OffsetCommitRequestPartition) -> ErrorCode {
-    if asked.cluster().partition(topic, partition.partition_index).is_none() {
+/// Returns the error of one offset.
+fn check(context: &RequestContext, topic: &str, partition: &OffsetCommitRequestPartition) -> ErrorCode {
+    if context.cluster().partition(topic, partition.partition_index).is_none() {
         ErrorCode::UnknownTopicOrPartition
     } else if partition.committed_metadata.as_ref().is_some_and(|text| text.len() > METADATA_BYTES_MAX) {
         ErrorCode::OffsetMetadataTooLarge
@@ -78,14 +78,14 @@ fn check(asked: &Asked, topic: &str, partition: &OffsetCommitRequestPartition) -
 
 /// Stores the offsets, and on a durable broker waits until they are on disk.
 async fn store(
-    asked: &Asked,
+    context: &RequestContext,
     group: &str,
     now_ms: i64,
     stored: &[(String, i32, Committed)],
 ) -> Result<(), ErrorCode> {
-    let cluster = asked.cluster();
+    let cluster = context.cluster();
     let failed = |error: ottla_log::JournalError| {
-        tracing::error!(%error, "offsets");
+        tracing::error!(%error, "cannot change committed offsets");
         ErrorCode::CoordinatorNotAvailable
     };
     let pending = cluster.offsets.commit(now_ms, group, stored).map_err(failed)?;
@@ -116,9 +116,9 @@ fn respond(
 impl Api for OffsetFetchRequest {
     const ADVERTISED: (i16, i16) = (1, 9);
 
-    async fn handle(self, asked: Asked) -> OffsetFetchResponse {
-        if asked.version >= 8 {
-            let groups = self.groups.into_iter().map(|group| fetch_group(&asked, group));
+    async fn handle(self, context: RequestContext) -> OffsetFetchResponse {
+        if context.version >= 8 {
+            let groups = self.groups.into_iter().map(|group| fetch_group(&context, group));
             return OffsetFetchResponse { groups: groups.collect(), ..Default::default() };
         }
         // One group, in the older form.
@@ -131,7 +131,7 @@ impl Api for OffsetFetchRequest {
             topics.collect()
         });
         let group = OffsetFetchRequestGroup { group_id: self.group_id, topics, ..Default::default() };
-        let answer = fetch_group(&asked, group);
+        let answer = fetch_group(&context, group);
         let topics = answer.topics.into_iter().map(|topic| OffsetFetchResponseTopic {
             name: topic.name,
             partitions: topic
@@ -149,8 +149,8 @@ impl Api for OffsetFetchRequest {
         OffsetFetchResponse { topics: topics.collect(), error_code: answer.error_code, ..Default::default() }
     }
 
-    fn refuse(self, asked: &Asked, code: ErrorCode) -> OffsetFetchResponse {
-        if asked.version < 8 {
+    fn refuse(self, context: &RequestContext, code: ErrorCode) -> OffsetFetchResponse {
+        if context.version < 8 {
             return OffsetFetchResponse { error_code: code, ..Default::default() };
         }
         let groups = self.groups.into_iter();
@@ -163,12 +163,12 @@ impl Api for OffsetFetchRequest {
     }
 }
 
-fn fetch_group(asked: &Asked, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+fn fetch_group(context: &RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
     let OffsetFetchRequestGroup { group_id, topics, .. } = group;
-    if let Err(error_code) = check_coordinator(asked, &group_id) {
+    if let Err(error_code) = check_coordinator(context, &group_id) {
         return OffsetFetchResponseGroup { group_id, error_code, ..Default::default() };
     }
-    let offsets = &asked.cluster().offsets;
+    let offsets = &context.cluster().offsets;
     let mut answer: BTreeMap<String, Vec<OffsetFetchResponsePartitions>> = BTreeMap::new();
     match topics {
         Some(topics) => {
@@ -208,16 +208,16 @@ fn committed(partition_index: i32, found: Option<Committed>) -> OffsetFetchRespo
 }
 
 impl Api for OffsetDeleteRequest {
-    async fn handle(self, asked: Asked) -> OffsetDeleteResponse {
-        let cluster = asked.cluster();
-        let subscribed = match check_coordinator(&asked, &self.group_id)
+    async fn handle(self, context: RequestContext) -> OffsetDeleteResponse {
+        let cluster = context.cluster();
+        let subscribed = match check_coordinator(&context, &self.group_id)
             .and_then(|()| cluster.groups.subscribed(&self.group_id).transpose())
         {
             Ok(subscribed) => subscribed,
-            Err(code) => return self.refuse(&asked, code),
+            Err(code) => return self.refuse(&context, code),
         };
         if subscribed.is_none() && cluster.offsets.of_group(&self.group_id).is_empty() {
-            return self.refuse(&asked, ErrorCode::GroupIdNotFound);
+            return self.refuse(&context, ErrorCode::GroupIdNotFound);
         }
         let check = |topic: &str| {
             if cluster.topic(topic).is_none() {
@@ -245,14 +245,14 @@ impl Api for OffsetDeleteRequest {
             topics.push(OffsetDeleteResponseTopic { name, partitions });
         }
         if let Err(error) = cluster.offsets.forget(cluster.clock.now_ms(), &self.group_id, &gone) {
-            tracing::error!(%error, "offsets");
+            tracing::error!(%error, "cannot change committed offsets");
             let error_code = ErrorCode::CoordinatorNotAvailable;
             return OffsetDeleteResponse { error_code, ..Default::default() };
         }
         OffsetDeleteResponse { topics, ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> OffsetDeleteResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> OffsetDeleteResponse {
         OffsetDeleteResponse { error_code: code, ..Default::default() }
     }
 }

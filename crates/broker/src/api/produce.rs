@@ -1,4 +1,4 @@
-//! Produce: record batches into the logs.
+//! Produce: appends record batches to the logs.
 //!
 //! Versions 0 to 2 are advertised and refused: librdkafka before 2.11 gives up compression where the minimum is above 0
 //! (KAFKA-18659), and no client of today sends them.
@@ -15,22 +15,23 @@ use ottla_protocol::messages::produce::{
 use tokio::time::Instant;
 
 use super::find_coordinator::no_transactions;
-use super::{Api, Asked};
+use super::{Api, RequestContext};
+use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::partition::Partition;
 
-/// `acks` that stands for all in-sync replicas.
+/// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
 
-/// A partition's part of the request, with its bytes still to be cut out of the frame.
+/// A partition's part of the request. Its bytes are still in the frame.
 struct Part {
     index: i32,
     partition: Result<Arc<Partition>, ErrorCode>,
-    /// Where its records stand in the frame; `None` for null.
+    /// The position and length of its records in the frame; `None` for null.
     range: Option<(usize, usize)>,
 }
 
-/// An append whose answer may have to wait.
+/// An append whose response may have to wait.
 struct Done {
     index: i32,
     partition: Option<Arc<Partition>>,
@@ -40,33 +41,34 @@ struct Done {
 impl Api for ProduceRequest {
     const ADVERTISED: (i16, i16) = (0, 13);
 
-    async fn handle(self, mut asked: Asked) -> ProduceResponse {
+    async fn handle(self, mut context: RequestContext) -> ProduceResponse {
         let (acks, timeout_ms) = (self.acks, self.timeout_ms);
-        let cluster = asked.cluster().clone();
+        let cluster = context.cluster().clone();
         if !matches!(acks, -1..=1) {
-            return self.refuse(&asked, ErrorCode::InvalidRequiredAcks);
+            return self.refuse(&context, ErrorCode::InvalidRequiredAcks);
         }
         if self.transactional_id.is_some() {
-            asked.context.warn_missing("transactions");
-            return self.refuse(&asked, ErrorCode::UnsupportedVersion);
+            context.connection.warn_missing("transactions");
+            return self.refuse(&context, ErrorCode::UnsupportedVersion);
         }
         let deadline = Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
         let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk;
-        let topics = append_all(self, &mut asked);
+        let topics = append_all(self, &mut context);
 
-        let throttle_time_ms = cluster.staged.throttle_ms();
+        let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
         for (mut topic, parts) in topics {
             for Done { index, partition, mut result } in parts {
                 if let (true, Ok(appended), Some(partition)) = (wait, &result, &partition) {
-                    result = match await_durable(partition, appended.last_offset + 1, deadline).await {
+                    let end = appended.last_offset + 1;
+                    result = match await_durable(&cluster, partition, end, deadline).await {
                         Ok(()) => result,
                         Err(code) => Err((code, None)),
                     };
                 }
-                let answer = answer(index, partition.as_deref(), result, asked.version);
+                let answer = answer(index, partition.as_deref(), result, context.version);
                 if answer.current_leader.leader_id >= 0 {
-                    hint(&mut response, &asked, answer.current_leader.leader_id);
+                    hint(&mut response, &context, answer.current_leader.leader_id);
                 }
                 topic.partition_responses.push(answer);
             }
@@ -80,7 +82,7 @@ impl Api for ProduceRequest {
         partitions.any(|partition| partition.error_code == ErrorCode::None)
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> ProduceResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> ProduceResponse {
         let reason = self.transactional_id.as_deref().map(no_transactions);
         let responses = self.topic_data.into_iter().map(|topic| TopicProduceResponse {
             name: topic.name,
@@ -105,7 +107,7 @@ impl Api for ProduceRequest {
     }
 
     fn closes(answered: bool, response: &ProduceResponse) -> Option<String> {
-        // With acks=0 nothing but the connection can tell the producer that something went wrong.
+        // With acks=0 a closed connection is the only way to report an error to the producer.
         let mut parts = response.responses.iter().flat_map(|topic| &topic.partition_responses);
         let failed = parts.find(|part| part.error_code != ErrorCode::None).filter(|_| !answered)?;
         Some(format!("acks=0 and partition {}: {}", failed.index, failed.error_code))
@@ -113,13 +115,16 @@ impl Api for ProduceRequest {
 }
 
 /// Appends every part, in order, without waiting for anything.
-fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceResponse, Vec<Done>)> {
-    let frame = std::mem::take(&mut asked.frame);
-    let cluster = asked.cluster();
+fn append_all(
+    request: ProduceRequest,
+    context: &mut RequestContext,
+) -> Vec<(TopicProduceResponse, Vec<Done>)> {
+    let frame = std::mem::take(&mut context.frame);
+    let cluster = context.cluster();
     let frame_at = frame.as_ptr() as usize;
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for topic in request.topic_data {
-        let known = if asked.version >= 13 {
+        let known = if context.version >= 13 {
             cluster.topic_by_id(topic.topic_id).ok_or(ErrorCode::UnknownTopicId)
         } else {
             cluster.topic(&topic.name).ok_or(ErrorCode::UnknownTopicOrPartition)
@@ -129,7 +134,7 @@ fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceRe
                 let found = usize::try_from(data.index).ok().and_then(|at| topic.partitions.get(at));
                 found.cloned().ok_or(ErrorCode::UnknownTopicOrPartition)
             });
-            // Only where the records stand is kept: with every slice gone, the frame may be written in.
+            // Only the positions of the records are kept: without slices of it, the frame can be changed in place.
             let range = data.records.as_ref().map(|records| match records.as_single() {
                 Some(bytes) => (bytes.as_ptr() as usize - frame_at, bytes.len()),
                 None => (0, 0),
@@ -141,25 +146,31 @@ fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceRe
             TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, ..Default::default() };
         topics.push((answer, parts));
     }
-    // The frame is ours alone unless it shared its read buffer with others; then its small batches are copied.
+    // If other frames share the read buffer, the small batches of this one are copied.
     let mut rest = Rest { at: 0, frame: Frame::new(frame) };
     let now_ms = cluster.clock.now_ms();
     let append = |part: Part, rest: &mut Rest| {
         let Part { index, partition, range } = part;
         let records = range.map(|(at, len)| rest.cut(at, len));
-        // A partition that is led elsewhere is kept: the answer says by whom.
+        // A partition that another broker leads is kept: the response names its leader.
         let led = partition
             .as_ref()
             .map_err(|code| *code)
-            .and_then(|partition| partition.check_leader(asked.node(), -1).map(|()| partition));
+            .and_then(|partition| partition.check_leader(context.node(), -1).map(|()| partition));
         let result = match (led, records) {
             (Err(code), _) => Err((code, None)),
             (Ok(_), None) => Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))),
             (Ok(partition), Some(records)) => append_one(partition, now_ms, records),
         };
         let partition = partition.ok();
+        let result = match (result, &partition) {
+            (Ok(appended), Some(partition)) => {
+                reserve(cluster, partition, appended.last_offset + 1).map(|()| appended)
+            }
+            (result, _) => result,
+        };
         if let (Ok(_), Some(partition)) = (&result, &partition) {
-            partition.start_sync(cluster.config.durability, cluster.syncer);
+            partition.start_sync(cluster.config.durability, cluster.syncer, &cluster.syncs);
         }
         Done { index, partition, result }
     };
@@ -172,6 +183,14 @@ fn append_all(request: ProduceRequest, asked: &mut Asked) -> Vec<(TopicProduceRe
         .collect()
 }
 
+/// Reserves the offsets below `end` before any client can see them.
+fn reserve(cluster: &Cluster, partition: &Partition, end: i64) -> Result<(), (ErrorCode, Option<String>)> {
+    cluster.raise_floor(partition, end).map_err(|error| {
+        tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
+        (ErrorCode::KafkaStorageError, Some(error.to_string()))
+    })
+}
+
 fn append_one(
     partition: &Partition,
     now_ms: i64,
@@ -182,18 +201,31 @@ fn append_one(
     result.map_err(|error| {
         let code = code_of(&error);
         if error.is_retriable() {
-            tracing::error!(%error, "append");
+            tracing::error!(%error, "cannot append");
         } else {
-            tracing::debug!(%error, "append refused");
+            tracing::debug!(%error, "the log refuses the batch");
         }
         (code, Some(error.to_string()))
     })
 }
 
 /// Waits until everything below `end` is on disk.
-async fn await_durable(partition: &Arc<Partition>, end: i64, deadline: Instant) -> Result<(), ErrorCode> {
+async fn await_durable(
+    cluster: &Cluster,
+    partition: &Arc<Partition>,
+    end: i64,
+    deadline: Instant,
+) -> Result<(), ErrorCode> {
+    if partition.floor_record() > 0 {
+        let floor = tokio::time::timeout_at(deadline, cluster.await_floor(partition)).await;
+        let floor = floor.map_err(|_| ErrorCode::RequestTimedOut)?;
+        floor.map_err(|error| {
+            tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
+            ErrorCode::KafkaStorageError
+        })?;
+    }
     loop {
-        // Looked at once: a sync that ends between two looks would be waited for in vain.
+        // One load serves the check and the wait. With two, a sync that ends between them would be missed.
         let synced = partition.high_watermark();
         if synced >= end {
             return Ok(());
@@ -249,9 +281,9 @@ fn answer(
     }
 }
 
-/// Tells where the leader is (KIP-951).
-fn hint(response: &mut ProduceResponse, asked: &Asked, leader: i32) {
-    let Some(node) = asked.cluster().node(leader) else { return };
+/// Adds the endpoint of the leader (KIP-951).
+fn hint(response: &mut ProduceResponse, context: &RequestContext, leader: i32) {
+    let Some(node) = context.cluster().node(leader) else { return };
     if response.node_endpoints.iter().all(|endpoint| endpoint.node_id != leader) {
         let (host, port) = node.address();
         let endpoint = NodeEndpoint { node_id: leader, host, port: i32::from(port), ..Default::default() };
@@ -259,7 +291,7 @@ fn hint(response: &mut ProduceResponse, asked: &Asked, leader: i32) {
     }
 }
 
-/// The code that tells a producer what to do.
+/// The error code for a producer.
 fn code_of(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Corrupt { .. } => ErrorCode::CorruptMessage,
@@ -287,14 +319,14 @@ impl Frame {
     }
 }
 
-/// What is left of the frame behind the parts that were cut off.
+/// The rest of the frame after the parts that were taken from it.
 struct Rest {
     at: usize,
     frame: Frame,
 }
 
 impl Rest {
-    /// The bytes at `at`, to be written in. Parts come in the order in which they stand in the frame.
+    /// Returns the bytes at `at` for changes. Parts must be taken in the order of the frame.
     fn cut(&mut self, at: usize, len: usize) -> BytesMut {
         match &mut self.frame {
             Frame::Ours(rest) if at >= self.at && at - self.at + len <= rest.len() => {

@@ -11,13 +11,13 @@ use ottla_protocol::messages::delete_topics::{
 };
 use ottla_protocol::{ErrorCode, Uuid};
 
-use super::{Api, Asked};
+use super::{Api, RequestContext};
 use crate::cluster::{Cluster, Refusal};
 use crate::config::{TOPIC_SETTINGS, TopicConfig};
 
 impl Api for CreateTopicsRequest {
-    async fn handle(self, asked: Asked) -> CreateTopicsResponse {
-        let cluster = asked.cluster();
+    async fn handle(self, context: RequestContext) -> CreateTopicsResponse {
+        let cluster = context.cluster();
         let dry_run = self.validate_only;
         let topics = self.topics.into_iter().map(|topic| {
             let name = topic.name.clone();
@@ -32,7 +32,7 @@ impl Api for CreateTopicsRequest {
         CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> CreateTopicsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateTopicsResponse {
         let topics = self.topics.into_iter().map(|topic| CreatableTopicResult {
             name: topic.name,
             error_code: code,
@@ -90,8 +90,8 @@ fn create(cluster: &Cluster, topic: CreatableTopic, dry_run: bool) -> Result<Cre
 }
 
 impl Api for DeleteTopicsRequest {
-    async fn handle(self, asked: Asked) -> DeleteTopicsResponse {
-        let cluster = asked.cluster();
+    async fn handle(self, context: RequestContext) -> DeleteTopicsResponse {
+        let cluster = context.cluster();
         let responses = named(self).into_iter().map(|topic| {
             let name = match &topic.name {
                 Some(name) => Ok(name.clone()),
@@ -117,7 +117,7 @@ impl Api for DeleteTopicsRequest {
         DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> DeleteTopicsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteTopicsResponse {
         let responses = named(self).into_iter().map(|topic| DeletableTopicResult {
             name: topic.name,
             topic_id: topic.topic_id,
@@ -136,10 +136,10 @@ fn named(request: DeleteTopicsRequest) -> Vec<DeleteTopicState> {
 }
 
 impl Api for CreatePartitionsRequest {
-    async fn handle(self, asked: Asked) -> CreatePartitionsResponse {
+    async fn handle(self, context: RequestContext) -> CreatePartitionsResponse {
         let dry_run = self.validate_only;
         let results = self.topics.into_iter().map(|topic| {
-            let grown = asked.cluster().grow_topic(&topic.name, topic.count, dry_run);
+            let grown = context.cluster().grow_topic(&topic.name, topic.count, dry_run);
             let (error_code, error_message) = match grown {
                 Ok(()) => (ErrorCode::None, None),
                 Err((code, reason)) => (code, Some(reason)),
@@ -149,7 +149,7 @@ impl Api for CreatePartitionsRequest {
         CreatePartitionsResponse { results: results.collect(), ..Default::default() }
     }
 
-    fn refuse(self, _asked: &Asked, code: ErrorCode) -> CreatePartitionsResponse {
+    fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreatePartitionsResponse {
         let results = self.topics.into_iter().map(|topic| CreatePartitionsTopicResult {
             name: topic.name,
             error_code: code,

@@ -1,4 +1,4 @@
-//! One consumer group by the classic protocol: a state machine without clock, lock or socket.
+//! A consumer group of the classic protocol: a state machine without clock, lock or socket.
 //!
 //! ```text
 //!   Empty --join--> Joining --all joined, or time over--> Syncing --leader's assignment--> Stable
@@ -18,9 +18,9 @@ use tokio::time::Instant;
 /// The protocol type of groups whose members say which topics they subscribe to.
 pub(crate) const CONSUMER: &str = "consumer";
 
-/// What a member is told when the group has formed.
+/// The answer to JoinGroup, sent when the group has formed.
 pub(crate) type JoinAnswer = Result<Joined, ErrorCode>;
-/// What a member is told when the leader has assigned.
+/// The answer to SyncGroup, sent when the leader has assigned the partitions.
 pub(crate) type SyncAnswer = Result<Synced, ErrorCode>;
 
 /// The answer to a join.
@@ -31,7 +31,7 @@ pub(crate) struct Joined {
     pub(crate) protocol: String,
     pub(crate) leader: String,
     pub(crate) member_id: String,
-    /// Everybody's id, instance id and subscription: for the leader only.
+    /// Id, instance id and subscription of every member: for the leader only.
     pub(crate) members: Vec<(String, Option<String>, Bytes)>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Synced {
     pub(crate) assignment: Bytes,
 }
 
-/// A request to join, its id already given.
+/// A request to join from a member with an id.
 #[derive(Debug)]
 pub(crate) struct Join {
     pub(crate) member_id: String,
@@ -56,16 +56,16 @@ pub(crate) struct Join {
     pub(crate) rebalance_timeout: Duration,
 }
 
-/// Where a group is.
+/// The state of a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
     /// No members.
     Empty,
-    /// Members join; those that do not by this time are out.
+    /// Members join. Members that have not joined by this time are removed.
     Joining { until: Instant },
-    /// The leader's assignment is waited for.
+    /// The group waits for the leader's assignment.
     Syncing { until: Instant },
-    /// Everybody has an assignment.
+    /// Every member has an assignment.
     Stable,
 }
 
@@ -106,17 +106,17 @@ impl Member {
     }
 }
 
-/// What the members of a group subscribe to.
+/// The topics that the members of a group subscribe to.
 #[derive(Debug)]
 pub(crate) enum Subscribed {
     /// These topics.
     To(BTreeSet<String>),
-    /// They have not agreed on a protocol yet, or say it in a way that is not Kafka's: it may be any.
+    /// Unknown: there is no protocol yet, or the subscriptions are not in Kafka's format. It may be any topic.
     Unclear,
 }
 
 impl Subscribed {
-    /// Whether offsets of this topic may be in use.
+    /// Returns `true` if offsets of this topic may be in use.
     pub(crate) fn includes(&self, topic: &str) -> bool {
         match self {
             Self::To(topics) => topics.contains(topic),
@@ -136,7 +136,7 @@ pub(crate) struct Group {
     pub(crate) members: BTreeMap<String, Member>,
     /// In the order of joining: the first is the leader.
     order: Vec<String>,
-    /// Ids given to members that have not come back with them yet, and when they are forgotten.
+    /// Ids assigned to members that have not joined with them yet, and their expiry times.
     pending: BTreeMap<String, Instant>,
 }
 
@@ -154,12 +154,12 @@ impl Group {
         }
     }
 
-    /// Gives an id to a member that must come back with it (KIP-394).
+    /// Assigns an id to a member that must join again with it (KIP-394).
     pub(crate) fn expect(&mut self, now: Instant, member_id: String, session_timeout: Duration) {
         self.pending.insert(member_id, now + session_timeout);
     }
 
-    /// Whether a member of that id may join.
+    /// Returns `true` if a member with that id may join.
     pub(crate) fn knows(&self, member_id: &str) -> bool {
         self.members.contains_key(member_id) || self.pending.contains_key(member_id)
     }
@@ -170,7 +170,7 @@ impl Group {
         self.members.iter().find(|(_, member)| same(member)).map(|(id, _)| id.clone())
     }
 
-    /// A member joins. The answer comes when the group has formed.
+    /// Handles a member that joins. The response is sent when the group has formed.
     pub(crate) fn join(
         &mut self,
         now: Instant,
@@ -210,7 +210,7 @@ impl Group {
             member.session_timeout = session_timeout;
             member.rebalance_timeout = rebalance_timeout;
             if let Some(old) = member.joining.replace(answer) {
-                // The member asked again on another connection; the first question is void.
+                // The member has joined again on another connection, which replaces the first request.
                 let _ = old.send(Err(ErrorCode::UnknownMemberId));
             }
         } else {
@@ -230,8 +230,8 @@ impl Group {
         }
         match self.state {
             State::Joining { .. } => {}
-            // A member that asks again with the same subscription gets the current generation, except for the leader,
-            // who asks because something has changed.
+            // A member that joins again with the same subscription receives the current generation. The leader is the
+            // exception: it joins again because the topics have changed.
             State::Syncing { .. } | State::Stable if unchanged && !is_leader => {
                 let joined = self.joined(&member_id);
                 self.answer_join(&member_id, Ok(joined));
@@ -299,7 +299,7 @@ impl Group {
         }
     }
 
-    /// Forms the group when everybody has joined.
+    /// Forms the group when every member has joined.
     fn form_if_complete(&mut self, now: Instant, wait_for_more: bool) {
         let complete =
             self.members.values().all(|member| member.joining.is_some()) && self.pending.is_empty();
@@ -308,7 +308,7 @@ impl Group {
         }
     }
 
-    /// Those who have joined are the group now.
+    /// Forms the group of the members that have joined.
     fn form(&mut self, now: Instant) {
         let absent: Vec<String> = self
             .members
@@ -341,7 +341,7 @@ impl Group {
         }
     }
 
-    /// The protocol that everybody knows and most prefer.
+    /// Returns the protocol that every member supports and most members prefer.
     fn choose_protocol(&self) -> String {
         let known_to_all = |name: &str| {
             self.members.values().all(|member| member.protocols.iter().any(|(other, _)| other == name))
@@ -381,7 +381,7 @@ impl Group {
         }
     }
 
-    /// What speaks against a request of a member under a generation.
+    /// Returns the error of a member's request under a generation, if there is one.
     pub(crate) fn check(
         &self,
         member_id: &str,
@@ -403,7 +403,7 @@ impl Group {
         Ok(())
     }
 
-    /// A member asks for its assignment; the leader brings everybody's.
+    /// Handles a member that requests its assignment. The leader's request contains all assignments.
     pub(crate) fn sync(
         &mut self,
         now: Instant,
@@ -462,7 +462,7 @@ impl Group {
         }
     }
 
-    /// A sign of life, already checked.
+    /// Records a heartbeat whose member and generation were checked.
     pub(crate) fn heartbeat(&mut self, now: Instant, member_id: &str) -> Result<(), ErrorCode> {
         self.hear(now, member_id);
         match self.state {
@@ -472,7 +472,7 @@ impl Group {
         }
     }
 
-    /// Any request of a member shows that it lives.
+    /// Renews the session: every request of a member counts as a heartbeat.
     pub(crate) fn hear(&mut self, now: Instant, member_id: &str) {
         if let Some(member) = self.members.get_mut(member_id) {
             member.heard_at = now;
@@ -493,7 +493,7 @@ impl Group {
         Ok(())
     }
 
-    /// Takes a member out; whatever it waits for is answered with `code`.
+    /// Removes a member and answers its pending requests with `code`.
     fn remove(&mut self, member_id: &str, code: ErrorCode) {
         self.order.retain(|id| id != member_id);
         if let Some(member) = self.members.remove(member_id) {
@@ -506,7 +506,7 @@ impl Group {
         }
     }
 
-    /// The members have changed: those that are left join again.
+    /// Starts a rebalance after a change of the members.
     fn rebalance(&mut self, now: Instant) {
         match self.state {
             State::Empty => {}
@@ -521,10 +521,10 @@ impl Group {
         }
     }
 
-    /// Does what time asks for, and says when to look again.
+    /// Handles the deadlines that have passed and returns the next one.
     pub(crate) fn tick(&mut self, now: Instant) -> Option<Instant> {
         self.pending.retain(|_, until| *until > now);
-        // Who waits for an answer is not silent.
+        // A member that waits for a response cannot send heartbeats.
         let silent: Vec<String> = self
             .members
             .iter()
@@ -543,7 +543,7 @@ impl Group {
             State::Joining { until } if until <= now => self.form(now),
             State::Joining { .. } => self.form_if_complete(now, !self.initial_wait_over(now)),
             State::Syncing { until } if until <= now => {
-                // The leader has not assigned in time: without it, those that waited join again.
+                // The leader has not sent the assignment in time: it is removed, and the waiting members join again.
                 if let Some(leader) = self.leader.clone() {
                     self.remove(&leader, ErrorCode::UnknownMemberId);
                 }
@@ -575,7 +575,7 @@ impl Group {
         sessions.chain(self.pending.values().copied()).chain(state).min()
     }
 
-    /// Whether nothing would be lost by forgetting it.
+    /// Returns `true` if the group can be removed without losing state.
     pub(crate) fn is_forgettable(&self) -> bool {
         self.members.is_empty() && self.pending.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Every group of the cluster, and the task that watches their time.
+//! The groups of the cluster, and the task that handles their deadlines.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,14 @@ use crate::config::BrokerConfig;
 pub(crate) struct Groups {
     by_id: Mutex<BTreeMap<String, Group>>,
     rng: Mutex<fastrand::Rng>,
-    /// Told when a deadline may have come nearer.
+    /// Notified when the next deadline may be earlier.
     changed: Notify,
     initial_delay: Mutex<Duration>,
     session_timeouts: (Duration, Duration),
     members_max: usize,
 }
 
-/// A group as ListGroups and DescribeGroups tell it.
+/// A group in answers to ListGroups and DescribeGroups.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     pub(crate) state: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Description {
     pub(crate) members: Vec<MemberDescription>,
 }
 
-/// A member as DescribeGroups tells it.
+/// A member in answers to DescribeGroups.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberDescription {
     pub(crate) id: String,
@@ -42,13 +42,13 @@ pub(crate) struct MemberDescription {
     pub(crate) assignment: bytes::Bytes,
 }
 
-/// What JoinGroup does at once.
+/// The immediate result of a JoinGroup request.
 pub(crate) enum Joining {
-    /// The answer comes.
+    /// The response follows when the group has formed.
     Wait(oneshot::Receiver<JoinAnswer>),
-    /// The member must come back with this id.
+    /// The member must join again with this id.
     ComeBackAs(String),
-    /// No.
+    /// The request is rejected.
     Refused(ErrorCode),
 }
 
@@ -68,12 +68,12 @@ impl Groups {
         *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the first members of a group wait for others, from now on.
+    /// Sets the time that the first members of a group wait for others.
     pub(crate) fn set_initial_delay(&self, delay: Duration) {
         *self.initial_delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
-    /// Watches sessions and rebalances. Runs until dropped.
+    /// Handles the deadlines of sessions and rebalances. Runs until the future is dropped.
     pub(crate) async fn keep_time(&self) {
         loop {
             let next = self.tick(Instant::now());
@@ -98,7 +98,7 @@ impl Groups {
         next
     }
 
-    /// A member wants to join. `must_come_back`: it is new enough to be given an id first (version 4 on).
+    /// Handles JoinGroup. `must_come_back` is `true` for versions 4 and later, which assign an id first.
     pub(crate) fn join(&self, group_id: &str, mut join: Join, must_come_back: bool) -> Joining {
         if group_id.is_empty() {
             return Joining::Refused(ErrorCode::InvalidGroupId);
@@ -132,7 +132,7 @@ impl Groups {
         format!("{name}-{random:032x}")
     }
 
-    /// A member asks for its assignment.
+    /// Handles SyncGroup.
     pub(crate) fn sync(
         &self,
         group_id: &str,
@@ -151,7 +151,7 @@ impl Groups {
         Ok(receiver)
     }
 
-    /// A sign of life.
+    /// Handles Heartbeat.
     pub(crate) fn heartbeat(
         &self,
         group_id: &str,
@@ -165,7 +165,7 @@ impl Groups {
         })
     }
 
-    /// A member leaves, by id or by instance id.
+    /// Handles a member that leaves, by id or by instance id.
     pub(crate) fn leave(
         &self,
         group_id: &str,
@@ -189,8 +189,8 @@ impl Groups {
         result
     }
 
-    /// Whether offsets may be committed by this member under this generation; below 0, by anybody while the group is
-    /// empty.
+    /// Returns whether offsets may be committed by this member under this generation; below 0, by any client while the
+    /// group is empty.
     pub(crate) fn check_commit(
         &self,
         group_id: &str,
@@ -213,22 +213,22 @@ impl Groups {
         }
     }
 
-    /// What its members subscribe to; of a group that has, or had, members.
+    /// Returns the topics that its members subscribe to, if the group has, or had, members.
     pub(crate) fn subscribed(&self, group_id: &str) -> Option<Result<Subscribed, ErrorCode>> {
         self.lock().get(group_id).map(Group::subscribed)
     }
 
-    /// What is known of a group that has, or had, members.
+    /// Describes a group that has, or had, members.
     pub(crate) fn describe(&self, group_id: &str) -> Option<Description> {
         self.lock().get(group_id).map(describe)
     }
 
-    /// Every group that has, or had, members.
+    /// Returns every group that has, or had, members.
     pub(crate) fn list(&self) -> Vec<(String, Description)> {
         self.lock().iter().map(|(id, group)| (id.clone(), describe(group))).collect()
     }
 
-    /// Forgets a group without members.
+    /// Removes a group without members.
     pub(crate) fn delete(&self, group_id: &str) -> Result<bool, ErrorCode> {
         let mut groups = self.lock();
         match groups.get(group_id) {
@@ -241,7 +241,7 @@ impl Groups {
         }
     }
 
-    /// Forgets a group's members, as when its coordinator moves: they find the new one and join again.
+    /// Removes a group's members, as after a move of its coordinator. The members find the new one and join again.
     pub(crate) fn unload(&self, group_id: &str) {
         self.lock().remove(group_id);
     }

@@ -1,4 +1,4 @@
-//! Committed offsets, in a journal of their own: the log of changes is bounded by writing the map anew.
+//! Committed offsets, in a journal of their own, which compacts itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ const OLD_SEPARATOR: u8 = 0;
 /// Version of the values written now.
 const VALUE_VERSION: u32 = 1;
 
-/// Where a group is in a partition.
+/// A committed offset of a group.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Committed {
     version: u32,
@@ -76,7 +76,7 @@ impl Offsets {
         self.lock().sync_done(synced).map(drop)
     }
 
-    /// Whether the journal has grown so much that a sync would let it shrink.
+    /// Returns whether the journal has grown so much that a sync would let it shrink.
     pub(crate) fn wants_sync(&self) -> bool {
         self.lock().wants_sync()
     }
@@ -159,12 +159,12 @@ impl Offsets {
     }
 }
 
-/// Whether a group can have this name: one that logs and tools can show.
+/// Returns whether a group can have this name: one that logs and tools can show.
 pub(crate) fn is_group_name(name: &str) -> bool {
     !name.chars().any(char::is_control)
 }
 
-/// What the keys of a group begin with, and those of no other group.
+/// Returns the common prefix of a group's keys, which no other group's keys have.
 fn group_prefix(group: &str) -> Vec<u8> {
     let mut prefix = vec![KEY_VERSION];
     // Strings of the protocol that need more than 15 bits for their length do not exist.
@@ -193,7 +193,7 @@ fn split(rest: &[u8]) -> Option<(String, i32)> {
     Some((String::from_utf8_lossy(topic).into_owned(), i32::from_be_bytes(*partition)))
 }
 
-/// The key that stands for one without a version: `group 0 topic 0 partition`.
+/// Converts a key without a version: `group 0 topic 0 partition`.
 fn key_of_old(old: &[u8]) -> Option<Bytes> {
     if split_group(old).and_then(|(_, rest)| split(rest)).is_some() {
         return None;

@@ -133,9 +133,9 @@ pub(crate) fn refused() -> Vec<(String, Vec<u8>)> {
     add("Metadata v-1", sized(&head(3, -1, false)));
     add("HTTP", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n".to_vec());
     for (api, version) in [(0_i16, 3_i16), (1, 4), (2, 1), (3, 1), (19, 2), (20, 1), (8, 2), (15, 0)] {
-        // Up to 20 bytes of fields before the first array; one of these places is where its length stands.
+        // Up to 20 bytes of fields precede the first array; one of these positions is that of its length.
         for before in 0..20 {
-            // Zeros are a sound Produce without topics, whatever stands behind it, and nobody waits for its answer.
+            // Zeros are a valid Produce request with acks=0 and no topics, which has no response.
             if api == 0 && (before == 4 || before >= 12) {
                 continue;
             }
@@ -148,7 +148,7 @@ pub(crate) fn refused() -> Vec<(String, Vec<u8>)> {
     }
     for (api, version) in [(0_i16, 9_i16), (1, 12), (3, 12), (19, 7)] {
         for before in 0..20 {
-            // Zeros are a sound Produce without topics, whatever stands behind it, and nobody waits for its answer.
+            // Zeros are a valid Produce request with acks=0 and no topics, which has no response.
             if api == 0 && (before == 4 || before >= 12) {
                 continue;
             }

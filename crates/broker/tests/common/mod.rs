@@ -16,11 +16,11 @@ use ottla_protocol::{ErrorCode, Request, frame};
 use ottla_wire::batch::{CRC_FROM, HEADER_BYTES};
 use ottla_wire::{BatchBuilder, Chain, Compression, Seal};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each response; only a defect exhausts it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const CORRELATION_ID: i32 = 77;
 
-/// What came back.
+/// The reaction of the broker.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A frame without its size.
@@ -95,14 +95,14 @@ impl Raw {
         response.responses[0].partition_responses[0].clone()
     }
 
-    /// Whether the broker still answers as it should.
+    /// Returns `true` if the broker answers a Metadata request without an error.
     pub(crate) fn is_served(&mut self) -> bool {
         let request = MetadataRequest { topics: Some(Vec::new()), ..Default::default() };
         self.ask(9, &request).is_some_and(|response| response.error_code == ErrorCode::None)
     }
 }
 
-/// A request as it goes over the wire, size included.
+/// Returns the bytes of a request frame, including its size.
 pub(crate) fn framed<R: Request>(version: i16, request: &R) -> Vec<u8> {
     let chain = frame::encode_request(CORRELATION_ID, Some("story"), version, request);
     chain.expect("a request of this version").to_bytes().expect("in memory").to_vec()
@@ -143,7 +143,7 @@ pub(crate) fn numbered(producer: (i64, i16), sequence: i32, values: &[&[u8]]) ->
 /// A small batch that inflates beyond every limit.
 pub(crate) fn bomb(codec: Compression) -> Vec<u8> {
     if codec == Compression::Snappy {
-        // A raw block whose length says 4 GiB - 1.
+        // A raw block with a declared length of 4 GiB - 1.
         let mut forged = batch(&[b"x"], &Seal::default());
         forged.truncate(HEADER_BYTES);
         forged.extend([0xff, 0xff, 0xff, 0xff, 0x0f]);

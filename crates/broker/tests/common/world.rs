@@ -1,4 +1,4 @@
-//! A small data directory with something of everything, and a look at what a broker serves from it.
+//! A small data directory with every kind of data, and functions that read what a broker serves from it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ const ROUNDS: i32 = 8;
 
 type Place = (String, i32);
 
-/// What a broker serves of one partition.
+/// The contents of one partition, as clients see them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Served {
     /// Every record, in order, with the offsets that fetches step over.
@@ -47,7 +47,7 @@ pub(crate) enum Served {
     Unsound { at: i64, records: Vec<(i64, Vec<u8>)> },
 }
 
-/// What a broker serves.
+/// The contents of a broker, as clients see them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct View {
     pub(crate) topics: BTreeMap<String, (Uuid, i32)>,
@@ -198,7 +198,7 @@ pub(crate) fn files(dir: &Path) -> Vec<String> {
     all
 }
 
-/// Everything a client can see.
+/// Returns all data that a client can see.
 pub(crate) fn view(connection: &mut Raw) -> View {
     let metadata = connection.ask(10, &MetadataRequest { topics: None, ..Default::default() });
     let metadata = metadata.expect("an answer");
@@ -258,7 +258,7 @@ fn served(connection: &mut Raw, topic: &str, index: i32) -> Served {
         };
         let before = from;
         for found in Batches::new(&bytes) {
-            // What a fetch cuts off at its end is no batch.
+            // A fetch may cut off its last batch.
             let Ok((header, range)) = found else { break };
             let continues = header.base_offset >= from || from == start;
             let sound = header.verify_crc(&bytes[range.clone()]).is_ok();
@@ -297,7 +297,12 @@ fn listed(connection: &mut Raw, topic: &str, index: i32, timestamp: i64) -> Resu
     if part.error_code == ErrorCode::None { Ok(part.offset) } else { Err(part.error_code) }
 }
 
-fn fetch(connection: &mut Raw, topic: &str, index: i32, from: i64) -> Result<bytes::Bytes, ErrorCode> {
+pub(crate) fn fetch(
+    connection: &mut Raw,
+    topic: &str,
+    index: i32,
+    from: i64,
+) -> Result<bytes::Bytes, ErrorCode> {
     let partition = FetchPartition {
         partition: index,
         current_leader_epoch: -1,

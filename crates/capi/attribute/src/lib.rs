@@ -1,10 +1,10 @@
-//! `#[on_panic(VALUE)]` and `#[calls_back]`: the panic boundary around functions that C calls.
+//! `#[on_panic(VALUE)]`: the panic boundary around functions that C calls.
 //!
-//! Without dependencies: the function's body is its last token, and the attributes read no more of it than that.
+//! Without dependencies: the function's body is its last token, and the attribute reads no more of it than that.
 
 use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, TokenTree};
 
-/// Runs the whole body of an `extern "C"` function inside `crate::panic::guard`. The function returns `VALUE` if the
+/// Runs the whole body of an `extern "C"` function inside `crate::ffi::panic::guard`. The function returns `VALUE` if the
 /// body panics; `VALUE` is only evaluated then.
 ///
 /// ```ignore
@@ -29,31 +29,7 @@ pub fn on_panic(value: TokenStream, function: TokenStream) -> TokenStream {
     tokens.into_iter().collect()
 }
 
-/// For functions that call the application, which may leave its callback by a C++ exception or `pthread_exit`: these pass,
-/// and a panic ends the process. The function is `extern "C-unwind"`; what may panic in it goes into `crate::panic::guard`.
-#[proc_macro_attribute]
-pub fn calls_back(nothing: TokenStream, function: TokenStream) -> TokenStream {
-    let mut tokens: Vec<TokenTree> = function.into_iter().collect();
-    if !nothing.is_empty() {
-        return error("`calls_back` takes no arguments");
-    }
-    let body = match tokens.pop() {
-        Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => body,
-        _ => return error("`calls_back` needs a function with a body"),
-    };
-    if !tokens.iter().any(|token| token.to_string() == "\"C-unwind\"") {
-        return error("`calls_back` is for `extern \"C-unwind\"` functions");
-    }
-    let mut outer: TokenStream = match "let _boundary = crate::panic::Boundary::new();".parse() {
-        Ok(outer) => outer,
-        Err(why) => return error(&why.to_string()),
-    };
-    outer.extend(body.stream());
-    tokens.push(Group::new(Delimiter::Brace, outer).into());
-    tokens.into_iter().collect()
-}
-
-/// `{ crate::panic::guard(|| VALUE, move || -> TYPE BODY) }`. The type is repeated, so that the body is checked as
+/// `{ crate::ffi::panic::guard(|| VALUE, move || -> TYPE BODY) }`. The type is repeated, so that the body is checked as
 /// without the attribute.
 fn guarded(value: TokenStream, returned: &[TokenTree], body: Group) -> Group {
     let mut arguments = TokenStream::new();
@@ -65,7 +41,7 @@ fn guarded(value: TokenStream, returned: &[TokenTree], body: Group) -> Group {
     arguments.extend([TokenTree::from(body)]);
     let mut call = TokenStream::new();
     call.extend([word("crate")]);
-    for name in ["panic", "guard"] {
+    for name in ["ffi", "panic", "guard"] {
         call.extend(pair(':', ':'));
         call.extend([word(name)]);
     }

@@ -3,14 +3,16 @@
 use std::ffi::{CString, c_char};
 use std::ptr::{null, null_mut};
 
-use ottla_client::{Acl, AclFilter, AclOperation, AclPermission, Each, Error, PatternType, ResourceType};
+use ottla_client::{
+    Acl, AclFilter, AclOperation, AclPermission, Error, KeyedResults, PatternType, ResourceType,
+};
 
 use super::macros::{array_readers, destroyers, readers};
 use super::{Array, DefaultPointer, error_object, error_pointer, lossy, optional};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::{c_string, text, write_errstr};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::{c_string, text, write_errstr};
 
 /// A rule, or a filter: that one may leave names out, and say `ANY`.
 pub struct rd_kafka_AclBinding_t {
@@ -21,7 +23,7 @@ pub struct rd_kafka_AclBinding_t {
     host: Option<CString>,
     operation: rd_kafka_AclOperation_t,
     permission: rd_kafka_AclPermissionType_t,
-    /// What became of it, in an answer.
+    /// The result in a response.
     error: Option<Box<rd_kafka_error_t>>,
 }
 
@@ -79,18 +81,18 @@ impl rd_kafka_AclBinding_t {
     }
 }
 
-/// What became of a new rule.
+/// The result of creating a rule.
 pub struct rd_kafka_acl_result_t {
     error: Option<Box<rd_kafka_error_t>>,
 }
 
-/// What a filter found and deleted.
+/// The rules that a filter matched and deleted.
 pub struct rd_kafka_DeleteAcls_result_response_t {
     error: Option<Box<rd_kafka_error_t>>,
     matching: Array<rd_kafka_AclBinding_t>,
 }
 
-pub(super) fn created(answers: Each<Acl, ()>) -> Array<rd_kafka_acl_result_t> {
+pub(super) fn created(answers: KeyedResults<Acl, ()>) -> Array<rd_kafka_acl_result_t> {
     let result = |(_, answer): (Acl, Result<(), Error>)| rd_kafka_acl_result_t {
         error: answer.err().as_ref().map(error_object),
     };
@@ -102,9 +104,9 @@ pub(super) fn described(acls: &[Acl]) -> Array<rd_kafka_AclBinding_t> {
 }
 
 pub(super) fn deleted(
-    answers: Each<AclFilter, Each<Acl, ()>>,
+    answers: KeyedResults<AclFilter, KeyedResults<Acl, ()>>,
 ) -> Array<rd_kafka_DeleteAcls_result_response_t> {
-    let result = |(_, answer): (AclFilter, Result<Each<Acl, ()>, Error>)| {
+    let result = |(_, answer): (AclFilter, Result<KeyedResults<Acl, ()>, Error>)| {
         let error = answer.as_ref().err().map(error_object);
         let matching = answer.unwrap_or_default();
         let binding = |(acl, deleted): &(Acl, Result<(), Error>)| {
@@ -232,7 +234,7 @@ unsafe fn binding(
 mod tests {
     use super::*;
 
-    /// What each function takes, as librdkafka does.
+    /// The values that each function accepts; librdkafka accepts the same.
     #[test]
     fn rules_say_everything_and_filters_may_leave_things_out() {
         let made = |numbers, with_name: bool, is_filter| {

@@ -3,14 +3,14 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
-use ottla_client::{ConfigChange, ConfigResource, ConfigResourceType, Each};
+use ottla_client::{ConfigChange, ConfigResource, ConfigResourceType, KeyedResults};
 
 use super::macros::{array_readers, destroyers, readers};
 use super::{Array, DefaultPointer, code, invalid, lossy, optional, words};
-use crate::error::{description, rd_kafka_error_t};
+use crate::errors::error_object::{description, rd_kafka_error_t};
+use crate::ffi::c_strings::{c_string, text};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::{c_string, text};
 
 /// Kafka's number for groups among resources with settings; the headers have the one of access rules.
 const GROUP: i8 = 32;
@@ -134,17 +134,17 @@ impl rd_kafka_ConfigResource_t {
     }
 }
 
-/// What became of each change.
-pub(super) fn altered(answers: Each<ConfigResource, ()>) -> Array<rd_kafka_ConfigResource_t> {
+/// The result of each change.
+pub(super) fn altered(answers: KeyedResults<ConfigResource, ()>) -> Array<rd_kafka_ConfigResource_t> {
     let result = |(resource, answer): (ConfigResource, _)| {
         rd_kafka_ConfigResource_t::answered(&resource, answer, |()| Vec::new())
     };
     Array::new(answers.into_iter().map(result).collect())
 }
 
-/// What each resource has.
+/// The configuration of each resource.
 pub(super) fn described(
-    answers: Each<ConfigResource, Vec<ottla_client::ConfigEntry>>,
+    answers: KeyedResults<ConfigResource, Vec<ottla_client::ConfigEntry>>,
 ) -> Array<rd_kafka_ConfigResource_t> {
     let result = |(resource, answer): (ConfigResource, _)| {
         rd_kafka_ConfigResource_t::answered(&resource, answer, |entries: Vec<ottla_client::ConfigEntry>| {
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn rd_kafka_ConfigResource_set_config(
     RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_ConfigResource_add_incremental_config(
     config: *mut rd_kafka_ConfigResource_t,

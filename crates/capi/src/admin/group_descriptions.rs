@@ -4,17 +4,17 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr::null;
 
 use ottla_client::{
-    AclOperation, Each, Error, ErrorCode, GroupDescription, MemberDescription, TopicPartition,
+    AclOperation, Error, ErrorCode, GroupDescription, KeyedResults, MemberDescription, TopicPartition,
 };
 
+use super::enum_names::{GROUP_STATES, GROUP_TYPES, number};
 use super::layout::{operations, rd_kafka_Node_t};
 use super::macros::{array_readers, readers};
-use super::names::{GROUP_STATES, GROUP_TYPES, number};
 use super::{Array, DefaultPointer, List, error_object, error_pointer, optional};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::c_string;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::c_string;
 
 /// A group, or why there is nothing to say of it.
 pub struct rd_kafka_ConsumerGroupDescription_t {
@@ -51,7 +51,7 @@ impl rd_kafka_MemberAssignment_t {
 }
 
 pub(super) fn described(
-    answers: Each<String, GroupDescription>,
+    answers: KeyedResults<String, GroupDescription>,
 ) -> Array<rd_kafka_ConsumerGroupDescription_t> {
     let result = |(group, answer): (String, Result<GroupDescription, Error>)| match answer {
         Ok(found) => of_group(&group, &found),

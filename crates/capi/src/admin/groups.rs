@@ -3,16 +3,16 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
-use ottla_client::{Each, Error, GroupListing, GroupListings, OffsetAndMetadata, TopicPartition};
+use ottla_client::{Error, GroupListing, GroupListings, KeyedResults, OffsetAndMetadata, TopicPartition};
 
+use super::enum_names::{GROUP_STATES, GROUP_TYPES, number};
 use super::macros::{destroyers, readers};
-use super::names::{GROUP_STATES, GROUP_TYPES, number};
 use super::{Array, List, code_of, error_object, error_pointer, lossy};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::{c_string, text};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::lists;
-use crate::panic::on_panic;
-use crate::text::{c_string, text};
+use crate::messages::list_conversion;
 
 pub struct rd_kafka_DeleteGroup_t(pub(super) String);
 
@@ -46,11 +46,11 @@ impl Partitions {
     /// The offsets of the list; every one must be an offset.
     pub(super) fn offsets(&self) -> Result<Vec<(TopicPartition, OffsetAndMetadata)>, String> {
         let offset = |element: &rd_kafka_topic_partition_t| {
-            let at = lists::at(element);
+            let at = list_conversion::at(element);
             if element.offset < 0 {
                 return Err(format!("{at}: {} is no offset that can be committed", element.offset));
             }
-            Ok((at, lists::offset(element)))
+            Ok((at, list_conversion::offset(element)))
         };
         self.list.as_ref().map_or(&[][..], List::elems).iter().map(offset).collect()
     }
@@ -95,14 +95,14 @@ pub unsafe extern "C" fn rd_kafka_DeleteGroup_new(group: *const c_char) -> *mut 
     group.map_or(null_mut(), |group| Box::into_raw(Box::new(rd_kafka_DeleteGroup_t(group.into_owned()))))
 }
 
-/// What became of a group, or of its partitions.
+/// The result for a group, or for its partitions.
 pub struct rd_kafka_group_result_t {
     name: CString,
     error: Option<Box<rd_kafka_error_t>>,
     partitions: Option<List>,
 }
 
-pub(super) fn deleted(answers: Each<String, ()>) -> Array<rd_kafka_group_result_t> {
+pub(super) fn deleted(answers: KeyedResults<String, ()>) -> Array<rd_kafka_group_result_t> {
     let result = |(group, answer): (String, Result<(), Error>)| rd_kafka_group_result_t {
         name: c_string(&group),
         error: answer.err().as_ref().map(error_object),
@@ -117,10 +117,10 @@ fn of_partitions(group: &str, partitions: List) -> Array<rd_kafka_group_result_t
     Array::new(vec![rd_kafka_group_result_t { name, error: None, partitions: Some(partitions) }])
 }
 
-/// What became of a group's partitions, with the offsets that were to be set, if any were.
+/// The results for a group's partitions, with the requested offsets if there were any.
 pub(super) fn altered(
     group: &str,
-    answers: Each<TopicPartition, ()>,
+    answers: KeyedResults<TopicPartition, ()>,
     offsets: &[(TopicPartition, OffsetAndMetadata)],
 ) -> Array<rd_kafka_group_result_t> {
     let mut list = List::default();
@@ -133,7 +133,7 @@ pub(super) fn altered(
 
 pub(super) fn committed(
     group: &str,
-    answers: Each<TopicPartition, Option<OffsetAndMetadata>>,
+    answers: KeyedResults<TopicPartition, Option<OffsetAndMetadata>>,
 ) -> Array<rd_kafka_group_result_t> {
     let mut list = List::default();
     for (at, answer) in answers {
@@ -157,7 +157,7 @@ pub struct rd_kafka_ConsumerGroupListing_t {
     kind: rd_kafka_consumer_group_type_t,
 }
 
-/// The groups of all brokers, and why some did not tell theirs.
+/// The groups of all brokers, and the errors of brokers that did not list theirs.
 pub struct Listings {
     pub(super) valid: Array<rd_kafka_ConsumerGroupListing_t>,
     pub(super) errors: Array<rd_kafka_error_t>,

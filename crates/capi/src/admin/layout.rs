@@ -11,10 +11,10 @@ use ottla_client::{
 use super::group_descriptions::codes;
 use super::macros::{array_readers, destroyers, readers};
 use super::{Array, DefaultPointer, error_object, error_pointer, optional};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::{c_string, text};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::{c_string, text};
 
 /// A broker.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ impl rd_kafka_Node_t {
         Self { id: node.id, host: c_string(&node.host), port: node.port, rack }
     }
 
-    /// One that nobody told of.
+    /// A broker that no response described.
     pub(super) fn nowhere() -> Self {
         Self { id: -1, host: CString::default(), port: 0, rack: None }
     }
@@ -133,7 +133,7 @@ pub(super) fn cluster(described: &ClusterDescription) -> Cluster {
     }
 }
 
-/// For C: the numbers of operations; NULL if nobody asked for them.
+/// The authorized operations as C's array; NULL if the request did not include them.
 pub(super) fn operations(
     codes: Option<&[rd_kafka_AclOperation_t]>,
 ) -> (*const rd_kafka_AclOperation_t, usize) {

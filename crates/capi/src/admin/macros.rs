@@ -1,9 +1,9 @@
-//! What every noun of the admin interface is made of: readers of a field, and ways to give things back.
+//! Accessors and destructors of the admin interface's structs.
 
 /// Functions that read something of a struct of ours. NULL reads as `$default`.
 macro_rules! readers {
     ($($name:ident($type:ty) -> $returns:ty [$default:expr] |$this:ident| $body:expr;)*) => {$(
-        #[$crate::panic::on_panic($default)]
+        #[$crate::ffi::panic::on_panic($default)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(this: *const $type) -> $returns {
             // SAFETY: `this` is NULL or an object of its type, not yet destroyed (rdkafka.h, every function of this
@@ -14,10 +14,10 @@ macro_rules! readers {
     )*};
 }
 
-/// The same for arrays, whose lengths are told beside them.
+/// The same for arrays; the length is a second result.
 macro_rules! array_readers {
     ($($name:ident($type:ty) -> $returns:ty, |$this:ident| $body:expr;)*) => {$(
-        #[$crate::panic::on_panic(<$returns>::default_pointer())]
+        #[$crate::ffi::panic::on_panic(<$returns>::default_pointer())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(this: *const $type, cntp: *mut usize) -> $returns {
             // SAFETY: `this` is NULL or an object of its type, not yet destroyed (rdkafka.h, every function of this
@@ -39,7 +39,7 @@ macro_rules! array_readers {
 /// Functions that free one thing, or an array's things but not the array.
 macro_rules! destroyers {
     ($($one:ident $(, $many:ident)? ($type:ty);)*) => {$(
-        #[$crate::panic::on_panic(())]
+        #[$crate::ffi::panic::on_panic(())]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $one(this: *mut $type) {
             if !this.is_null() {
@@ -49,7 +49,7 @@ macro_rules! destroyers {
         }
 
         $(
-            #[$crate::panic::on_panic(())]
+            #[$crate::ffi::panic::on_panic(())]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $many(array: *mut *mut $type, count: usize) {
                 if array.is_null() {

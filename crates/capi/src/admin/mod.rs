@@ -1,18 +1,18 @@
-//! The admin interface: requests that the application builds, and results that it reads out of events.
+//! The admin interface: requests that the application builds, and results that it reads from events.
 
 mod acls;
 mod configs;
+mod enum_names;
 mod group_descriptions;
 mod groups;
 mod layout;
 mod macros;
-mod names;
 mod offsets;
 mod options;
+mod pending_requests;
 mod requests;
 mod results;
 mod scram;
-mod task;
 mod topics;
 
 use std::ffi::{CStr, CString, c_char};
@@ -22,24 +22,24 @@ use ottla_client::{Error, TopicPartition};
 
 pub use self::acls::*;
 pub use self::configs::*;
+pub use self::enum_names::*;
 pub use self::group_descriptions::*;
 pub use self::groups::*;
 pub use self::layout::*;
-pub use self::names::*;
 pub use self::offsets::*;
 pub use self::options::*;
+pub(crate) use self::pending_requests::PendingRequests;
 pub use self::requests::*;
 pub use self::results::*;
 pub use self::scram::*;
-pub(crate) use self::task::Tasks;
 pub use self::topics::*;
-use crate::codes;
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_mapping;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::c_string;
 use crate::ffi::*;
-use crate::lists;
-use crate::text::c_string;
+use crate::messages::list_conversion;
 
-/// Things of one kind, with the array of pointers through which C reads them.
+/// Objects of one type, and the array of pointers through which C reads them.
 pub struct Array<T> {
     items: Box<[T]>,
     pointers: Box<[*const T]>,
@@ -47,7 +47,7 @@ pub struct Array<T> {
 
 // SAFETY: the pointers point to the items, which come along.
 unsafe impl<T: Send> Send for Array<T> {}
-// SAFETY: nobody writes through them.
+// SAFETY: no code writes through these pointers.
 unsafe impl<T: Sync> Sync for Array<T> {}
 
 impl<T> Array<T> {
@@ -61,7 +61,7 @@ impl<T> Array<T> {
         &self.items
     }
 
-    /// For C: the pointers and how many there are; NULL if there are none.
+    /// Returns the pointers and their number for C; NULL if there are none.
     pub fn read(&self) -> (*mut *const T, usize) {
         if self.pointers.is_empty() {
             return (null_mut(), 0);
@@ -70,7 +70,7 @@ impl<T> Array<T> {
     }
 }
 
-/// A NULL of each kind of pointer that is returned.
+/// The NULL value of each returned pointer type.
 trait DefaultPointer {
     fn default_pointer() -> Self;
 }
@@ -87,17 +87,17 @@ impl<T> DefaultPointer for *mut T {
     }
 }
 
-/// A list of partitions that goes away with its owner.
+/// A list of partitions that is destroyed with its owner.
 pub struct List(*mut rd_kafka_topic_partition_list_t);
 
 // SAFETY: ours alone, and nothing in it belongs to a thread.
 unsafe impl Send for List {}
 
 impl List {
-    /// A copy of the caller's list; empty for NULL.
+    /// Copies the caller's list. The copy of NULL is empty.
     ///
     /// # Safety
-    /// NULL or a list that lives.
+    /// The list is NULL or not yet destroyed.
     pub unsafe fn copy_of(list: *const rd_kafka_topic_partition_list_t) -> Self {
         // SAFETY: `list` is NULL or a list of this library, not yet destroyed (the contract of this function, above).
         unsafe { list.as_ref() }.map_or_else(Self::default, |list| Self(list.copy()))
@@ -112,13 +112,13 @@ impl List {
         unsafe { self.0.as_ref() }.map_or(&[], rd_kafka_topic_partition_list_t::elems)
     }
 
-    /// Adds a partition, to be filled in by the caller; `None` when memory is out.
+    /// Adds a partition that the caller fills in. Returns `None` if there is no memory.
     pub fn add(&mut self, at: &TopicPartition) -> Option<&mut rd_kafka_topic_partition_t> {
         // SAFETY: as above.
         unsafe { self.0.as_mut() }?.add(&c_string(&at.topic), at.partition)
     }
 
-    /// Adds a partition with its offset and what became of it.
+    /// Adds a partition with its offset and its error code.
     pub fn add_with(&mut self, at: &TopicPartition, offset: i64, err: rd_kafka_resp_err_t) {
         if let Some(element) = self.add(at) {
             element.offset = offset;
@@ -127,7 +127,7 @@ impl List {
     }
 
     pub fn partitions(&self) -> Vec<TopicPartition> {
-        self.elems().iter().map(lists::at).collect()
+        self.elems().iter().map(list_conversion::at).collect()
     }
 }
 
@@ -140,19 +140,19 @@ impl Default for List {
 impl Drop for List {
     fn drop(&mut self) {
         // SAFETY: ours alone.
-        unsafe { crate::partitions::rd_kafka_topic_partition_list_destroy(self.0) };
+        unsafe { crate::messages::partition_list::rd_kafka_topic_partition_list_destroy(self.0) };
     }
 }
 
-/// Which code a failed request's error is: what never reached a broker has waited in vain.
+/// Returns the error code of a failed request. A request that reached no broker has timed out.
 pub fn code(error: &Error) -> rd_kafka_resp_err_t {
     match error {
         Error::Unreachable { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
-        error => codes::of(error),
+        error => error_mapping::of(error),
     }
 }
 
-/// The words of an error: the broker's own, as librdkafka passes them on; without any, those of its code.
+/// Returns the text of an error: the broker's own, as in librdkafka, or else the text of its code.
 fn words(error: &Error) -> String {
     match error {
         Error::Broker { .. } => String::new(),
@@ -161,17 +161,17 @@ fn words(error: &Error) -> String {
     }
 }
 
-/// The error as an object.
+/// Returns the error as an object.
 pub fn error_object(error: &Error) -> Box<rd_kafka_error_t> {
     rd_kafka_error_t::new(code(error), &words(error)).retriable(error.is_retriable())
 }
 
-/// C's pointer to an error that lives as long as what it is part of.
+/// Returns C's pointer to an error that is valid as long as its owner.
 fn error_pointer(error: Option<&rd_kafka_error_t>) -> *const rd_kafka_error_t {
     error.map_or(null(), std::ptr::from_ref)
 }
 
-/// The code of what became of something.
+/// Returns the error code of a result.
 fn code_of<T>(answer: &Result<T, Error>) -> rd_kafka_resp_err_t {
     answer.as_ref().err().map_or(RD_KAFKA_RESP_ERR_NO_ERROR, code)
 }
@@ -184,7 +184,7 @@ fn lossy(text: &CStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// An error for C to free.
+/// Returns an error that C must destroy.
 fn invalid(text: &str) -> *mut rd_kafka_error_t {
     rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, text).into_raw()
 }

@@ -2,14 +2,14 @@
 
 use std::ptr::{null, null_mut};
 
-use ottla_client::{DeleteBefore, Each, Election, FoundOffset, OffsetAt, TopicPartition};
+use ottla_client::{DeleteBefore, Election, FoundOffset, KeyedResults, OffsetAt, TopicPartition};
 
 use super::macros::{destroyers, readers};
 use super::{Array, List, code_of, error_object, error_pointer};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::lists;
-use crate::panic::on_panic;
+use crate::messages::list_conversion;
 
 /// Up to where records are deleted.
 pub struct rd_kafka_DeleteRecords_t(List);
@@ -18,7 +18,7 @@ impl rd_kafka_DeleteRecords_t {
     pub(super) fn before(&self) -> Result<Vec<(TopicPartition, DeleteBefore)>, String> {
         const END: i64 = RD_KAFKA_OFFSET_END;
         let before = |element: &rd_kafka_topic_partition_t| {
-            let at = lists::at(element);
+            let at = list_conversion::at(element);
             match element.offset {
                 END => Ok((at, DeleteBefore::End)),
                 offset @ 0.. => Ok((at, DeleteBefore::Offset(offset))),
@@ -32,7 +32,7 @@ impl rd_kafka_DeleteRecords_t {
 }
 
 /// The list of an answer: the first offset that is left of each partition.
-pub(super) fn deleted(answers: Each<TopicPartition, i64>) -> List {
+pub(super) fn deleted(answers: KeyedResults<TopicPartition, i64>) -> List {
     let mut list = List::default();
     for (at, answer) in answers {
         let err = code_of(&answer);
@@ -81,13 +81,13 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders_new(
     Box::into_raw(Box::new(rd_kafka_ElectLeaders_t { kind: election_type, partitions }))
 }
 
-/// What became of one partition.
+/// The result for one partition.
 pub struct rd_kafka_topic_partition_result_t {
     list: List,
     error: Box<rd_kafka_error_t>,
 }
 
-pub(super) fn elected(answers: Each<TopicPartition, ()>) -> Array<rd_kafka_topic_partition_result_t> {
+pub(super) fn elected(answers: KeyedResults<TopicPartition, ()>) -> Array<rd_kafka_topic_partition_result_t> {
     let result = |(at, answer): (TopicPartition, Result<(), ottla_client::Error>)| {
         let mut list = List::default();
         list.add_with(&at, 0, code_of(&answer));
@@ -104,7 +104,9 @@ pub struct rd_kafka_ListOffsetsResultInfo_t {
     timestamp: i64,
 }
 
-pub(super) fn found(answers: Each<TopicPartition, FoundOffset>) -> Array<rd_kafka_ListOffsetsResultInfo_t> {
+pub(super) fn found(
+    answers: KeyedResults<TopicPartition, FoundOffset>,
+) -> Array<rd_kafka_ListOffsetsResultInfo_t> {
     let result = |(at, answer): (TopicPartition, Result<FoundOffset, ottla_client::Error>)| {
         let mut list = List::default();
         let err = code_of(&answer);
@@ -121,13 +123,13 @@ pub(super) fn found(answers: Each<TopicPartition, FoundOffset>) -> Array<rd_kafk
     Array::new(answers.into_iter().map(result).collect())
 }
 
-/// Which offsets a list asks for: its offsets are times, or stand for places.
+/// The offsets that a list requests: its entries are timestamps or logical offsets.
 pub(super) fn wanted(list: &List) -> Result<Vec<(TopicPartition, OffsetAt)>, String> {
     const EARLIEST: i64 = RD_KAFKA_OFFSET_SPEC_EARLIEST as i64;
     const LATEST: i64 = RD_KAFKA_OFFSET_SPEC_LATEST as i64;
     const MAX_TIMESTAMP: i64 = RD_KAFKA_OFFSET_SPEC_MAX_TIMESTAMP as i64;
     let wanted = |element: &rd_kafka_topic_partition_t| {
-        let at = lists::at(element);
+        let at = list_conversion::at(element);
         if at.topic.is_empty() || at.partition < 0 {
             return Err(format!("`{}` partition {} cannot be", at.topic, at.partition));
         }

@@ -1,18 +1,18 @@
-//! `rd_kafka_AdminOptions_t`: how a request is to be made. What a request has no use for is refused.
+//! `rd_kafka_AdminOptions_t`: the options of a request. A request rejects the options that it does not support.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use ottla_client::{Change, Describe, GroupFilter, Isolation, Timeouts};
+use ottla_client::{AlterOptions, DescribeOptions, GroupFilter, Isolation, Timeouts};
 
+use super::enum_names::{GROUP_STATES, GROUP_TYPES};
 use super::invalid;
 use super::macros::destroyers;
-use super::names::{GROUP_STATES, GROUP_TYPES};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::write_errstr;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::write_errstr;
 
 const HOUR_MS: c_int = 3_600_000;
 
@@ -50,12 +50,12 @@ impl rd_kafka_AdminOptions_t {
         Timeouts { request: self.request_timeout_ms.map(ms), operation: self.operation_timeout_ms.map(ms) }
     }
 
-    pub fn change(&self) -> Change {
-        Change { timeouts: self.timeouts(), validate_only: self.validate_only }
+    pub fn change(&self) -> AlterOptions {
+        AlterOptions { timeouts: self.timeouts(), validate_only: self.validate_only }
     }
 
-    pub fn describe(&self) -> Describe {
-        Describe { timeouts: self.timeouts(), authorized_operations: self.authorized }
+    pub fn describe(&self) -> DescribeOptions {
+        DescribeOptions { timeouts: self.timeouts(), authorized_operations: self.authorized }
     }
 
     pub fn stable(&self) -> bool {
@@ -74,7 +74,7 @@ impl rd_kafka_AdminOptions_t {
         self.opaque as *mut c_void
     }
 
-    /// Whether the request these options are for knows the option.
+    /// Returns `true` if the request of the options supports this option.
     fn check(&self, option: &str, apis: &[rd_kafka_admin_op_t]) -> Result<(), String> {
         if self.api == RD_KAFKA_ADMIN_OP_ANY || apis.contains(&self.api) {
             return Ok(());
@@ -129,10 +129,10 @@ destroyers! {
     rd_kafka_AdminOptions_destroy (rd_kafka_AdminOptions_t);
 }
 
-/// Sets an option, or says in `errstr` why not.
+/// Sets an option, or writes the reason for the failure to `errstr`.
 ///
 /// # Safety
-/// `options` is NULL or ours and nobody else's meanwhile; `errstr` is NULL or has `size` bytes.
+/// `options` is NULL or options of this library that no other thread uses; `errstr` is NULL or has `size` bytes.
 unsafe fn set(
     options: *mut rd_kafka_AdminOptions_t,
     errstr: *mut c_char,
@@ -148,10 +148,10 @@ unsafe fn set(
     RD_KAFKA_RESP_ERR__INVALID_ARG
 }
 
-/// The same for functions that return an error.
+/// Sets an option and returns the error as an object.
 ///
 /// # Safety
-/// As of [`set`].
+/// The contract of [`set`] without `errstr`.
 unsafe fn try_set(
     options: *mut rd_kafka_AdminOptions_t,
     change: impl FnOnce(&mut rd_kafka_AdminOptions_t) -> Result<(), String>,
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_validate_only(
     unsafe { set(options, errstr, errstr_size, change) }
 }
 
-/// The broker follows from what is asked: the number is checked and not needed.
+/// The request determines the broker, so the number is only checked.
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_broker(
     unsafe { set(options, errstr, errstr_size, |_| in_range("broker", broker_id, 0, i32::MAX).map(|_| ())) }
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
     options: *mut rd_kafka_AdminOptions_t,
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_require_stable_offsets(
     unsafe { try_set(options, change) }
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations(
     options: *mut rd_kafka_AdminOptions_t,
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_include_authorized_operations
     unsafe { try_set(options, change) }
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
     options: *mut rd_kafka_AdminOptions_t,
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_isolation_level(
     unsafe { try_set(options, change) }
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
     options: *mut rd_kafka_AdminOptions_t,
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_states(
     unsafe { try_set(options, change) }
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
     options: *mut rd_kafka_AdminOptions_t,
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn rd_kafka_AdminOptions_set_match_consumer_group_types(
         // SAFETY: `consumer_group_types` points to `consumer_group_types_cnt` elements (rdkafka.h,
         // `rd_kafka_AdminOptions_set_match_consumer_group_types`).
         let types = unsafe { numbers(consumer_group_types, consumer_group_types_cnt) };
-        // What nobody knows can be in a listing, but not asked for.
+        // An unknown state may be in a listing, but not in a filter.
         options.filter.kinds = names(types, GROUP_TYPES, 1, "a type of group")?;
         Ok(())
     };

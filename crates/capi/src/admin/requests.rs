@@ -12,17 +12,17 @@ use ottla_client::{
 
 use super::layout::texts;
 use super::{List, acls, code, configs, group_descriptions, groups, layout, offsets, scram, topics, words};
+use crate::client::handle::Handle;
+use crate::ffi::c_strings::c_string;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::handle::Handle;
-use crate::op::{Op, Opaque, Outcome};
-use crate::panic::on_panic;
-use crate::queue::Queue;
-use crate::text::c_string;
+use crate::queue::op::{Op, Opaque, Outcome};
+use crate::queue::op_queue::OpQueue;
 
 /// A request on its way to the client.
 struct Call {
     handle: Arc<Handle>,
-    queue: Arc<Queue>,
+    queue: Arc<OpQueue>,
     kind: rd_kafka_event_type_t,
     options: rd_kafka_AdminOptions_t,
 }
@@ -34,7 +34,7 @@ impl Call {
     }
 }
 
-/// Checks what is asked, then asks; either way an event answers it. Without a client or a queue there is nobody to answer.
+/// Checks and sends a request. An event reports the result, unless there is no client or no queue.
 ///
 /// # Safety
 /// `rk`, `options` and `rkqu` are NULL or alive.
@@ -68,7 +68,7 @@ unsafe fn request<Q, V, R, F>(
     let Some(client) = handle.client() else {
         return call.answer(RD_KAFKA_RESP_ERR__DESTROY, CString::default(), Box::new(()));
     };
-    let asking = ask(Admin::of(client), call.options.clone(), question);
+    let asking = ask(client.admin(), call.options.clone(), question);
     let Call { queue, kind, options, .. } = call;
     let asked = Asked { queue, kind, opaque: Some(Opaque(options.opaque())) };
     handle.admin.start(async move {
@@ -82,7 +82,7 @@ unsafe fn request<Q, V, R, F>(
 
 /// A question that is under way: it is answered, or its client goes, which is said in its place.
 struct Asked {
-    queue: Arc<Queue>,
+    queue: Arc<OpQueue>,
     kind: rd_kafka_event_type_t,
     /// Nothing once it is answered.
     opaque: Option<Opaque>,
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     let check = || {
         // SAFETY: `users` points to `user_cnt` C strings (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
         let users = unsafe { texts(users, user_cnt) };
-        // No users stand for all.
+        // An empty list selects all users.
         distinct(named(users, "user")?, "user")
     };
     let ask = |admin: Admin, options: rd_kafka_AdminOptions_t, users: Vec<String>| async move {

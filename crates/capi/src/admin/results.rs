@@ -6,9 +6,9 @@ use std::ptr::{null, null_mut};
 use super::groups::Listings;
 use super::layout::{Cluster, operations};
 use super::{Array, DefaultPointer, List, optional};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
 
 /// The event as a result, if it is one of that kind.
 macro_rules! results {
@@ -49,7 +49,7 @@ results! {
     rd_kafka_event_ElectLeaders_result: RD_KAFKA_EVENT_ELECTLEADERS_RESULT;
 }
 
-/// What the result is about, if the request was answered.
+/// The result, if a broker answered the request.
 ///
 /// # Safety
 /// NULL or an event that lives.
@@ -70,7 +70,7 @@ macro_rules! arrays {
     )*};
 }
 
-/// An array whose length is told beside it.
+/// An array; the length is a second result.
 ///
 /// # Safety
 /// `cntp` is NULL or a place to write to.

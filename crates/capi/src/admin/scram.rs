@@ -3,14 +3,14 @@
 use std::ffi::{CString, c_char, c_uchar};
 use std::ptr::{null, null_mut};
 
-use ottla_client::{Each, Error, ScramChange, ScramCredential, ScramMechanism, Secret};
+use ottla_client::{Error, KeyedResults, ScramChange, ScramCredential, ScramMechanism, Secret};
 
 use super::macros::{destroyers, readers};
 use super::{Array, error_object, error_pointer};
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::{c_string, text};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::{c_string, text};
 
 /// A change of a credential; `None` is one with a password that is no text.
 pub struct rd_kafka_UserScramCredentialAlteration_t(Option<ScramChange>);
@@ -99,7 +99,7 @@ pub struct rd_kafka_UserScramCredentialsDescription_t {
 
 pub struct rd_kafka_ScramCredentialInfo_t(ScramCredential);
 
-/// What became of a user's changes.
+/// The result of a user's changes.
 pub struct rd_kafka_AlterUserScramCredentials_result_response_t {
     user: CString,
     error: rd_kafka_error_t,
@@ -112,7 +112,7 @@ fn object<V>(answer: &Result<V, Error>) -> rd_kafka_error_t {
 }
 
 pub(super) fn described(
-    answers: Each<String, Vec<ScramCredential>>,
+    answers: KeyedResults<String, Vec<ScramCredential>>,
 ) -> Array<rd_kafka_UserScramCredentialsDescription_t> {
     let result = |(user, answer): (String, Result<Vec<ScramCredential>, Error>)| {
         let error = object(&answer);
@@ -124,7 +124,7 @@ pub(super) fn described(
 }
 
 pub(super) fn altered(
-    answers: Each<String, ()>,
+    answers: KeyedResults<String, ()>,
 ) -> Array<rd_kafka_AlterUserScramCredentials_result_response_t> {
     let result = |(user, answer): (String, Result<(), Error>)| {
         rd_kafka_AlterUserScramCredentials_result_response_t { user: c_string(&user), error: object(&answer) }

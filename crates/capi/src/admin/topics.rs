@@ -3,16 +3,16 @@
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
-use ottla_client::{Each, NewPartitions, NewTopic};
+use ottla_client::{KeyedResults, NewPartitions, NewTopic};
 
 use super::macros::{destroyers, readers};
 use super::{Array, code, words};
-use crate::error::description;
+use crate::errors::error_object::description;
+use crate::ffi::c_strings::{c_string, text, write_errstr};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::{c_string, text, write_errstr};
 
-/// What librdkafka takes for possible.
+/// librdkafka's limit.
 const PARTITIONS_MAX: usize = 100_000;
 const BROKERS_MAX: c_int = 10_000;
 
@@ -20,7 +20,7 @@ pub struct rd_kafka_NewTopic_t(pub(super) NewTopic);
 pub struct rd_kafka_DeleteTopic_t(pub(super) String);
 pub struct rd_kafka_NewPartitions_t(pub(super) NewPartitions);
 
-/// What became of one topic.
+/// The result for one topic.
 pub struct rd_kafka_topic_result_t {
     name: CString,
     err: rd_kafka_resp_err_t,
@@ -28,7 +28,7 @@ pub struct rd_kafka_topic_result_t {
 }
 
 /// One result for each topic.
-pub(super) fn topic_results<V>(answers: Each<String, V>) -> Array<rd_kafka_topic_result_t> {
+pub(super) fn topic_results<V>(answers: KeyedResults<String, V>) -> Array<rd_kafka_topic_result_t> {
     let result = |(name, answer): (String, Result<V, ottla_client::Error>)| {
         let error = answer.err();
         rd_kafka_topic_result_t {

@@ -4,18 +4,18 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use super::rd_kafka_conf_t;
+use crate::client::log_printers::rd_kafka_log_print;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::log_printers::rd_kafka_log_print;
-use crate::panic::on_panic;
 
-/// What the application wants to be called for, and with which opaque. Functions run in the thread that polls, but for
-/// those of logs, sockets, certificates and the background.
+/// The application's callbacks and their opaque. They run in the thread that polls, except those for logs, sockets,
+/// certificates and background events.
 #[derive(Clone, Copy)]
 pub struct Callbacks {
     pub opaque: *mut c_void,
-    /// `rd_kafka_conf_set_events`: which events go to queues as events, instead of to functions.
+    /// `rd_kafka_conf_set_events`: the events that queues return as events instead of calling a function.
     pub events: c_int,
-    /// Whether token refreshes go to a queue of their own.
+    /// Token refreshes have their own queue.
     pub sasl_queue: bool,
     pub engine_callback_data: *mut c_void,
     pub background_event: rd_kafka_background_event_cb_t,
@@ -26,7 +26,7 @@ pub struct Callbacks {
     pub offset_commit: rd_kafka_offset_commit_cb_t,
     pub error: rd_kafka_error_cb_t,
     pub throttle: rd_kafka_throttle_cb_t,
-    /// [`rd_kafka_log_print`] unless the application says otherwise; `None` is silence.
+    /// [`rd_kafka_log_print`] by default; `None` disables logs.
     pub log: rd_kafka_log_cb_t,
     pub stats: rd_kafka_stats_cb_t,
     pub oauthbearer_token_refresh: rd_kafka_oauthbearer_token_refresh_cb_t,
@@ -72,11 +72,11 @@ impl Default for Callbacks {
     }
 }
 
-/// Both ways between a property's name and its field, for all of them.
+/// Maps the names of all callback properties to their fields.
 macro_rules! named_fields {
     ($($name:literal $field:ident,)*) => {
         impl Callbacks {
-            /// Where the property points to; 0 is NULL.
+            /// Returns the address in the property; 0 for NULL.
             pub(super) fn address(&self, name: &str) -> usize {
                 match name {
                     $($name => self.$field.map_or(0, |function| function as usize),)*
@@ -86,7 +86,7 @@ macro_rules! named_fields {
                 }
             }
 
-            /// A copy that lacks the properties of which `drops` says so.
+            /// Returns a copy without the properties for which `drops` returns `true`.
             pub(super) fn without(&self, drops: impl Fn(&str) -> bool) -> Self {
                 let mut copy = *self;
                 let fresh = Self::default();
@@ -129,7 +129,7 @@ named_fields! {
     "ssl.certificate.verify_cb" ssl_cert_verify,
 }
 
-/// The setters that do nothing but remember.
+/// The setters that only store a callback.
 macro_rules! setters {
     ($($function:ident $field:ident: $type:ty,)*) => {
         $(

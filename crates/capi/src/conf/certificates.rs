@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use ottla_client::{Secret, open_keystore};
 
 use super::{NotSet, rd_kafka_conf_t};
+use crate::conf::topic_conf::answer;
+use crate::ffi::panic::{guard, on_panic};
 use crate::ffi::*;
-use crate::panic::{guard, on_panic};
-use crate::topic_conf::answer;
 
 #[on_panic(RD_KAFKA_CONF_INVALID)]
 #[unsafe(no_mangle)]
@@ -64,7 +64,7 @@ impl rd_kafka_conf_t {
         self.set(property, Some(pem.trim_end_matches('\0')))
     }
 
-    /// What a keystore has for this property; its password is `ssl.key.password`, which must be set before.
+    /// The keystore's part for this property. `ssl.key.password` is its password and must be set before.
     fn set_from_keystore(&mut self, property: &str, bytes: &[u8]) -> Result<(), NotSet> {
         let password = self.get("ssl.key.password").unwrap_or_default();
         let store = open_keystore(bytes, &password.into())
@@ -72,7 +72,7 @@ impl rd_kafka_conf_t {
         let found = match property {
             "ssl.key.pem" => store.key.as_ref().map_or("", Secret::expose),
             "ssl.certificate.pem" => &store.chain,
-            // Who signed our own certificate may sign the brokers', too.
+            // The issuer of our own certificate may sign the brokers' certificates.
             _ if store.trusted.is_empty() => &store.chain,
             _ => &store.trusted,
         };

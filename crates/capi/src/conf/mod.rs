@@ -1,9 +1,12 @@
 //! `rd_kafka_conf_t`: the client's configuration, the functions of the application, and a default for topics.
 
-pub mod api;
 pub mod callbacks;
 mod certificates;
-mod names;
+pub mod conf_interceptors;
+pub mod functions;
+pub(crate) mod plugins;
+mod property_names;
+pub mod topic_conf;
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -14,32 +17,32 @@ use ottla_client::properties::{self, Kind, Property, Scope};
 use ottla_client::{Config, Error};
 use zeroize::Zeroizing;
 
-use crate::interceptors::Interceptors;
-use crate::remains::Remains;
-use crate::topic_conf::rd_kafka_topic_conf_t;
+use crate::client::destroyed_handles::DestroyedHandles;
+use crate::conf::conf_interceptors::ConfInterceptors;
+use crate::conf::topic_conf::rd_kafka_topic_conf_t;
 
-pub use api::*;
 pub use callbacks::*;
 pub use certificates::rd_kafka_conf_set_ssl_cert;
-pub(crate) use names::TOPIC as TOPIC_NAMES;
+pub use functions::*;
+pub(crate) use property_names::TOPIC as TOPIC_NAMES;
 
 /// A configuration; `rd_kafka_new` takes it over.
 #[derive(Default)]
 pub struct rd_kafka_conf_t {
     config: Option<Config>,
-    /// What was set by name, as it was written; a secret is shown to C, and to nobody else.
+    /// Properties that were set by name, as written; only C reads secrets.
     given: Given,
-    /// What librdkafka knows and does not document.
+    /// Undocumented properties of librdkafka.
     hidden: BTreeMap<&'static str, String>,
     /// `plugin.library.paths`, as it was written.
     plugins: String,
     callbacks: Callbacks,
     topic: Option<Box<rd_kafka_topic_conf_t>>,
-    interceptors: Interceptors,
+    interceptors: ConfInterceptors,
     owner: Owner,
 }
 
-/// Whose a configuration is.
+/// The owner of a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Owner {
     #[default]
@@ -48,7 +51,7 @@ enum Owner {
     Nobody,
 }
 
-static REMAINS: Remains<Box<rd_kafka_conf_t>> = Remains::new();
+static DESTROYED_HANDLES: DestroyedHandles<Box<rd_kafka_conf_t>> = DestroyedHandles::new();
 
 pub(crate) type Given = BTreeMap<&'static str, Zeroizing<String>>;
 
@@ -76,66 +79,66 @@ impl Drop for ClientConf {
     }
 }
 
-/// Why a property was not set.
+/// The reasons why a property was not set.
 #[derive(Debug)]
 pub enum NotSet {
     /// No property has that name.
     Unknown(String),
-    /// It does not take that value.
+    /// The property does not accept that value.
     Invalid(String),
 }
 
 impl rd_kafka_conf_t {
     /// # Safety
-    /// `conf` is NULL or one of ours that lives, or one of the last that were destroyed.
+    /// `conf` is NULL, a configuration that is not yet destroyed, or one of the last destroyed configurations.
     unsafe fn owner(conf: *const Self) -> Owner {
         // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
-        // above); a field alone, for the rest may be somebody's.
+        // above). Only this field is read, because another thread may use the others.
         if conf.is_null() { Owner::Nobody } else { unsafe { (&raw const (*conf).owner).read() } }
     }
 
-    /// To be read, unless it is destroyed.
+    /// Returns the configuration for reading, unless it is destroyed.
     ///
     /// # Safety
-    /// As of `owner`.
+    /// The contract of `owner` applies.
     pub(crate) unsafe fn of<'a>(conf: *const Self) -> Option<&'a Self> {
         // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
         // above).
         unsafe { (Self::owner(conf) != Owner::Nobody).then(|| &*conf) }
     }
 
-    /// To be changed, unless it is destroyed or a client's.
+    /// Returns the configuration for changes, unless it is destroyed or a client owns it.
     ///
     /// # Safety
-    /// As of `owner`; nobody else uses it meanwhile.
+    /// The contract of `owner` applies, and no other thread uses `conf` at the same time.
     pub(crate) unsafe fn of_mut<'a>(conf: *mut Self) -> Option<&'a mut Self> {
         // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
         // above).
         unsafe { (Self::owner(conf) == Owner::Application).then(|| &mut *conf) }
     }
 
-    /// From the application, which must not use it any more; `None` if it is not the application's.
+    /// Takes the configuration over from the application. Returns `None` if the application does not own it.
     ///
     /// # Safety
-    /// As of `of_mut`.
+    /// The contract of `of_mut` applies.
     pub(crate) unsafe fn taken(conf: *mut Self) -> Option<Box<Self>> {
         // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
         // above).
         unsafe { Self::of_mut(conf)?.owner = Owner::Client };
-        // SAFETY: it was the application's until now, so nobody else has the box.
+        // SAFETY: it was the application's until now, so no other code has the box.
         Some(unsafe { Box::from_raw(conf) })
     }
 
-    /// Back to the application.
+    /// Returns the configuration to the application.
     pub(crate) fn given_back(mut self: Box<Self>) -> *mut Self {
         self.owner = Owner::Application;
         Box::into_raw(self)
     }
 
-    /// Ends it; its memory stays for a while, so that a second time is noticed.
+    /// Destroys the configuration. Its memory is kept for some time, so that a second destruction is detected.
     fn end(mut self: Box<Self>) {
         *self = Self { owner: Owner::Nobody, ..Self::default() };
-        REMAINS.keep(self);
+        DESTROYED_HANDLES.keep(self);
     }
 
     /// librdkafka's defaults.
@@ -143,7 +146,7 @@ impl rd_kafka_conf_t {
         Box::new(Self { config: Some(Config::librdkafka()), ..Self::default() })
     }
 
-    /// The configuration of the engine: properties of topics that were set here lie in it as the defaults of all topics.
+    /// Returns the configuration of the engine. It contains topic properties as the defaults of all topics.
     pub fn client_config(&self) -> Config {
         let mut config = self.config().clone();
         if let Some(topic) = &self.topic {
@@ -157,36 +160,36 @@ impl rd_kafka_conf_t {
         &self.callbacks
     }
 
-    /// The configuration of topics that bring none of their own.
+    /// Returns the configuration of topics without their own.
     pub fn default_topic(&self) -> Option<&rd_kafka_topic_conf_t> {
         self.topic.as_deref()
     }
 
     /// The registered interceptors.
-    pub fn interceptors(&self) -> &Interceptors {
+    pub fn interceptors(&self) -> &ConfInterceptors {
         &self.interceptors
     }
 
-    /// `consume.callback.max.messages`: how many messages one call of `rd_kafka_consume_callback` gives at most; 0 is no
-    /// limit.
+    /// `consume.callback.max.messages`: the maximum number of messages in one call of `rd_kafka_consume_callback`; 0 is
+    /// no limit.
     pub fn consume_callback_max(&self) -> usize {
         let text = self.get("consume.callback.max.messages");
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// `test.mock.num.brokers`: how many brokers of its own the client is to start.
+    /// `test.mock.num.brokers`: the number of mock brokers that the client starts.
     pub fn mock_brokers(&self) -> usize {
         self.hidden.get("test.mock.num.brokers").and_then(|count| count.parse().ok()).unwrap_or(0)
     }
 
-    /// `test.mock.broker.rtt`: how many milliseconds later they answer.
+    /// `test.mock.broker.rtt`: the delay of their responses in milliseconds.
     pub fn mock_rtt_ms(&self) -> u64 {
         self.hidden.get("test.mock.broker.rtt").and_then(|ms| ms.parse().ok()).unwrap_or(0)
     }
 
-    /// Sets a property by name; `None` is C's NULL, which takes a text back to its default.
+    /// Sets a property by name. `None` is C's NULL, which resets a string to its default.
     pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), NotSet> {
-        if let Some(hidden) = names::HIDDEN.iter().find(|hidden| hidden.name == name) {
+        if let Some(hidden) = property_names::HIDDEN.iter().find(|hidden| hidden.name == name) {
             let value = hidden.check(value.unwrap_or_default()).map_err(NotSet::Invalid)?;
             if name == "enable_sasl_queue" {
                 self.callbacks.sasl_queue = value == "true";
@@ -211,9 +214,9 @@ impl rd_kafka_conf_t {
         Ok(())
     }
 
-    /// The value of a property as C sees it; `None` for what is no property or has no value.
+    /// Returns the value of a property for C; `None` for an unknown property or one without a value.
     pub fn get(&self, name: &str) -> Option<String> {
-        if let Some(hidden) = names::HIDDEN.iter().find(|hidden| hidden.name == name) {
+        if let Some(hidden) = property_names::HIDDEN.iter().find(|hidden| hidden.name == name) {
             let value = self.hidden.get(name).cloned().unwrap_or_else(|| hidden.default.to_owned());
             return (!value.is_empty()).then_some(value);
         }
@@ -224,7 +227,7 @@ impl rd_kafka_conf_t {
             return Some(self.plugins.clone()).filter(|paths| !paths.is_empty());
         }
         let Some(property) = properties::find_in(Scope::Global, name) else {
-            // As long as no property of topics was set, there is nothing to ask for one.
+            // Without a set topic property there is no topic configuration to query.
             return self.topic.as_ref()?.get(name);
         };
         if property.kind == Kind::Pointer {
@@ -238,12 +241,12 @@ impl rd_kafka_conf_t {
         shown(property, &self.given, || self.config().get(property.name))
     }
 
-    /// Every property that has a value, by librdkafka's names and in its order.
+    /// Returns every property with a value, by librdkafka's names and in its order.
     pub fn dump(&self) -> Vec<(&'static str, String)> {
-        names::GLOBAL.iter().filter_map(|name| Some((*name, self.get(name)?))).collect()
+        property_names::GLOBAL.iter().filter_map(|name| Some((*name, self.get(name)?))).collect()
     }
 
-    /// A copy without the properties whose names begin with one of `filter`, and without interceptors.
+    /// Returns a copy without interceptors, and without the properties whose names begin with one of `filter`.
     pub fn dup(&self, filter: &[&str]) -> Box<Self> {
         let passes = |name: &str| !filter.iter().any(|prefix| name.starts_with(prefix));
         let mut copy = Self::new();
@@ -252,7 +255,7 @@ impl rd_kafka_conf_t {
             copy.given.clone_from(&self.given);
         } else {
             for (name, value) in self.given.iter().filter(|(name, _)| passes(name)) {
-                // It was taken before, and no property depends on another before the client is made.
+                // The value was valid before, and properties are checked against each other when the client is created.
                 let _ = copy.set(name, Some(value));
             }
         }
@@ -263,7 +266,7 @@ impl rd_kafka_conf_t {
         copy
     }
 
-    pub(crate) fn interceptors_mut(&mut self) -> &mut Interceptors {
+    pub(crate) fn interceptors_mut(&mut self) -> &mut ConfInterceptors {
         &mut self.interceptors
     }
 
@@ -281,7 +284,7 @@ impl rd_kafka_conf_t {
 }
 
 impl NotSet {
-    /// For a name that no table has.
+    /// Returns the error for a name that is in no table.
     pub(crate) fn unknown(name: &str, hint: &Error) -> Self {
         let hint = match hint {
             Error::Config(hint) if hint.contains("; did you mean") => {
@@ -303,7 +306,7 @@ impl NotSet {
     }
 }
 
-/// What C's `value` means for this property; texts can be unset, other kinds cannot.
+/// Parses C's `value` for this property; strings can be unset, other kinds cannot.
 pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> Result<String, NotSet> {
     let value = value.unwrap_or_default();
     match property.kind {
@@ -318,14 +321,14 @@ pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> 
             property.range()
         ))),
         Kind::Int(..) => Ok(whole(value)),
-        // `acks`: numbers, and a word for one of them.
+        // `acks` is a number, and one value has a name.
         Kind::Choice(words) if words.contains(&"-1") => Ok(whole(value)),
         Kind::Float(..) => Ok(fraction(value)),
         Kind::Bool | Kind::Choice(_) | Kind::Flags(_) => Ok(value.to_owned()),
     }
 }
 
-/// What C reads of a value: secrets too, and nothing for a text that is not set.
+/// Returns the value for C, including secrets; `None` for a string that is not set.
 pub(crate) fn shown(
     property: &Property,
     given: &Given,
@@ -342,7 +345,7 @@ pub(crate) fn shown(
     (!unset).then_some(value)
 }
 
-/// A value as librdkafka writes it: words for truth, flags in the order of their table and a word for all of them beside each.
+/// Formats a value like librdkafka: booleans as words, and flags in the order of their table. `all` adds every flag.
 fn canonical(property: &Property, value: String) -> String {
     let words = match property.kind {
         Kind::Flags(words) => words,
@@ -354,13 +357,13 @@ fn canonical(property: &Property, value: String) -> String {
     words.iter().filter(|word| all || given.contains(word)).copied().collect::<Vec<_>>().join(",")
 }
 
-/// A pointer as C's printf shows it; none for NULL.
+/// Formats a pointer like C's printf. Returns `None` for NULL.
 pub(crate) fn pointer(address: usize) -> Option<String> {
     (address != 0).then(|| format!("{address:#x}"))
 }
 
-/// The whole number that a text begins with, as C's `strtol` finds it: base 16 after 0x, base 8 after 0, and whatever follows
-/// the digits is cut off. Bindings make `10000.0` of a number. The text itself if it begins with none.
+/// Returns the whole number at the start of a text, like C's `strtol`: base 16 after 0x, base 8 after 0. The rest is
+/// ignored, because bindings write `10000.0`. Returns the text if it does not start with a number.
 fn whole(text: &str) -> String {
     let text = text.trim();
     let (sign, digits) = match text.strip_prefix(['-', '+']) {
@@ -378,7 +381,7 @@ fn whole(text: &str) -> String {
     number.map_or_else(|_| text.to_owned(), |number| number.to_string())
 }
 
-/// The number that a text begins with, as C's `strtod` finds it.
+/// Returns the number at the start of a text, like C's `strtod`.
 fn fraction(text: &str) -> String {
     let text = text.trim();
     if text.trim_start_matches(['-', '+']).to_ascii_lowercase().starts_with("0x") {

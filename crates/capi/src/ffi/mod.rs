@@ -2,14 +2,20 @@
 
 #![allow(non_snake_case, reason = "C's names for C's values")]
 
-mod callbacks;
-mod codes;
+pub mod c_strings;
+mod callback_types;
+mod error_codes;
+pub(crate) mod exported_from_c;
+pub mod memory;
 mod opaque;
+pub mod panic;
 mod structs;
 mod values;
+mod varargs;
+pub mod version;
 
-pub use callbacks::*;
-pub use codes::*;
+pub use callback_types::*;
+pub use error_codes::*;
 pub use opaque::*;
 #[cfg(target_pointer_width = "64")]
 pub(crate) use structs::layout;
@@ -30,10 +36,10 @@ pub use crate::admin::{
     rd_kafka_topic_partition_result_t, rd_kafka_topic_result_t,
 };
 pub use crate::conf::rd_kafka_conf_t;
-pub use crate::error::rd_kafka_error_t;
-pub use crate::event::rd_kafka_event_t;
-pub use crate::headers::rd_kafka_headers_t;
-pub use crate::queues::rd_kafka_queue_t;
-pub use crate::topic_conf::rd_kafka_topic_conf_t;
-pub use crate::transactions::rd_kafka_consumer_group_metadata_t;
-pub use crate::uuid::rd_kafka_Uuid_t;
+pub use crate::conf::topic_conf::rd_kafka_topic_conf_t;
+pub use crate::consume::group_metadata::rd_kafka_consumer_group_metadata_t;
+pub use crate::errors::error_object::rd_kafka_error_t;
+pub use crate::messages::headers::rd_kafka_headers_t;
+pub use crate::messages::uuid::rd_kafka_Uuid_t;
+pub use crate::queue::event::rd_kafka_event_t;
+pub use crate::queue::queue_handle::rd_kafka_queue_t;

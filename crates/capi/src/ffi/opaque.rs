@@ -1,5 +1,4 @@
-//! The types whose inside is nobody's business but ours. A noun that has its own struct takes its line out here and
-//! is named in the `pub use` of [`super`].
+//! Opaque types. A type with a struct of its own has no line here; the `pub use` of [`super`] names it.
 
 use super::{rd_kafka_AclBinding_t, rd_kafka_event_t};
 

@@ -173,7 +173,7 @@ pub const RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT: rd_kafka_share_AcknowledgeType
 pub const RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_RELEASE: rd_kafka_share_AcknowledgeType_t = 2;
 pub const RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_REJECT: rd_kafka_share_AcknowledgeType_t = 3;
 
-/// What an event is about, and the mask of `rd_kafka_conf_set_events`.
+/// The type of an event, and the mask of `rd_kafka_conf_set_events`.
 pub type rd_kafka_event_type_t = c_int;
 pub const RD_KAFKA_EVENT_NONE: rd_kafka_event_type_t = 0x0;
 pub const RD_KAFKA_EVENT_DR: rd_kafka_event_type_t = 0x1;

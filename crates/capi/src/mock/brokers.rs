@@ -6,9 +6,9 @@ use std::time::Duration;
 use ottla_broker::{ApiKey, Cluster};
 
 use super::with;
+use crate::ffi::c_strings::text;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::text;
 
 /// Functions that do something with one broker, or with all.
 macro_rules! of_brokers {
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn rd_kafka_mock_set_controller_id(
     }
 }
 
-/// There are no transactions here, so nobody coordinates them.
+/// The mock cluster has no transaction coordinator.
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_mock_coordinator_set(

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use ottla_broker::{Broker, BrokerThread, Cluster};
 use ottla_client::{Config, Error};
 
+use crate::client::handle::Handle;
 use crate::conf::rd_kafka_conf_t;
+use crate::ffi::c_strings::c_string;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::handle::Handle;
-use crate::panic::on_panic;
-use crate::text::c_string;
 
-/// Partitions of a topic that nobody created.
+/// The number of partitions of an automatically created topic.
 const PARTITIONS_DEFAULT: i32 = 4;
 
 /// A cluster. `rd_kafka_mock_cluster_t` points to one in a box.
@@ -115,11 +115,11 @@ pub unsafe extern "C" fn rd_kafka_mock_cluster_new(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka_mock.h,
     // `rd_kafka_mock_cluster_new`).
     if unsafe { Handle::of(rk) }.is_none() {
-        crate::error::set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
+        crate::errors::error_object::set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
         return null_mut();
     }
     let Ok(cluster) = MockCluster::start(broker_cnt, false) else {
-        crate::error::set_last_error(RD_KAFKA_RESP_ERR__FAIL);
+        crate::errors::error_object::set_last_error(RD_KAFKA_RESP_ERR__FAIL);
         return null_mut();
     };
     cluster.set_client(rk);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ottla_broker::{ApiKey, ErrorCode, Fault};
 
 use super::with;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
 
 /// A request that came. `rd_kafka_mock_request_t` points to one in a box.
 struct Request {
@@ -17,7 +17,7 @@ struct Request {
     at_us: i64,
 }
 
-/// What C's error and delay do to a request. Errors of the client's own mean nothing to a broker.
+/// The fault that a code and a delay inject. The client's own error codes inject none.
 fn fault(err: rd_kafka_resp_err_t, rtt_ms: c_int) -> Option<Fault> {
     let delay = Duration::from_millis(u64::try_from(rtt_ms).unwrap_or_default());
     Some(match (err, i16::try_from(err)) {
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn rd_kafka_mock_request_destroy_array(
     }
 }
 
-/// What the accessors read of a request.
+/// The fields of a request that the accessors read.
 macro_rules! accessors {
     ($($function:ident $field:ident: $type:ty;)*) => {
         $(

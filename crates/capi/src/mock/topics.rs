@@ -1,13 +1,13 @@
-//! The mock cluster's topics and partitions: who leads, who follows, what they answer.
+//! The mock cluster's topics and partitions: leaders, followers and injected errors.
 
 use std::ffi::{c_char, c_int};
 
 use ottla_broker::{Cluster, ErrorCode};
 
 use super::{MockCluster, with};
+use crate::ffi::c_strings::text;
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::text;
 
 type Answer = Result<(), ErrorCode>;
 

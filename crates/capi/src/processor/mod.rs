@@ -1,10 +1,10 @@
 //! `ottla.h`: the processor, with handlers in C.
 //!
-//! Processors and settings are names that are never given out twice, not addresses: what is destroyed is not found any
-//! more, whoever still has its name.
+//! The handles of processors and settings are unique ids, not addresses. The use of a destroyed handle is therefore
+//! detected at any later time.
 
-mod call;
-mod names;
+mod handle_ids;
+mod handler_call;
 mod settings;
 mod stats;
 
@@ -16,45 +16,45 @@ use std::time::Duration;
 use ottla_client::LogCallback;
 use ottla_parallel::Processor;
 
-use crate::codes;
 use crate::conf::rd_kafka_conf_t;
+use crate::errors::error_mapping;
+use crate::ffi::c_strings::{c_string, write_errstr};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
-use crate::text::{c_string, write_errstr};
 
-use self::call::Handler;
-use self::names::Names;
+use self::handle_ids::HandleIds;
+use self::handler_call::Handler;
 use self::settings::Settings;
 
-pub use self::call::*;
+pub use self::handler_call::*;
 pub use self::settings::*;
 pub use self::stats::*;
 
-/// A processor's name.
+/// The handle of a processor.
 #[repr(C)]
 pub struct ottla_processor_t {
     _private: [u8; 0],
 }
 
-/// Handlers end when the processor has; a thread takes its time to notice.
+/// Time limit for handlers to end after the processor has stopped.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
-static RUNNING: Names<Running> = Names::new();
+static RUNNING: HandleIds<Running> = HandleIds::new();
 
-/// A processor, and the handlers that its threads have.
+/// A processor, and the count of its threads that hold the handler.
 struct Running {
     processor: Processor,
     handlers: Arc<Handlers>,
 }
 
-/// How many threads have the application's function and its pointer.
+/// The number of threads that hold the application's function and its pointer.
 #[derive(Default)]
 struct Handlers {
     count: Mutex<usize>,
     fewer: Condvar,
 }
 
-/// One of [`Handlers`].
+/// One thread in the count of [`Handlers`].
 struct Counted(Arc<Handlers>);
 
 impl Handlers {
@@ -67,7 +67,7 @@ impl Handlers {
         Counted(self.clone())
     }
 
-    /// Whether all are gone.
+    /// Returns `true` if no handler is left.
     fn await_none(&self, within: Duration) -> bool {
         let waited = self.fewer.wait_timeout_while(self.lock(), within, |count| *count > 0);
         *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
@@ -88,7 +88,7 @@ fn find(processor: *const ottla_processor_t) -> Option<Arc<Running>> {
 fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<usize, ottla_parallel::Error> {
     let name = RUNNING.next();
     let mut config = conf.client_config();
-    config.name = Some(format!("{}#processor-{}", config.client_id, names::number(name)));
+    config.name = Some(format!("{}#processor-{}", config.client_id, handle_ids::number(name)));
     if let Some(log) = conf.callbacks().log {
         let level = config.log_level;
         config.log_callback = Some(LogCallback::new(move |line| {
@@ -172,7 +172,7 @@ pub extern "C" fn ottla_processor_is_stopped(processor: *const ottla_processor_t
     find(processor).is_some_and(|running| running.processor.is_stopped()).into()
 }
 
-#[on_panic(crate::error::panicked())]
+#[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_wait(
     processor: *mut ottla_processor_t,
@@ -192,7 +192,7 @@ pub extern "C" fn ottla_processor_wait(
             say(RD_KAFKA_RESP_ERR__TIMED_OUT, &text)
         }
         Some(Ok(())) => null_mut(),
-        Some(Err(error)) => codes::object_of_processor(&error).into_raw(),
+        Some(Err(error)) => error_mapping::object_of_processor(&error).into_raw(),
     }
 }
 
@@ -204,11 +204,11 @@ pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> 
         return RD_KAFKA_RESP_ERR__STATE;
     }
     running.processor.stop();
-    // Why it stopped is told by who waits for it.
+    // `ottla_processor_wait` returns the reason.
     let _ = running.processor.wait(Duration::MAX);
     if !running.handlers.await_none(THREADS_END_WITHIN) {
         return RD_KAFKA_RESP_ERR__IN_PROGRESS;
     }
-    // Of two who destroy it at once, one has done so.
+    // Of two concurrent calls, one destroys it.
     RUNNING.remove(processor.addr()).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |_| RD_KAFKA_RESP_ERR_NO_ERROR)
 }

@@ -1,4 +1,4 @@
-//! How a processor works, by names and values. Defaults are the processor's own: only what was set is handed on.
+//! The settings of a processor, by name. A setting without a value keeps the processor's own default.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
@@ -9,40 +9,40 @@ use std::time::Duration;
 use ottla_client::Config;
 use ottla_parallel::{Builder, Error, GiveUp, Mode, Order, Processor, Retry};
 
+use crate::ffi::c_strings::{text, write_errstr};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::op::Opaque;
-use crate::panic::on_panic;
-use crate::processor::call::{Handler, ottla_processor_batch_handler_t, ottla_processor_handler_t};
-use crate::processor::names::Names;
-use crate::text::{text, write_errstr};
+use crate::processor::handle_ids::HandleIds;
+use crate::processor::handler_call::{Handler, ottla_processor_batch_handler_t, ottla_processor_handler_t};
+use crate::queue::op::Opaque;
 
-/// The name of settings.
+/// The handle of settings.
 #[repr(C)]
 pub struct ottla_processor_settings_t {
     _private: [u8; 0],
 }
 
-static SETTINGS: Names<Settings> = Names::new();
+static SETTINGS: HandleIds<Settings> = HandleIds::new();
 
-/// What a setting takes.
+/// The type of a setting's value.
 #[derive(Clone, Copy)]
 enum Takes {
-    /// From, to.
+    /// The minimum and the maximum.
     Number(i64, i64),
     Words(&'static [&'static str]),
     Text,
 }
 
-/// A day: nothing here is meant to wait longer.
+/// A time of at most one day; longer times are mistakes.
 const MS: Takes = Takes::Number(0, 86_400_000);
-/// Limits of what is in memory.
+/// A limit for data in memory.
 const COUNT: Takes = Takes::Number(1, i64::MAX);
 
 const TABLE: &[(&str, Takes)] = &[
     ("mode", Takes::Words(&["sync", "batch", "multi-async", "multi-batch"])),
     ("topics", Takes::Text),
     ("order", Takes::Words(&["none", "partition", "key"])),
-    // Threads: more is a mistake.
+    // A larger number of threads is a mistake.
     ("workers", Takes::Number(1, 10_000)),
     ("queue", COUNT),
     ("batch", COUNT),
@@ -65,10 +65,10 @@ const TABLE: &[(&str, Takes)] = &[
 /// A method of the builder.
 type Set<T> = fn(Builder, T) -> Builder;
 
-/// What was set so far.
+/// The settings so far.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
-    /// Words by their places among those that the table has.
+    /// Numbers; a word is stored as its index in the table.
     numbers: BTreeMap<&'static str, i64>,
     texts: BTreeMap<&'static str, String>,
     each: Option<Handler>,
@@ -121,7 +121,7 @@ impl Settings {
         self.number("mode").map_or(Mode::MultiAsync, |place| Mode::ALL[place])
     }
 
-    /// The handler that the mode calls.
+    /// Returns the handler that the mode calls.
     pub(super) fn handler(&self) -> Result<Handler, Error> {
         let (handler, function) = match self.mode() {
             Mode::Sync | Mode::MultiAsync => (self.each, "ottla_processor_settings_set_handler()"),
@@ -131,7 +131,7 @@ impl Settings {
         handler.ok_or_else(missing)
     }
 
-    /// The processor that they describe, on a client with this configuration.
+    /// Returns the builder of a processor with these settings, on a client with this configuration.
     pub(super) fn builder(&self, config: Config) -> Result<Builder, Error> {
         let topics = self.text("topics").split(',').map(str::trim).filter(|topic| !topic.is_empty());
         let mut builder = Processor::builder(config, self.mode()).topics(topics);

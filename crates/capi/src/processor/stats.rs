@@ -1,14 +1,14 @@
-//! What a processor says of itself, in structs of C.
+//! Statistics of a processor as C structs.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
 use ottla_parallel::{Metrics, PartitionMetrics};
 
+use crate::ffi::c_strings::{c_string, malloced};
+use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::panic::on_panic;
 use crate::processor::{find, ottla_processor_t};
-use crate::text::{c_string, malloced};
 
 /// A partition.
 #[repr(C)]
@@ -51,16 +51,16 @@ mod layouts {
         queued 48, breaker_opened 56, breaker_is_open 64, partition_cnt 72, partitions 80);
 }
 
-/// What C has, and behind it what it points to.
+/// The struct for C, followed by the memory that it points to.
 #[repr(C)]
-struct Kept {
+struct StatsBlock {
     stats: ottla_processor_stats_t,
     pointers: Vec<*const ottla_processor_partition_t>,
     partitions: Vec<ottla_processor_partition_t>,
     topics: Vec<CString>,
 }
 
-impl Kept {
+impl StatsBlock {
     fn of(metrics: &Metrics) -> Box<Self> {
         let topics: Vec<CString> = metrics.partitions.iter().map(|it| c_string(&it.at.topic)).collect();
         let partitions: Vec<_> = metrics.partitions.iter().zip(&topics).map(partition).collect();
@@ -102,8 +102,9 @@ fn partition((of, topic): (&PartitionMetrics, &CString)) -> ottla_processor_part
 pub extern "C" fn ottla_processor_stats(
     processor: *const ottla_processor_t,
 ) -> *const ottla_processor_stats_t {
-    find(processor)
-        .map_or(null(), |running| Box::into_raw(Kept::of(&running.processor.metrics())).cast_const().cast())
+    find(processor).map_or(null(), |running| {
+        Box::into_raw(StatsBlock::of(&running.processor.metrics())).cast_const().cast()
+    })
 }
 
 #[on_panic(())]
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn ottla_processor_stats_destroy(stats: *const ottla_proce
     if !stats.is_null() {
         // SAFETY: the first field of what `ottla_processor_stats` leaked, given back once (ottla.h,
         // `ottla_processor_stats_destroy`).
-        drop(unsafe { Box::from_raw(stats.cast_mut().cast::<Kept>()) });
+        drop(unsafe { Box::from_raw(stats.cast_mut().cast::<StatsBlock>()) });
     }
 }
 

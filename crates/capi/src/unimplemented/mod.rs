@@ -1,8 +1,8 @@
-//! Functions that are exported and do nothing yet, so that every program finds what it links with: they return
-//! `RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED`, an error object, NULL or 0, and say so in `errstr` where there is one.
+//! Unimplemented functions are exported as stubs, so that every program links. They return
+//! `RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED`, an error object, NULL or 0, and write the reason to `errstr` if they have one.
 //!
-//! To implement one, delete its line. None looks at its arguments beyond `errstr`, so none declares them: C's calling
-//! conventions on Linux leave them to the caller.
+//! To implement a function, delete its line. The stubs declare no arguments except `errstr`, because they read no
+//! others. With C's calling conventions on Linux the caller removes the arguments.
 
 #![allow(non_snake_case, reason = "C's names")]
 
@@ -14,49 +14,49 @@ macro_rules! unimplemented_functions {
 
 macro_rules! unimplemented_function {
     (nothing $name:ident) => {
-        #[$crate::panic::on_panic(())]
+        #[$crate::ffi::panic::on_panic(())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() {}
     };
     (zero $name:ident) => {
-        #[$crate::panic::on_panic(0)]
+        #[$crate::ffi::panic::on_panic(0)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> i64 {
             0
         }
     };
     (null $name:ident) => {
-        #[$crate::panic::on_panic(std::ptr::null_mut())]
+        #[$crate::ffi::panic::on_panic(std::ptr::null_mut())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> *mut std::ffi::c_void {
-            $crate::error::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
+            $crate::errors::error_object::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
             std::ptr::null_mut()
         }
     };
     (minus_one $name:ident) => {
-        #[$crate::panic::on_panic(0)]
+        #[$crate::ffi::panic::on_panic(0)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> i64 {
-            $crate::error::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
+            $crate::errors::error_object::set_last_error($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED);
             -1
         }
     };
     (code $name:ident) => {
-        #[$crate::panic::on_panic($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED)]
+        #[$crate::ffi::panic::on_panic($crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> $crate::ffi::rd_kafka_resp_err_t {
             $crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED
         }
     };
     (unknown $name:ident) => {
-        #[$crate::panic::on_panic($crate::ffi::RD_KAFKA_CONF_UNKNOWN)]
+        #[$crate::ffi::panic::on_panic($crate::ffi::RD_KAFKA_CONF_UNKNOWN)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> $crate::ffi::rd_kafka_conf_res_t {
             $crate::ffi::RD_KAFKA_CONF_UNKNOWN
         }
     };
     (error $name:ident) => {
-        #[$crate::panic::on_panic(std::ptr::null_mut())]
+        #[$crate::ffi::panic::on_panic(std::ptr::null_mut())]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> *mut $crate::ffi::rd_kafka_error_t {
             $crate::unimplemented::error(stringify!($name))
@@ -74,7 +74,7 @@ macro_rules! unimplemented_function {
             $crate::ffi::RD_KAFKA_CONF_UNKNOWN }
     };
     (@text $name:ident ($($before:ident),*) $returns:ty, $value:expr) => {
-        #[$crate::panic::on_panic($value)]
+        #[$crate::ffi::panic::on_panic($value)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             $(_: $crate::unimplemented::anything!($before),)*
@@ -101,9 +101,9 @@ mod share;
 
 use std::ffi::c_char;
 
-use crate::error::rd_kafka_error_t;
+use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED;
-use crate::text::write_errstr;
+use crate::ffi::c_strings::write_errstr;
 
 fn error(function: &str) -> *mut rd_kafka_error_t {
     rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED, &sentence(function)).into_raw()

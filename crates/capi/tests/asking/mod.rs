@@ -3,11 +3,12 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 
-use rdkafka::conf::api::*;
-use rdkafka::event::*;
+use rdkafka::client::handle::*;
+use rdkafka::conf::functions::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::queues::*;
+use rdkafka::queue::event::*;
+use rdkafka::queue::queue_handle::*;
+use rdkafka::queue::queue_poll::*;
 
 pub(crate) const PATIENCE_MS: c_int = 60_000;
 
@@ -32,7 +33,7 @@ impl Asking {
         }
     }
 
-    /// The event that answers what was asked last.
+    /// Returns the result event of the last request.
     pub(crate) fn answer(&self, kind: rd_kafka_event_type_t) -> Answer {
         let event = unsafe { rd_kafka_queue_poll(self.queue, PATIENCE_MS) };
         assert_eq!(unsafe { rd_kafka_event_type(event) }, kind);
@@ -70,7 +71,7 @@ pub(crate) fn text(pointer: *const c_char) -> String {
     unsafe { CStr::from_ptr(pointer) }.to_str().expect("UTF-8").to_owned()
 }
 
-/// What an array function gives.
+/// The array that a function of an event returns.
 pub(crate) fn array<'a, T>(
     read: unsafe extern "C" fn(*const rd_kafka_event_t, *mut usize) -> *mut *const T,
     event: *const rd_kafka_event_t,

@@ -1,4 +1,4 @@
-//! What tests of the C interface share: configurations, clients, records in and out.
+//! Functions that the tests of the C interface share: configurations, clients, producing and consuming.
 
 #![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
 
@@ -6,15 +6,15 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-use rdkafka::conf::api::*;
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::conf::functions::*;
+use rdkafka::consume::leave_group::*;
 use rdkafka::ffi::*;
-use rdkafka::handle::*;
-use rdkafka::kafka_consumer::*;
-use rdkafka::message::*;
-use rdkafka::partitions::*;
-use rdkafka::poll::*;
-use rdkafka::producer::*;
-use rdkafka::topic::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::producer::*;
+use rdkafka::queue::poll::*;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ pub fn subscribe(rk: *mut rd_kafka_t, topic: &CStr) {
     unsafe { rd_kafka_topic_partition_list_destroy(topics) };
 }
 
-/// Reads so many records; what else comes is left out.
+/// Reads this number of records and ignores other messages.
 pub fn read(rk: *mut rd_kafka_t, count: usize) -> Vec<String> {
     let mut values = Vec::new();
     let deadline = Instant::now() + PATIENCE;

@@ -1,49 +1,50 @@
-//! `ottla bench consume`: from the socket to every record's bytes.
+//! `ottla bench consume`: measures consumption, including the access to every record's bytes.
 
 use std::time::Duration;
 
-use ottla_client::{Admin, Client, Consumer, Next, OffsetAt, Polled, StartAt, TopicPartition};
+use ottla_client::{Client, Consumer, OffsetAt, Polled, PolledRecord, StartAt, TopicPartition};
 
 use super::measure::Phase;
 use super::payload::Sums;
 use super::progress::Progress;
-use super::{Common, Prepared, prepare};
+use super::{BenchSetup, CommonArgs, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// How long one poll waits: a signal is noticed in between.
+/// Duration of one poll. Signals are checked between polls.
 const POLL: Duration = Duration::from_millis(200);
 
-/// A topic that gives nothing in so many polls, which are 10 s, has nothing more.
+/// Number of empty polls, 10 s in total, after which the topic is considered exhausted.
 const SILENT_POLLS_MAX: u32 = 50;
 
 /// Measures consuming
 ///
-/// Reads --count messages from the beginning of the topic. Every record is decoded, offsets are checked to be
-/// contiguous in each partition, lengths and first and last bytes are added up.
+/// Reads --count messages from the beginning of the topic and decodes each one. Checks that the offsets of each
+/// partition are contiguous. Adds up message lengths and first and last bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
-    /// Messages before the measured phase, from the beginning too [default: a tenth of --count, at most 100000]
+    common: CommonArgs,
+    /// Number of messages to read before the measurement [default: a tenth of --count, at most 100000]
     #[arg(long)]
     warmup: Option<u64>,
-    /// The sum that `bench produce` printed; a different one is a failure. Compared when the whole topic is read
+    /// The checksum that `bench produce` printed. A different checksum is a failure. It is compared if the whole
+    /// topic is read
     #[arg(long, value_name = "SUM")]
     sum: Option<Sums>,
-    /// Does not check that every message has --size bytes
+    /// Accepts messages that do not have --size bytes
     #[arg(long)]
     any_size: bool,
-    /// Asks for each message by a call of its own, instead of for batches
+    /// Polls single messages instead of batches
     #[arg(long)]
     one_by_one: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let Prepared { client, partitions, .. } = &prepare(&args.common, args.common.config()?)?;
+    let BenchSetup { client, partitions, .. } = &prepare(&args.common, args.common.config()?)?;
     let starts = starts(client, args, *partitions)?;
     let warmup = args.warmup.unwrap_or((args.common.count / 10).min(100_000));
-    let mut consumer = Consumer::of(client);
+    let mut consumer = client.consumer();
     let mut progress = Progress::start()?;
     if warmup > 0 {
         progress.phase("warm-up", warmup);
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         && expected != sums
         && !progress.is_interrupted()
     {
-        return Err(Failure::failed(format!("the messages' sum is {sums}, expected was {expected}")));
+        return Err(Failure::failed(format!("the checksum is {sums}, expected {expected}")));
     }
     let title = format!(
         "consume from {} ({partitions} partitions): {} messages {} after {warmup} for warm-up; offsets contiguous, {}; \
@@ -73,10 +74,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     progress.report(&title, measured.json(), args.common.json)
 }
 
-/// The first offset of each partition; an error if there is not enough in them.
+/// The first offset of each partition. Fails if the partitions have too few messages.
 fn starts(client: &Client, args: &Args, partitions: usize) -> Result<Vec<(TopicPartition, i64)>, Failure> {
     runtime()?.block_on(async {
-        let admin = Admin::of(client);
+        let admin = client.admin();
         let at = |offset| {
             let partition = |partition| (TopicPartition::new(&args.common.topic, partition), offset);
             (0..partitions as i32).map(partition).collect::<Vec<_>>()
@@ -86,7 +87,7 @@ fn starts(client: &Client, args: &Args, partitions: usize) -> Result<Vec<(TopicP
         let there: i64 = end.values().sum::<i64>() - first.values().sum::<i64>();
         if (there as u64) < args.common.count {
             return Err(Failure::failed(format!(
-                "topic `{}` has {there} messages and {} are to be read: run `ottla bench produce` first",
+                "topic `{}` has {there} messages, but {} are needed: run `ottla bench produce` first",
                 args.common.topic, args.common.count
             )));
         }
@@ -94,7 +95,7 @@ fn starts(client: &Client, args: &Args, partitions: usize) -> Result<Vec<(TopicP
     })
 }
 
-/// Reads `count` messages from the starts on.
+/// Reads `count` messages from the start offsets.
 fn read(
     consumer: &mut Consumer,
     starts: &[(TopicPartition, i64)],
@@ -105,7 +106,7 @@ fn read(
     let assigned: Vec<_> = starts.iter().map(|(at, offset)| (at.clone(), StartAt::Offset(*offset))).collect();
     runtime()?.block_on(consumer.assign(&assigned))?;
     let mut check = Check {
-        // By partition number, as the topic's partitions are numbered from 0 on.
+        // Indexed by partition: a topic's partitions are numbered from 0.
         next: starts.iter().map(|(_, offset)| *offset).collect(),
         size: (!args.any_size).then_some(args.common.size as usize),
         sums: Sums::default(),
@@ -127,7 +128,7 @@ fn read_one_by_one(
     let mut silent = 0;
     while check.sums.messages < count && !progress.is_interrupted() {
         match consumer.next_record_blocking(POLL)? {
-            Some(Next::Record(record)) => {
+            Some(PolledRecord::Record(record)) => {
                 silent = 0;
                 check.record(record.partition(), record.offset(), record.value())?;
                 progress.show(check.sums.messages);
@@ -140,7 +141,7 @@ fn read_one_by_one(
     Ok(())
 }
 
-/// Stops within the batch that holds the last one.
+/// Stops inside the batch that contains the last message.
 fn read_batches(
     consumer: &mut Consumer,
     count: u64,
@@ -170,11 +171,11 @@ fn read_batches(
     Ok(())
 }
 
-/// What every message must be, and what they add up to.
+/// Checks each message and sums up all of them.
 struct Check {
-    /// The offset that comes next in each partition.
+    /// The next expected offset of each partition.
     next: Vec<i64>,
-    /// Bytes of each message; `None` is any number.
+    /// Expected size of each message; `None` accepts any size.
     size: Option<usize>,
     sums: Sums,
 }
@@ -185,7 +186,7 @@ impl Check {
         let expected = &mut self.next[partition as usize];
         if offset != *expected {
             return Err(Failure::failed(format!(
-                "partition {partition}: offset {offset} came where {expected} was expected"
+                "partition {partition}: received offset {offset}, expected {expected}"
             )));
         }
         *expected += 1;
@@ -202,6 +203,6 @@ impl Check {
 
     fn silence(&self, count: u64) -> Failure {
         let (seconds, read) = ((POLL * SILENT_POLLS_MAX).as_secs(), self.sums.messages);
-        Failure::failed(format!("nothing came for {seconds} s after {read} of {count} messages"))
+        Failure::failed(format!("received no message for {seconds} s, after {read} of {count}"))
     }
 }

@@ -1,44 +1,42 @@
-//! `ottla bench latency`: from the moment a message is due to its acknowledgement, and to its reader.
+//! `ottla bench latency`: measures the time from a message's due time to its acknowledgement and to its consumption.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use ottla_client::{
-    Admin, Client, Consumer, Delivery, OffsetAt, Polled, Producer, Record, StartAt, TopicPartition,
-};
+use ottla_client::{Client, Consumer, Delivery, OffsetAt, Polled, Producer, Record, StartAt, TopicPartition};
 
 use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
 use super::progress::Progress;
-use super::{Common, Prepared, Producing, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// A message carries when it was due, in nanoseconds since the start, and its number.
+/// Size of a message's stamp: its due time in nanoseconds since the start, and its number.
 const STAMP_BYTES: usize = 16;
 
-/// How long the last messages may take.
+/// Time limit for the last messages.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// A wait longer than this is slept, the rest is spent looking at the clock.
+/// Longer waits sleep; shorter ones spin.
 const SPIN: Duration = Duration::from_micros(80);
 
 /// Measures latency
 ///
-/// With a rate: an open loop. Messages are due at fixed times, whatever happened to those before, and their latency
-/// counts from when they were due, not from when they could be sent. With --rate 0: a closed loop, in which each
-/// message is sent when the one before is acknowledged. The same process consumes them.
+/// With a rate, the loop is open: each message has a fixed due time, and its latency counts from that time even if it
+/// is sent late. With --rate 0, the loop is closed: each message is sent after the previous one is acknowledged. The
+/// same process consumes the messages.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     #[command(flatten)]
-    producing: Producing,
-    /// Messages per second; 0 is one after the other
+    producing: ProducerArgs,
+    /// Messages per second; 0 sends each message after the previous acknowledgement
     #[arg(long, default_value_t = 1000)]
     rate: u64,
-    /// Nobody reads the messages: only their acknowledgement is measured
+    /// Measures acknowledgements only and does not consume
     #[arg(long)]
     acks_only: bool,
 }
@@ -51,12 +49,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let config = args.producing.config(&args.common)?;
-    let described = Producing::describe(&config);
-    let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
+    let described = ProducerArgs::describe(&config);
+    let BenchSetup { client, partitions, .. } = &prepare(&args.common, config)?;
     let warmup = args.producing.warmup(&args.common, 10_000);
     let mut consumer =
         if args.acks_only { None } else { Some(at_end(client, &args.common.topic, *partitions)?) };
-    let producer = Producer::of(client);
+    let producer = client.producer();
     let mut progress = Progress::start()?;
     let once = |progress: &Progress, consumer: &mut Option<Consumer>, from, count| {
         let (producer, pool, base) = (&producer, &pool, Instant::now());
@@ -79,8 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         fields.insert("e2e_us".into(), percentiles_us(&ends));
     }
     let loop_kind = match args.rate {
-        0 => "closed loop: each is sent when the one before is acknowledged".to_owned(),
-        rate => format!("open loop at {rate} per second: latency from when a message was due"),
+        0 => "closed loop: each message is sent after the previous acknowledgement".to_owned(),
+        rate => format!("open loop at {rate} per second: latency counts from the due time"),
     };
     let title = format!(
         "latency through {} ({partitions} partitions): {} messages of {} bytes after {warmup} for warm-up, {described}; \
@@ -92,21 +90,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     progress.report(&title, fields, args.common.json)
 }
 
-/// A consumer of all partitions that starts at their ends, and has them.
+/// A consumer that is positioned at the end of every partition.
 fn at_end(client: &Client, topic: &str, partitions: usize) -> Result<Consumer, Failure> {
     runtime()?.block_on(async {
         let wanted: Vec<_> = (0..partitions as i32)
             .map(|partition| (TopicPartition::new(topic, partition), OffsetAt::Latest))
             .collect();
-        let ends = Admin::of(client).list_offsets(&wanted).await?;
+        let ends = client.admin().list_offsets(&wanted).await?;
         let starts: Vec<_> = ends.into_iter().map(|(at, end)| (at, StartAt::Offset(end))).collect();
-        let mut consumer = Consumer::of(client);
+        let mut consumer = client.consumer();
         consumer.assign(&starts).await?;
         Ok(consumer)
     })
 }
 
-/// Messages `from` to `from + count`, sent by one thread and read by this one.
+/// Sends the messages `from..from + count` in one thread and reads them in another.
 struct Pass<'a> {
     args: &'a Args,
     producer: &'a Producer,
@@ -156,7 +154,7 @@ impl Pass<'_> {
         Ok(acks)
     }
 
-    /// Takes acknowledgements until a moment: a thread of their own would be woken for each message that is sent, too.
+    /// Takes acknowledgements until `end`. A separate thread would be woken for each message that is sent.
     fn take_until(
         &self,
         until: Instant,
@@ -228,7 +226,7 @@ impl Pass<'_> {
             deadline = Instant::now() + END_WITHIN;
             for record in &batch {
                 let Some((due_ns, number)) = stamp_of(record?.value) else { continue };
-                // Other producers' messages, and those of the warm-up, are not ours to count.
+                // Ignores messages of other producers and of the warm-up.
                 if (self.from..self.from + self.count).contains(&number) {
                     ends.saturating_record(now_ns.saturating_sub(due_ns));
                     seen += 1;

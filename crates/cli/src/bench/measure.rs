@@ -1,4 +1,4 @@
-//! Clocks, memory, and how results are printed.
+//! Clocks, memory, and the output of results.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::table::Table;
 
-/// The largest latency that is told apart: a minute, in nanoseconds.
+/// The largest latency that the histogram distinguishes: one minute, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// Wall time and the process's user and system time, from its start on.
+/// Measures wall time and the process's CPU time from its start.
 pub(super) struct Phase {
     wall: Instant,
     began: Duration,
@@ -40,20 +40,20 @@ impl Phase {
     }
 }
 
-/// What a phase cost.
+/// The cost of a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) wall: Duration,
-    /// Since 1970: when the phase began, for whoever watches other processes meanwhile.
+    /// Start of the phase since 1970, to correlate it with observations of other processes.
     pub(super) began: Duration,
     pub(super) cpu: Duration,
     pub(super) max_rss_kb: u64,
 }
 
 impl Measured {
-    /// The fields that every benchmark's JSON has.
+    /// The fields common to all benchmarks' JSON.
     pub(super) fn json(&self) -> Map<String, Value> {
         let seconds = self.wall.as_secs_f64().max(1e-9);
         let fields = json!({
@@ -74,7 +74,7 @@ impl Measured {
     }
 }
 
-/// Prints the fields as a table, and with `json` once more as the last line.
+/// Prints the fields as a table; with `json` also as the last line.
 pub(super) fn report(title: &str, fields: Map<String, Value>, json: bool) -> Result<(), Failure> {
     let mut table = Table::new(["MEASURE", "VALUE"]);
     let mut rows = |name: &str, value: &Value| match value {
@@ -91,10 +91,9 @@ pub(super) fn report(title: &str, fields: Map<String, Value>, json: bool) -> Res
     print(&text)
 }
 
-/// Latencies in nanoseconds.
+/// A histogram of latencies in nanoseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
-        .expect("bounds and digits are within what the crate allows")
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds and digits are valid for the crate")
 }
 
 /// Percentiles in microseconds.
@@ -119,7 +118,7 @@ fn process_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The most memory the process has had in use so far; 0 where the system does not say.
+/// Peak memory of the process; 0 if the system does not report it.
 fn max_rss_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

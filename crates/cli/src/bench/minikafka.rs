@@ -1,7 +1,8 @@
-//! `ottla bench minikafka`: how long a message takes from one thread to another through a file, and through our log.
+//! `ottla bench minikafka`: measures how long a message takes from one thread to another, through a file and through
+//! our log.
 //!
-//! The experiment is that of the minikafka article: a thread appends messages of one byte to a file, another reads
-//! them back, and the time from the end of the write to the end of the read is averaged over 128 messages.
+//! The experiment is from the minikafka article. One thread appends messages of one byte to a file and another reads
+//! them. The time from the end of the write to the end of the read is averaged over 128 messages.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,38 +24,38 @@ use crate::output::print;
 use crate::table::Table;
 use crate::time;
 
-/// As many messages as in the article.
+/// Number of messages, as in the article.
 const MESSAGES: usize = 128;
-/// Between two messages when the reader shall have to wait.
+/// Pause between messages, so that the reader has to wait.
 const PAUSE: Duration = Duration::from_micros(200);
-/// How long a reader may wait for one message.
+/// Time limit of a reader for one message.
 const MESSAGE_WITHIN: Duration = Duration::from_secs(10);
-/// Records of the log whose old offsets are read.
+/// Record size of the log whose old offsets are read.
 const OLD_RECORD_BYTES: usize = 1000;
-/// Old offsets that are read.
+/// Number of reads at old offsets.
 const OLD_READS: usize = 64;
 
 /// Measures the log itself: one thread appends, another reads
 ///
-/// The article's experiment with a raw file and with our log, in which every message has an offset and a checksum;
-/// with readers that spin and readers that wait; and reading old offsets with a cold page cache against the tail.
+/// Runs the article's experiment with a raw file and with our log, which adds offsets and checksums. Readers spin or
+/// wait. Also compares reads of old offsets with a cold page cache and reads of the tail.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to write; a directory in memory (tmpfs) has no cold page cache [default: the system's temporary directory]
+    /// Directory to write to; a tmpfs has no cold page cache [default: the system's temporary directory]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// How often each experiment is done; the median is printed
+    /// Number of repetitions of each experiment; the median is printed
     #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// MiB of log to read old offsets from
+    /// Size of the log for reads of old offsets, in MiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     old_mib: u32,
-    /// The last line is one JSON object
+    /// Prints one JSON object as the last line
     #[arg(long)]
     json: bool,
 }
 
-/// How the reader learns of a message.
+/// The way in which the reader waits for a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Reader {
     Spins,
@@ -64,9 +65,9 @@ enum Reader {
 /// Average nanoseconds per message.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
-    /// From the end of the write, as in the article.
+    /// Measured from the end of the write, as in the article.
     after_write: f64,
-    /// From the beginning of the write.
+    /// Measured from the beginning of the write.
     with_write: f64,
 }
 
@@ -131,7 +132,7 @@ fn median(delays: &[Delay]) -> Delay {
     Delay { after_write: middle(|delay| delay.after_write), with_write: middle(|delay| delay.with_write) }
 }
 
-/// One experiment: `write` appends message number n, `read` gives the number of the next one.
+/// One experiment: `write` appends message number n, `read` returns the number of the next message.
 fn experiment(
     pause: Duration,
     mut write: impl FnMut(u8) -> Result<(), Failure> + Send,
@@ -148,9 +149,7 @@ fn experiment(
                 let number = read()?;
                 *seen = elapsed();
                 if usize::from(number) != expected {
-                    return Err(Failure::failed(format!(
-                        "message {number} came where {expected} was expected"
-                    )));
+                    return Err(Failure::failed(format!("received message {number}, expected {expected}")));
                 }
             }
             Ok(seen)
@@ -194,7 +193,7 @@ fn through_file(dir: &Path, reader: Reader, pause: Duration) -> Result<Delay, Fa
                 return Ok(byte[0]);
             }
             if let Some(mut watch) = watch.as_ref() {
-                // Any event will do: the file is looked at again. Events that came before this are still queued.
+                // Any event suffices: the file is read again. Events that came earlier are still queued.
                 watch.read(&mut [0; 4096]).map_err(failed)?;
             }
         }
@@ -202,7 +201,7 @@ fn through_file(dir: &Path, reader: Reader, pause: Duration) -> Result<Delay, Fa
     experiment(pause, write, read)
 }
 
-/// A file that has something to read whenever the one at `path` was written to.
+/// A file descriptor that becomes readable when the file at `path` is written to.
 fn watch(path: &Path) -> rustix::io::Result<File> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY)?;
@@ -228,14 +227,14 @@ fn through_log(dir: &Path, reader: Reader, pause: Duration) -> Result<Delay, Fai
         let records = batch.records(1 << 20).map_err(log_failed)?;
         let record = records.iter().next().transpose().map_err(log_failed)?;
         let value = record.and_then(|record| record.value?.first().copied());
-        value.ok_or_else(|| Failure::failed("a record came back without its byte"))
+        value.ok_or_else(|| Failure::failed("a record has no value"))
     };
     let delay = experiment(pause, write, read)?;
     drop(log);
-    // What was written is there for the next process too.
+    // The written records must be visible to a later process too.
     let recovered = open_log(dir)?.with(|log| log.end_offset());
     if recovered != MESSAGES as i64 {
-        return Err(Failure::failed(format!("the log has {recovered} records after it was opened again")));
+        return Err(Failure::failed(format!("the log has {recovered} records after it was reopened")));
     }
     Ok(delay)
 }
@@ -250,7 +249,7 @@ fn log_failed(error: impl std::fmt::Display) -> Failure {
     Failure::failed(format!("log: {error}"))
 }
 
-/// Old offsets after the page cache was emptied, the same ones again, and the tail.
+/// Reads old offsets with an empty page cache, the same offsets again, and the tail.
 fn old_reads(dir: &Path, mib: u32) -> Result<Value, Failure> {
     let dir = dir.join("old");
     std::fs::create_dir(&dir).map_err(|error| Failure::file(&dir, &error))?;
@@ -267,7 +266,7 @@ fn old_reads(dir: &Path, mib: u32) -> Result<Value, Failure> {
         left -= count;
     }
     log.sync().map_err(log_failed)?;
-    // The newest records are in memory anyway: only the older three quarters are read.
+    // The newest records are in memory anyway: only the oldest three quarters are read.
     let mut rng = fastrand_like(17);
     let offsets: Vec<i64> = (0..OLD_READS).map(|_| (rng() % (records * 3 / 4).max(1)) as i64).collect();
     empty_page_cache(&dir.join("log"))?;
@@ -290,7 +289,7 @@ fn old_reads(dir: &Path, mib: u32) -> Result<Value, Failure> {
     Ok(Value::Object(fields))
 }
 
-/// Asks the system to forget what it keeps of the segments in memory.
+/// Asks the system to drop the segments from its page cache.
 fn empty_page_cache(dir: &Path) -> Result<(), Failure> {
     for entry in std::fs::read_dir(dir).map_err(|error| Failure::file(dir, &error))?.flatten() {
         let path = entry.path();
@@ -310,7 +309,7 @@ fn read_each(log: &SharedLog, offsets: &[i64]) -> Result<Vec<Duration>, Failure>
         let batch = reader.try_next().map_err(log_failed)?;
         times.push(started.elapsed());
         if batch.is_none_or(|batch| batch.header.last_offset() < *offset) {
-            return Err(Failure::failed(format!("log: offset {offset} is not there")));
+            return Err(Failure::failed(format!("log: offset {offset} was not found")));
         }
     }
     Ok(times)
@@ -324,12 +323,12 @@ fn read_tail(log: &SharedLog, value: &[u8]) -> Result<Vec<Duration>, Failure> {
         let started = Instant::now();
         let batch = reader.try_next().map_err(log_failed)?;
         times.push(started.elapsed());
-        batch.ok_or_else(|| Failure::failed("log: the tail is not there"))?;
+        batch.ok_or_else(|| Failure::failed("log: the tail was not found"))?;
     }
     Ok(times)
 }
 
-/// The same numbers each time (xorshift).
+/// A reproducible random sequence (xorshift).
 fn fastrand_like(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed | 0x9e37_79b9_0000_0001;
     move || {

@@ -1,4 +1,4 @@
-//! `ottla bench patterns`: the four consuming patterns, each with JSON decoding of `{"id": N}`.
+//! `ottla bench patterns`: the four consumer modes, with JSON decoding of `{"id": N}`.
 
 mod live;
 mod waits;
@@ -7,64 +7,65 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ottla_client::{Admin, Config, OffsetAt, Producer, Record, TopicPartition};
+use ottla_client::{Config, OffsetAt, Record, TopicPartition};
 use ottla_parallel::{Builder, Failure as Failed, Mode, Order, Processor};
 use serde::Deserialize;
 
 use super::measure::{Measured, Phase, rounded};
 use super::progress::Progress;
-use super::{Common, Prepared, prepare};
+use super::{BenchSetup, CommonArgs, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::output::note;
 
-/// A topic that gives nothing for so long has nothing more.
+/// Time without messages after which the topic is considered exhausted.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How often it is looked how far a pattern is.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Interval at which progress is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const WRITE_WITHIN: Duration = Duration::from_secs(120);
 
-/// Measures the four consuming patterns
+/// Measures the four consumer modes
 ///
-/// Each mode reads --count messages `{"id": N}` from the beginning of the topic, in a new group, decodes them, and commits
-/// what is done. The ids' sum is checked. --fill produces what is missing first.
+/// Each mode reads --count messages `{"id": N}` from the beginning of the topic, in a new group, decodes them and
+/// commits finished messages. The sum of the ids is checked. --fill produces missing messages first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
-    /// Which patterns, separated by commas: sync, batch, multi-async, multi-batch [default: all]
+    common: CommonArgs,
+    /// Modes to measure, separated by commas: sync, batch, multi-async, multi-batch [default: all]
     #[arg(long, value_delimiter = ',', value_parser = parse_mode)]
     mode: Vec<Mode>,
-    /// How many workers the modes that fan out have
+    /// Number of workers in the multi modes
     #[arg(long, default_value_t = 8)]
     workers: usize,
-    /// What is handled in order: none, partition, key [default: partition with one worker, none with several]
+    /// Order to keep: none, partition, key [default: partition with one worker, none with several]
     #[arg(long, value_parser = parse_order)]
     order: Option<Order>,
-    /// Nothing is tracked and nothing is committed: what that costs is the difference
+    /// Turns off tracking and commits, to measure their cost
     #[arg(long)]
     untracked: bool,
-    /// Each message is waited for so long, in microseconds, by an async handler (multi-async)
+    /// Time in microseconds that an async handler waits for each message (multi-async)
     #[arg(long, default_value_t = 0)]
     wait_us: u64,
-    /// Each message blocks its worker for so long, in microseconds (multi-async)
+    /// Time in microseconds that each message blocks its worker (multi-async)
     #[arg(long, default_value_t = 0, conflicts_with = "wait_us")]
     block_us: u64,
-    /// Reads the topic so often, each time in a new group: more messages than the disk holds
+    /// Number of times the topic is read, each time in a new group
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Measures handlers that wait instead: async ones 1 ms, 1 to 1,000 at a time, and blocking ones 10 ms, 1 to 200
+    /// Measures waiting handlers instead: 1 to 1,000 concurrent async handlers that wait 1 ms, and 1 to 200 blocking
+    /// handlers that wait 10 ms
     #[arg(long, conflicts_with_all = ["live", "rounds", "untracked"])]
     waits: bool,
-    /// Measures how far each mode is behind a producer of so many messages per second, in topics of its own
+    /// Measures the lag of each mode behind a producer of this many messages per second, in separate topics
     #[arg(long, value_name = "RATE", conflicts_with_all = ["fill", "rounds", "untracked"], value_parser = clap::value_parser!(u64).range(1..))]
     live: Option<u64>,
-    /// For how long --live produces
+    /// Duration of --live in seconds
     #[arg(long, default_value_t = 60, requires = "live", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Produces messages until the topic has --count of them, with so many keys (0: without keys)
+    /// Produces messages until the topic has --count, with this number of keys (0: without keys)
     #[arg(long, value_name = "KEYS")]
     fill: Option<u64>,
 }
@@ -76,7 +77,7 @@ struct Message {
 
 pub(crate) fn parse_mode(text: &str) -> Result<Mode, String> {
     let known = Mode::ALL.into_iter().find(|mode| mode.name() == text);
-    known.ok_or_else(|| format!("`{text}` is none of sync, batch, multi-async, multi-batch"))
+    known.ok_or_else(|| format!("`{text}` is not one of sync, batch, multi-async, multi-batch"))
 }
 
 pub(crate) fn parse_order(text: &str) -> Result<Order, String> {
@@ -84,7 +85,7 @@ pub(crate) fn parse_order(text: &str) -> Result<Order, String> {
         "none" => Ok(Order::None),
         "partition" => Ok(Order::Partition),
         "key" => Ok(Order::Key),
-        _ => Err(format!("`{text}` is none of none, partition, key")),
+        _ => Err(format!("`{text}` is not one of none, partition, key")),
     }
 }
 
@@ -107,10 +108,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees to it that the topic has enough messages.
-fn fill(args: &Args, prepared: &Prepared) -> Result<(), Failure> {
+/// Ensures that the topic has enough messages.
+fn fill(args: &Args, prepared: &BenchSetup) -> Result<(), Failure> {
     let topic = &args.common.topic;
-    let admin = Admin::of(&prepared.client);
+    let admin = prepared.client.admin();
     let ends = (0..prepared.partitions as i32)
         .map(|partition| (TopicPartition::new(topic, partition), OffsetAt::Latest))
         .collect::<Vec<_>>();
@@ -125,19 +126,19 @@ fn fill(args: &Args, prepared: &Prepared) -> Result<(), Failure> {
             "topic `{topic}` has {there} messages, not {count}: add --fill 0"
         )));
     };
-    let producer = Producer::of(&prepared.client);
+    let producer = prepared.client.producer();
     let sender = producer.topic(topic);
     for id in there..args.common.count {
         let value = format!("{{\"id\":{id}}}");
         let key = if keys > 0 { (id % keys).to_string() } else { String::new() };
         let record = Record::to(topic).value(&value);
-        sender.post_blocking(&if keys > 0 { record.key(&key) } else { record })?;
+        sender.send_unobserved_blocking(&if keys > 0 { record.key(&key) } else { record })?;
     }
     producer.flush_blocking(WRITE_WITHIN)?;
     Ok(())
 }
 
-/// What all workers have added up.
+/// The totals of all workers.
 #[derive(Default)]
 struct Totals {
     sum: AtomicU64,
@@ -145,22 +146,22 @@ struct Totals {
     waited_ns: AtomicU64,
 }
 
-/// What one worker has added up; told when the worker is gone.
+/// The totals of one worker, added to [`Totals`] when the worker is dropped.
 #[derive(Default)]
-struct Tally {
+struct WorkerTotals {
     sum: u64,
     waits: u64,
     waited: Duration,
     all: Arc<Totals>,
 }
 
-impl Clone for Tally {
+impl Clone for WorkerTotals {
     fn clone(&self) -> Self {
         Self { all: self.all.clone(), ..Self::default() }
     }
 }
 
-impl Drop for Tally {
+impl Drop for WorkerTotals {
     fn drop(&mut self) {
         self.all.sum.fetch_add(self.sum, Ordering::Relaxed);
         self.all.waits.fetch_add(self.waits, Ordering::Relaxed);
@@ -168,7 +169,7 @@ impl Drop for Tally {
     }
 }
 
-impl Tally {
+impl WorkerTotals {
     fn of(all: &Arc<Totals>) -> Self {
         Self { all: all.clone(), ..Self::default() }
     }
@@ -181,7 +182,7 @@ impl Tally {
         Ok(())
     }
 
-    /// A timer wakes later than it was asked to: how much is told.
+    /// Records the actual wait: timers fire late.
     fn waited_since(&mut self, began: Instant) {
         self.waits += 1;
         self.waited += began.elapsed();
@@ -189,11 +190,11 @@ impl Tally {
 }
 
 impl Totals {
-    /// Once every worker is gone, and has told what it has.
+    /// Waits until every worker has been dropped and has added its totals.
     fn await_all(self: &Arc<Self>) {
         let began = Instant::now();
         while Arc::strong_count(self) > 1 && began.elapsed() < SILENCE_MAX {
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(CHECK_INTERVAL);
         }
     }
 
@@ -203,13 +204,13 @@ impl Totals {
     }
 }
 
-/// A name that no other run has.
+/// A unique group name.
 fn group(kind: &str) -> String {
     let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("patterns-{kind}-{unique}")
 }
 
-/// All rounds of a mode: what they took together, and how long it was from the first to the last.
+/// Runs all rounds of a mode. Reports their total and the time from the first to the last.
 fn measure(args: &Args, mode: Mode, config: &Config, progress: &Progress) -> Result<(), Failure> {
     let began = Instant::now();
     let mut measured = round(args, mode, config.clone(), progress)?;
@@ -256,11 +257,11 @@ fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Re
     let totals: Arc<Totals> = Arc::default();
     let phase = Phase::start();
     let (wait, block) = (Duration::from_micros(args.wait_us), Duration::from_micros(args.block_us));
-    let processor = start(mode, builder, Tally::of(&totals), wait, block)?;
+    let processor = start(mode, builder, WorkerTotals::of(&totals), wait, block)?;
     let (mut handled, mut moved) = (0, Instant::now());
     while handled < count && !progress.is_interrupted() {
         progress.show(handled);
-        std::thread::park_timeout(LOOK_EVERY);
+        std::thread::park_timeout(CHECK_INTERVAL);
         let now = processor.metrics().handled;
         if now > handled {
             (handled, moved) = (now, Instant::now());
@@ -268,7 +269,7 @@ fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Re
             processor.stop();
             processor.join()?;
             return Err(Failure::failed(format!(
-                "{}: {handled} of {count} messages, and no more",
+                "{}: received only {handled} of {count} messages",
                 mode.name()
             )));
         }
@@ -282,16 +283,19 @@ fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Re
     }
     let (sum, expected) = (totals.sum.load(Ordering::Relaxed), count * (count - 1) / 2);
     if sum != expected {
-        return Err(Failure::failed(format!("{}: the ids' sum is {sum}, not {expected}", mode.name())));
+        return Err(Failure::failed(format!(
+            "{}: the sum of the ids is {sum}, expected {expected}",
+            mode.name()
+        )));
     }
     Ok(measured)
 }
 
-/// With handlers that add up; in the modes without batches they wait first, or block.
+/// Starts a processor whose handlers add up ids. In the modes of single messages they first wait or block.
 fn start(
     mode: Mode,
     builder: Builder,
-    mut tally: Tally,
+    mut tally: WorkerTotals,
     wait: Duration,
     block: Duration,
 ) -> Result<Processor, Failure> {
@@ -302,7 +306,7 @@ fn start(
         }),
         Mode::Sync | Mode::MultiAsync if !wait.is_zero() => builder.start_each_async(async move |message| {
             let began = Instant::now();
-            // tokio's timers count milliseconds: one of them would take two.
+            // tokio's timers count in milliseconds: 1 ms would take 2.
             futures_timer::Delay::new(wait).await;
             tally.waited_since(began);
             tally.take(message.value())

@@ -1,10 +1,10 @@
-//! Message bodies: slices of a pool of text that compresses about as real text does, or of a file's lines.
+//! Message bodies: slices of generated text, which compresses about as well as real text, or lines of a file.
 
 use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Large enough that neither caches nor codecs see the same bytes again soon.
+/// Large enough that caches and codecs do not see the same bytes again soon.
 const POOL_BYTES: usize = 16 << 20;
 
 const WORDS: [&str; 64] = [
@@ -74,16 +74,16 @@ const WORDS: [&str; 64] = [
     "null",
 ];
 
-/// Text of which messages are slices: copying it is all that making one costs.
+/// Text from which messages are sliced. Making a message only copies it.
 pub(super) struct Pool {
     text: Vec<u8>,
     size: usize,
 }
 
 impl Pool {
-    /// A pool of messages of `size` bytes; the same seed gives the same text.
+    /// A pool of messages of `size` bytes. The same seed gives the same text.
     pub(super) fn new(size: usize) -> Self {
-        // A small generator of our own (xorshift): the pool must not change with a dependency's version.
+        // A generator of our own (xorshift): the pool must not change with a dependency's version.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = || {
             state ^= state << 13;
@@ -105,7 +105,7 @@ impl Pool {
         Self { text, size }
     }
 
-    /// The lines of a file, without their ends; all must have the same length.
+    /// The lines of a file, without line ends; all must have the same length.
     pub(super) fn of_lines(path: &Path) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::usage(format!("--payload {}: {why}", path.display()));
         let mut text = std::fs::read(path).map_err(|error| wrong(&error.to_string()))?;
@@ -114,16 +114,16 @@ impl Pool {
         };
         let size = lines().next().map_or(0, <[u8]>::len);
         if size == 0 || lines().any(|line| line.len() != size) {
-            return Err(wrong("its lines must all have the same length, of at least one byte"));
+            return Err(wrong("all lines must have the same length, of at least one byte"));
         }
         if lines().nth(1).is_none() {
-            return Err(wrong("at least two lines are needed"));
+            return Err(wrong("the file needs at least two lines"));
         }
         text.retain(|byte| *byte != b'\n');
         Ok(Self { text, size })
     }
 
-    /// Bytes of each message.
+    /// Size of each message in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
@@ -135,20 +135,20 @@ impl Pool {
         &self.text[from..from + self.size]
     }
 
-    /// The messages from number `n` on, without end.
+    /// The messages from number `n`, without end.
     pub(super) fn messages(&self, n: u64) -> Messages<'_> {
         Messages { pool: self, next: self.place(n) }
     }
 
-    /// One behind the other, as an application finds its data where it has just written it. The floor program steps
-    /// through its pool in the same way.
+    /// Consecutive messages are adjacent in memory, like data that an application has just written. The floor program
+    /// accesses its pool in the same way.
     fn place(&self, n: u64) -> usize {
         let room = (self.text.len() - self.size) as u64;
         ((n * self.size as u64) % room) as usize
     }
 }
 
-/// One message after the other: the same as by number, but without a division for each.
+/// An iterator over messages. It avoids the division that access by number needs.
 pub(super) struct Messages<'a> {
     pool: &'a Pool,
     next: usize,
@@ -162,7 +162,7 @@ impl<'a> Iterator for Messages<'a> {
         let from = self.next;
         let Pool { text, size } = self.pool;
         let room = text.len() - size;
-        // The pool holds several messages, so that one step passes its end at most once.
+        // The pool holds several messages, so one step passes its end at most once.
         self.next = from + size;
         if self.next >= room {
             self.next -= room;
@@ -171,7 +171,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// What both ends of a topic can add up, whatever the order.
+/// A checksum that producers and consumers can compute in any order.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Sums {
     pub(super) messages: u64,
@@ -206,7 +206,7 @@ impl std::str::FromStr for Sums {
             [messages, lengths, first_bytes, last_bytes] => {
                 Ok(Self { messages, lengths, first_bytes, last_bytes })
             }
-            _ => Err(format!("`{text}` is not of the form messages/lengths/first bytes/last bytes")),
+            _ => Err(format!("`{text}` does not have the form messages/lengths/first bytes/last bytes")),
         }
     }
 }

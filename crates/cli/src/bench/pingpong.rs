@@ -1,4 +1,4 @@
-//! `ottla bench pingpong`: one message, flushed, then the next.
+//! `ottla bench pingpong`: produces and flushes one message at a time.
 
 use std::time::{Duration, Instant};
 
@@ -8,30 +8,30 @@ use ottla_client::{Producer, Record};
 use super::measure::{Phase, histogram, percentiles_us};
 use super::payload::Pool;
 use super::progress::Progress;
-use super::{Common, Prepared, Producing, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, prepare};
 use crate::failure::Failure;
 
-/// How long one round trip may take.
+/// Time limit of one round trip.
 const FLUSH_WITHIN: Duration = Duration::from_secs(30);
 
 /// Measures round trips
 ///
-/// Each message is produced and flushed before the next one. The rate is that of round trips; the latency is that from
+/// Produces and flushes each message before the next one. The rate counts round trips. The latency is the time from
 /// the call to the end of the flush.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     #[command(flatten)]
-    producing: Producing,
+    producing: ProducerArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let pool = args.producing.pool(&args.common)?;
     let config = args.producing.config(&args.common)?;
-    let described = Producing::describe(&config);
-    let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
-    let producer = Producer::of(client);
+    let described = ProducerArgs::describe(&config);
+    let BenchSetup { client, partitions, .. } = &prepare(&args.common, config)?;
+    let producer = client.producer();
     let warmup = args.producing.warmup(&args.common, 10_000);
     let mut progress = Progress::start()?;
     progress.phase("warm-up", warmup);
@@ -71,12 +71,12 @@ fn round_trips(
         }
         progress.show(latencies.len());
         let began = Instant::now();
-        let delivery = topic.enqueue_blocking(&Record::to(&args.common.topic).value(message))?;
+        let delivery = topic.enqueue_blocking(Record::to(&args.common.topic).value(message))?;
         producer.flush_blocking(FLUSH_WITHIN)?;
         match delivery.try_offset() {
             Some(Ok(_)) => latencies.saturating_record(began.elapsed().as_nanos() as u64),
             Some(Err(error)) => return Err(error.clone().into()),
-            None => return Err(Failure::failed("a message was flushed and has no delivery result")),
+            None => return Err(Failure::failed("a flushed message has no delivery result")),
         }
     }
     Ok(latencies)

@@ -1,4 +1,4 @@
-//! `ottla bench produce`: the whole way of a record, from the call to its delivery result.
+//! `ottla bench produce`: measures a record from the call to its delivery result.
 
 use std::time::{Duration, Instant};
 
@@ -7,36 +7,36 @@ use ottla_client::{Client, ProduceError, Producer, Record, Reports};
 use super::measure::Phase;
 use super::payload::{Pool, Sums};
 use super::progress::{END_WITHIN, Progress};
-use super::{Common, Prepared, Producing, prepare};
+use super::{BenchSetup, CommonArgs, ProducerArgs, prepare};
 use crate::failure::Failure;
 use crate::time;
 
-/// Delivery results are taken, the clock is read and the rate is kept after so many records.
+/// Interval, in records, of taking delivery results, reading the clock and keeping the rate.
 const STRIDE: u64 = 256;
 
-/// How long the last acknowledgements may take.
+/// Time limit for the last acknowledgements.
 const FLUSH_WITHIN: Duration = Duration::from_secs(120);
 
 /// Measures producing
 ///
-/// From the first send to the last acknowledgement; every record's delivery result is looked at. A verification sum
-/// of all messages, those of the warm-up included, is printed: `bench consume --sum` compares with it.
+/// Measures from the first send to the last acknowledgement and checks every delivery result. Prints a checksum of
+/// all messages, including the warm-up; `bench consume --sum` compares it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
     #[command(flatten)]
-    producing: Producing,
-    /// Messages per second; 0 is as fast as it goes
+    producing: ProducerArgs,
+    /// Messages per second; 0 is full speed
     #[arg(long, default_value_t = 0)]
     rate: u64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut config = args.producing.config(&args.common)?;
-    let described = Producing::describe(&config);
+    let described = ProducerArgs::describe(&config);
     config.delivery_reports = true;
-    let Prepared { client, partitions, .. } = &prepare(&args.common, config)?;
+    let BenchSetup { client, partitions, .. } = &prepare(&args.common, config)?;
     let pool = args.producing.pool(&args.common)?;
     let size = pool.size();
     let mut progress = Progress::start()?;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
          {}; sum {sums}",
         args.common.topic,
         acknowledged,
-        if args.rate == 0 { "as fast as it goes".to_owned() } else { format!("at {} per second", args.rate) },
+        if args.rate == 0 { "at full speed".to_owned() } else { format!("at {} per second", args.rate) },
     );
     progress.report(&title, measured.json(), args.common.json)
 }
@@ -74,12 +74,12 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(client: &Client, args: &'a Args, pool: &'a Pool) -> Result<Self, Failure> {
-        let producer = Producer::of(client);
+        let producer = client.producer();
         Ok(Self { reports: producer.reports()?, producer, pool, topic: &args.common.topic, acknowledged: 0 })
     }
 
-    /// Sends `count` messages from number `from` on, and takes the result of each; gives the number of those that were
-    /// acknowledged, which is less than `count` after a signal only.
+    /// Sends `count` messages from number `from` and takes their results. Returns the number of acknowledged
+    /// messages, which is below `count` only after a signal.
     fn send(&mut self, from: u64, count: u64, rate: u64, progress: &Progress) -> Result<u64, Failure> {
         let topic = self.producer.topic(self.topic);
         let mut record = Record::to(self.topic);
@@ -92,7 +92,7 @@ impl<'a> Bench<'a> {
             record.timestamp_ms = Some(time::now_ms());
             for message in messages.by_ref().take(stride as usize) {
                 record.value = Some(message);
-                topic.post_blocking(&record)?;
+                topic.send_unobserved_blocking(&record)?;
             }
             sent += stride;
             self.take_done()?;
@@ -106,7 +106,7 @@ impl<'a> Bench<'a> {
             }
         }
         if progress.is_interrupted() {
-            // What is under way after this does not count.
+            // Messages that are still in flight after this do not count.
             let _ = self.producer.flush_blocking(END_WITHIN);
         } else {
             self.producer.flush_blocking(FLUSH_WITHIN)?;
@@ -114,7 +114,7 @@ impl<'a> Bench<'a> {
         self.take_done()?;
         let got = self.acknowledged - before;
         if got != count && !progress.is_interrupted() {
-            return Err(Failure::failed(format!("{count} messages were sent and {got} acknowledged")));
+            return Err(Failure::failed(format!("{got} of {count} messages were acknowledged")));
         }
         Ok(got)
     }
@@ -123,7 +123,7 @@ impl<'a> Bench<'a> {
     fn take_done(&mut self) -> Result<(), ProduceError> {
         while let Some(report) = self.reports.try_next() {
             report.result().map_err(Clone::clone)?;
-            self.acknowledged += report.iter().filter(|record| record.tag == 0).count() as u64;
+            self.acknowledged += report.iter().filter(|record| record.tag.is_none()).count() as u64;
         }
         Ok(())
     }

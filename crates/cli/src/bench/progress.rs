@@ -1,4 +1,4 @@
-//! How far a benchmark is: a bar on a terminal, and partial results when a signal comes.
+//! The progress of a benchmark: a bar on a terminal, and partial results after a signal.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use super::measure::report;
 use crate::failure::Failure;
 use crate::signals::Interrupt;
 
-/// The last acknowledgements may take so long after a signal.
+/// Time limit for the last acknowledgements after a signal.
 pub(super) const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// The bar is moved after so many messages at the latest, and not for each: it looks at the clock.
+/// Maximum number of messages between updates of the bar, which reads the clock.
 const STEP_MAX: u64 = 256;
 
-/// A phase of a benchmark that may be interrupted.
+/// A benchmark whose phases can be interrupted.
 pub(super) struct Progress {
     interrupt: Interrupt,
     bar: ProgressBar,
@@ -26,7 +26,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Takes signals from now on: the first ends the phase, the second the process.
+    /// Starts to handle signals: the first ends the phase, the second the process.
     pub(super) fn start() -> Result<Self, Failure> {
         Ok(Self {
             interrupt: Interrupt::watch()?,
@@ -36,7 +36,7 @@ impl Progress {
         })
     }
 
-    /// Shows a bar of `total` messages, if somebody sees it.
+    /// Shows a bar of `total` messages on a terminal.
     pub(super) fn phase(&mut self, name: &'static str, total: u64) {
         self.bar.finish_and_clear();
         self.step = (total / 1000).clamp(1, STEP_MAX);
@@ -52,7 +52,7 @@ impl Progress {
         };
     }
 
-    /// So many are done.
+    /// Shows the number of finished messages.
     #[inline]
     pub(super) fn show(&self, done: u64) {
         if done.saturating_sub(self.shown.load(Ordering::Relaxed)) >= self.step {
@@ -61,18 +61,18 @@ impl Progress {
         }
     }
 
-    /// Whether the phase is to end.
+    /// `true` after a signal.
     #[inline]
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupt.is_set()
     }
 
-    /// Ends the command here if a signal came in a phase that has no results.
+    /// Ends the command after a signal, in a phase without results.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.interrupt.check()
     }
 
-    /// Prints the results; those of an interrupted phase are marked, and the command ends as a shell expects it.
+    /// Prints the results, marked as partial after a signal. The command then ends with the signal's exit code.
     pub(super) fn report(
         &self,
         title: &str,

@@ -1,4 +1,4 @@
-//! `ottla bench subscribe`: how soon a new member of a group of one has a record.
+//! `ottla bench subscribe`: measures how soon the only member of a new group receives a record.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,23 +7,23 @@ use ottla_client::{Config, Consumer, Polled};
 
 use super::measure::{Phase, histogram, percentiles_us};
 use super::progress::Progress;
-use super::{Common, prepare};
+use super::{CommonArgs, prepare};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// How long the first record, and leaving the group, may take.
+/// Time limit for the first record, and for leaving the group.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Measures joining a group
 ///
-/// --count times, one after the other: a consumer with a client and a group of its own subscribes to the topic, which
-/// must hold a message, and leaves when it has the first one. Measured is the time from before the client is made, so
-/// connecting and finding the coordinator are part of it; leaving is not.
+/// Repeats --count times: a consumer with its own client and a new group subscribes to the topic, which must contain
+/// a message. It leaves after the first message. The measured time includes the creation of the client, the
+/// connections and the lookup of the coordinator, but not leaving.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
-    /// Groups before the measured ones
+    common: CommonArgs,
+    /// Number of groups before the measured ones
     #[arg(long, default_value_t = 1)]
     warmup: u64,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.common.config()?;
     prepare(&args.common, config.clone())?;
-    // Nobody's group from before: one with members, or with offsets, is no new group.
+    // A unique name: a group with members or offsets is not new.
     let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let mut progress = Progress::start()?;
     let join_all = |progress: &Progress, from, count| -> Result<Histogram<u64>, Failure> {

@@ -16,19 +16,19 @@ use crate::topic_spec::TopicSpec;
 /// Prints `listening on HOST:PORT` for each node once it accepts connections.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The data directory; made if it is not there. Not needed with --durability memory
+    /// The data directory; created if it is missing. Not needed with --durability memory
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where the first node listens; each further one on the next port, or with port 0 on any that is free
+    /// Address of the first node; each further node uses the next port, or with port 0 any free port
     #[arg(long, default_value = "127.0.0.1:9092", value_name = "HOST:PORT", value_parser = parse_listen)]
     listen: SocketAddr,
-    /// What clients are told to connect to, if not the listener's address
+    /// The address that clients connect to, if it is not the listener's address
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
-    /// How many brokers clients see
+    /// The number of brokers that clients see
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=1000))]
     nodes: i32,
-    /// What an acknowledgement means: on disk, in the system's page cache, or in memory only [default: disk]
+    /// The storage that holds an acknowledged record: disk, the system's page cache, or only memory [default: disk]
     #[arg(long, value_name = "disk|os|memory")]
     durability: Option<Durability>,
     /// A topic to create at the start if it is missing; may be repeated
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// A broker property, by Apache Kafka's name; may be repeated
     #[arg(short = 'X', long = "property", value_name = "KEY=VALUE", value_parser = key_value)]
     properties: Vec<(String, String)>,
-    /// A file of broker properties, as server.properties
+    /// A file of broker properties, in the format of server.properties
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Threads that serve connections
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn serve(args: &Args, config: BrokerConfig) -> Result<(), Failure> {
-    // From here on a signal ends the broker cleanly, also one that comes before anything listens.
+    // A signal stops the broker cleanly, even before the listeners are open.
     let stop = interrupted();
     let mut stop = std::pin::pin!(stop);
     let mut builder = Broker::builder().config(config).nodes(args.nodes).listen(args.listen);
@@ -109,7 +109,7 @@ fn announce(addresses: &[SocketAddr]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let lines: String = addresses.iter().map(|address| format!("listening on {address}\n")).collect();
     match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever started us may not want to know.
+        // The process that started the broker may not read its output.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(|error| Failure::output(&error)),
     }

@@ -1,7 +1,7 @@
 //! `ottla consume`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_client::{
     Admin, Batch, Client, Config, Consumer, Event, OffsetAt, OffsetReset, Polled, StartAt, TopicPartition,
@@ -11,37 +11,44 @@ use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::format::{Format, Shown};
 use crate::metrics::MetricsArgs;
-use crate::output::Output;
-use crate::signals;
+use crate::output::note;
+use crate::signals::{self, Interrupt};
+use crate::stoppable_output::StoppableOutput;
 use crate::time;
 use crate::topic_args::TopicArg;
 
-/// How long committing and leaving the group may take at the end.
+/// Time limit for the last commit and for leaving the group.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long to wait for records before looking around.
+/// Time without a leader after which the command warns about a partition. A change of the leader takes less.
+const LEADERS_WITHIN: Duration = Duration::from_millis(700);
+
+/// The interval of the checks for missing leaders.
+const LEADERS_EVERY: Duration = Duration::from_millis(100);
+
+/// Timeout of one poll; signals and leaders are checked between two polls.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Prints the records of a topic
 ///
-/// Without a group it reads all partitions, with one those that the group assigns. Ctrl-C commits and leaves.
+/// Without a group it reads all partitions; with a group it reads the assigned ones. Ctrl-C commits and leaves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     topic: TopicArg,
-    /// Reads as a member of this group, and commits what was printed
+    /// Reads as a member of this group, and commits the printed records
     #[arg(short = 'G', short_alias = 'g', long)]
     group: Option<String>,
-    /// Where to start: beginning, end, an offset, -N for the last N records of each partition, or a time like
-    /// 2026-01-31T12:00:00Z or s@ (or @) and milliseconds since 1970. With a group: where it has no committed offset;
-    /// stored is where it has one [default: beginning]
+    /// The start position: beginning, end, an offset, -N for the last N records of each partition, or a time like
+    /// 2026-01-31T12:00:00Z or s@ (or @) and milliseconds since 1970. With a group it applies to partitions without a
+    /// committed offset; stored is the committed offset [default: beginning]
     #[arg(short = 'o', long, alias = "offset", value_parser = Start::parse, allow_negative_numbers = true)]
     #[arg(value_name = "beginning|end|stored|OFFSET|-N|TIME")]
     from: Option<Start>,
     /// Stops at the end that each partition has at the start
     #[arg(short, long)]
     exit_at_end: bool,
-    /// Stops after so many printed records
+    /// Stops after this number of printed records
     #[arg(short, short_alias = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Only these partitions
@@ -63,17 +70,17 @@ pub(crate) struct Args {
     metrics: MetricsArgs,
 }
 
-/// Where to start.
+/// The start position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Start {
     At(StartAt),
-    /// So many records before the end of each partition.
+    /// This number of records before the end of each partition.
     Last(i64),
     /// At the committed offset.
     Stored,
 }
 
-/// What a record must contain.
+/// Text that a record must contain in its key or value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Filter {
     key: bool,
@@ -133,20 +140,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
         let _metrics = args.metrics.serve(&client)?;
-        let mut consumer = Consumer::of(&client);
-        let mut reading = Reading::new(args, &client);
-        let read = reading.run(&mut consumer).await;
+        let mut consumer = client.consumer();
+        // Before the output watches for signals too: a signal that only the output sees would not end the command.
+        let interrupted = interrupted();
+        let mut reading = Reading::new(args, &client)?;
+        let read = reading.run(&mut consumer, interrupted).await;
         let flushed = reading.output.flush();
+        let is_stuck = matches!(read.as_ref().and(flushed.as_ref()), Err(Failure::Interrupted(_)));
         let closed = match args.group {
-            Some(_) => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
-            None => Ok(()),
+            // Nothing more is committed: the next member reads the records that were not written to the pipe.
+            Some(_) if !is_stuck => consumer.close(CLOSE_WITHIN).await.map_err(Failure::from),
+            Some(_) | None => Ok(()),
         };
         read.and(flushed).and(closed)
     })
 }
 
 fn config(args: &Args) -> Result<Config, Failure> {
-    // Whoever reads a topic that does not exist has misspelt it.
+    // A topic that does not exist is probably misspelt, so it is not created.
     let mut config =
         args.connect.config(&[("allow.auto.create.topics", "false"), ("auto.offset.reset", "earliest")])?;
     args.metrics.apply(&mut config)?;
@@ -172,44 +183,46 @@ struct Reading<'a> {
     args: &'a Args,
     format: Format,
     admin: Admin,
-    output: Output,
+    output: StoppableOutput,
     text: Vec<u8>,
     printed: u64,
-    /// With `--exit-at-end`: where each assigned partition is done. None before there is an assignment.
+    /// With `--exit-at-end`: the offset at which each assigned partition is done. `None` before the first assignment.
     ends: Option<BTreeMap<TopicPartition, i64>>,
+    /// Partitions without a leader: nothing can be read from them.
+    offline: Vec<TopicPartition>,
 }
 
 impl<'a> Reading<'a> {
-    fn new(args: &'a Args, client: &Client) -> Self {
+    fn new(args: &'a Args, client: &Client) -> Result<Self, Failure> {
         let lines =
             Format::Text(vec![crate::format::Piece::Value, crate::format::Piece::Literal(b"\n".to_vec())]);
         let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
-        Self {
+        Ok(Self {
             args,
             format,
-            admin: Admin::of(client),
-            output: Output::new(),
+            admin: client.admin(),
+            output: StoppableOutput::new(Interrupt::watch_and(|_| {})?)?,
             text: Vec::new(),
             printed: 0,
             ends: None,
-        }
+            offline: Vec::new(),
+        })
     }
 
-    async fn run(&mut self, consumer: &mut Consumer) -> Result<(), Failure> {
-        let partitions = self.partitions().await?;
-        if self.args.group.is_some() {
-            consumer.subscribe(&[self.args.topic.name()]).await?;
-        } else {
-            let assigned = self.starts(partitions).await?;
-            if self.args.exit_at_end {
-                self.ends = Some(self.ends_after(&assigned).await?);
-            }
-            consumer.assign(&assigned).await?;
+    async fn run(
+        &mut self,
+        consumer: &mut Consumer,
+        interrupted: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let mut interrupted = Box::pin(interrupted);
+        tokio::select! {
+            biased;
+            signal = &mut interrupted => return signal,
+            begun = self.begin(consumer) => begun?,
         }
-        let mut interrupted = Box::pin(interrupted());
         loop {
             if self.ends.as_ref().is_some_and(BTreeMap::is_empty) {
-                return Ok(());
+                return self.check_complete();
             }
             let polled = tokio::select! {
                 biased;
@@ -223,14 +236,68 @@ impl<'a> Reading<'a> {
                     }
                 }
                 Some(Polled::Event(event)) => self.on_event(consumer, event).await?,
-                // Nothing came for a while: what was printed is to be seen.
+                // No records arrived during the poll: the printed ones are flushed.
                 Some(_) | None => self.output.flush()?,
             }
             self.drop_reached(&consumer.positions());
         }
     }
 
-    /// The partitions that were asked for.
+    /// Subscribes to the topic, or assigns its partitions with their start positions.
+    async fn begin(&mut self, consumer: &mut Consumer) -> Result<(), Failure> {
+        let partitions = self.partitions().await?;
+        self.find_offline(&partitions).await?;
+        if self.args.group.is_some() {
+            consumer.subscribe(&[self.args.topic.name()]).await?;
+            return Ok(());
+        }
+        let assigned = self.starts(partitions).await?;
+        if self.args.exit_at_end {
+            self.ends = Some(self.ends_after(&assigned).await?);
+        }
+        consumer.assign(&assigned).await?;
+        Ok(())
+    }
+
+    /// With `--exit-at-end`, partitions that could not be read are a failure.
+    fn check_complete(&self) -> Result<(), Failure> {
+        if self.offline.is_empty() {
+            return Ok(());
+        }
+        let numbers: Vec<String> = self.offline.iter().map(|at| at.partition.to_string()).collect();
+        Err(Failure::failed(format!(
+            "topic `{}`: not read, because they have no leader (LEADER_NOT_AVAILABLE): partitions {}",
+            self.args.topic.name(),
+            numbers.join(", ")
+        )))
+    }
+
+    /// Waits a moment for partitions that have no leader. Warns of those that have none afterwards.
+    async fn find_offline(&mut self, partitions: &[TopicPartition]) -> Result<(), Failure> {
+        let topic = self.args.topic.name();
+        let deadline = Instant::now() + LEADERS_WITHIN;
+        self.offline = loop {
+            let described = self.admin.describe_topics(&[topic]).await?;
+            let leaders = described.iter().flat_map(|topic| &topic.partitions);
+            let without: Vec<i32> = leaders.filter(|it| it.leader.is_none()).map(|it| it.partition).collect();
+            let offline = partitions.iter().filter(|at| without.contains(&at.partition)).cloned();
+            let offline: Vec<TopicPartition> = offline.collect();
+            if offline.is_empty() || Instant::now() >= deadline {
+                break offline;
+            }
+            tokio::time::sleep(LEADERS_EVERY).await;
+        };
+        for at in &self.offline {
+            note(&format!(
+                "ottla: warning: topic `{topic}` partition {} has no leader (LEADER_NOT_AVAILABLE): nothing can be read \
+                 from it",
+                at.partition
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the requested partitions.
     async fn partitions(&self) -> Result<Vec<TopicPartition>, Failure> {
         let topic = self.args.topic.name();
         let described = self.admin.describe_topics(&[topic]).await?;
@@ -245,18 +312,19 @@ impl<'a> Reading<'a> {
         Ok(all.map(|partition| TopicPartition::new(topic, partition)).collect())
     }
 
-    /// Where each partition is read from.
+    /// Returns the start position of each partition.
     async fn starts(
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Failure> {
         let count = match self.args.from.unwrap_or(Start::At(StartAt::Beginning)) {
             Start::At(start) => return Ok(partitions.into_iter().map(|at| (at, start)).collect()),
-            // `config` has refused it.
+            // `config` has rejected it.
             Start::Stored => 0,
             Start::Last(count) => count,
         };
-        let ask = |which| partitions.iter().map(|at| (at.clone(), which)).collect::<Vec<_>>();
+        let online = partitions.iter().filter(|at| !self.offline.contains(at));
+        let ask = |which| online.clone().map(|at| (at.clone(), which)).collect::<Vec<_>>();
         let first = self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
         let ends = self.admin.list_offsets(&ask(OffsetAt::Latest)).await?;
         let start = |(at, end): (TopicPartition, i64)| {
@@ -266,19 +334,20 @@ impl<'a> Reading<'a> {
         Ok(ends.into_iter().map(start).collect())
     }
 
-    /// The ends of partitions, of those that have anything between their start and their end.
+    /// Returns the ends of the partitions that have records between their start and their end.
     async fn ends_after(
         &self,
         starts: &[(TopicPartition, StartAt)],
     ) -> Result<BTreeMap<TopicPartition, i64>, Failure> {
-        let ask = |which| starts.iter().map(|(at, _)| (at.clone(), which)).collect::<Vec<_>>();
+        let online = starts.iter().filter(|(at, _)| !self.offline.contains(at));
+        let ask = |which| online.clone().map(|(at, _)| (at.clone(), which)).collect::<Vec<_>>();
         let mut ends = self.admin.list_offsets(&ask(OffsetAt::Latest)).await?;
         let mut from = self.admin.list_offsets(&ask(OffsetAt::Earliest)).await?;
         let timed = |(at, start): &(TopicPartition, StartAt)| match start {
             StartAt::Timestamp(ms) => Some((at.clone(), OffsetAt::Timestamp(*ms))),
             _ => None,
         };
-        let timed: Vec<_> = starts.iter().filter_map(timed).collect();
+        let timed: Vec<_> = online.clone().filter_map(timed).collect();
         if !timed.is_empty() {
             from.extend(self.admin.list_offsets(&timed).await?);
         }
@@ -306,9 +375,10 @@ impl<'a> Reading<'a> {
         }
         match event {
             Event::Assigned(partitions) => {
+                self.find_offline(&partitions).await?;
                 let mut ends = BTreeMap::new();
                 if !partitions.is_empty() {
-                    let reset = consumer.client().config().offset_reset;
+                    let reset = consumer.client().config().auto_offset_reset;
                     let start =
                         if reset == OffsetReset::Earliest { StartAt::Beginning } else { StartAt::End };
                     let committed = consumer.committed(&partitions).await?;
@@ -322,7 +392,7 @@ impl<'a> Reading<'a> {
                 self.ends.get_or_insert_default().extend(ends);
             }
             Event::Revoked(partitions) | Event::Lost(partitions) => {
-                // What is left after a rebalance is known when the next assignment comes.
+                // The partitions that remain after a rebalance are known at the next assignment.
                 let left = self.ends.take().unwrap_or_default();
                 let left: BTreeMap<_, _> =
                     left.into_iter().filter(|(at, _)| !partitions.contains(at)).collect();
@@ -333,21 +403,21 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Forgets the ends of partitions that have been read up to there.
+    /// Removes the ends of partitions that have been read up to their end.
     fn drop_reached(&mut self, positions: &BTreeMap<TopicPartition, i64>) {
         if let Some(ends) = &mut self.ends {
             ends.retain(|at, end| positions.get(at).is_none_or(|position| position < end));
         }
     }
 
-    /// Prints a batch; whether that was the last of it.
+    /// Prints a batch. Returns `true` if it contains the last requested record.
     fn print(&mut self, consumer: &mut Consumer, batch: &Batch) -> Result<bool, Failure> {
         let at = TopicPartition { topic: batch.topic().clone(), partition: batch.partition() };
         let end = self.ends.as_ref().map(|ends| ends.get(&at).copied().unwrap_or(0));
         for record in batch {
             let record = record?;
             if end.is_some_and(|end| record.offset >= end) {
-                // What came after the start is for the next reader of the group.
+                // Records written after the start are for the next reader of the group.
                 consumer.done_until(&at, record.offset);
                 break;
             }
@@ -384,7 +454,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Resolves when the user or the system asks us to stop.
+/// Resolves when the user or the system requests a stop.
 pub(crate) fn interrupted() -> impl Future<Output = Result<(), Failure>> {
     let interrupted = signals::interrupted();
     async move { interrupted.await.map(drop) }

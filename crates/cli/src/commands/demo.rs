@@ -1,4 +1,4 @@
-//! `ottla demo`: the main job on an embedded broker, checked to the last byte.
+//! `ottla demo`: produces and consumes a text through an embedded broker and verifies the result.
 
 mod input;
 mod run;
@@ -21,28 +21,28 @@ use crate::signals::Interrupt;
 use crate::time;
 
 const PARTITIONS: i32 = 3;
-/// How often the rates are shown.
-const SHOW_EVERY: Duration = Duration::from_millis(100);
-/// How long the demo may take to end by itself after a signal.
+/// Refresh interval of the rates.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
+/// Time limit for the demo to end by itself after a signal.
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// So often the temporary directory is tried to be removed.
+/// Number of attempts to remove the temporary directory.
 const REMOVALS_MAX: u32 = 20;
 
 /// The temporary directory, while it exists.
 type Scratch = Mutex<Option<tempfile::TempDir>>;
 
-/// Sends a text through an embedded broker and checks what comes out
+/// Sends a text through an embedded broker and verifies the output
 ///
 /// Starts a broker, creates a topic, produces each line of the input and consumes it in a group at the same time.
-/// Then verifies count, order and checksum.
+/// Then verifies the count, the order and a checksum.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The input, or - for standard input; otherwise the source files under the current directory
+    /// The input file, or - for standard input [default: the source files under the current directory]
     file: Option<PathBuf>,
-    /// Keeps the data in this directory; otherwise it is thrown away
+    /// Keeps the data in this directory [default: a temporary directory, which is removed]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// What an acknowledgement means: on disk, in the system's page cache, or in memory only
+    /// When a record is acknowledged: on disk, in the system's page cache, or in memory
     #[arg(long, default_value = "disk", value_name = "disk|os|memory")]
     durability: Durability,
 }
@@ -51,10 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(args.file.as_deref())?;
     let scratch = Arc::new(Mutex::new(None));
     let at_end = scratch.clone();
-    // Before the directory exists: whenever a signal comes, the directory goes.
+    // Before the directory is created, so that a signal at any time removes it.
     let interrupt = Interrupt::watch_and(move |signal| {
         std::thread::sleep(END_WITHIN);
-        // Something blocks, such as a read from a terminal.
+        // A thread is blocked, for example in a read from a terminal.
         remove(&at_end);
         note("ottla: interrupted");
         std::process::exit(i32::from(128 + signal));
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     ended
 }
 
-/// Removes the temporary directory. The broker may still create files in it: a few attempts.
+/// Removes the temporary directory. Repeats, because the broker may still create files in it.
 fn remove(scratch: &Scratch) {
     let directory = scratch.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(directory) = directory.map(tempfile::TempDir::keep) else { return };
@@ -72,7 +72,7 @@ fn remove(scratch: &Scratch) {
         match std::fs::remove_dir_all(&directory) {
             Ok(()) => return,
             Err(_) if !directory.exists() => return,
-            Err(_) => std::thread::sleep(SHOW_EVERY),
+            Err(_) => std::thread::sleep(REFRESH_INTERVAL),
         }
     }
     note(&format!("ottla: {} could not be removed", directory.display()));
@@ -82,14 +82,17 @@ fn run_in(args: &Args, input: Input, scratch: &Scratch, interrupt: &Interrupt) -
     let mut temporary = None;
     if args.data.is_none() {
         let made = tempfile::Builder::new().prefix("ottla-demo-").tempdir().map_err(|error| {
-            Failure::failed(format!("no temporary directory: {}", crate::failure::sentence(&error)))
+            Failure::failed(format!(
+                "cannot create a temporary directory: {}",
+                crate::failure::sentence(&error)
+            ))
         })?;
         temporary = Some(made.path().to_owned());
         *scratch.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
     }
     let data = args.data.clone().or(temporary);
     let data = data.ok_or_else(|| Failure::failed("no data directory"))?;
-    // A directory that stays may have the topic of an earlier run.
+    // A kept directory may contain the topic of an earlier run.
     let topic = if args.data.is_some() { format!("demo-{}", time::now_ms()) } else { "demo".to_owned() };
     let started = Instant::now();
     let broker = Broker::builder()
@@ -108,13 +111,13 @@ fn run_in(args: &Args, input: Input, scratch: &Scratch, interrupt: &Interrupt) -
         input.description(),
     ))?;
 
-    let outcome = send_through(&broker, &topic, input, interrupt);
+    let outcome = run_demo(&broker, &topic, input, interrupt);
     broker.stop();
     interrupt.check()?;
     let outcome = outcome?;
     print(&report(&outcome))?;
     outcome.verify()?;
-    print(&what_next(args))
+    print(&next_steps(args))
 }
 
 const fn acknowledged(durability: Durability) -> &'static str {
@@ -125,7 +128,7 @@ const fn acknowledged(durability: Durability) -> &'static str {
     }
 }
 
-fn send_through(
+fn run_demo(
     broker: &BrokerThread,
     topic: &str,
     input: Input,
@@ -141,9 +144,9 @@ fn send_through(
         let working = scope.spawn(|| run.run(input));
         let mut seen = run.progress();
         while !working.is_finished() {
-            std::thread::sleep(SHOW_EVERY);
+            std::thread::sleep(REFRESH_INTERVAL);
             let now = run.progress();
-            let rate = |now: u64, before: u64| (now - before) as f64 / SHOW_EVERY.as_secs_f64();
+            let rate = |now: u64, before: u64| (now - before) as f64 / REFRESH_INTERVAL.as_secs_f64();
             bar.set_position(now.consumed);
             bar.set_message(format!(
                 "produced {:>9.0}/s  consumed {:>9.0}/s",
@@ -158,7 +161,7 @@ fn send_through(
     outcome
 }
 
-/// A bar on a terminal; nothing elsewhere.
+/// A progress bar on a terminal; hidden elsewhere.
 fn bar(lines: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -201,14 +204,14 @@ fn report(outcome: &Outcome) -> String {
     }
     if outcome.verify().is_ok() {
         text += &format!(
-            "Verified: the count, the order in each partition, no line twice, and the checksum {:016x} on both sides.\n",
+            "Verified: the count, the order in each partition, no duplicates, and equal checksums {:016x}.\n",
             outcome.produced.checksum
         );
     }
     text
 }
 
-fn what_next(args: &Args) -> String {
+fn next_steps(args: &Args) -> String {
     let data = args.data.as_ref().map_or("data".to_owned(), |data| data.display().to_string());
     format!(
         "\nWhat to try next: start a broker that stays with `ottla broker --data {data} --topic orders:3`, and leave it \

@@ -1,6 +1,7 @@
 //! `ottla doctor`.
 
 mod brokers;
+mod connection;
 mod goal;
 mod network;
 mod pace;
@@ -9,41 +10,39 @@ mod records;
 mod report;
 mod security;
 mod topics;
-mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_client::{Client, Config, TcpConnector};
 
+use self::connection::ProbeSettings;
 use self::goal::Goal;
 use self::report::{Report, Status, Step};
-use self::wire::Terms;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::topic_args::topic_name;
 
-/// How long an answer may take, unless `socket.timeout.ms` says otherwise: somebody sits and waits.
+/// Default time limit of an answer; `socket.timeout.ms` overrides it.
 const ANSWER_WITHIN_MS: &str = "10000";
 
-/// Finds out why a cluster cannot be reached, or is slow
+/// Diagnoses why a cluster cannot be reached, or is slow
 ///
-/// Walks from names to records, step by step, with the time that each step took: names, connections, what brokers
-/// speak, where they say they listen, topics, round trips. It looks at the wire itself, without a client's retries.
-/// Exit code 1 when a step fails.
+/// Checks name resolution, connections, API versions, advertised addresses, topics, round trips and records. Each
+/// step reports its duration. The checks use the wire protocol directly, without a client's retries. Exit code 1 if a
+/// step fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topic whose records are read, and with --write written; otherwise, with --write, one that is created and
-    /// deleted
+    /// The topic whose records are read, and with --write written. Without it, --write creates a topic and deletes it
     #[arg(short, long, value_name = "TOPIC", value_parser = topic_name)]
     topic: Option<String>,
-    /// Writes a few records, without which nothing is known of acknowledgements
+    /// Writes a few records, to measure acknowledgements
     #[arg(long)]
     write: bool,
-    /// What matters: prints the settings for it
+    /// Prints the settings for this goal
     #[arg(long, value_name = "GOAL")]
     goal: Option<Goal>,
-    /// One JSON object instead of lines
+    /// Prints one JSON object instead of lines
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -52,53 +51,53 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.connect.config(&[("socket.timeout.ms", ANSWER_WITHIN_MS)])?;
-    // Contradictions are found now, by the client's own rules.
+    // The client's own validation reports contradictory properties now.
     drop(Client::with_engine(config.clone(), Arc::new(TcpConnector::default()), 0)?);
     let mut report = Report::new(args.json);
-    let seen = examine(args, &config, &mut report)?;
+    let measurements = examine(args, &config, &mut report)?;
     if let Some(goal) = args.goal {
-        report.suggest(goal::suggestions(goal, &seen, &config)?)?;
+        report.suggest(goal::suggestions(goal, &measurements, &config)?)?;
     }
     report.finish()
 }
 
-/// What later steps and the suggestions build on.
+/// Measurements for later steps and for suggestions.
 #[derive(Debug, Default)]
-struct Seen {
-    /// The fastest connect: what one round trip costs the network alone.
+struct Measurements {
+    /// The fastest connect: the network's share of a round trip.
     connect: Option<Duration>,
-    /// The median of a small request's round trips.
+    /// The median round trip of a small request.
     round_trip: Option<Duration>,
-    /// The median of an acknowledgement's.
+    /// The median time of an acknowledgement.
     acknowledgement: Option<Duration>,
 }
 
-fn examine(args: &Args, config: &Config, report: &mut Report) -> Result<Seen, Failure> {
-    let mut seen = Seen::default();
-    let terms = Terms::of(config)?;
-    let reachable = network::examine(config, &terms, report, &mut seen)?;
+fn examine(args: &Args, config: &Config, report: &mut Report) -> Result<Measurements, Failure> {
+    let mut measurements = Measurements::default();
+    let settings = ProbeSettings::of(config)?;
+    let reachable = network::examine(config, &settings, report, &mut measurements)?;
     if !reachable.is_empty() {
-        let secured = security::handshakes(&reachable, &terms, report)?;
-        if let Some(first) = brokers::greet(&secured, &terms, report)?
-            && security::login(&first, &terms, report)?
+        let secured = security::handshakes(&reachable, &settings, report)?;
+        if let Some(first) = brokers::find_broker(&secured, &settings, report)?
+            && security::login(&first, &settings, report)?
         {
-            pace::examine(&first, &terms, report, &mut seen)?;
-            if let Some(cluster) = brokers::examine(&first, &terms, report)? {
+            pace::examine(&first, &settings, report, &mut measurements)?;
+            if let Some(cluster) = brokers::examine(&first, &settings, report)? {
                 topics::examine(&cluster, report)?;
-                records::examine(args, &cluster, &terms, report, &mut seen)?;
+                records::examine(args, &cluster, &settings, report, &mut measurements)?;
             }
         }
-        let client = through_the_client(config.clone());
+        let client = connect_with_client(config.clone());
         report.add(client)?;
     }
-    Ok(seen)
+    Ok(measurements)
 }
 
-/// What a program would meet: the client with these properties, its own retries included.
-fn through_the_client(config: Config) -> Step {
+/// Connects as a program would: with the client, these properties and its retries.
+fn connect_with_client(config: Config) -> Step {
     let target = config.bootstrap_servers.clone();
     let step = Step::new("client", target);
-    let watch = wire::Stopwatch::start();
+    let watch = connection::Stopwatch::start();
     let result = runtime().and_then(|runtime| runtime.block_on(contact(config)));
     let step = step.took(watch.elapsed());
     match result {
@@ -106,6 +105,6 @@ fn through_the_client(config: Config) -> Step {
         Err(failure) => step
             .status(Status::Fail)
             .fact(failure.to_string())
-            .advice("what the steps above say is wrong comes first; -vv shows the client's own log"),
+            .advice("resolve the problems of the steps above first; -vv shows the client's log"),
     }
 }

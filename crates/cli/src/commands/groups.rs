@@ -25,14 +25,14 @@ pub(crate) enum Groups {
         /// The groups
         #[arg(required = true, value_name = "GROUP")]
         groups: Vec<String>,
-        /// One JSON object per group; what is not known is null
+        /// Prints one JSON object per group; unknown values are null
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         connect: ConnectArgs,
     },
     ResetOffsets(reset::Args),
-    /// Deletes groups that have no members, with their offsets
+    /// Deletes groups without members, and their offsets
     Delete {
         /// The groups
         #[arg(required = true, value_name = "GROUP")]
@@ -90,14 +90,14 @@ async fn describe(admin: &Admin, groups: &[String], json: bool) -> Result<(), Fa
     print(&text)
 }
 
-/// The description of a group; `None` when the group does not exist.
+/// The description of a group, or `None` if it does not exist.
 async fn find(admin: &Admin, group: &str) -> Result<Option<GroupDescription>, Failure> {
     let found = match admin.describe_groups(&[group]).await {
         Ok(found) => found.into_iter().next(),
         Err(Error::Broker { code: ErrorCode::GroupIdNotFound, .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    // Brokers before KIP-1043 describe a group that does not exist as dead.
+    // Brokers before KIP-1043 describe an unknown group as dead.
     Ok(found.filter(|group| group.state != "Dead"))
 }
 
@@ -105,7 +105,7 @@ fn unknown(group: &str) -> Failure {
     Failure::failed(format!("group `{group}` does not exist: `ottla groups list` prints the groups"))
 }
 
-/// How far a group is, in each partition that it has committed or that a member reads.
+/// The lag of a group, for each partition that it has committed or that is assigned to a member.
 struct Lags {
     partitions: Vec<Lag>,
 }
@@ -114,12 +114,12 @@ struct Lag {
     at: TopicPartition,
     committed: Option<i64>,
     end: Option<i64>,
-    /// The member that has the partition, by its index.
+    /// The index of the member to which the partition is assigned.
     owner: Option<usize>,
 }
 
 impl Lag {
-    /// The records that are not committed; `None` without a committed offset, or without a topic.
+    /// The number of records after the committed offset, or `None` without a committed offset or a topic.
     fn records(&self) -> Option<i64> {
         self.committed.zip(self.end).map(|(committed, end)| (end - committed).max(0))
     }
@@ -146,7 +146,7 @@ impl Lags {
         Ok(Self { partitions: partitions.into_iter().map(lag).collect() })
     }
 
-    /// The sum of what is known; `None` when nothing is known, which is not 0.
+    /// The sum of the known lags, or `None` if none is known.
     fn total(&self) -> Option<i64> {
         let known = self.partitions.iter().filter_map(Lag::records);
         known.fold(None, |total, lag| Some(total.unwrap_or(0) + lag))
@@ -159,7 +159,7 @@ impl Lags {
             None => "total lag unknown: the group has no committed offsets\n".into(),
             Some(total) if unknown == 0 => format!("total lag {total}\n"),
             Some(total) => format!(
-                "total lag {total} in {} of {count} partitions, and unknown in {unknown} without a committed offset\n",
+                "total lag {total} in {} of {count} partitions; unknown in {unknown} without a committed offset\n",
                 count - unknown
             ),
         }
@@ -226,7 +226,7 @@ fn or_dash(number: Option<i64>) -> String {
     number.map_or("-".into(), |number| number.to_string())
 }
 
-/// The first offsets or the ends of partitions; a topic that was deleted since has none.
+/// The start or end offsets of partitions. A deleted topic has none.
 async fn offsets(
     admin: &Admin,
     partitions: &BTreeSet<TopicPartition>,

@@ -17,25 +17,27 @@ use crate::failure::Failure;
 use crate::format::{Format, Piece, Shown};
 use crate::lines::Lines;
 use crate::output::Output;
+use crate::signals::Interrupt;
+use crate::stoppable_output::StoppableOutput;
 use crate::time;
 
-/// A batch is appended when it has grown to this.
+/// A batch is appended when it has this size.
 const BATCH_BYTES: usize = 64 << 10;
-/// The longest line: the log's largest batch, with room for what stands around a record.
+/// The longest line: the log's largest batch, with room for the headers of batch and record.
 const LINE_BYTES_MAX: usize = (1 << 20) - 1024;
-/// How much of a segment is read at a time.
+/// Bytes of a segment that are read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// How long `--follow` waits between two looks at the files.
+/// The interval at which `--follow` checks the files.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What marks a data directory.
+/// The file that marks a data directory.
 const LOCK_NAME: &str = ".lock";
-/// The most that a batch may inflate to.
+/// Maximum size of a decompressed batch.
 const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
 /// Appends to a bare log, or prints one: a directory of segments in Kafka's format, without a broker
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Log {
-    /// Appends lines to a log, which is made if it is not there
+    /// Appends lines to a log, which is created if it is missing
     Append(AppendArgs),
     /// Prints a log; also one that a broker or another process is writing
     Tail(TailArgs),
@@ -45,7 +47,7 @@ pub(crate) enum Log {
     Repair(RepairArgs),
     /// Lists the damaged ranges of a partition, and with --accept-loss lets consumers pass them
     ///
-    /// Consumers of a damaged range receive KAFKA_STORAGE_ERROR and wait. After --accept-loss they go on behind it.
+    /// Consumers of a damaged range receive KAFKA_STORAGE_ERROR and wait. After --accept-loss they continue behind it.
     /// The exit code is 1 while there is a range that is not skipped.
     Skip(SkipArgs),
 }
@@ -69,7 +71,7 @@ pub(crate) struct AppendArgs {
     /// Lines of this file instead of standard input
     #[arg(short = 'l', long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How batches are compressed: none, gzip, snappy, lz4, zstd
+    /// Compression of the batches: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long, default_value = "none")]
     codec: Compression,
     /// Does not wait for the disk at the end
@@ -81,10 +83,10 @@ pub(crate) struct AppendArgs {
 pub(crate) struct TailArgs {
     /// The log's directory
     dir: PathBuf,
-    /// The first offset to print; otherwise the first there is
+    /// The first offset to print; by default the first of the log
     #[arg(long, default_value_t = 0)]
     from: i64,
-    /// Goes on at the end, until Ctrl-C
+    /// At the end, waits for more records, until Ctrl-C
     #[arg(short = 'F', long)]
     follow: bool,
     /// kcat's format [default: %s\n]
@@ -99,7 +101,7 @@ pub(crate) struct TailArgs {
 pub(crate) struct RepairArgs {
     /// The data directory of a stopped broker, or one partition or journal directory in it
     dir: PathBuf,
-    /// Saves what is sound and gives up the rest; make a copy of the directory first
+    /// Keeps the sound records and gives up the rest; make a copy of the directory first
     #[arg(long)]
     accept_loss: bool,
 }
@@ -123,7 +125,7 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
     let name = name.ok_or_else(|| Failure::usage(format!("{} names no directory", args.dir.display())))?;
     std::fs::create_dir_all(&args.dir).map_err(|error| Failure::file(&args.dir, &error))?;
     let _lock = fs::lock(&args.dir).map_err(|error| Failure::failed(error.to_string()))?;
-    // A directory inside a broker's data directory is the broker's.
+    // A directory inside a broker's data directory belongs to the broker, so its lock is required.
     let broker_lock = root.join(LOCK_NAME).exists().then(|| fs::lock(root)).transpose();
     let _broker_lock = broker_lock.map_err(|error| Failure::failed(error.to_string()))?;
     let storage = FsStorage::new(root).map_err(|error| Failure::file(root, &error))?;
@@ -172,6 +174,9 @@ fn repair(args: &RepairArgs) -> Result<(), Failure> {
         }
         let saved = if report.repaired { "saved" } else { "can be saved" };
         text.extend(format!("  {saved}: {}\n", damage.saved).into_bytes());
+        if let Some(step) = &damage.next_step {
+            text.extend(format!("  do this first: {step}\n").into_bytes());
+        }
     }
     for note in &report.notes {
         text.extend(format!("{note}\n").into_bytes());
@@ -183,6 +188,13 @@ fn repair(args: &RepairArgs) -> Result<(), Failure> {
     let mut output = Output::new();
     output.write(&text)?;
     output.flush()?;
+    if report.needs_operator() {
+        let count = report.damage.iter().filter(|damage| damage.next_step.is_some()).count();
+        return Err(Failure::failed(format!(
+            "{}: {count} damaged places need your decision and were left alone: see `do this first` above",
+            args.dir.display()
+        )));
+    }
     if report.damage.is_empty() || report.repaired {
         return Ok(());
     }
@@ -228,12 +240,17 @@ async fn tail(args: &TailArgs) -> Result<(), Failure> {
     let lines = Format::Text(vec![Piece::Value, Piece::Literal(b"\n".to_vec())]);
     let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
     let mut tail = SegmentTail::open(&args.dir, args.from)?;
-    let mut output = Output::new();
-    let mut text = Vec::new();
     let mut stop = Box::pin(interrupted());
+    let interrupt = Interrupt::watch_and(|_| {})?;
+    let mut output = StoppableOutput::new(interrupt.clone())?;
+    let mut text = Vec::new();
     let topic = args.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     loop {
         while let Some(batch) = tail.next()? {
+            if interrupt.is_set() {
+                output.flush()?;
+                return interrupt.check();
+            }
             let records = Records::of_batch(&batch, DECOMPRESSED_BYTES_MAX)
                 .map_err(|error| Failure::failed(format!("{}: {error}", tail.path.display())))?;
             for record in &records {
@@ -267,7 +284,7 @@ async fn tail(args: &TailArgs) -> Result<(), Failure> {
     }
 }
 
-/// Reads segment files as they are, without opening the log: its writer may be another process.
+/// Reads segment files without opening the log, because another process may be writing it.
 struct SegmentTail {
     dir: PathBuf,
     path: PathBuf,
@@ -298,13 +315,13 @@ impl SegmentTail {
         })
     }
 
-    /// The next whole batch that ends at the wanted offset or later; `None` at the end.
+    /// Returns the next whole batch that ends at the requested offset or later; `None` at the end.
     fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             let parsed = BatchHeader::parse(&self.bytes).ok();
             let whole = parsed.filter(|header| header.total_bytes() <= self.bytes.len());
             let Some(header) = whole else {
-                // What is left is cut off: read it again, as long as it is.
+                // The rest of the buffer is a part of a batch: read more, at least the whole batch.
                 let wanted =
                     BatchHeader::parse(&self.bytes).map_or(READ_BYTES, |header| header.total_bytes());
                 if self.fill(wanted.max(READ_BYTES))? || self.advance()? {
@@ -325,7 +342,7 @@ impl SegmentTail {
         }
     }
 
-    /// Reads from the position; whether there is more than before.
+    /// Reads from the position. Returns `true` if there are new bytes.
     fn fill(&mut self, wanted: usize) -> Result<bool, Failure> {
         let mut bytes = BytesMut::zeroed(wanted);
         let mut filled = 0;
@@ -342,7 +359,7 @@ impl SegmentTail {
         Ok(more)
     }
 
-    /// Goes to the next segment, if there is one.
+    /// Advances to the next segment, if there is one.
     fn advance(&mut self) -> Result<bool, Failure> {
         let Some(base) = segments(&self.dir)?.into_iter().find(|base| *base > self.base) else {
             return Ok(false);
@@ -353,9 +370,9 @@ impl SegmentTail {
         Ok(true)
     }
 
-    /// An error if the last bytes are no whole batch.
+    /// Returns an error if the last bytes are not a whole batch.
     fn at_end(&self) -> Result<(), Failure> {
-        // Space that was reserved for what comes later is zero.
+        // Space that is reserved for later batches contains zeros.
         if self.bytes.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
@@ -368,7 +385,7 @@ impl SegmentTail {
     }
 }
 
-/// The base offsets of a directory's segments, in order.
+/// Returns the base offsets of a directory's segments, in order.
 fn segments(dir: &Path) -> Result<Vec<i64>, Failure> {
     let entries = std::fs::read_dir(dir).map_err(|error| Failure::file(dir, &error))?;
     let base = |name: &str| name.strip_suffix(".log")?.parse::<i64>().ok();

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use ottla_client::{
-    Admin, Client, Config, Delivery, Error, ErrorCode, ProduceError, Producer, Record, TopicProducer,
+    Client, Config, Delivery, Error, ErrorCode, ProduceError, Producer, Record, TopicProducer,
 };
 
 use crate::connect::{ConnectArgs, contact, runtime};
@@ -15,13 +16,17 @@ use crate::lines::Lines;
 use crate::metrics::MetricsArgs;
 use crate::output::note;
 use crate::properties::key_value;
+use crate::signals::Interrupt;
 use crate::topic_args::TopicArg;
 use crate::warnings;
 
-/// How long a topic that is missing may take to come into being.
+/// Time limit for the creation of a missing topic.
 const TOPIC_WITHIN: Duration = Duration::from_secs(10);
 
-/// Deliveries are looked at after this many records.
+/// Time limit for the acknowledgement of sent records after a signal.
+const FLUSH_AFTER_SIGNAL: Duration = Duration::from_secs(3);
+
+/// Deliveries are checked after this many records.
 const LOOK_EVERY: usize = 256;
 
 /// Produces lines or files to a topic
@@ -37,7 +42,7 @@ pub(crate) struct Args {
     /// Each of these files becomes one record
     #[arg(long, value_name = "FILE", num_args = 1..)]
     whole_file: Vec<PathBuf>,
-    /// What stands before this text in a line is the key; a line without it has none
+    /// The text between key and value in a line; a line without it has no key
     #[arg(short = 'K', long, value_name = "TEXT")]
     key_delimiter: Option<String>,
     /// The key of every record
@@ -52,10 +57,10 @@ pub(crate) struct Args {
     /// The partition; otherwise chosen by key, or one after the other
     #[arg(short, long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..))]
     partition: Option<i32>,
-    /// How batches are compressed: none, gzip, snappy, lz4, zstd
+    /// Compression of the batches: none, gzip, snappy, lz4, zstd
     #[arg(short = 'z', long)]
     codec: Option<String>,
-    /// What the broker must have done before it acknowledges
+    /// The condition for an acknowledgement by the broker
     #[arg(long)]
     acks: Option<AcksArg>,
     #[command(flatten)]
@@ -67,7 +72,7 @@ pub(crate) struct Args {
 /// `0`, `1` or `all`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum AcksArg {
-    /// Nothing
+    /// The broker sends no acknowledgement
     #[value(name = "0")]
     None,
     /// The leader has it
@@ -98,11 +103,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
-    // A missing file is found before anything is sent.
+    // A missing file is detected before any record is sent.
     let input = Input::open(args, &config)?;
     let client = ready(config, args.topic.name())?;
     let _metrics = args.metrics.serve(&client)?;
-    let mut sending = Sending::new(args, &client);
+    let producer = client.producer();
+    let progress = Arc::new(Mutex::new(Progress::new()));
+    let interrupt = Interrupt::watch_and({
+        let (producer, progress) = (producer.clone(), progress.clone());
+        move |signal| end_interrupted(&producer, &progress, signal)
+    })?;
+    let mut sending = Sending::new(args, &client, producer, progress, interrupt);
     let read = sending.send_all(input);
     let summary = sending.finish();
     note(&summary.to_string());
@@ -116,15 +127,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// A client whose cluster answers and has the topic, or has created it.
+/// Returns a client after its cluster has answered and has the topic, or has created it.
 pub(crate) fn ready(config: Config, topic: &str) -> Result<Client, Failure> {
     runtime()?.block_on(async {
         let (client, _) = contact(config).await?;
-        let admin = Admin::of(&client);
-        // Asked without creating it: a topic that is created by a misspelled name is worth a line.
+        let admin = client.admin();
+        // The first request does not create the topic, so that a creation, perhaps by a misspelt name, is reported.
         let existed = match admin.describe_topics(&[topic]).await {
             Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) => false,
-            // Whatever else is wrong, waiting for the topic meets it again.
+            // The wait for the topic reports any other error.
             Ok(_) | Err(_) => true,
         };
         let partitions = admin.await_topic(topic, TOPIC_WITHIN).await?;
@@ -142,7 +153,7 @@ enum Input {
 
 impl Input {
     fn open(args: &Args, config: &Config) -> Result<Self, Failure> {
-        let bytes_max = config.request_bytes_max;
+        let bytes_max = config.max_request_size;
         if args.whole_file.is_empty() {
             return Ok(Self::Lines(match &args.file {
                 Some(path) => Lines::of_file(path, bytes_max)?,
@@ -168,10 +179,64 @@ struct Sending<'a> {
     producer: Producer,
     topic: TopicProducer,
     headers: Vec<(&'a str, Option<&'a [u8]>)>,
-    window: VecDeque<Delivery>,
     timeout: Duration,
+    progress: Arc<Mutex<Progress>>,
+    interrupt: Interrupt,
+}
+
+/// The records that were sent: those that wait for their acknowledgement, and a count of the others.
+struct Progress {
+    window: VecDeque<Delivery>,
     summary: Summary,
     started: Instant,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { window: VecDeque::new(), summary: Summary::default(), started: Instant::now() }
+    }
+
+    /// Counts the completed records at the front of the window.
+    fn take_done(&mut self) {
+        while let Some(outcome) = self.window.front().and_then(Delivery::try_get) {
+            self.window.pop_front();
+            if let Err(error) = outcome {
+                self.summary.fail(error);
+            }
+        }
+    }
+
+    /// Returns the current summary. Pending records count as not acknowledged.
+    fn summary(&mut self) -> Summary {
+        for delivery in std::mem::take(&mut self.window) {
+            match delivery.try_get() {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => self.summary.fail(error),
+                None => self.summary.failed += 1,
+            }
+        }
+        let mut summary = std::mem::take(&mut self.summary);
+        summary.elapsed = self.started.elapsed();
+        summary
+    }
+}
+
+/// After a signal, waits for the sent records for a short time, prints the summary, and ends the process.
+fn end_interrupted(producer: &Producer, progress: &Mutex<Progress>, signal: u8) {
+    let _ = producer.flush_blocking(FLUSH_AFTER_SIGNAL);
+    let summary = lock(progress).summary();
+    note(&summary.to_string());
+    let unknown = match summary.failed {
+        0 => String::new(),
+        failed => format!("; {failed} records were not acknowledged"),
+    };
+    let interrupted = Failure::Interrupted(signal);
+    note(&format!("ottla: {interrupted}{unknown}"));
+    std::process::exit(i32::from(interrupted.exit_code()));
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]
@@ -199,18 +264,22 @@ impl std::fmt::Display for Summary {
 }
 
 impl<'a> Sending<'a> {
-    fn new(args: &'a Args, client: &Client) -> Self {
-        let producer = Producer::of(client);
+    fn new(
+        args: &'a Args,
+        client: &Client,
+        producer: Producer,
+        progress: Arc<Mutex<Progress>>,
+        interrupt: Interrupt,
+    ) -> Self {
         Self {
             args,
             topic: producer.topic(args.topic.name()),
             producer,
             headers: args.header.iter().map(|(name, value)| (&**name, Some(value.as_bytes()))).collect(),
-            window: VecDeque::new(),
-            // The producer gives up by itself; a little later we stop waiting for it to say so.
+            // The producer reports a failure at its own timeout; the command waits a little longer for the report.
             timeout: client.config().delivery_timeout + Duration::from_secs(1),
-            summary: Summary::default(),
-            started: Instant::now(),
+            progress,
+            interrupt,
         }
     }
 
@@ -247,41 +316,29 @@ impl<'a> Sending<'a> {
             timestamp_ms: None,
             ..Record::default()
         };
-        self.summary.sent += 1;
-        match self.topic.enqueue_blocking(&record) {
+        while self.interrupt.is_set() {
+            // The signal's thread prints the summary and ends the process, so nothing more is sent.
+            std::thread::park();
+        }
+        let enqueued = self.topic.enqueue_blocking(&record);
+        let mut progress = lock(&self.progress);
+        progress.summary.sent += 1;
+        match enqueued {
             Ok(delivery) => {
-                self.summary.bytes += (key.map_or(0, <[u8]>::len) + value.len()) as u64;
-                self.window.push_back(delivery);
+                progress.summary.bytes += (key.map_or(0, <[u8]>::len) + value.len()) as u64;
+                progress.window.push_back(delivery);
             }
-            Err(error) => self.summary.fail(error),
+            Err(error) => progress.summary.fail(error),
         }
-        if self.summary.sent.is_multiple_of(LOOK_EVERY as u64) {
-            self.take_done();
+        if progress.summary.sent.is_multiple_of(LOOK_EVERY as u64) {
+            progress.take_done();
         }
     }
 
-    fn take_done(&mut self) {
-        while let Some(outcome) = self.window.front().and_then(Delivery::try_get) {
-            self.window.pop_front();
-            if let Err(error) = outcome {
-                self.summary.fail(error);
-            }
-        }
-    }
-
-    fn finish(mut self) -> Summary {
-        // What is still under way after this shows in the deliveries.
+    fn finish(self) -> Summary {
+        // Records that are still pending after this count as not acknowledged.
         let _ = self.producer.flush_blocking(self.timeout);
-        let window = std::mem::take(&mut self.window);
-        for delivery in window {
-            match delivery.wait(self.timeout) {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => self.summary.fail(error),
-                None => self.summary.failed += 1,
-            }
-        }
-        self.summary.elapsed = self.started.elapsed();
-        self.summary
+        lock(&self.progress).summary()
     }
 }
 

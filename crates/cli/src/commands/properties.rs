@@ -8,10 +8,10 @@ use crate::table::Table;
 
 /// Lists client properties, for -X and --config
 ///
-/// With the whole name of one: what it does.
+/// With the full name of a property: describes it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only names that contain this
+    /// Lists only names that contain this text
     filter: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         match property.state {
             State::Effective { .. } => {}
             State::Accepted { why } => text += &format!("accepted without effect: {why}\n"),
-            State::Refused { why } => text += &format!("only its default may be set: {why}\n"),
+            State::Refused { why } => text += &format!("only the default is supported: {why}\n"),
         }
         output.write(text.as_bytes())?;
         return output.flush();
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut rows: Vec<_> = properties::all().filter(settable).filter(called).collect();
     rows.sort_by_key(|property| (property.name, property.scope));
     if rows.is_empty() {
-        return Err(Failure::failed(format!("no property's name contains `{filter}`")));
+        return Err(Failure::failed(format!("no property name contains `{filter}`")));
     }
     let mut table = Table::new(["PROPERTY", "DEFAULT", "TAKES"]);
     for property in rows {

@@ -5,10 +5,10 @@ mod program;
 
 use std::time::Duration;
 
-use ottla_client::{Admin, Client, Error, ErrorCode};
+use ottla_client::{Client, Error, ErrorCode};
 use ottla_parallel::{BatchFailure, GiveUp, Metrics, Mode, Order, Processor, Retry};
 
-use self::child::{Answer, Child, Feed};
+use self::child::{Child, ChildSettings, LineResult};
 use super::consume::interrupted;
 use crate::bench::parse_order;
 use crate::connect::{ConnectArgs, contact, runtime};
@@ -18,81 +18,82 @@ use crate::output::note;
 use crate::topic_args::{topic_name, topic_or_regex};
 use crate::warnings;
 
-/// How often it is looked whether the processor is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Interval at which the processor's state is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often something is said of what blocks the commits, and from which age on.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Interval of reports about a record that blocks commits, and the age from which it is reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Feeds the records of topics to child processes
+/// Processes records of topics in child processes
 ///
-/// Each worker is a process of its own: it reads records from its standard input, one per line, and writes one line for each
-/// to its standard output, in the same order. A record is done when its answer has come, and what is committed never passes
-/// one that is not. An answer that begins with `error`, or is a JSON object with a member `error`, says that the record has
-/// failed; so does a process that ends. A program that cannot be started is no failure of a record: the command ends, and
-/// nothing of the record is committed. Ctrl-C waits for the records in hand, commits, and leaves the group. A
-/// summary is printed at the end, and the exit code is 1 when records were skipped.
+/// Each worker is a child process. It reads records from its standard input, one per line, and writes one result line
+/// per record to its standard output, in the same order. A record is done when its result line arrives; commits never
+/// pass an unfinished record. A result that begins with `error`, or is a JSON object with a member `error`, marks the
+/// record as failed. A process that exits fails its unfinished records. A program that cannot be started ends the
+/// command, without a commit of the record. Ctrl-C waits for records in flight, commits, and leaves the group. A
+/// summary is printed at the end. The exit code is 1 if records were skipped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The topics, separated by commas; one that begins with ^ is a regular expression
+    /// The topics, separated by commas; a name that begins with ^ is a regular expression
     #[arg(short, long, required = true, value_delimiter = ',', value_parser = topic_or_regex)]
     topic: Vec<String>,
     /// The consumer group
     #[arg(short = 'G', short_alias = 'g', long)]
     group: String,
-    /// How many processes
+    /// Number of child processes
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
-    /// Each line is a JSON object: topic, partition, offset, timestamp, key, value, headers; otherwise it is the value
+    /// Writes each record as a JSON object with topic, partition, offset, timestamp, key, value and headers [default:
+    /// the value]
     #[arg(long)]
     json: bool,
-    /// What is handled in order: none, partition, key
+    /// Order to keep: none, partition, key
     #[arg(long, default_value = "none", value_parser = parse_order)]
     order: Order,
-    /// How many records a process may have before it answers the first
+    /// Maximum number of records that a process receives before its first result
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
-    /// Prints the answers
+    /// Prints the result lines
     #[arg(long)]
     print: bool,
-    /// How often a failed record is tried again
+    /// Number of retries of a failed record
     #[arg(long, default_value_t = 3)]
     retries: u32,
-    /// How long the first repetition waits, in milliseconds; each further one twice as long, up to 10 s
+    /// Delay before the first retry in milliseconds; it doubles with each retry, up to 10 s
     #[arg(long, default_value_t = 100)]
     retry_delay_ms: u64,
-    /// A failed record holds up what follows it in its key or partition, instead of letting it pass
+    /// Blocks later records of the same key or partition while a failed record is retried
     #[arg(long)]
     hold: bool,
-    /// Where records go that have failed too often [default: the command stops]
+    /// Topic for records whose retries are used up [default: the command stops]
     #[arg(long, value_name = "TOPIC", value_parser = topic_name)]
     dead_letters: Option<String>,
-    /// Records that have failed too often count as done
+    /// Skips records whose retries are used up
     #[arg(long, conflicts_with = "dead_letters")]
     skip: bool,
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
-    /// What each worker runs, with its arguments
+    /// The program of each worker, with its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    // Before the group is joined: a program that is not there would fail every record.
+    // Before joining the group: a missing program would fail every record.
     program::check(&args.command[0], std::env::var_os("PATH").as_deref())?;
     let ours = [("auto.offset.reset", "earliest"), ("partition.assignment.strategy", "cooperative-sticky")];
     let mut config = args.connect.config(&ours)?;
     config.set("group.id", &args.group)?;
-    // For the dead letters.
+    // Shows problems with dead letters.
     warnings::watch(&mut config, true)?;
     args.metrics.apply(&mut config)?;
     runtime()?.block_on(async {
-        // From here on a signal ends the command cleanly, also one that comes before the group is joined.
+        // From here a signal ends the command cleanly, even before the group is joined.
         let interrupted = interrupted();
         tokio::pin!(interrupted);
-        // An unreachable broker is reported now, and a misspelled topic, which may also come into being later.
+        // Reports an unreachable broker now, and topics that do not exist yet.
         let (client, _) = tokio::select! {
             biased;
             signal = &mut interrupted => return signal,
@@ -110,11 +111,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                     signal?;
                     break;
                 }
-                () = tokio::time::sleep(LOOK_EVERY) => quiet += LOOK_EVERY,
+                () = tokio::time::sleep(CHECK_INTERVAL) => quiet += CHECK_INTERVAL,
             }
-            if quiet >= SAY_EVERY {
+            if quiet >= REPORT_INTERVAL {
                 quiet = Duration::ZERO;
-                say(&processor.metrics());
+                log_progress(&processor.metrics());
             }
         }
         processor.stop();
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         match metrics.skipped {
             0 => Ok(()),
             skipped => Err(Failure::failed(format!(
-                "{skipped} {} failed more often than --retries {} allows and {} skipped: --dead-letters TOPIC keeps such records",
+                "{skipped} {} failed after --retries {} and {} skipped: use --dead-letters TOPIC to keep such records",
                 if skipped == 1 { "record" } else { "records" },
                 args.retries,
                 if skipped == 1 { "was" } else { "were" },
@@ -134,17 +135,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// A topic that does not exist is waited for: without a word, a misspelled name looks like one without records.
+/// Warns of topics that do not exist: a misspelled name would look like a topic without records.
 async fn warn_of_missing_topics(client: &Client, topics: &[String]) {
     for topic in topics.iter().filter(|topic| !topic.starts_with('^')) {
-        let described = Admin::of(client).describe_topics(&[topic]).await;
+        let described = client.admin().describe_topics(&[topic]).await;
         if let Err(Error::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }) = described {
-            note(&format!("ottla: warning: topic `{topic}` does not exist: its records are waited for"));
+            note(&format!("ottla: warning: topic `{topic}` does not exist: waiting for its records"));
         }
     }
 }
 
-/// What became of the records.
+/// The final counts.
 fn summary(metrics: &Metrics, dead_letters: Option<&str>) -> String {
     let to = dead_letters.map(|topic| format!(" to {topic}")).unwrap_or_default();
     let Metrics { handled, retries, skipped, dead_letters, .. } = metrics;
@@ -172,13 +173,13 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
         .batch_wait(Duration::from_millis(5))
         .retry(retry)
         .give_up(give_up);
-    let feed = Feed { command: args.command.clone(), json: args.json, print: args.print };
+    let feed = ChildSettings { command: args.command.clone(), json: args.json, print: args.print };
     if mode == Mode::MultiAsync {
         let each = |_| {
             let mut child = Child::new(feed.clone());
-            Ok(move |message: &ottla_parallel::Message<'_>| match child.feed([**message])?.pop() {
-                Some(Answer::Failed(failure)) => Err(failure),
-                Some(Answer::Done) | None => Ok(()),
+            Ok(move |message: &ottla_parallel::Message<'_>| match child.process_records([**message])?.pop() {
+                Some(LineResult::Failed(failure)) => Err(failure),
+                Some(LineResult::Done) | None => Ok(()),
             })
         };
         return Ok(builder.start_each_with(each)?);
@@ -186,10 +187,10 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
     let each = |_| {
         let mut child = Child::new(feed.clone());
         Ok(move |messages: &ottla_parallel::Messages<'_>| {
-            let answers = child.feed(messages.iter())?;
+            let answers = child.process_records(messages.iter())?;
             let failed = |(index, answer)| match answer {
-                Answer::Failed(failure) => Some((index, failure)),
-                Answer::Done => None,
+                LineResult::Failed(failure) => Some((index, failure)),
+                LineResult::Done => None,
             };
             let failed: Vec<_> = answers.into_iter().enumerate().filter_map(failed).collect();
             if failed.is_empty() { Ok(()) } else { Err(BatchFailure::records(failed)) }
@@ -198,13 +199,13 @@ fn start(args: &Args, config: ottla_client::Config) -> Result<Processor, Failure
     Ok(builder.start_batches_with(each)?)
 }
 
-fn say(metrics: &Metrics) {
+fn log_progress(metrics: &Metrics) {
     let (handled, failures, queued) = (metrics.handled, metrics.failures, metrics.queued);
-    tracing::info!(handled, failures, queued, "so far");
+    tracing::info!(handled, failures, queued, "progress");
     for partition in &metrics.partitions {
-        if let Some((offset, age)) = partition.blocking.filter(|(_, age)| *age >= SAY_EVERY) {
+        if let Some((offset, age)) = partition.blocking.filter(|(_, age)| *age >= REPORT_INTERVAL) {
             let (at, age_s) = (&partition.at, age.as_secs());
-            tracing::warn!(%at, offset, age_s, "this record blocks the commit");
+            tracing::warn!(%at, offset, age_s, "record blocks the commit");
         }
     }
 }

@@ -10,22 +10,22 @@ use crate::table::Table;
 use crate::topic_args::{TopicArg, TopicArgs};
 use crate::topic_spec::TopicSpec;
 
-/// Lists, describes, creates, grows and deletes topics
+/// Lists, describes, creates, expands and deletes topics
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Topics {
     /// Prints the name of every topic
     List {
-        /// The broker's own topics too
+        /// Includes the broker's internal topics
         #[arg(long)]
         internal: bool,
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Prints partitions, leaders, offsets and settings
+    /// Prints partitions, leaders, offsets and configs
     Describe {
         #[command(flatten)]
         topics: TopicArgs,
-        /// Every setting, not only those that somebody chose
+        /// Prints all configs, not only those that are set explicitly
         #[arg(long)]
         all_settings: bool,
         #[command(flatten)]
@@ -36,32 +36,32 @@ pub(crate) enum Topics {
         /// The topics, as NAME or NAME:PARTITIONS
         #[arg(required = true, value_name = "NAME[:PARTITIONS]")]
         topics: Vec<TopicSpec>,
-        /// How many partitions each gets; otherwise as the broker thinks fit
+        /// Number of partitions [default: the broker's num.partitions]
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         partitions: Option<i32>,
-        /// How many copies of each partition; otherwise as the broker thinks fit
+        /// Number of replicas of each partition [default: the broker's default.replication.factor]
         #[arg(short, long, value_parser = clap::value_parser!(i16).range(1..))]
         replication_factor: Option<i16>,
-        /// A setting of the topic, by Kafka's name; may be repeated
+        /// A topic config, by Kafka's name; may be repeated
         #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
         set: Vec<(String, String)>,
-        /// Topics that exist are no failure
+        /// Does not fail for topics that already exist
         #[arg(long)]
         if_not_exists: bool,
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Gives a topic more partitions
+    /// Adds partitions to a topic
     Grow {
         #[command(flatten)]
         topic: TopicArg,
-        /// How many it has then
+        /// New total number of partitions
         #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
         partitions: i32,
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Deletes topics with everything in them
+    /// Deletes topics and all their records
     Delete {
         #[command(flatten)]
         topics: TopicArgs,

@@ -1,53 +1,54 @@
-//! Which log events a user has to see, and in which words.
+//! Selects the log events to show, and their text.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::failure::without_os_error;
 
-/// A connection that fails is reported after this time: another attempt may succeed, and a command that ends reports it itself.
-const FAILING: Duration = Duration::from_millis(1500);
+/// Delay before a failing connection is reported. A later attempt may succeed, and a command that ends reports it
+/// itself.
+const FAILING_AFTER: Duration = Duration::from_millis(1500);
 
-/// A connection attempt without any answer is reported after this time.
-const SILENT: Duration = Duration::from_millis(2500);
+/// Delay before an unanswered connection attempt is reported.
+const SILENT_AFTER: Duration = Duration::from_millis(2500);
 
-/// A batch that was refused so often is reported. With the default back-off that is after 0.7 s.
-const ATTEMPTS: u32 = 4;
+/// Number of failed attempts after which a batch is reported; 0.7 s with the default backoff.
+const ATTEMPTS_MIN: u32 = 4;
 
-/// The same problem is reported again at the earliest after this time.
-const AGAIN: Duration = Duration::from_secs(60);
+/// Minimum interval between reports of the same problem.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// So many problems are told apart; more are not reported.
+/// Maximum number of different problems; others are not reported.
 const PROBLEMS_MAX: usize = 100;
 
 /// A log event.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct LogEvent {
     pub(super) is_warning: bool,
-    /// The client's word for the kind of event; empty for others.
+    /// The client's log facility; empty for others.
     pub(super) facility: String,
     pub(super) message: String,
-    /// The other fields, as text that follows the message.
+    /// The other fields, as text to append to the message.
     pub(super) rest: String,
 }
 
-/// Remembers what was reported, and which connections are waited for.
+/// The reported problems, and the pending connections.
 #[derive(Debug)]
 pub(super) struct Ledger {
     doctor: bool,
-    reported: BTreeMap<String, Reported>,
-    connections: BTreeMap<String, Waiting>,
+    reported: BTreeMap<String, ReportedProblem>,
+    connections: BTreeMap<String, PendingConnection>,
 }
 
 #[derive(Debug)]
-struct Reported {
+struct ReportedProblem {
     at: Instant,
-    /// How often it came since.
+    /// Number of repetitions since the last report.
     repeated: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingConnection {
     since: Instant,
     failure: Option<String>,
     reported: bool,
@@ -58,54 +59,54 @@ impl Ledger {
         Self { doctor, reported: BTreeMap::new(), connections: BTreeMap::new() }
     }
 
-    /// Whether a connection is waited for that was not reported yet.
+    /// `true` if a pending connection was not reported yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.connections.values().any(|waiting| !waiting.reported)
     }
 
-    /// The line for an event, if it is to be shown now.
-    pub(super) fn on_event(&mut self, now: Instant, noted: Noted) -> Option<String> {
-        match &*noted.facility {
-            "CONNECT" | "CONNECTED" | "FAIL" => self.on_connection(now, &noted),
+    /// The line for an event, if it must be shown now.
+    pub(super) fn on_event(&mut self, now: Instant, event: LogEvent) -> Option<String> {
+        match &*event.facility {
+            "CONNECT" | "CONNECTED" | "FAIL" => self.on_connection(now, &event),
             "RETRY" => {
-                let (what, problem) = noted.message.split_once(" attempt(s): ")?;
+                let (what, problem) = event.message.split_once(" attempt(s): ")?;
                 let attempts: u32 = what.rsplit(' ').next()?.parse().ok()?;
                 let place = what.split(": MessageSet").next()?;
-                if attempts < ATTEMPTS {
+                if attempts < ATTEMPTS_MIN {
                     return None;
                 }
-                let line = format!("{place}: the records are not accepted and sent again: {problem}");
+                let line = format!("{place}: retrying rejected records: {problem}");
                 self.report(now, &format!("records {problem}"), line)
             }
-            "STALL" if noted.is_warning => {
-                let (stall, _) = noted.message.split_once(" for ")?;
-                // The connection was reported already.
-                let known = noted.message.contains("no connection")
+            "STALL" if event.is_warning => {
+                let (stall, _) = event.message.split_once(" for ")?;
+                // The connection was already reported.
+                let known = event.message.contains("no connection")
                     && self.connections.values().any(|waiting| waiting.reported);
                 if known {
                     return None;
                 }
-                self.report(now, stall, without_correlation(&noted.message))
+                self.report(now, stall, without_correlation(&event.message))
             }
             "STALL" => {
-                let (stall, _) = noted.message.split_once(": over ")?;
+                let (stall, _) = event.message.split_once(": over ")?;
                 let reported = self.reported.contains_key(&problem_of(stall));
-                reported.then(|| format!("ottla: {}", without_correlation(&noted.message)))
+                reported.then(|| format!("ottla: {}", without_correlation(&event.message)))
             }
-            _ if noted.is_warning => {
-                let line = format!("{}{}", noted.message, noted.rest);
+            _ if event.is_warning => {
+                let line = format!("{}{}", event.message, event.rest);
                 self.report(now, &line, line.clone())
             }
             _ => None,
         }
     }
 
-    /// The lines about connections that have been waited for long enough. Addresses that are not in `bootstrap` came from a
-    /// broker.
+    /// The lines about connections that have been pending for too long. Addresses outside `bootstrap` were advertised
+    /// by a broker.
     pub(super) fn due(&mut self, now: Instant, bootstrap: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for (address, waiting) in &mut self.connections {
-            let limit = if waiting.failure.is_some() { FAILING } else { SILENT };
+            let limit = if waiting.failure.is_some() { FAILING_AFTER } else { SILENT_AFTER };
             if !waiting.reported && now.saturating_duration_since(waiting.since) >= limit {
                 waiting.reported = true;
                 let why = waiting.failure.as_deref().unwrap_or("no answer yet");
@@ -114,10 +115,7 @@ impl Ledger {
                 } else {
                     ", which a broker advertises as its address"
                 };
-                lines.push((
-                    address.clone(),
-                    format!("no connection to {address}{from}: {why}; trying again"),
-                ));
+                lines.push((address.clone(), format!("no connection to {address}{from}: {why}; retrying")));
             }
         }
         lines
@@ -126,9 +124,9 @@ impl Ledger {
             .collect()
     }
 
-    fn on_connection(&mut self, now: Instant, noted: &Noted) -> Option<String> {
-        let (address, text) = noted.message.split_once(": ")?;
-        match &*noted.facility {
+    fn on_connection(&mut self, now: Instant, event: &LogEvent) -> Option<String> {
+        let (address, text) = event.message.split_once(": ")?;
+        match &*event.facility {
             "CONNECTED" => {
                 let waiting = self.connections.remove(address)?;
                 let seconds = now.saturating_duration_since(waiting.since).as_secs_f64();
@@ -136,7 +134,7 @@ impl Ledger {
             }
             facility => {
                 if self.connections.len() < PROBLEMS_MAX || self.connections.contains_key(address) {
-                    let new = Waiting { since: now, failure: None, reported: false };
+                    let new = PendingConnection { since: now, failure: None, reported: false };
                     let waiting = self.connections.entry(address.to_owned()).or_insert(new);
                     if facility == "FAIL" {
                         let why = text.strip_prefix(&format!("connection to {address}: ")).unwrap_or(text);
@@ -153,21 +151,21 @@ impl Ledger {
         let (problem, full) = (problem_of(problem), self.reported.len() >= PROBLEMS_MAX);
         let mut since = String::new();
         match self.reported.get_mut(&problem) {
-            Some(reported) if now.saturating_duration_since(reported.at) < AGAIN => {
+            Some(reported) if now.saturating_duration_since(reported.at) < REPEAT_INTERVAL => {
                 reported.repeated += 1;
                 return None;
             }
             Some(reported) => {
-                since = format!(" (and {} times since the last line)", reported.repeated);
-                *reported = Reported { at: now, repeated: 0 };
+                since = format!(" (repeated {} times since the last line)", reported.repeated);
+                *reported = ReportedProblem { at: now, repeated: 0 };
             }
             None if full => return None,
             None => {
-                self.reported.insert(problem, Reported { at: now, repeated: 0 });
+                self.reported.insert(problem, ReportedProblem { at: now, repeated: 0 });
             }
         }
         let doctor = if first && self.doctor {
-            " (`ottla doctor` with the same arguments for the connection finds causes)"
+            " (run `ottla doctor` with the same connection arguments to find the cause)"
         } else {
             ""
         };
@@ -175,7 +173,7 @@ impl Ledger {
     }
 }
 
-/// The problem that a text is about: the text without its numbers, which differ each time.
+/// The problem in a text: the text without its numbers, which differ each time.
 fn problem_of(text: &str) -> String {
     let mut problem = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -188,7 +186,7 @@ fn problem_of(text: &str) -> String {
     problem
 }
 
-/// The numbers of requests are the client's own.
+/// Removes the client's own request numbers.
 fn without_correlation(text: &str) -> String {
     match text.split_once(" (CorrId ") {
         Some((before, after)) => format!("{before}{}", after.split_once(')').map_or("", |(_, rest)| rest)),
@@ -208,13 +206,13 @@ fn is_given(bootstrap: &str, address: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn event(facility: &str, message: &str) -> Noted {
+    fn event(facility: &str, message: &str) -> LogEvent {
         let is_warning = matches!(facility, "STALL" | "");
-        Noted { is_warning, facility: facility.into(), message: message.into(), rest: String::new() }
+        LogEvent { is_warning, facility: facility.into(), message: message.into(), rest: String::new() }
     }
 
     #[test]
-    fn a_connection_is_reported_once_it_fails_for_a_while() {
+    fn a_connection_that_keeps_failing_is_reported() {
         let (start, mut ledger) = (Instant::now(), Ledger::new(true));
         let at = |ms| start + Duration::from_millis(ms);
         ledger.on_event(at(0), event("CONNECT", "b:9092: connecting"));
@@ -223,7 +221,7 @@ mod tests {
         assert_eq!(ledger.due(at(1000), "a:9092"), [""; 0]);
         let lines = ledger.due(at(1600), "a:9092");
         assert_eq!(lines.len(), 1);
-        let line = "ottla: warning: no connection to b:9092, which a broker advertises as its address: Connection refused; trying again (`ottla doctor`";
+        let line = "ottla: warning: no connection to b:9092, which a broker advertises as its address: Connection refused; retrying (run `ottla doctor`";
         assert!(lines[0].starts_with(line), "{}", lines[0]);
         let stall = "no connection to b:9092 for 5004 ms: attempt 9 to connect; the last failure: refused";
         assert_eq!(ledger.on_event(at(5004), event("STALL", stall)), None, "one line for one problem");
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_refused_again_and_again_are_reported_for_each_problem() {
+    fn repeatedly_rejected_records_are_reported_for_each_problem() {
         let (now, mut ledger) = (Instant::now(), Ledger::new(false));
         let retry = |partition, attempts, problem| {
             let text = format!(
@@ -248,17 +246,17 @@ mod tests {
         };
         assert_eq!(ledger.on_event(now, retry(0, 1, "disk full")), None, "this may pass");
         let line = ledger.on_event(now, retry(0, 4, "disk full at offset 17 (os error 28)"));
-        let expected =
-            "ottla: warning: orders [0]: the records are not accepted and sent again: disk full at offset 17";
+        let expected = "ottla: warning: orders [0]: retrying rejected records: disk full at offset 17";
         assert_eq!(line.as_deref(), Some(expected));
         assert_eq!(ledger.on_event(now, retry(1, 4, "disk full at offset 3 (os error 28)")), None);
         assert!(ledger.on_event(now, retry(1, 4, "no leader")).is_some());
-        let later = ledger.on_event(now + AGAIN, retry(1, 9, "disk full at offset 3 (os error 28)"));
-        assert!(later.is_some_and(|line| line.ends_with("(and 1 times since the last line)")));
+        let later =
+            ledger.on_event(now + REPEAT_INTERVAL, retry(1, 9, "disk full at offset 3 (os error 28)"));
+        assert!(later.is_some_and(|line| line.ends_with("(repeated 1 times since the last line)")));
     }
 
     #[test]
-    fn the_end_of_a_stall_is_reported_if_its_beginning_was() {
+    fn the_end_of_a_reported_stall_is_reported() {
         let (now, mut ledger) = (Instant::now(), Ledger::new(false));
         let text = "no answer to Fetch (CorrId 7) from a:1 for 5000 ms: 3 requests wait";
         let line = ledger.on_event(now, event("STALL", text));
@@ -266,7 +264,7 @@ mod tests {
             line.as_deref(),
             Some("ottla: warning: no answer to Fetch from a:1 for 5000 ms: 3 requests wait")
         );
-        let over = |text: &str| Noted { is_warning: false, ..event("STALL", text) };
+        let over = |text: &str| LogEvent { is_warning: false, ..event("STALL", text) };
         let line = ledger.on_event(now, over("no answer to Fetch (CorrId 7) from a:1: over after 6000 ms"));
         assert_eq!(line.as_deref(), Some("ottla: no answer to Fetch from a:1: over after 6000 ms"));
         assert_eq!(ledger.on_event(now, over("something else: over after 1 ms")), None);

@@ -1,4 +1,4 @@
-//! `ottla run`: a program that does not start loses no record.
+//! `ottla run`: a program that cannot be started loses no record.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -57,8 +57,8 @@ fn a_program_that_does_not_start_any_more_ends_the_command_and_commits_nothing()
             ["run", "--topic", "orders", "--group", "workers", "--workers", "1", "--batch", batch, give_up];
         let more = ["--order", "partition", "--retries", "5", "--retry-delay-ms", "1", "--", program];
         let ended = at(&broker, &[&run[..], &more].concat(), "")
-            .failed(1, &["handle` does not start", "records handled", "0 skipped, 0 dead-lettered"]);
-        assert_eq!(ended.stderr.matches("does not start").count(), 1, "{}", ended.stderr);
+            .failed(1, &["cannot start `", "handle`: ", "records handled", "0 skipped, 0 dead-lettered"]);
+        assert_eq!(ended.stderr.matches("cannot start `").count(), 1, "{}", ended.stderr);
         assert_eq!(committed(&broker), 3, "{give_up} {batch}: {}", ended.stderr);
         assert_eq!(broker.cluster().offsets_of("dead", 0).map_or(0, |(_, end)| end), 0);
     }
@@ -70,7 +70,7 @@ fn a_shell_that_does_not_find_its_program_is_no_handler_that_fails() {
     fill(&broker, SEVEN);
     let run =
         ["run", "--topic", "orders", "--group", "workers", "--skip", "--", "sh", "-c", "no-such-handler"];
-    at(&broker, &run, "").failed(1, &["did not start its program", "127"]);
+    at(&broker, &run, "").failed(1, &["could not start the program", "127"]);
     assert_eq!(committed(&broker), 0);
 }
 

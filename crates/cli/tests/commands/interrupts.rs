@@ -1,10 +1,11 @@
-//! SIGINT and SIGTERM: nothing stays behind, and what was measured is printed.
+//! SIGINT and SIGTERM: commands remove their temporary files and print their partial results.
 
+use std::io::Write;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Running, broker, command};
+use crate::support::{PATIENCE, Running, at, broker, command, fill};
 
 /// The directory stayed.
 #[test]
@@ -28,12 +29,12 @@ fn an_interrupted_demo_removes_its_directory() {
     }
 }
 
-/// Its input is a pipe that nobody writes to: the read does not end.
+/// The input is a pipe without a writer, so the read does not end.
 #[test]
 fn a_demo_that_waits_for_input_removes_its_directory_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut shell = std::process::Command::new("sh");
-    // The shell's own process becomes the demo.
+    // `exec` replaces the shell's process with the demo.
     shell.args(["-c", "mkfifo \"$TMPDIR/../input\"; exec \"$0\" demo - <> \"$TMPDIR/../input\""]);
     let temporary = dir.path().join("tmp");
     std::fs::create_dir(&temporary).expect("made");
@@ -45,7 +46,7 @@ fn a_demo_that_waits_for_input_removes_its_directory_too() {
     assert_eq!(std::fs::read_dir(&temporary).expect("readable").count(), 0);
 }
 
-/// Nothing was printed.
+/// Earlier, an interrupted benchmark printed nothing.
 #[test]
 fn an_interrupted_benchmark_prints_partial_results() {
     let broker = broker(1);
@@ -70,8 +71,82 @@ fn an_interrupted_benchmark_prints_partial_results() {
         assert!(json["messages"].as_u64().is_some_and(|it| (1..100_000_000).contains(&it)), "{kind}: {json}");
         assert!(ended.stdout.starts_with("interrupted: partial results of "), "{}", ended.stdout);
     }
-    // What was produced is read, and the reader waits for more.
+    // The consumer reads the produced records and waits for more.
     let args =
         ["bench", "consume", "-t", "orders", "-b", &servers, "-c", "100", "--any-size", "--warmup", "0"];
     Running::start(&mut command(&args), "").wait().succeeded();
+}
+
+/// The write to the pipe did not return, and the signal was never looked at.
+#[test]
+fn a_reader_whose_pipe_is_full_ends_on_a_signal() {
+    /// The capacity of a pipe on Linux.
+    const PIPE_BYTES: u64 = 64 << 10;
+    let broker = broker(1);
+    fill(&broker, &"a line of some length, again and again\n".repeat(20_000));
+    let servers = broker.bootstrap_servers();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (log, lines) = (dir.path().join("log"), dir.path().join("lines"));
+    std::fs::write(&lines, "a line of some length, again and again\n".repeat(20_000)).expect("written");
+    let (log, lines) = (log.to_str().expect("UTF-8"), lines.to_str().expect("UTF-8"));
+    crate::support::ottla(&["log", "append", log, "-l", lines], "").succeeded();
+    let signals = [(Signal::INT, 130), (Signal::TERM, 143)].into_iter().cycle();
+    for (args, (signal, code)) in [
+        &["consume", "orders", "--brokers", &servers][..],
+        &["consume", "orders", "-e", "--brokers", &servers],
+        &["consume", "orders", "-G", "readers", "--brokers", &servers],
+        &["log", "tail", log],
+        &["log", "tail", "-F", log],
+    ]
+    .into_iter()
+    .zip(signals)
+    {
+        let (mut reader, _stdin, stdout) = Running::start_with_pipes(&mut command(args));
+        let is_full = || rustix::io::ioctl_fionread(&stdout).expect("a pipe") >= PIPE_BYTES;
+        reader.until("stuck", PATIENCE, |_| is_full());
+        reader.signal(signal);
+        let ended = reader.wait();
+        assert_eq!(ended.status.code(), Some(code), "{args:?}: {ended:?}");
+    }
+}
+
+/// Earlier, the process ended without reporting the acknowledged records.
+#[test]
+fn an_interrupted_producer_prints_what_was_acknowledged() {
+    let broker = broker(1);
+    let servers = broker.bootstrap_servers();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let (_, before) = broker.cluster().offsets_of("orders", 0).expect("a topic");
+        let args = ["produce", "orders", "--brokers", &servers];
+        let (mut producer, mut stdin, _stdout) = Running::start_with_pipes(&mut command(&args));
+        stdin.write_all(b"one\ntwo\nthree\n").expect("written");
+        producer.until("acknowledged", PATIENCE, |_| {
+            broker.cluster().offsets_of("orders", 0).is_some_and(|(_, end)| end == before + 3)
+        });
+        producer.signal(signal);
+        producer.wait().failed(code, &["3 records acknowledged", "interrupted"]);
+    }
+}
+
+/// Earlier, nothing was printed for 20 seconds, with or without `-e`.
+#[test]
+fn a_partition_without_a_leader_is_reported_at_once() {
+    let broker = broker(2);
+    let servers = broker.bootstrap_servers();
+    for partition in ["0", "1"] {
+        at(&broker, &["produce", "orders", "-p", partition], "a line\n").succeeded();
+    }
+    assert!(broker.cluster().set_leader("orders", 1, -1));
+    let words = ["topic `orders` partition 1", "LEADER_NOT_AVAILABLE"];
+    for more in [&["-e"][..], &["-e", "-o", "-5"], &["-e", "-G", "readers"], &["-e", "-o", "@0"]] {
+        let ended = at(&broker, &[&["consume", "orders"], more].concat(), "");
+        let ended = ended.failed(1, &words);
+        assert_eq!(ended.stdout, "a line\n", "{more:?}: {ended:?}");
+    }
+    let args = ["consume", "orders", "-p", "1", "--brokers", &servers];
+    let mut reader = Running::start(&mut command(&args), "");
+    // Far less than the client tries again for.
+    reader.until("warned", Duration::from_secs(5), |it| words.iter().all(|word| it.stderr().contains(word)));
+    reader.signal(Signal::INT);
+    reader.wait().succeeded();
 }

@@ -2,17 +2,17 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each command and each wait; only a defect exhausts it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A broker in memory with `orders`, which has so many partitions.
+/// A broker in memory with the topic `orders`, which has `partitions` partitions.
 pub(crate) fn broker(partitions: i32) -> BrokerThread {
     Broker::builder().memory().topic("orders", partitions).spawn().expect("a broker in memory")
 }
@@ -23,7 +23,7 @@ pub(crate) struct Running {
     scratch: TempDir,
 }
 
-/// What a command left behind.
+/// The exit status and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -36,7 +36,7 @@ pub(crate) fn binary() -> PathBuf {
     std::env::var_os("OTTLA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_ottla").into(), PathBuf::from)
 }
 
-/// The command with these arguments, without what the environment of the tests says.
+/// Returns the command with these arguments, without the environment variables of the tests.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).env_remove("OTTLA_BROKERS").env_remove("OTTLA_LOG");
@@ -50,7 +50,7 @@ pub(crate) fn ottla(args: &[&str], stdin: &str) -> Ended {
 
 /// The same at this broker.
 pub(crate) fn at(broker: &BrokerThread, args: &[&str], stdin: &str) -> Ended {
-    // Before `--`, behind which another program has its own arguments.
+    // The arguments are inserted before `--`, which precedes the arguments of another program.
     let end = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
     let servers = broker.bootstrap_servers();
     ottla(&[&args[..end], &["--brokers", &servers], &args[end..]].concat(), stdin)
@@ -73,6 +73,21 @@ impl Running {
             .spawn()
             .expect("the binary starts");
         Self { child, scratch }
+    }
+
+    /// Starts the command with pipes as input and output. Unread output stays in the pipe.
+    pub(crate) fn start_with_pipes(command: &mut Command) -> (Self, ChildStdin, ChildStdout) {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let stderr = File::create(scratch.path().join("stderr")).expect("a file");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .expect("the binary starts");
+        let stdin = child.stdin.take().expect("a pipe");
+        let stdout = child.stdout.take().expect("a pipe");
+        (Self { child, scratch }, stdin, stdout)
     }
 
     pub(crate) fn stdout(&self) -> String {

@@ -1,4 +1,4 @@
-//! What goes wrong while a command runs shows without `-v`: one line for each problem.
+//! Problems while a command runs are reported without `-v`, one line each.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,10 +9,10 @@ use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::support::{PATIENCE, Running, at, binary, broker, command, ottla};
 
-/// Nothing was shown for 15 to 120 s.
+/// The time limit for a warning. Earlier, no warning was printed for 15 to 120 s.
 const SOON: Duration = Duration::from_secs(4);
 
-/// A warning comes soon, and is the only one; gives it.
+/// Returns the warning, which is printed soon and is the only one.
 #[track_caller]
 fn one_warning(running: &mut Running, words: &[&str]) -> String {
     running.until("warned", SOON, |it| it.stderr().contains("ottla: warning: "));
@@ -38,7 +38,10 @@ fn a_broker_whose_disk_fails_is_reported_while_records_wait() {
     broker.cluster().intercept(ApiKey::Produce, None, 10_000, Fault::Fail(ErrorCode::KafkaStorageError));
     let servers = broker.bootstrap_servers();
     let mut running = Running::start(&mut command(&["produce", "orders", "-b", &servers]), "1\n2\n3\n4\n");
-    one_warning(&mut running, &["orders [", "sent again", "KAFKA_STORAGE_ERROR", "`ottla doctor`"]);
+    one_warning(
+        &mut running,
+        &["orders [", "retrying rejected records", "KAFKA_STORAGE_ERROR", "`ottla doctor`"],
+    );
 }
 
 /// The limit of the size of files stands for a disk without space: both refuse a write.
@@ -80,7 +83,7 @@ fn an_error_is_printed_once_and_in_words() {
     {
         let ended = ottla(&[args, &["-b", &nowhere.to_string()]].concat(), "");
         let expected = format!(
-            "ottla: no broker could be reached at {nowhere}: connection to {nowhere}: Connection refused (`ottla doctor -b {nowhere}` finds causes)\n"
+            "ottla: no broker could be reached at {nowhere}: connection to {nowhere}: Connection refused (run `ottla doctor -b {nowhere}` to find the cause)\n"
         );
         assert_eq!(ended.stderr, expected);
         assert_eq!(ended.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! Access rules: created, found and deleted.
+//! ACLs: creation, description and deletion.
 
 use std::rc::Rc;
 
@@ -7,28 +7,28 @@ use ottla_protocol::messages::delete_acls::{DeleteAclsFilter, DeleteAclsMatching
 use ottla_protocol::messages::describe_acls::DescribeAclsRequest;
 
 use super::operation::{Operation, Repeat, Target, wrong_controller};
-use super::{AclOperation, AclPermission, Admin, Each, PatternType, ResourceType, Timeouts, refused};
+use super::{AclOperation, AclPermission, Admin, KeyedResults, PatternType, ResourceType, Timeouts, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
 
 const ACLS_VERSION_MAX: i16 = 3;
 
-/// A rule: who may, or may not, do what with which resources.
+/// An ACL: allows or denies operations on a resource to a principal.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Acl {
-    /// What it is about.
+    /// The kind of resource that the rule applies to.
     pub resource: ResourceType,
-    /// Its name, read as `pattern` says.
+    /// The resource's name, matched according to `pattern`.
     pub name: String,
-    /// How the name is to be read.
+    /// The way in which the name is matched.
     pub pattern: PatternType,
-    /// Whom it is for: `User:alice`; `User:*` is everybody.
+    /// The principal: `User:alice`; `User:*` matches every user.
     pub principal: String,
-    /// Where they come from; `*` is anywhere.
+    /// The host that the principal connects from; `*` matches every host.
     pub host: String,
-    /// What they do.
+    /// The operation that the rule allows or denies.
     pub operation: AclOperation,
-    /// Whether they may.
+    /// `Allow` or `Deny`.
     pub permission: AclPermission,
 }
 
@@ -39,27 +39,27 @@ impl std::fmt::Display for Acl {
     }
 }
 
-/// Which rules are meant: those that agree with it wherever it says something.
+/// A filter that selects ACLs: a field with a value must match.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AclFilter {
-    /// What they are about.
+    /// The kind of resource that the rules apply to.
     pub resource: ResourceType,
-    /// Its name; `None` is any.
+    /// The resource's name; `None` matches every name.
     pub name: Option<String>,
-    /// How the rule's name is to be read.
+    /// The pattern type of the rules.
     pub pattern: PatternType,
-    /// Whom they are for; `None` is anybody.
+    /// The principal; `None` matches every principal.
     pub principal: Option<String>,
-    /// Where they come from; `None` is anywhere.
+    /// The host; `None` matches every host.
     pub host: Option<String>,
-    /// What they do.
+    /// The operation.
     pub operation: AclOperation,
-    /// Whether they may.
+    /// The permission.
     pub permission: AclPermission,
 }
 
 impl AclFilter {
-    /// Every rule.
+    /// Creates a filter that matches every ACL.
     pub const fn any() -> Self {
         Self {
             resource: ResourceType::Any,
@@ -80,11 +80,15 @@ impl Default for AclFilter {
 }
 
 impl Admin {
-    /// Creates rules; answers per rule, in the order asked for. One that exists is created, too.
+    /// Creates ACLs and returns a result per ACL, in the order of the request. Creating an existing ACL succeeds.
     ///
     /// # Errors
-    /// When no rule has an answer of its own: the controller did not answer in time, or does not know the request.
-    pub async fn create_acls(&self, acls: &[Acl], timeouts: Timeouts) -> Result<Each<Acl, ()>, Error> {
+    /// The whole call fails if the controller does not respond in time, or does not support the request.
+    pub async fn create_acls(
+        &self,
+        acls: &[Acl],
+        timeouts: Timeouts,
+    ) -> Result<KeyedResults<Acl, ()>, Error> {
         let acls = acls.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             create(&Operation::new(cluster, "create_acls", timeouts), acls).await
@@ -92,7 +96,7 @@ impl Admin {
         self.ask("create_acls", work).await
     }
 
-    /// The rules that a filter matches.
+    /// Returns the ACLs that a filter matches.
     ///
     /// # Errors
     /// [`Error::Broker`] with `SECURITY_DISABLED` from brokers without an authorizer.
@@ -104,16 +108,16 @@ impl Admin {
         self.ask("describe_acls", work).await
     }
 
-    /// Deletes the rules that filters match; answers per filter, in the order asked for, with the rules and what became
-    /// of each.
+    /// Deletes the ACLs that filters match. Returns, per filter and in the order of the request, the ACLs and the
+    /// result of each.
     ///
     /// # Errors
-    /// When no filter has an answer of its own: the controller did not answer in time, or does not know the request.
+    /// The whole call fails if the controller does not respond in time, or does not support the request.
     pub async fn delete_acls(
         &self,
         filters: &[AclFilter],
         timeouts: Timeouts,
-    ) -> Result<Each<AclFilter, Each<Acl, ()>>, Error> {
+    ) -> Result<KeyedResults<AclFilter, KeyedResults<Acl, ()>>, Error> {
         let filters = filters.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             delete(&Operation::new(cluster, "delete_acls", timeouts), filters).await
@@ -122,7 +126,7 @@ impl Admin {
     }
 }
 
-async fn create(operation: &Operation, acls: Vec<Acl>) -> Result<Each<Acl, ()>, Error> {
+async fn create(operation: &Operation, acls: Vec<Acl>) -> Result<KeyedResults<Acl, ()>, Error> {
     let creation = |acl: &Acl| AclCreation {
         resource_type: acl.resource.code(),
         resource_name: acl.name.clone(),
@@ -139,7 +143,7 @@ async fn create(operation: &Operation, acls: Vec<Acl>) -> Result<Each<Acl, ()>, 
             wrong_controller(response.results.iter().map(|result| result.error_code))
         })
         .await?;
-    // Answers have no names: they stand in the order of the questions.
+    // Results have no names: they are in the order of the request.
     let answers = acls.into_iter().zip(response.results).map(|(acl, result)| {
         let what = format!("creating the rule {acl}");
         let created = refused(&what, result.error_code, result.error_message.as_deref());
@@ -180,7 +184,7 @@ async fn describe(operation: &Operation, filter: &AclFilter) -> Result<Vec<Acl>,
 async fn delete(
     operation: &Operation,
     filters: Vec<AclFilter>,
-) -> Result<Each<AclFilter, Each<Acl, ()>>, Error> {
+) -> Result<KeyedResults<AclFilter, KeyedResults<Acl, ()>>, Error> {
     let wanted = |filter: &AclFilter| DeleteAclsFilter {
         resource_type_filter: filter.resource.code(),
         resource_name_filter: filter.name.clone(),
@@ -192,7 +196,7 @@ async fn delete(
     };
     let make = |_version: i16| DeleteAclsRequest { filters: filters.iter().map(wanted).collect() };
     let versions = 0..=ACLS_VERSION_MAX;
-    // What was deleted is told to who hears the answer, and to nobody else.
+    // Not repeated: only the response to the first request lists the deleted rules.
     let response = operation
         .call(Target::Controller, versions, Repeat::No, make, |response| {
             wrong_controller(response.filter_results.iter().map(|result| result.error_code))

@@ -1,4 +1,4 @@
-//! Kafka's numbers for kinds of things, as names.
+//! Kafka's numeric codes as enums.
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $code:literal $text:literal,)* })*) => {$(
@@ -12,7 +12,7 @@ macro_rules! codes {
         }
 
         impl $name {
-            /// What has this number in Kafka's protocol.
+            /// The variant with this number in Kafka's protocol.
             pub const fn from_code(code: i8) -> Self {
                 match code {
                     $($code => Self::$variant,)*
@@ -20,7 +20,7 @@ macro_rules! codes {
                 }
             }
 
-            /// Its number in Kafka's protocol.
+            /// The number in Kafka's protocol.
             pub const fn code(self) -> i8 {
                 match self {
                     $(Self::$variant => $code,)*
@@ -28,7 +28,7 @@ macro_rules! codes {
                 }
             }
 
-            /// Kafka's name for it.
+            /// Kafka's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -46,53 +46,53 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What somebody does with a resource, as access rules name it.
+    /// An operation on a resource, as named in ACLs.
     AclOperation {
-        /// In a filter: whatever it is.
+        /// Any operation; in filters only.
         Any = 1 "ANY",
-        /// All of them.
+        /// All operations.
         All = 2 "ALL",
-        /// Reading records, or being a member of a group.
+        /// Read records, or be a member of a group.
         Read = 3 "READ",
-        /// Producing.
+        /// Produce records.
         Write = 4 "WRITE",
-        /// Creating topics.
+        /// Create topics.
         Create = 5 "CREATE",
-        /// Deleting topics, records or groups.
+        /// Delete topics, records or groups.
         Delete = 6 "DELETE",
-        /// Changing partitions, rules or credentials.
+        /// Alter partitions, ACLs or credentials.
         Alter = 7 "ALTER",
-        /// Looking at it.
+        /// Describe the resource.
         Describe = 8 "DESCRIBE",
-        /// What brokers do among themselves.
+        /// Operations between brokers.
         ClusterAction = 9 "CLUSTER_ACTION",
-        /// Reading settings.
+        /// Read configurations.
         DescribeConfigs = 10 "DESCRIBE_CONFIGS",
-        /// Changing settings.
+        /// Change configurations.
         AlterConfigs = 11 "ALTER_CONFIGS",
-        /// Producing idempotently.
+        /// Produce idempotently.
         IdempotentWrite = 12 "IDEMPOTENT_WRITE",
-        /// Creating delegation tokens for other users.
+        /// Create delegation tokens for other users.
         CreateTokens = 13 "CREATE_TOKENS",
-        /// Looking at other users' delegation tokens.
+        /// Describe other users' delegation tokens.
         DescribeTokens = 14 "DESCRIBE_TOKENS",
-        /// Two-phase commit from outside (KIP-939).
+        /// Two-phase commit with an external coordinator (KIP-939).
         TwoPhaseCommit = 15 "TWO_PHASE_COMMIT",
     }
 
-    /// What an access rule does.
+    /// The effect of an ACL.
     AclPermission {
-        /// In a filter: whatever it is.
+        /// Any permission; in filters only.
         Any = 1 "ANY",
-        /// Forbids.
+        /// Denies the operation.
         Deny = 2 "DENY",
-        /// Allows.
+        /// Allows the operation.
         Allow = 3 "ALLOW",
     }
 
-    /// What an access rule is about.
+    /// The kind of resource that an ACL applies to.
     ResourceType {
-        /// In a filter: whatever it is.
+        /// Any resource type; in filters only.
         Any = 1 "ANY",
         /// Topics.
         Topic = 2 "TOPIC",
@@ -108,63 +108,63 @@ codes! {
         User = 7 "USER",
     }
 
-    /// How an access rule's name is to be read.
+    /// The way in which the resource name of an ACL is matched.
     PatternType {
-        /// In a filter: whatever it is, with exactly this name.
+        /// Any pattern type with exactly this name; in filters only.
         Any = 1 "ANY",
-        /// In a filter: every rule that holds for a resource of this name.
+        /// Every pattern that matches a resource of this name; in filters only.
         Match = 2 "MATCH",
-        /// The whole name; `*` stands for every name.
+        /// The exact name; `*` matches every name.
         Literal = 3 "LITERAL",
-        /// The beginning of the name.
+        /// A prefix of the name.
         Prefixed = 4 "PREFIXED",
     }
 
-    /// Whose settings are meant.
+    /// The kind of resource that a configuration belongs to.
     ConfigResourceType {
-        /// A topic's, by name.
+        /// A topic, by name.
         Topic = 2 "TOPIC",
-        /// A broker's, by number; those of all brokers with an empty name.
+        /// A broker, by node id; an empty name means all brokers.
         Broker = 4 "BROKER",
-        /// The levels of a broker's loggers, by its number.
+        /// The log levels of a broker, by node id.
         BrokerLogger = 8 "BROKER_LOGGER",
-        /// A subscription to clients' metrics, by name.
+        /// A subscription to client metrics, by name.
         ClientMetrics = 16 "CLIENT_METRICS",
-        /// A group's, by id.
+        /// A group, by id.
         Group = 32 "GROUP",
     }
 
-    /// Who has chosen a setting's value.
+    /// The source of a configuration value.
     ConfigSource {
-        /// The topic.
+        /// The topic's dynamic configuration.
         Topic = 1 "DYNAMIC_TOPIC_CONFIG",
-        /// The broker, while it ran.
+        /// The broker's dynamic configuration.
         DynamicBroker = 2 "DYNAMIC_BROKER_CONFIG",
-        /// All brokers, while they ran.
+        /// The dynamic default of all brokers.
         DynamicDefaultBroker = 3 "DYNAMIC_DEFAULT_BROKER_CONFIG",
-        /// The broker's file.
+        /// The broker's configuration file.
         StaticBroker = 4 "STATIC_BROKER_CONFIG",
-        /// Nobody: it is Kafka's default.
+        /// Kafka's default.
         Default = 5 "DEFAULT_CONFIG",
-        /// A logger of the broker's.
+        /// The dynamic configuration of a broker's logger.
         DynamicBrokerLogger = 6 "DYNAMIC_BROKER_LOGGER_CONFIG",
-        /// A subscription to clients' metrics.
+        /// The dynamic configuration of client metrics.
         ClientMetrics = 7 "DYNAMIC_CLIENT_METRICS_CONFIG",
-        /// The group.
+        /// The group's dynamic configuration.
         Group = 8 "DYNAMIC_GROUP_CONFIG",
     }
 
-    /// How a user proves a password without sending it.
+    /// A SASL/SCRAM mechanism.
     ScramMechanism {
-        /// With SHA-256.
+        /// SCRAM-SHA-256.
         Sha256 = 1 "SCRAM-SHA-256",
-        /// With SHA-512.
+        /// SCRAM-SHA-512.
         Sha512 = 2 "SCRAM-SHA-512",
     }
 }
 
 impl AclOperation {
-    /// The operations in an answer's bits; `None` if the broker does not tell.
+    /// The operations in the bit field of a response; `None` if the broker does not report them.
     pub(super) fn authorized(bits: i32) -> Option<Vec<Self>> {
         if bits == i32::MIN {
             return None;

@@ -1,4 +1,4 @@
-//! Settings of topics, brokers and groups: read, replaced and changed one by one.
+//! Configurations of topics, brokers and groups: described, replaced and altered.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,22 +15,24 @@ use ottla_protocol::messages::incremental_alter_configs::{
 };
 
 use super::operation::{Operation, Repeat, Target, wrong_controller};
-use super::{Admin, Change, ConfigResourceType, ConfigSource, Each, Timeouts, in_order, plain, refused};
+use super::{
+    Admin, AlterOptions, ConfigResourceType, ConfigSource, KeyedResults, Timeouts, in_order, plain, refused,
+};
 use crate::cluster::Cluster;
 use crate::error::Error;
 
 const DESCRIBE_CONFIGS_VERSION_MAX: i16 = 4;
 const ALTER_CONFIGS_VERSION_MAX: i16 = 2;
 const INCREMENTAL_ALTER_CONFIGS_VERSION_MAX: i16 = 1;
-/// From this version of DescribeConfigs on brokers explain settings.
+/// The first version of DescribeConfigs with documentation.
 const DOCUMENTATION_SINCE: i16 = 3;
 
-/// Whose settings are meant.
+/// A resource that has a configuration.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConfigResource {
-    /// What it is.
+    /// The kind of resource.
     pub kind: ConfigResourceType,
-    /// Its name, or number.
+    /// Its name, or node id.
     pub name: String,
 }
 
@@ -55,7 +57,7 @@ impl ConfigResource {
         Self::new(ConfigResourceType::Group, id)
     }
 
-    /// Who keeps its settings, if that is one broker and no other.
+    /// The broker that must serve requests for this resource, if only one can.
     fn broker_id(&self) -> Option<i32> {
         match self.kind {
             ConfigResourceType::Broker | ConfigResourceType::BrokerLogger => self.name.parse().ok(),
@@ -74,7 +76,7 @@ impl std::fmt::Display for ConfigResource {
     }
 }
 
-/// A setting.
+/// A configuration entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ConfigEntry {
@@ -82,53 +84,53 @@ pub struct ConfigEntry {
     pub name: String,
     /// Its value; `None` is null, or a secret.
     pub value: Option<String>,
-    /// Whether it is nobody's choice: neither the topic's nor the broker's.
+    /// `true` if the value is a default that neither the topic nor the broker overrides.
     pub default: bool,
-    /// Whether it cannot be changed.
+    /// `true` if the value cannot be changed.
     pub read_only: bool,
-    /// Whether brokers keep the value to themselves.
+    /// `true` if brokers do not disclose the value.
     pub sensitive: bool,
-    /// Who has chosen the value; unknown on brokers before 1.1, unless it is the default.
+    /// The source of the value; unknown on brokers before 1.1, unless the value is the default.
     pub source: ConfigSource,
-    /// The value and what it would fall back to, the one in force first, if they were asked for.
+    /// The values in order of precedence, the effective one first, if requested.
     pub synonyms: Vec<ConfigSynonym>,
-    /// What it is for, if that was asked for and the broker tells (from 2.6 on).
+    /// The documentation, if requested and reported (from 2.6 on).
     pub documentation: Option<String>,
 }
 
-/// A value that holds for a setting if nothing before it does.
+/// One of the values that a configuration falls back to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ConfigSynonym {
-    /// Under which name.
+    /// The name of the fallback.
     pub name: String,
     /// Its value; `None` is null, or a secret.
     pub value: Option<String>,
-    /// Who has chosen it.
+    /// The source of the value.
     pub source: ConfigSource,
 }
 
-/// What [`Admin::describe_configs`] asks for besides the values.
+/// Options of [`Admin::describe_configs`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DescribeConfigs {
-    /// How long it may take.
+    /// The time limits.
     pub timeouts: Timeouts,
-    /// What each value would fall back to.
+    /// `true` to request the fallbacks of each value.
     pub synonyms: bool,
-    /// What each setting is for.
+    /// `true` to request the documentation of each configuration.
     pub documentation: bool,
 }
 
-/// A change of one setting.
+/// A change of one configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ConfigChange {
-    /// It gets this value.
+    /// Sets the value.
     Set(String),
-    /// It falls back to its default.
+    /// Restores the default.
     Delete,
-    /// This is added to its list.
+    /// Appends to the list.
     Append(String),
-    /// This is taken out of its list.
+    /// Removes from the list.
     Subtract(String),
 }
 
@@ -145,7 +147,7 @@ impl ConfigChange {
 }
 
 impl Admin {
-    /// Every setting of a topic, by name.
+    /// Returns all configurations of a topic, by name.
     pub async fn describe_topic_configs(&self, topic: &str) -> Result<Vec<ConfigEntry>, Error> {
         let resources = [ConfigResource::topic(topic)];
         let work = |cluster: Rc<Cluster>| async move {
@@ -156,17 +158,18 @@ impl Admin {
         self.ask("describe_topic_configs", work).await
     }
 
-    /// Every setting of these resources, by name; answers per resource, in the order asked for.
+    /// Returns all configurations of these resources, by name, with a result per resource in the order of the
+    /// request.
     ///
-    /// A broker's settings are its own to tell: it is the one that is asked.
+    /// A broker's configurations are requested from that broker.
     ///
     /// # Errors
-    /// When no resource has an answer of its own: no broker answered in time.
+    /// The whole call fails if no broker responds in time.
     pub async fn describe_configs(
         &self,
         resources: &[ConfigResource],
         what: DescribeConfigs,
-    ) -> Result<Each<ConfigResource, Vec<ConfigEntry>>, Error> {
+    ) -> Result<KeyedResults<ConfigResource, Vec<ConfigEntry>>, Error> {
         let resources = resources.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             describe(&Operation::new(cluster, "describe_configs", what.timeouts), &resources, what).await
@@ -174,17 +177,16 @@ impl Admin {
         self.ask("describe_configs", work).await
     }
 
-    /// Replaces all settings of resources: what is not named falls back to its default. Prefer
-    /// [`incremental_alter_configs`](Self::incremental_alter_configs), if the brokers know it (from 2.3 on).
+    /// Replaces all configurations of resources: a configuration that is not named gets its default. Prefer
+    /// [`incremental_alter_configs`](Self::incremental_alter_configs) if the brokers support it (from 2.3 on).
     ///
     /// # Errors
-    /// When no resource has an answer of its own: the broker concerned did not answer in time, or does not know the
-    /// request.
+    /// The whole call fails if the broker does not respond in time, or does not support the request.
     pub async fn alter_configs(
         &self,
         resources: &[(ConfigResource, Vec<(String, String)>)],
-        change: Change,
-    ) -> Result<Each<ConfigResource, ()>, Error> {
+        change: AlterOptions,
+    ) -> Result<KeyedResults<ConfigResource, ()>, Error> {
         let resources = resources.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "alter_configs", change.timeouts);
@@ -193,16 +195,16 @@ impl Admin {
         self.ask("alter_configs", work).await
     }
 
-    /// Changes settings one by one, and leaves all others; answers per resource, in the order asked for.
+    /// Changes single configurations and keeps all others. Returns a result per resource, in the order of the
+    /// request.
     ///
     /// # Errors
-    /// When no resource has an answer of its own: the broker concerned did not answer in time, or does not know the
-    /// request.
+    /// The whole call fails if the broker does not respond in time, or does not support the request.
     pub async fn incremental_alter_configs(
         &self,
         resources: &[(ConfigResource, Vec<(String, ConfigChange)>)],
-        change: Change,
-    ) -> Result<Each<ConfigResource, ()>, Error> {
+        change: AlterOptions,
+    ) -> Result<KeyedResults<ConfigResource, ()>, Error> {
         let resources = resources.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "incremental_alter_configs", change.timeouts);
@@ -212,7 +214,7 @@ impl Admin {
     }
 }
 
-/// Resources by who keeps them: `None` for those of the cluster.
+/// Groups resources by the broker that serves them: `None` for those that any broker serves.
 fn by_broker<T>(items: &[T], resource: impl Fn(&T) -> &ConfigResource) -> BTreeMap<Option<i32>, Vec<&T>> {
     let mut by_broker: BTreeMap<Option<i32>, Vec<&T>> = BTreeMap::new();
     for item in items {
@@ -223,7 +225,7 @@ fn by_broker<T>(items: &[T], resource: impl Fn(&T) -> &ConfigResource) -> BTreeM
 
 type Answers<V> = BTreeMap<ConfigResource, Result<V, Error>>;
 
-/// The same failure for all of one broker's, unless that is all there is.
+/// Reports a broker's failure for each of its resources, unless the failure concerns all resources.
 fn failed<V>(
     answers: &mut Answers<V>,
     alone: bool,
@@ -241,7 +243,7 @@ async fn describe(
     operation: &Operation,
     resources: &[ConfigResource],
     what: DescribeConfigs,
-) -> Result<Each<ConfigResource, Vec<ConfigEntry>>, Error> {
+) -> Result<KeyedResults<ConfigResource, Vec<ConfigEntry>>, Error> {
     let by_broker = by_broker(resources, |resource| resource);
     let alone = by_broker.len() == 1;
     let mut answers = Answers::new();
@@ -282,7 +284,7 @@ async fn describe_at(
             });
             results.collect()
         }
-        // Brokers before 1.1 know version 0 only, in which a setting is the default or is not.
+        // Brokers before 1.1 support only version 0, in which a value either is the default or is not.
         Err(Error::Unsupported { .. }) => {
             let make = |_version: i16| DescribeConfigsRequest0 { resources: wanted.clone() };
             let response = operation.call(target, 0..=0, Repeat::Yes, make, |_| None).await?;
@@ -341,7 +343,7 @@ async fn replace(
     operation: &Operation,
     resources: &[(ConfigResource, Vec<(String, String)>)],
     validate_only: bool,
-) -> Result<Each<ConfigResource, ()>, Error> {
+) -> Result<KeyedResults<ConfigResource, ()>, Error> {
     let by_broker = by_broker(resources, |(resource, _)| resource);
     let alone = by_broker.len() == 1;
     let mut answers = Answers::new();
@@ -386,7 +388,7 @@ async fn alter(
     operation: &Operation,
     resources: &[(ConfigResource, Vec<(String, ConfigChange)>)],
     validate_only: bool,
-) -> Result<Each<ConfigResource, ()>, Error> {
+) -> Result<KeyedResults<ConfigResource, ()>, Error> {
     let by_broker = by_broker(resources, |(resource, _)| resource);
     let alone = by_broker.len() == 1;
     let mut answers = Answers::new();
@@ -404,7 +406,7 @@ async fn alter(
             validate_only,
         };
         let versions = 0..=INCREMENTAL_ALTER_CONFIGS_VERSION_MAX;
-        // Appending twice is appending once: lists have each thing once.
+        // Appending twice has the effect of appending once: lists have no duplicates.
         let answered = operation.call(target, versions, Repeat::Yes, make, |response| {
             wrong_controller(response.responses.iter().map(|answer| answer.error_code))
         });

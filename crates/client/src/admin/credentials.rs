@@ -1,4 +1,4 @@
-//! Users' SCRAM credentials: listed, set and deleted. Passwords stay here; brokers get what proves them.
+//! SCRAM credentials of users: described, set and deleted. Brokers get only the salted hash of a password.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,51 +12,51 @@ use ottla_protocol::messages::describe_user_scram_credentials::{
 };
 
 use super::operation::{Operation, Repeat, Target, wrong_controller};
-use super::{Admin, Each, ScramMechanism, Timeouts, in_order, owned, refused};
+use super::{Admin, KeyedResults, ScramMechanism, Timeouts, in_order, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::net::sasl::scram::salted_password;
-use crate::security::Secret;
+use crate::security::{Mechanism, Secret};
 
 const SALT_BYTES: usize = 64;
 
-/// A credential that a user has; its secret is the broker's.
+/// A SCRAM credential of a user. Brokers do not disclose its secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ScramCredential {
-    /// With which mechanism.
+    /// The mechanism.
     pub mechanism: ScramMechanism,
-    /// How often the password is hashed.
+    /// The number of iterations of the hash.
     pub iterations: i32,
 }
 
 /// A change of a user's credential.
 #[derive(Clone, Debug)]
 pub enum ScramChange {
-    /// The user logs in with this password from now on.
+    /// Sets the user's password for this mechanism.
     Set {
         /// The user.
         user: String,
-        /// With which mechanism.
+        /// The mechanism.
         mechanism: ScramMechanism,
-        /// How often the password is hashed: 4096 to 16384 on Apache Kafka.
+        /// The number of iterations of the hash: 4096 to 16384 on Apache Kafka.
         iterations: i32,
         /// The password.
         password: Secret,
-        /// What it is mixed with; `None` for random bytes.
+        /// The salt; `None` for random bytes.
         salt: Option<Vec<u8>>,
     },
-    /// The user logs in with this mechanism no longer.
+    /// Deletes the user's credential for this mechanism.
     Delete {
         /// The user.
         user: String,
-        /// With which mechanism.
+        /// The mechanism.
         mechanism: ScramMechanism,
     },
 }
 
 impl ScramChange {
-    /// Whose credential it is.
+    /// The user whose credential changes.
     pub fn user(&self) -> &str {
         match self {
             Self::Set { user, .. } | Self::Delete { user, .. } => user,
@@ -65,15 +65,15 @@ impl ScramChange {
 }
 
 impl Admin {
-    /// The credentials of these users, or of all who have any (`None`); answers per user.
+    /// Returns the SCRAM credentials of these users, or of all users (`None`), with a result per user.
     ///
     /// # Errors
-    /// When no user has an answer of its own: no broker answered in time, or refused us all.
+    /// The whole call fails if no broker responds in time, or if the broker refuses the request.
     pub async fn describe_scram_credentials(
         &self,
         users: Option<&[&str]>,
         timeouts: Timeouts,
-    ) -> Result<Each<String, Vec<ScramCredential>>, Error> {
+    ) -> Result<KeyedResults<String, Vec<ScramCredential>>, Error> {
         let users = users.map(owned);
         let work = move |cluster: Rc<Cluster>| async move {
             describe(&Operation::new(cluster, "describe_scram_credentials", timeouts), users).await
@@ -81,19 +81,19 @@ impl Admin {
         self.ask("describe_scram_credentials", work).await
     }
 
-    /// Sets and deletes credentials; answers per user, in the order asked for. Apache Kafka takes one change per user in
-    /// a call, and refuses a user with more (`DUPLICATE_RESOURCE`).
+    /// Sets and deletes credentials. Returns a result per user, in the order of the request. Apache Kafka accepts one
+    /// change per user and call, and refuses a user with more (`DUPLICATE_RESOURCE`).
     ///
-    /// Hashes passwords in the calling thread: that takes some milliseconds for each.
+    /// Hashes the passwords in the calling thread, which takes some milliseconds each.
     ///
     /// # Errors
-    /// When no user has an answer of its own: the controller did not answer in time, or does not know the request;
-    /// [`Error::Config`] for a mechanism that this client does not know.
+    /// The whole call fails if the controller does not respond in time, or does not support the request.
+    /// [`Error::Config`] for an unknown mechanism.
     pub async fn alter_scram_credentials(
         &self,
         changes: &[ScramChange],
         timeouts: Timeouts,
-    ) -> Result<Each<String, ()>, Error> {
+    ) -> Result<KeyedResults<String, ()>, Error> {
         let mut users: Vec<String> = Vec::new();
         let (mut upsertions, mut deletions) = (Vec::new(), Vec::new());
         for change in changes {
@@ -125,7 +125,13 @@ fn upsertion(
 ) -> Result<ScramCredentialUpsertion, Error> {
     let salt = salt.map_or_else(random_salt, |salt| Ok(salt.to_vec()))?;
     let rounds = u32::try_from(iterations).unwrap_or(0);
-    let salted = salted_password(mechanism, password, &salt, rounds).ok_or_else(|| {
+    let sasl_mechanism = match mechanism {
+        ScramMechanism::Sha256 => Some(Mechanism::ScramSha256),
+        ScramMechanism::Sha512 => Some(Mechanism::ScramSha512),
+        ScramMechanism::Unknown(_) => None,
+    };
+    let salted = sasl_mechanism.and_then(|sasl| salted_password(sasl, password, &salt, rounds));
+    let salted = salted.ok_or_else(|| {
         Error::Config(format!(
             "credential of user `{user}`: {iterations} iterations of mechanism {mechanism}"
         ))
@@ -151,7 +157,7 @@ fn random_salt() -> Result<Vec<u8>, Error> {
 async fn describe(
     operation: &Operation,
     users: Option<Vec<String>>,
-) -> Result<Each<String, Vec<ScramCredential>>, Error> {
+) -> Result<KeyedResults<String, Vec<ScramCredential>>, Error> {
     let make = |_version: i16| DescribeUserScramCredentialsRequest {
         users: users.as_ref().map(|users| users.iter().map(|name| UserName { name: name.clone() }).collect()),
     };
@@ -179,7 +185,7 @@ async fn alter(
     operation: &Operation,
     request: AlterUserScramCredentialsRequest,
     users: Vec<String>,
-) -> Result<Each<String, ()>, Error> {
+) -> Result<KeyedResults<String, ()>, Error> {
     let make = |_version: i16| request.clone();
     let response = operation
         .call(Target::Controller, 0..=0, Repeat::Yes, make, |response| {

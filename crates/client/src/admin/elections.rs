@@ -1,4 +1,4 @@
-//! Elections of leaders.
+//! Leader elections.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -7,37 +7,37 @@ use ottla_protocol::messages::elect_leaders::{ElectLeadersRequest, ElectLeadersR
 
 use super::groups::by_topic;
 use super::operation::{Operation, Repeat, Target, wrong_controller};
-use super::{Admin, Each, Timeouts, in_order, refused};
+use super::{Admin, KeyedResults, Timeouts, in_order, refused};
 use crate::cluster::Cluster;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::types::TopicPartition;
 
 const ELECT_LEADERS_VERSION_MAX: i16 = 2;
-/// From this version of ElectLeaders on there are unclean elections (KIP-460).
+/// The first version of ElectLeaders with unclean elections (KIP-460).
 const UNCLEAN_SINCE: i16 = 1;
 
-/// Who may be elected.
+/// The kind of leader election.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Election {
-    /// The replica that comes first in the partition's list, if it is in sync.
+    /// Elects the preferred replica, the first in the partition's list, if it is in sync.
     Preferred,
-    /// Whoever lives, if no replica is in sync: what only others had is lost.
+    /// Elects any live replica if none is in sync; records that only other replicas have are lost.
     Unclean,
 }
 
 impl Admin {
-    /// Has leaders of these partitions elected, or of all (`None`); answers per partition.
+    /// Elects leaders of these partitions, or of all (`None`). Returns a result per partition.
     ///
-    /// A partition that needs none is refused with `ELECTION_NOT_NEEDED`; of all partitions, those are left out.
+    /// A partition that needs no election fails with `ELECTION_NOT_NEEDED`; with `None`, such partitions are omitted.
     ///
     /// # Errors
-    /// When no partition has an answer of its own: the controller did not answer in time, or does not know the request.
+    /// The whole call fails if the controller does not respond in time, or does not support the request.
     pub async fn elect_leaders(
         &self,
         election: Election,
         partitions: Option<&[TopicPartition]>,
         timeouts: Timeouts,
-    ) -> Result<Each<TopicPartition, ()>, Error> {
+    ) -> Result<KeyedResults<TopicPartition, ()>, Error> {
         let partitions = partitions.map(<[_]>::to_vec);
         let work = move |cluster: Rc<Cluster>| async move {
             elect(&Operation::new(cluster, "elect_leaders", timeouts), election, partitions).await
@@ -50,7 +50,7 @@ async fn elect(
     operation: &Operation,
     election: Election,
     partitions: Option<Vec<TopicPartition>>,
-) -> Result<Each<TopicPartition, ()>, Error> {
+) -> Result<KeyedResults<TopicPartition, ()>, Error> {
     let topics = partitions.as_ref().map(|partitions| by_topic(partitions.iter().map(|at| (at, ()))));
     let topic = |(name, partitions): (&String, &Vec<(i32, ())>)| TopicPartitions {
         topic: name.clone(),

@@ -1,4 +1,4 @@
-//! Groups with their members, classic ones and those of KIP-848.
+//! Descriptions of groups with their members, of the classic and the KIP-848 protocol.
 
 use std::rc::Rc;
 
@@ -13,17 +13,17 @@ use ottla_protocol::messages::describe_groups::{
 
 use super::groups::CONSUMER;
 use super::operation::{Operation, Repeat, Target, each, wrong_coordinator};
-use super::{AclOperation, Admin, Describe, Each, Node, owned, plain, refused};
+use super::{AclOperation, Admin, DescribeOptions, KeyedResults, Node, owned, plain, refused};
 use crate::cluster::Cluster;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::types::TopicPartition;
 
 const DESCRIBE_GROUPS_VERSION_MAX: i16 = 6;
-/// From this version of DescribeGroups on brokers tell what we may do.
+/// The first version of DescribeGroups with the authorized operations.
 const AUTHORIZED_SINCE: i16 = 3;
 const CONSUMER_GROUP_DESCRIBE_VERSION_MAX: i16 = 1;
 
-/// The state that brokers before 4.0 give a group that does not exist (KIP-1043).
+/// The state that brokers before 4.0 report for a group that does not exist (KIP-1043).
 const DEAD: &str = "Dead";
 
 /// A group with its members.
@@ -36,17 +36,17 @@ pub struct GroupDescription {
     pub state: String,
     /// `classic` or `consumer`.
     pub kind: String,
-    /// What it is a group of: `consumer` for consumers; empty when it has had offsets only.
+    /// The protocol type: `consumer` for consumer groups; empty if the group has only committed offsets.
     pub protocol_type: String,
-    /// The assignor that was agreed on.
+    /// The selected assignor.
     pub protocol: String,
-    /// The broker that coordinates it.
+    /// The node id of its coordinator.
     pub coordinator: i32,
-    /// The same with its address.
+    /// Its coordinator with the address.
     pub coordinator_node: Node,
-    /// By member id.
+    /// The members, by member id.
     pub members: Vec<MemberDescription>,
-    /// What we may do with it, if that was asked for and the broker tells.
+    /// The operations that the client is authorized for, if requested and reported.
     pub authorized_operations: Option<Vec<AclOperation>>,
 }
 
@@ -54,26 +54,26 @@ pub struct GroupDescription {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MemberDescription {
-    /// The id that the coordinator gave it.
+    /// The member id.
     pub member: String,
     /// Its `group.instance.id`, if it is a static member.
     pub instance: Option<String>,
     /// Its `client.id`.
     pub client_id: String,
-    /// Where it connects from.
+    /// The host that the member connects from.
     pub host: String,
-    /// What it is to read; empty when the group is not one of consumers.
+    /// The partitions assigned to the member; empty if the group is not a consumer group.
     pub assignment: Vec<TopicPartition>,
-    /// What it will read when others have let go; `None` in classic groups.
+    /// The partitions that the member owns once the rebalance completes; `None` in classic groups.
     pub target: Option<Vec<TopicPartition>>,
-    /// What it told the group of itself, in a classic group: the assignor knows how to read it.
+    /// The member's metadata in a classic group, in the assignor's format.
     pub metadata: bytes::Bytes,
-    /// Its assignment as it was given, in a classic group.
+    /// The encoded assignment, in a classic group.
     pub assignment_bytes: bytes::Bytes,
 }
 
 impl Admin {
-    /// These groups with their members, in the order asked for; classic ones and those of KIP-848.
+    /// Describes groups of the classic and the KIP-848 protocol, in the order of the request.
     ///
     /// # Errors
     /// [`Error::Broker`] with [`ErrorCode::GroupIdNotFound`] for the first group that does not exist.
@@ -87,16 +87,16 @@ impl Admin {
         self.ask("describe_groups", work).await
     }
 
-    /// These groups with their members, classic ones and those of KIP-848; answers per group, in the order asked for.
-    /// One that does not exist is an error ([`ErrorCode::GroupIdNotFound`]) whatever the brokers' release (KIP-1043).
+    /// Describes groups of the classic and the KIP-848 protocol. Returns a result per group, in the order of the
+    /// request. A group that does not exist is [`ErrorCode::GroupIdNotFound`] with every broker release (KIP-1043).
     ///
     /// # Errors
-    /// [`Error::Closed`]; everything else is a group's own.
+    /// [`Error::Closed`]; all other errors are results of single groups.
     pub async fn describe_groups_with(
         &self,
         groups: &[&str],
-        what: Describe,
-    ) -> Result<Each<String, GroupDescription>, Error> {
+        what: DescribeOptions,
+    ) -> Result<KeyedResults<String, GroupDescription>, Error> {
         let groups = owned(groups);
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "describe_groups", what.timeouts);
@@ -110,7 +110,7 @@ async fn describe(
     operation: Operation,
     groups: Vec<String>,
     authorized: bool,
-) -> Each<String, GroupDescription> {
+) -> KeyedResults<String, GroupDescription> {
     let operation = &operation;
     let described = each(&groups, |group| describe_one(operation, group.clone(), authorized)).await;
     groups.into_iter().zip(described).collect()
@@ -134,7 +134,7 @@ async fn describe_one(
     let absent = || Error::Broker { what: format!("group `{group}`"), code: ErrorCode::GroupIdNotFound };
     let classic = response.groups.into_iter().next().ok_or_else(absent)?;
     if classic.error_code == ErrorCode::GroupIdNotFound || classic.group_state == DEAD {
-        // It may be one of the protocol of KIP-848, which has a request of its own.
+        // It may be a group of the KIP-848 protocol, which has its own request.
         return match describe_consumer_group(operation, &group, authorized).await {
             Ok(Some(found)) => Ok(of_consumer_group(found, node)),
             Ok(None) | Err(Error::Unsupported { .. }) => Err(absent()),
@@ -195,7 +195,7 @@ fn of_classic(group: DescribedGroup, node: Node) -> GroupDescription {
     }
 }
 
-/// What a member was assigned; what cannot be read counts as nothing, because members may write what they like.
+/// The partitions assigned to a member. Members may write any bytes, so a malformed assignment counts as empty.
 fn assignment(member: &DescribedGroupMember) -> Vec<TopicPartition> {
     let Ok(assignment) = ConsumerProtocolAssignment::from_bytes(member.member_assignment.clone()) else {
         return Vec::new();

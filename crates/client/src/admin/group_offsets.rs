@@ -1,4 +1,4 @@
-//! Groups' committed offsets: read, set and deleted.
+//! Committed offsets of groups: described, altered and deleted.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,26 +17,26 @@ use ottla_protocol::messages::offset_fetch::{
 
 use super::groups::by_topic;
 use super::operation::{Operation, Repeat, Target, wrong_coordinator};
-use super::{Admin, Each, Timeouts, first_error, in_order, refused};
+use super::{Admin, KeyedResults, Timeouts, first_error, in_order, refused};
 use crate::cluster::Cluster;
-use crate::consumer::{OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
+use crate::types::{OffsetAndMetadata, TopicPartition};
 
-/// Version 10 names topics by id.
+/// Version 10 identifies topics by id.
 const OFFSET_COMMIT_VERSION_MAX: i16 = 9;
 const OFFSET_FETCH_VERSION_MAX: i16 = 9;
-/// From this version of OffsetFetch on brokers wait for transactions (KIP-447).
+/// The first version of OffsetFetch that waits for transactions (KIP-447).
 const STABLE_SINCE: i16 = 7;
-/// From this version of OffsetFetch on a request names its groups.
+/// The first version of OffsetFetch with several groups.
 const GROUPS_SINCE: i16 = 8;
-/// From this version of OffsetFetch on a request can ask for all there is.
+/// The first version of OffsetFetch that can request all partitions.
 const ALL_SINCE: i16 = 2;
 
 type Answers<V> = BTreeMap<TopicPartition, Result<V, Error>>;
 
 impl Admin {
-    /// A group's committed offsets of these partitions, or of all that it has any of (`None`). Partitions without one
-    /// are missing in the answer.
+    /// Returns a group's committed offsets of these partitions, or of all (`None`). Partitions without one are
+    /// missing in the result.
     pub async fn group_offsets(
         &self,
         group: &str,
@@ -45,7 +45,7 @@ impl Admin {
         let (group, partitions) = (group.to_owned(), partitions.map(<[_]>::to_vec));
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "group_offsets");
-            // An open transaction must not keep anybody from looking.
+            // An open transaction must not delay the result.
             let answers = committed(&operation, &group, partitions.as_deref(), false).await?;
             let found = answers.into_iter().filter_map(|(at, answer)| match answer {
                 Ok(Some(committed)) => Some(Ok((at, committed.offset))),
@@ -57,18 +57,18 @@ impl Admin {
         self.ask("group_offsets", work).await
     }
 
-    /// A group's committed offsets of these partitions, in the order asked for, or of all that it has any of (`None`).
-    /// A partition without one is `None`. With `stable` the answer waits for transactions that are being ended.
+    /// Returns a group's committed offsets of these partitions, in the order of the request, or of all (`None`). A
+    /// partition without one is `None`. With `stable`, the call waits for transactions that are being completed.
     ///
     /// # Errors
-    /// When no partition has an answer of its own: the coordinator did not answer in time, or refused us the group.
+    /// The whole call fails if the coordinator does not respond in time, or refuses access to the group.
     pub async fn list_group_offsets(
         &self,
         group: &str,
         partitions: Option<&[TopicPartition]>,
         stable: bool,
         timeouts: Timeouts,
-    ) -> Result<Each<TopicPartition, Option<OffsetAndMetadata>>, Error> {
+    ) -> Result<KeyedResults<TopicPartition, Option<OffsetAndMetadata>>, Error> {
         let (group, partitions) = (group.to_owned(), partitions.map(<[_]>::to_vec));
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "list_group_offsets", timeouts);
@@ -84,7 +84,8 @@ impl Admin {
     /// Sets a group's committed offsets.
     ///
     /// # Errors
-    /// [`Error::Broker`] with [`ErrorCode::UnknownMemberId`] while the group has members: they would overwrite them.
+    /// [`Error::Broker`] with [`ErrorCode::UnknownMemberId`] while the group has members, because they would
+    /// overwrite the offsets.
     pub async fn alter_group_offsets(
         &self,
         group: &str,
@@ -99,18 +100,18 @@ impl Admin {
         self.ask("alter_group_offsets", work).await
     }
 
-    /// Sets a group's committed offsets; answers per partition, in the order asked for.
+    /// Sets a group's committed offsets. Returns a result per partition, in the order of the request.
     ///
-    /// A partition is refused with [`ErrorCode::UnknownMemberId`] while the group has members.
+    /// A partition fails with [`ErrorCode::UnknownMemberId`] while the group has members.
     ///
     /// # Errors
-    /// When no partition has an answer of its own: the coordinator did not answer in time.
+    /// The whole call fails if the coordinator does not respond in time.
     pub async fn alter_group_offsets_with(
         &self,
         group: &str,
         offsets: &[(TopicPartition, OffsetAndMetadata)],
         timeouts: Timeouts,
-    ) -> Result<Each<TopicPartition, ()>, Error> {
+    ) -> Result<KeyedResults<TopicPartition, ()>, Error> {
         let (group, offsets) = (group.to_owned(), offsets.to_vec());
         let work = move |cluster: Rc<Cluster>| async move {
             alter(&Operation::new(cluster, "alter_group_offsets", timeouts), &group, &offsets).await
@@ -118,18 +119,19 @@ impl Admin {
         self.ask("alter_group_offsets", work).await
     }
 
-    /// Deletes a group's committed offsets of some partitions; answers per partition, in the order asked for.
+    /// Deletes a group's committed offsets of some partitions. Returns a result per partition, in the order of the
+    /// request.
     ///
-    /// A partition is refused with [`ErrorCode::GroupSubscribedToTopic`] while members read its topic.
+    /// A partition fails with [`ErrorCode::GroupSubscribedToTopic`] while members subscribe to its topic.
     ///
     /// # Errors
-    /// When no partition has an answer of its own: the group does not exist, or the coordinator did not answer in time.
+    /// The whole call fails if the group does not exist, or if the coordinator does not respond in time.
     pub async fn delete_group_offsets(
         &self,
         group: &str,
         partitions: &[TopicPartition],
         timeouts: Timeouts,
-    ) -> Result<Each<TopicPartition, ()>, Error> {
+    ) -> Result<KeyedResults<TopicPartition, ()>, Error> {
         let (group, partitions) = (group.to_owned(), partitions.to_vec());
         let work = move |cluster: Rc<Cluster>| async move {
             delete(&Operation::new(cluster, "delete_group_offsets", timeouts), &group, partitions).await
@@ -214,7 +216,7 @@ async fn committed(
     Ok(answers)
 }
 
-/// Every code in an answer.
+/// All error codes in a response.
 fn fetch_codes(response: &OffsetFetchResponse) -> impl Iterator<Item = ErrorCode> {
     let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
     let of_groups = response.groups.iter().map(|group| group.error_code);
@@ -229,7 +231,7 @@ async fn alter(
     operation: &Operation,
     group: &str,
     offsets: &[(TopicPartition, OffsetAndMetadata)],
-) -> Result<Each<TopicPartition, ()>, Error> {
+) -> Result<KeyedResults<TopicPartition, ()>, Error> {
     let topics = by_topic(offsets.iter().map(|(at, offset)| (at, offset)));
     let partition = |(index, offset): &(i32, &OffsetAndMetadata)| OffsetCommitRequestPartition {
         partition_index: *index,
@@ -269,7 +271,7 @@ async fn delete(
     operation: &Operation,
     group: &str,
     partitions: Vec<TopicPartition>,
-) -> Result<Each<TopicPartition, ()>, Error> {
+) -> Result<KeyedResults<TopicPartition, ()>, Error> {
     let topics = by_topic(partitions.iter().map(|at| (at, ())));
     let topic = |(name, partitions): (&String, &Vec<(i32, ())>)| OffsetDeleteRequestTopic {
         name: name.clone(),

@@ -1,4 +1,4 @@
-//! Groups: listed and deleted.
+//! Groups: listing and deletion.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,17 +8,17 @@ use ottla_protocol::messages::delete_groups::DeleteGroupsRequest;
 use ottla_protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse};
 
 use super::operation::{Operation, Repeat, Target, each, wrong_coordinator};
-use super::{Admin, Each, Timeouts, first_error, owned, refused};
+use super::{Admin, KeyedResults, Timeouts, first_error, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
 
 const LIST_GROUPS_VERSION_MAX: i16 = 5;
-/// From these versions of ListGroups on brokers choose by state (KIP-518) and by type (KIP-848).
+/// The first versions of ListGroups that filter by state (KIP-518) and by type (KIP-848).
 const STATES_SINCE: i16 = 4;
 const TYPES_SINCE: i16 = 5;
 const DELETE_GROUPS_VERSION_MAX: i16 = 2;
 
-/// The protocol type of consumers' groups.
+/// The protocol type of consumer groups.
 pub(super) const CONSUMER: &str = "consumer";
 
 /// A group in a listing.
@@ -27,37 +27,38 @@ pub(super) const CONSUMER: &str = "consumer";
 pub struct GroupListing {
     /// Its id.
     pub group: String,
-    /// What it is a group of: `consumer` for consumers; empty when it has had offsets only.
+    /// The protocol type: `consumer` for consumer groups; empty if the group has only committed offsets.
     pub protocol_type: String,
     /// `Stable`, `Empty` and so on; empty on brokers before 2.6.
     pub state: String,
     /// `classic` or `consumer`; empty on brokers before 3.7.
     pub kind: String,
-    /// The broker that coordinates it.
+    /// The node id of its coordinator.
     pub coordinator: i32,
 }
 
-/// Which groups are asked for.
+/// A filter for groups.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct GroupFilter {
-    /// Those in one of these states, by Kafka's names (`Stable`, `Empty`); empty is any. Brokers know it from 2.6 on.
+    /// The states to list, by Kafka's names (`Stable`, `Empty`); empty lists all states. Supported by brokers from
+    /// 2.6 on.
     pub states: Vec<String>,
-    /// Those of one of these types (`classic`, `consumer`); empty is any. Brokers know it from 3.8 on.
+    /// The types to list (`classic`, `consumer`); empty lists all types. Supported by brokers from 3.8 on.
     pub kinds: Vec<String>,
 }
 
-/// The groups of all brokers that told theirs.
+/// The groups of all brokers that responded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GroupListings {
-    /// By id.
+    /// The groups, by id.
     pub groups: Vec<GroupListing>,
-    /// The brokers that did not tell, by number: there may be more groups.
+    /// The errors of brokers that did not respond, by node id. Their groups are missing.
     pub errors: Vec<(i32, Error)>,
 }
 
 impl Admin {
-    /// Every group, asked of every broker, by id.
+    /// Lists the groups of all brokers, by id.
     pub async fn list_groups(&self) -> Result<Vec<GroupListing>, Error> {
         let work = |cluster: Rc<Cluster>| async move {
             let operation = Operation::hasty(cluster, "list_groups");
@@ -67,10 +68,11 @@ impl Admin {
         self.ask("list_groups", work).await
     }
 
-    /// The groups that a filter lets through, asked of every broker. A broker that does not answer hides its own only.
+    /// Lists the groups that a filter selects, of all brokers. A broker that does not respond hides only its own
+    /// groups.
     ///
     /// # Errors
-    /// When no broker says in time which brokers there are.
+    /// The whole call fails if no broker returns the list of brokers in time.
     pub async fn list_groups_with(
         &self,
         filter: GroupFilter,
@@ -82,10 +84,10 @@ impl Admin {
         self.ask("list_groups", work).await
     }
 
-    /// The same for groups of consumers, and those that have had offsets only.
+    /// Lists consumer groups, and groups that have only committed offsets.
     ///
     /// # Errors
-    /// When no broker says in time which brokers there are.
+    /// The whole call fails if no broker returns the list of brokers in time.
     pub async fn list_consumer_groups(
         &self,
         filter: GroupFilter,
@@ -99,8 +101,8 @@ impl Admin {
     /// Deletes groups with their offsets.
     ///
     /// # Errors
-    /// Every group is tried; the error is that of the first one that failed, [`ErrorCode::NonEmptyGroup`] for one
-    /// that has members.
+    /// The error of the first group that failed, after an attempt for each group; [`ErrorCode::NonEmptyGroup`] for a
+    /// group that has members.
     pub async fn delete_groups(&self, groups: &[&str]) -> Result<(), Error> {
         let groups = owned(groups);
         let work = |cluster: Rc<Cluster>| async move {
@@ -109,15 +111,15 @@ impl Admin {
         self.ask("delete_groups", work).await
     }
 
-    /// Deletes groups with their offsets; answers per group, in the order asked for.
+    /// Deletes groups with their offsets. Returns a result per group, in the order of the request.
     ///
     /// # Errors
-    /// [`Error::Closed`]; everything else is a group's own.
+    /// [`Error::Closed`]; all other errors are results of single groups.
     pub async fn delete_groups_with(
         &self,
         groups: &[&str],
         timeouts: Timeouts,
-    ) -> Result<Each<String, ()>, Error> {
+    ) -> Result<KeyedResults<String, ()>, Error> {
         let groups = owned(groups);
         let work = move |cluster: Rc<Cluster>| async move {
             Ok(delete(Operation::new(cluster, "delete_groups", timeouts), groups).await)
@@ -141,12 +143,12 @@ async fn list(operation: Operation, filter: GroupFilter) -> Result<GroupListings
         }
     }
     listed.groups.sort_by(|a, b| a.group.cmp(&b.group));
-    // A group that moved between two questions is told twice.
+    // A group that moved between two requests is listed twice.
     listed.groups.dedup_by(|a, b| a.group == b.group);
     Ok(listed)
 }
 
-/// The groups of one broker, asked again while it loads them.
+/// Lists the groups of one broker; retries while it loads them.
 async fn list_at(operation: &Operation, node: i32, filter: &GroupFilter) -> Result<Vec<GroupListing>, Error> {
     let needed = match (filter.kinds.is_empty(), filter.states.is_empty()) {
         (false, _) => TYPES_SINCE,
@@ -171,7 +173,7 @@ async fn list_at(operation: &Operation, node: i32, filter: &GroupFilter) -> Resu
     Ok(response.groups.into_iter().map(listing).collect())
 }
 
-async fn delete(operation: Operation, groups: Vec<String>) -> Each<String, ()> {
+async fn delete(operation: Operation, groups: Vec<String>) -> KeyedResults<String, ()> {
     let operation = &operation;
     let deleted = each(&groups, |group| delete_one(operation, group.clone())).await;
     groups.into_iter().zip(deleted).collect()
@@ -191,7 +193,7 @@ async fn delete_one(operation: &Operation, group: String) -> Result<(), Error> {
 
 /// The partitions of a request, by topic.
 pub(super) fn by_topic<'a, V: 'a>(
-    partitions: impl IntoIterator<Item = (&'a crate::consumer::TopicPartition, V)>,
+    partitions: impl IntoIterator<Item = (&'a crate::types::TopicPartition, V)>,
 ) -> BTreeMap<String, Vec<(i32, V)>> {
     let mut by_topic: BTreeMap<String, Vec<(i32, V)>> = BTreeMap::new();
     for (at, value) in partitions {

@@ -1,4 +1,4 @@
-//! The cluster and its topics, looked at.
+//! Descriptions of the cluster and its topics.
 
 use std::rc::Rc;
 
@@ -7,39 +7,39 @@ use ottla_protocol::messages::metadata::{MetadataRequest, MetadataResponse, Meta
 use ottla_protocol::{ErrorCode, Uuid};
 
 use super::operation::{Operation, Repeat, Target};
-use super::{AclOperation, Admin, Describe, Each, owned, refused};
+use super::{AclOperation, Admin, DescribeOptions, KeyedResults, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
-use crate::topic_name::check_all;
+use crate::types::topic_name::check_all;
 
 const DESCRIBE_CLUSTER_VERSION_MAX: i16 = 1;
-/// Metadata tells what we may do with the cluster in these versions only.
+/// The Metadata versions that return the operations authorized on the cluster.
 const METADATA_WITH_CLUSTER: std::ops::RangeInclusive<i16> = 8..=10;
 
 /// A broker of the cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Node {
-    /// Its number.
+    /// The node id.
     pub id: i32,
-    /// Where clients reach it.
+    /// The host that clients connect to.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// Where it stands, if it says so.
+    /// The broker's rack, if it has one.
     pub rack: Option<String>,
 }
 
-/// The cluster as a whole.
+/// A description of the cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ClusterDescription {
-    /// Its id, if the broker tells.
+    /// The cluster id, if the broker reports it.
     pub id: Option<String>,
-    /// The node that takes changes; `None` when no broker says so.
+    /// The node id of the controller; `None` if unknown.
     pub controller: Option<i32>,
-    /// Every broker, by number.
+    /// All brokers, by node id.
     pub brokers: Vec<Node>,
-    /// What we may do with it, if that was asked for and the broker tells.
+    /// The operations that the client is authorized for, if requested and reported.
     pub authorized_operations: Option<Vec<AclOperation>>,
 }
 
@@ -51,9 +51,9 @@ pub struct TopicListing {
     pub name: String,
     /// Its id; zero on brokers before 2.8.
     pub id: Uuid,
-    /// How many partitions it has.
+    /// The number of partitions.
     pub partitions: usize,
-    /// Whether the broker keeps its own records in it.
+    /// `true` if the topic is internal to the broker.
     pub internal: bool,
 }
 
@@ -65,42 +65,42 @@ pub struct TopicDescription {
     pub name: String,
     /// Its id; zero on brokers before 2.8.
     pub id: Uuid,
-    /// Whether the broker keeps its own records in it.
+    /// `true` if the topic is internal to the broker.
     pub internal: bool,
-    /// By partition number.
+    /// The partitions, by number.
     pub partitions: Vec<PartitionDescription>,
-    /// What we may do with it, if that was asked for and the broker tells.
+    /// The operations that the client is authorized for, if requested and reported.
     pub authorized_operations: Option<Vec<AclOperation>>,
 }
 
-/// A partition and who holds it.
+/// A partition with its leader and replicas.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PartitionDescription {
     /// Its number.
     pub partition: i32,
-    /// The broker that takes its writes, if there is one.
+    /// The node id of the leader, if there is one.
     pub leader: Option<i32>,
-    /// How often it has changed leaders; -1 when the broker does not tell.
+    /// The leader epoch; -1 when the broker does not report it.
     pub leader_epoch: i32,
-    /// Every broker that has a copy.
+    /// The node ids of all replicas.
     pub replicas: Vec<i32>,
-    /// The copies that are complete.
+    /// The node ids of the in-sync replicas.
     pub isr: Vec<i32>,
 }
 
-/// Topics, and the brokers whose numbers stand in their descriptions.
+/// Descriptions of topics, and the brokers that they refer to.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TopicDescriptions {
-    /// In the order asked for.
-    pub topics: Each<String, TopicDescription>,
-    /// Every broker, by number.
+    /// The topics, in the order of the request.
+    pub topics: KeyedResults<String, TopicDescription>,
+    /// All brokers, by node id.
     pub brokers: Vec<Node>,
 }
 
 impl Admin {
-    /// The brokers there are; the cheapest way to see that one answers.
+    /// Describes the cluster. This is the cheapest call to check that a broker responds.
     pub async fn describe_cluster(&self) -> Result<ClusterDescription, Error> {
         let work = |cluster: Rc<Cluster>| async move {
             let response = cluster.describe(Some(&[])).await?;
@@ -111,26 +111,29 @@ impl Admin {
         self.ask("describe_cluster", work).await
     }
 
-    /// The brokers there are, and with [`Describe::authorized_operations`] what we may do with the cluster.
+    /// Describes the cluster, with the authorized operations if [`DescribeOptions::authorized_operations`] is set.
     ///
     /// # Errors
-    /// When no broker answers in time.
-    pub async fn describe_cluster_with(&self, describe: Describe) -> Result<ClusterDescription, Error> {
+    /// The call fails if no broker responds in time.
+    pub async fn describe_cluster_with(
+        &self,
+        describe: DescribeOptions,
+    ) -> Result<ClusterDescription, Error> {
         let work = move |cluster: Rc<Cluster>| async move {
             describe_cluster(&Operation::new(cluster, "describe_cluster", describe.timeouts), describe).await
         };
         self.ask("describe_cluster", work).await
     }
 
-    /// Every topic, by name.
+    /// Lists all topics, by name.
     pub async fn list_topics(&self) -> Result<Vec<TopicListing>, Error> {
         self.ask("list_topics", |cluster| async move { list(&cluster).await }).await
     }
 
-    /// These topics with their partitions, in the order asked for.
+    /// Describes these topics with their partitions, in the order of the request.
     ///
     /// # Errors
-    /// [`Error::Broker`] with the first topic that does not exist. None is created by asking.
+    /// [`Error::Broker`] for the first topic that does not exist. The request creates no topic.
     pub async fn describe_topics(&self, names: &[&str]) -> Result<Vec<TopicDescription>, Error> {
         check_all(names.iter().copied())?;
         let names = owned(names);
@@ -142,14 +145,15 @@ impl Admin {
         self.ask("describe_topics", work).await
     }
 
-    /// These topics with their partitions; answers per topic, in the order asked for. None is created by asking.
+    /// Describes these topics with their partitions. Returns a result per topic, in the order of the request. The
+    /// request creates no topic.
     ///
     /// # Errors
-    /// When no broker answers in time.
+    /// The call fails if no broker responds in time.
     pub async fn describe_topics_with(
         &self,
         names: &[&str],
-        describe: Describe,
+        describe: DescribeOptions,
     ) -> Result<TopicDescriptions, Error> {
         let names = owned(names);
         let work = move |cluster: Rc<Cluster>| async move {
@@ -166,7 +170,10 @@ impl Admin {
     }
 }
 
-async fn describe_cluster(operation: &Operation, describe: Describe) -> Result<ClusterDescription, Error> {
+async fn describe_cluster(
+    operation: &Operation,
+    describe: DescribeOptions,
+) -> Result<ClusterDescription, Error> {
     let wanted = describe.authorized_operations;
     let make = |_version: i16| DescribeClusterRequest {
         include_cluster_authorized_operations: wanted,
@@ -178,7 +185,7 @@ async fn describe_cluster(operation: &Operation, describe: Describe) -> Result<C
             refused("the cluster", response.error_code, response.error_message.as_deref())?;
             Ok(of_cluster(response))
         }
-        // Brokers before 2.8 tell it with the metadata.
+        // Brokers before 2.8 report it with the metadata.
         Err(Error::Unsupported { .. }) if wanted => {
             let make = |_version: i16| MetadataRequest {
                 topics: Some(Vec::new()),

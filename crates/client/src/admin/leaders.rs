@@ -1,4 +1,4 @@
-//! Questions to the leaders of many partitions: one request per leader, asked again where the leader has moved.
+//! Requests to the leaders of many partitions: one request per leader, repeated if the leader has moved.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,19 +8,19 @@ use ottla_protocol::messages::metadata::MetadataResponse;
 use ottla_protocol::{ErrorCode, Request};
 
 use super::operation::{Operation, Target};
-use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::types::TopicPartition;
 
 /// Partitions of one leader, by topic.
 pub(super) type ByTopic = BTreeMap<String, Vec<TopicPartition>>;
 pub(super) type Answers<V> = BTreeMap<TopicPartition, Result<V, Error>>;
 
-/// What is said to leaders, and how their answers are read.
+/// A request to partition leaders and the interpretation of its response.
 pub(super) trait Question {
     type Request: Request;
     type Answer;
 
-    /// The versions that can say it.
+    /// The versions that support the request.
     const VERSIONS: RangeInclusive<i16>;
 
     fn versions(&self) -> RangeInclusive<i16> {
@@ -34,11 +34,11 @@ pub(super) trait Question {
         response: <Self::Request as Request>::Response,
     ) -> Vec<(TopicPartition, Result<Self::Answer, ErrorCode>)>;
 
-    /// What was asked about, for an error.
+    /// The subject of the request, for an error message.
     fn what(&self, at: &TopicPartition) -> String;
 }
 
-/// Asks all leaders until every partition has its answer, or time is over.
+/// Sends requests until every partition has a result, or the deadline.
 pub(super) async fn ask<Q: Question>(
     operation: &Operation,
     question: &Q,
@@ -66,7 +66,8 @@ pub(super) async fn ask<Q: Question>(
     Ok(answers)
 }
 
-/// Asks every leader once, all at the same time. What passes is a problem; everything else an answer.
+/// Sends one request to every leader at the same time. Retriable errors go to `problems`, all other results to
+/// `answers`.
 async fn ask_once<Q: Question>(
     operation: &Operation,
     question: &Q,
@@ -93,7 +94,7 @@ async fn ask_once<Q: Question>(
     }
     let asking = by_leader.into_iter().map(|(leader, topics)| async move {
         let make = |_version: i16| question.request(&topics);
-        // One attempt: the next one may have to go to another leader.
+        // One attempt, because the next one may have to go to another leader.
         let once = operation.once(Target::Node(leader), question.versions(), make).await;
         (topics, once)
     });
@@ -137,7 +138,7 @@ fn sort_in<V>(
 /// The partition's leader, if it has one.
 ///
 /// # Errors
-/// A topic that no broker knows was misspelt; waiting for it would only hide that.
+/// A topic that no broker knows is an error: a wait would only hide a misspelt name.
 fn leader(metadata: &MetadataResponse, at: &TopicPartition) -> Result<Option<i32>, Error> {
     let topic = metadata.topics.iter().find(|topic| topic.name.as_deref() == Some(&*at.topic));
     let code = topic.map_or(ErrorCode::UnknownTopicOrPartition, |topic| topic.error_code);

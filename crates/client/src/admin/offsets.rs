@@ -1,4 +1,4 @@
-//! Offsets of many partitions, asked of their leaders: the first, the last, or those of a time.
+//! Offsets of many partitions, requested from their leaders: the first, the last, or by timestamp.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,29 +11,30 @@ use ottla_protocol::messages::list_offsets::{
 
 use super::leaders::{self, ByTopic, Question};
 use super::operation::Operation;
-use super::{Admin, Each, Timeouts, in_order};
+use super::{Admin, KeyedResults, Timeouts, in_order};
 use crate::cluster::Cluster;
 use crate::config::Isolation;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
 use crate::fetch::offsets::{LIST_OFFSETS_VERSION_MAX, isolation_code};
+use crate::types::TopicPartition;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
-/// From this version of ListOffsets on brokers find the record with the highest timestamp (KIP-734).
+/// The first version of ListOffsets that finds the highest timestamp (KIP-734).
 const MAX_TIMESTAMP_SINCE: i16 = 7;
 
-/// Which offset of a partition is asked for.
+/// The offset of a partition to look up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OffsetAt {
-    /// The oldest record's.
+    /// The offset of the oldest record.
     Earliest,
-    /// The next record's, as far as `isolation.level` lets a consumer see.
+    /// The offset after the last record that is visible under `isolation.level`.
     Latest,
-    /// The record's with the highest timestamp; -1 if there are no records. Brokers find it from 3.0 on.
+    /// The offset of the record with the highest timestamp; -1 if there are no records. Supported by brokers from 3.0
+    /// on.
     MaxTimestamp,
-    /// The first record's with this timestamp or a later one, milliseconds since 1970.
+    /// The offset of the first record with this timestamp or a later one, in milliseconds since 1970.
     Timestamp(i64),
 }
 
@@ -48,21 +49,21 @@ impl OffsetAt {
     }
 }
 
-/// An offset that was found.
+/// The result of an offset lookup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct FoundOffset {
     /// The offset; -1 if there is none.
     pub offset: i64,
-    /// The timestamp of the record there, if a time was asked for; -1 if none was.
+    /// The timestamp of the record at the offset, for a lookup by timestamp; otherwise -1.
     pub timestamp_ms: i64,
-    /// The epoch of the leader that wrote it, if the broker tells.
+    /// The epoch of the leader that wrote the record, if the broker reports it.
     pub leader_epoch: Option<i32>,
 }
 
 impl Admin {
-    /// Offsets of many partitions, asked of all their leaders at once, under the client's `isolation.level`. A time past
-    /// the last record gives the end.
+    /// Looks up offsets of many partitions at all their leaders at once, under the client's `isolation.level`. A
+    /// timestamp after the last record returns the end offset.
     pub async fn list_offsets(
         &self,
         wanted: &[(TopicPartition, OffsetAt)],
@@ -71,17 +72,17 @@ impl Admin {
         self.ask("list_offsets", |cluster| async move { list_with_ends(cluster, &wanted).await }).await
     }
 
-    /// Offsets of many partitions, asked of all their leaders at once; answers per partition, in the order asked for. A
-    /// time past the last record gives -1.
+    /// Looks up offsets of many partitions at all their leaders at once. Returns a result per partition, in the order
+    /// of the request. A timestamp after the last record returns -1.
     ///
     /// # Errors
-    /// When no partition has an answer of its own: no broker answered in time.
+    /// The whole call fails if no broker responds in time.
     pub async fn list_offsets_with(
         &self,
         wanted: &[(TopicPartition, OffsetAt)],
         isolation: Isolation,
         timeouts: Timeouts,
-    ) -> Result<Each<TopicPartition, FoundOffset>, Error> {
+    ) -> Result<KeyedResults<TopicPartition, FoundOffset>, Error> {
         let wanted = wanted.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "list_offsets", timeouts);
@@ -96,13 +97,13 @@ async fn list_with_ends(
     cluster: Rc<Cluster>,
     wanted: &[(TopicPartition, OffsetAt)],
 ) -> Result<BTreeMap<TopicPartition, i64>, Error> {
-    let isolation = cluster.config.isolation;
+    let isolation = cluster.config.isolation_level;
     let operation = Operation::hasty(cluster, "list_offsets");
     let mut found = BTreeMap::new();
     for (at, answer) in list(&operation, wanted, isolation).await? {
         found.insert(at, answer?.offset);
     }
-    // A time past the last record has no offset: the end stands for it.
+    // A timestamp after the last record has no offset: the end offset replaces it.
     let is_time = |at: &TopicPartition| {
         wanted.iter().any(|(asked, offset)| asked == at && matches!(offset, OffsetAt::Timestamp(_)))
     };

@@ -1,4 +1,4 @@
-//! An operation under way: where its requests go, what is asked again, and until when.
+//! An operation in progress: the brokers that it calls, its retries and its deadline.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use crate::group::coordinator::{GROUP, find_coordinator};
 use crate::net::connection::Connection;
 
 const METADATA_VERSION_MAX: i16 = 13;
-/// How many groups or brokers are asked at the same time.
+/// The number of groups or brokers that are queried concurrently.
 const AT_ONCE: usize = 16;
 
-/// Who answers a request.
+/// The broker that a request is sent to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'a> {
     Any,
@@ -32,7 +32,7 @@ pub(super) enum Target<'a> {
     Group(&'a str),
 }
 
-/// Whether a request may be sent again when its connection broke, and it may have been carried out.
+/// The permission to send a request again if its connection broke after the broker may have executed it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Repeat {
     Yes,
@@ -44,26 +44,26 @@ pub(super) struct Operation {
     name: &'static str,
     started: Instant,
     deadline: Instant,
-    /// How long the broker may take for a change, where it waits for others.
+    /// The time limit for a change that waits for other brokers.
     at_broker: Duration,
-    /// Whether brokers that cannot be reached are tried until the deadline.
+    /// `true` if unreachable brokers are retried until the deadline.
     patient: bool,
     last: RefCell<Option<Error>>,
-    /// Where groups were found last.
+    /// The last known coordinator of each group.
     coordinators: RefCell<BTreeMap<String, i32>>,
 }
 
 impl Operation {
-    /// One that tries until its time is over.
+    /// Creates an operation that retries until its deadline.
     pub(super) fn new(cluster: Rc<Cluster>, name: &'static str, timeouts: Timeouts) -> Self {
-        let request = timeouts.request.unwrap_or(cluster.config.request_timeout);
+        let request = timeouts.request.unwrap_or(cluster.config.socket_timeout);
         let started = Instant::now();
         Self {
             cluster,
             name,
             started,
             deadline: started + request,
-            // So that its answer comes before nobody waits for it any more.
+            // Shorter than the request timeout, so that the response arrives before it.
             at_broker: timeouts.operation.unwrap_or(request.mul_f64(0.9)),
             patient: true,
             last: RefCell::default(),
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// One that is over when no broker can be reached.
+    /// Creates an operation that ends when no broker can be reached.
     pub(super) fn hasty(cluster: Rc<Cluster>, name: &'static str) -> Self {
         Self { patient: false, ..Self::new(cluster, name, Timeouts::default()) }
     }
@@ -80,12 +80,13 @@ impl Operation {
         i32::try_from(self.at_broker.as_millis()).unwrap_or(i32::MAX)
     }
 
-    /// Whether a broker that has only begun what was asked has done what was asked.
+    /// Returns `true` if `code` means success: without a wait for the change, the broker reports that it has only
+    /// started it.
     pub(super) fn is_done(&self, code: ErrorCode) -> bool {
         code == ErrorCode::RequestTimedOut && self.at_broker.is_zero()
     }
 
-    /// Whether there is time for another attempt; waits the backoff if so.
+    /// Returns `false` if no time is left for another attempt; otherwise waits for the backoff.
     pub(super) async fn may_go_on(&self) -> bool {
         let pause = self.cluster.config.retry_backoff;
         if Instant::now() + pause >= self.deadline {
@@ -95,15 +96,15 @@ impl Operation {
         true
     }
 
-    /// Whether the same question may be answered otherwise later, and shall be asked till then.
+    /// Returns `true` if the error may pass and the request is worth retrying.
     pub(super) fn passes(&self, error: &Error) -> bool {
         error.is_retriable() && (self.patient || !matches!(error, Error::Unreachable { .. }))
     }
 
-    /// Sends a request until its answer holds nothing that passes, or time is over.
+    /// Sends a request until its response has no retriable error, or until the deadline.
     ///
-    /// `versions` begins with the lowest that can say what is asked. `again` picks an error out of an answer that is
-    /// to be asked for again; the last answer comes back when there is no time for it.
+    /// `versions` starts with the lowest version that can express the request. `again` extracts a retriable error
+    /// from a response; without time for a retry, the last response is returned.
     pub(super) async fn call<R: Request>(
         &self,
         target: Target<'_>,
@@ -138,7 +139,7 @@ impl Operation {
         }
     }
 
-    /// Sends a request to a group's coordinator, as [`call`](Self::call) does, and says who that is.
+    /// Sends a request to a group's coordinator, as [`call`](Self::call) does, and returns the coordinator.
     pub(super) async fn call_coordinator<R: Request>(
         &self,
         group: &str,
@@ -166,7 +167,7 @@ impl Operation {
         answered
     }
 
-    /// Sends a request once, and notes whether it came that far.
+    /// Sends a request once, and records whether it was sent.
     async fn attempt<R: Request>(
         &self,
         target: Target<'_>,
@@ -183,7 +184,7 @@ impl Operation {
         tokio::time::timeout_at(self.until(), attempt).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Metadata of these topics, or of all, with the operations we are authorized to, if that is asked for.
+    /// Requests the metadata of these topics, or of all, with the authorized operations if requested.
     pub(super) async fn metadata(
         &self,
         topics: Option<&[&str]>,
@@ -210,7 +211,7 @@ impl Operation {
         Ok(response)
     }
 
-    /// Every broker by number, as of now.
+    /// The ids of all brokers, from fresh metadata.
     pub(super) async fn nodes(&self) -> Result<Vec<i32>, Error> {
         let metadata = self.metadata(Some(&[]), false).await?;
         let mut nodes: Vec<i32> = metadata.brokers.iter().map(|broker| broker.node_id).collect();
@@ -218,7 +219,7 @@ impl Operation {
         Ok(nodes)
     }
 
-    /// The error for an operation whose time is over.
+    /// The error for an operation that exceeded its deadline.
     pub(super) fn timed_out(&self) -> Error {
         let waited_ms = self.started.elapsed().as_millis();
         match self.last.borrow().as_ref() {
@@ -238,18 +239,18 @@ impl Operation {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// How long an answer is waited for before the connection is given up with everything else that waits on it: our
-    /// haste is no reason for that.
+    /// The time limit for a response, after which the connection is closed and its other requests fail. A short
+    /// deadline of this operation alone is no reason to close it.
     fn patience(&self) -> Duration {
-        let usual = self.cluster.config.request_timeout;
+        let usual = self.cluster.config.socket_timeout;
         if self.is_brief() { usual } else { self.left().min(usual) }
     }
 
     fn is_brief(&self) -> bool {
-        self.left() * 2 < self.cluster.config.request_timeout
+        self.left() * 2 < self.cluster.config.socket_timeout
     }
 
-    /// A slow answer is the connection's affair, unless there is little time.
+    /// The deadline for a response: a slow response is left to the connection's timeout, unless little time remains.
     fn until(&self) -> Instant {
         if self.is_brief() { self.deadline } else { self.deadline + Duration::from_millis(100) }
     }
@@ -267,7 +268,7 @@ impl Operation {
                 let controller = Box::pin(self.refresh()).await?;
                 match controller.filter(|node| brokers.knows(*node)) {
                     Some(node) => brokers.connection(node, Lane::Control).await,
-                    // Since KRaft any broker forwards what is for the controller.
+                    // Since KRaft, any broker forwards requests to the controller.
                     None => brokers.any().await,
                 }
             }
@@ -279,7 +280,7 @@ impl Operation {
         }
     }
 
-    /// Learns brokers and controller anew.
+    /// Fetches the list of brokers and the controller again.
     async fn refresh(&self) -> Result<Option<i32>, Error> {
         let response = self.cluster.describe(Some(&[])).await?;
         let controller = (response.controller_id >= 0).then_some(response.controller_id);
@@ -288,14 +289,14 @@ impl Operation {
     }
 }
 
-/// Asks for each of many things, a few at the same time; answers in the order of the questions.
+/// Sends a request for each item, a few at the same time. Returns the results in the order of the items.
 pub(super) async fn each<K, T, F: Future<Output = T>>(things: &[K], ask: impl Fn(&K) -> F) -> Vec<T> {
     // Collected first: a stream that borrows its closure would not live in a task.
     let asking: Vec<F> = things.iter().map(ask).collect();
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
-/// The code that tells that another broker is the coordinator, or this one not ready.
+/// The code, if it means that another broker is the coordinator or that this one is not ready.
 pub(super) fn wrong_coordinator(codes: impl IntoIterator<Item = ErrorCode>) -> Option<ErrorCode> {
     codes.into_iter().find(|code| {
         matches!(
@@ -308,12 +309,12 @@ pub(super) fn wrong_coordinator(codes: impl IntoIterator<Item = ErrorCode>) -> O
     })
 }
 
-/// The code that tells that another broker is the controller.
+/// The code, if it means that another broker is the controller.
 pub(super) fn wrong_controller(codes: impl IntoIterator<Item = ErrorCode>) -> Option<ErrorCode> {
     codes.into_iter().find(|code| *code == ErrorCode::NotController)
 }
 
-/// Whether the broker knows a version that can say what is asked.
+/// Fails if the broker does not support a version that can express the request.
 fn at_least<R: Request>(connection: &Connection, versions: &RangeInclusive<i16>) -> Result<(), Error> {
     let version = connection.version_of::<R>(*versions.end())?;
     if version >= *versions.start() {

@@ -1,4 +1,4 @@
-//! Records, deleted from the beginning of their partitions.
+//! Deletion of records from the beginning of partitions.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,34 +11,34 @@ use ottla_protocol::messages::delete_records::{
 
 use super::leaders::{self, ByTopic, Question};
 use super::operation::Operation;
-use super::{Admin, Each, Timeouts, in_order};
+use super::{Admin, KeyedResults, Timeouts, in_order};
 use crate::cluster::Cluster;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::types::TopicPartition;
 
-/// Everything up to the high watermark.
+/// The offset that means the high watermark.
 const END: i64 = -1;
 
-/// Up to where records are deleted.
+/// The position before which records are deleted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DeleteBefore {
-    /// Those with lower offsets than this one.
+    /// Records with lower offsets than this one.
     Offset(i64),
-    /// All that there are.
+    /// All records.
     End,
 }
 
 impl Admin {
-    /// Deletes records from the beginning of partitions; answers per partition, in the order asked for, with the first
-    /// offset that is left.
+    /// Deletes records from the beginning of partitions. Returns a result per partition, in the order of the request,
+    /// with the first remaining offset.
     ///
     /// # Errors
-    /// When no partition has an answer of its own: no broker answered in time.
+    /// The whole call fails if no broker responds in time.
     pub async fn delete_records(
         &self,
         before: &[(TopicPartition, DeleteBefore)],
         timeouts: Timeouts,
-    ) -> Result<Each<TopicPartition, i64>, Error> {
+    ) -> Result<KeyedResults<TopicPartition, i64>, Error> {
         let before = before.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "delete_records", timeouts);
@@ -69,7 +69,7 @@ impl Question for Deletion {
             offset: match self.before.get(at) {
                 Some(DeleteBefore::Offset(offset)) => *offset,
                 Some(DeleteBefore::End) => END,
-                // Nothing is deleted that was not named.
+                // A partition that was not named keeps its records.
                 None => 0,
             },
         };

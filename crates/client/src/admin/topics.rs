@@ -1,4 +1,4 @@
-//! Topics, changed: created, grown and deleted.
+//! Topics: creation, deletion and new partitions.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,55 +14,55 @@ use ottla_protocol::messages::create_topics::{
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 
 use super::operation::{Operation, Repeat, Target, wrong_controller};
-use super::{Admin, Change, Each, Timeouts, first_error, in_order, owned, refused};
+use super::{Admin, AlterOptions, KeyedResults, Timeouts, first_error, in_order, owned, refused};
 use crate::cluster::Cluster;
 use crate::error::Error;
-use crate::topic_name::{check_all, check_topic_name};
+use crate::types::topic_name::{check_all, check_topic_name};
 
 const CREATE_TOPICS_VERSION_MAX: i16 = 7;
 const CREATE_PARTITIONS_VERSION_MAX: i16 = 3;
 const DELETE_TOPICS_VERSION_MAX: i16 = 6;
 
-/// The broker decides: from CreateTopics version 4 on.
+/// The first version of CreateTopics with the broker's defaults.
 const BROKER_DEFAULT_SINCE: i16 = 4;
 
-/// A topic to be created.
+/// A topic to create.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NewTopic {
     /// Its name.
     pub name: String,
-    /// How many partitions; `None` leaves it to the broker.
+    /// The number of partitions; `None` for the broker's default.
     pub partitions: Option<i32>,
-    /// How many copies of each; `None` leaves it to the broker.
+    /// The replication factor; `None` for the broker's default.
     pub replication: Option<i16>,
-    /// Settings that differ from the broker's.
+    /// Configurations that differ from the broker's defaults.
     pub configs: Vec<(String, String)>,
-    /// The brokers of each partition, the preferred leader first. If there are any, they are all that is said of
-    /// partitions and copies.
+    /// The brokers of each partition, the preferred leader first. If it is not empty, it replaces the number of
+    /// partitions and the replication factor.
     pub assignments: Vec<Vec<i32>>,
 }
 
 impl NewTopic {
-    /// A topic with the broker's defaults.
+    /// Creates a description with the broker's defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Sets how many partitions it gets.
+    /// Sets the number of partitions.
     #[must_use]
     pub fn partitions(mut self, count: i32) -> Self {
         self.partitions = Some(count);
         self
     }
 
-    /// Sets how many copies there are of each partition.
+    /// Sets the replication factor.
     #[must_use]
     pub fn replication(mut self, factor: i16) -> Self {
         self.replication = Some(factor);
         self
     }
 
-    /// Adds a setting, by Kafka's name.
+    /// Adds a configuration, by Kafka's name.
     #[must_use]
     pub fn config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.configs.push((name.into(), value.into()));
@@ -77,31 +77,31 @@ impl NewTopic {
     }
 }
 
-/// A topic as it was created, or would be.
+/// A topic that was created, or validated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct CreatedTopic {
-    /// Its id; zero on brokers before 2.8, and when nothing was created.
+    /// Its id; zero on brokers before 2.8, and if the topic was only validated.
     pub id: Uuid,
-    /// How many partitions it has, if the broker tells.
+    /// The number of partitions, if the broker reports it.
     pub partitions: Option<i32>,
-    /// How many copies there are of each, if the broker tells.
+    /// The replication factor, if the broker reports it.
     pub replication: Option<i16>,
 }
 
-/// More partitions for a topic.
+/// New partitions for a topic.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NewPartitions {
     /// The topic.
     pub topic: String,
-    /// How many it is to have then.
+    /// The new total number of partitions.
     pub total: i32,
-    /// The brokers of each new partition, the preferred leader first; empty leaves it to the broker.
+    /// The brokers of each new partition, the preferred leader first; empty for the broker's choice.
     pub assignments: Vec<Vec<i32>>,
 }
 
 impl NewPartitions {
-    /// Partitions of `topic` up to a total of `total`, on whatever brokers.
+    /// Describes new partitions of `topic`, up to `total`, on brokers that the cluster selects.
     pub fn new(topic: impl Into<String>, total: i32) -> Self {
         Self { topic: topic.into(), total, assignments: Vec::new() }
     }
@@ -111,8 +111,8 @@ impl Admin {
     /// Creates topics.
     ///
     /// # Errors
-    /// Every topic is tried; the error is that of the first one that failed. See
-    /// [`create_topics_with`](Self::create_topics_with) for all of them.
+    /// The error of the first topic that failed, after an attempt for each topic.
+    /// [`create_topics_with`](Self::create_topics_with) returns all errors.
     pub async fn create_topics(&self, topics: &[NewTopic]) -> Result<(), Error> {
         check_all(topics.iter().map(|topic| &*topic.name))?;
         let topics = topics.to_vec();
@@ -123,17 +123,17 @@ impl Admin {
         self.ask("create_topics", work).await
     }
 
-    /// Creates topics, or only checks whether they could be; answers per topic, in the order asked for.
+    /// Creates topics, or only validates them. Returns a result per topic, in the order of the request.
     ///
-    /// A creation whose connection broke is not repeated: it may have been made.
+    /// A request whose connection broke is not repeated, because the topics may exist already.
     ///
     /// # Errors
-    /// When no topic has an answer of its own: the controller was not reached in time, or did not answer.
+    /// The whole call fails if the controller is not reached in time, or does not respond.
     pub async fn create_topics_with(
         &self,
         topics: &[NewTopic],
-        change: Change,
-    ) -> Result<Each<String, CreatedTopic>, Error> {
+        change: AlterOptions,
+    ) -> Result<KeyedResults<String, CreatedTopic>, Error> {
         let topics = topics.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "create_topics", change.timeouts);
@@ -142,10 +142,10 @@ impl Admin {
         self.ask("create_topics", work).await
     }
 
-    /// Deletes topics with everything in them.
+    /// Deletes topics with all their records.
     ///
     /// # Errors
-    /// Every topic is tried; the error is that of the first one that failed.
+    /// The error of the first topic that failed, after an attempt for each topic.
     pub async fn delete_topics(&self, names: &[&str]) -> Result<(), Error> {
         check_all(names.iter().copied())?;
         let names = owned(names);
@@ -156,15 +156,15 @@ impl Admin {
         self.ask("delete_topics", work).await
     }
 
-    /// Deletes topics with everything in them; answers per topic, in the order asked for.
+    /// Deletes topics with all their records. Returns a result per topic, in the order of the request.
     ///
     /// # Errors
-    /// When no topic has an answer of its own: the controller was not reached in time, or did not answer.
+    /// The whole call fails if the controller is not reached in time, or does not respond.
     pub async fn delete_topics_with(
         &self,
         names: &[&str],
         timeouts: Timeouts,
-    ) -> Result<Each<String, ()>, Error> {
+    ) -> Result<KeyedResults<String, ()>, Error> {
         let names = owned(names);
         let work = move |cluster: Rc<Cluster>| async move {
             delete(&Operation::new(cluster, "delete_topics", timeouts), names).await
@@ -172,7 +172,7 @@ impl Admin {
         self.ask("delete_topics", work).await
     }
 
-    /// Gives a topic more partitions: `total` of them then.
+    /// Increases the number of partitions of a topic to `total`.
     pub async fn create_partitions(&self, topic: &str, total: i32) -> Result<(), Error> {
         check_topic_name(topic)?;
         let wanted = [NewPartitions::new(topic, total)];
@@ -183,16 +183,16 @@ impl Admin {
         self.ask("create_partitions", work).await
     }
 
-    /// Gives topics more partitions, or only checks whether they could be given; answers per topic, in the order asked
-    /// for.
+    /// Increases the number of partitions of topics, or only validates the change. Returns a result per topic, in the
+    /// order of the request.
     ///
     /// # Errors
-    /// When no topic has an answer of its own: the controller was not reached in time, or did not answer.
+    /// The whole call fails if the controller is not reached in time, or does not respond.
     pub async fn create_partitions_with(
         &self,
         topics: &[NewPartitions],
-        change: Change,
-    ) -> Result<Each<String, ()>, Error> {
+        change: AlterOptions,
+    ) -> Result<KeyedResults<String, ()>, Error> {
         let topics = topics.to_vec();
         let work = move |cluster: Rc<Cluster>| async move {
             let operation = Operation::new(cluster, "create_partitions", change.timeouts);
@@ -206,7 +206,7 @@ async fn create(
     operation: &Operation,
     topics: &[NewTopic],
     validate_only: bool,
-) -> Result<Each<String, CreatedTopic>, Error> {
+) -> Result<KeyedResults<String, CreatedTopic>, Error> {
     let make = |version: i16| CreateTopicsRequest {
         topics: topics.iter().map(|topic| creatable(topic, version)).collect(),
         timeout_ms: operation.at_broker_ms(),
@@ -235,7 +235,7 @@ fn created(operation: &Operation, topic: CreatableTopicResult) -> Result<Created
 }
 
 fn creatable(topic: &NewTopic, version: i16) -> CreatableTopic {
-    // Older brokers do not know "as the broker thinks fit", and all want it where brokers are named.
+    // Older brokers have no default values; with assigned brokers, every version requires the numbers to be unset.
     let assigned = !topic.assignments.is_empty();
     let unsaid = if version >= BROKER_DEFAULT_SINCE || assigned { -1 } else { 1 };
     let assignment = |(index, brokers): (i32, &Vec<i32>)| CreatableReplicaAssignment {
@@ -255,7 +255,7 @@ fn creatable(topic: &NewTopic, version: i16) -> CreatableTopic {
     }
 }
 
-async fn delete(operation: &Operation, names: Vec<String>) -> Result<Each<String, ()>, Error> {
+async fn delete(operation: &Operation, names: Vec<String>) -> Result<KeyedResults<String, ()>, Error> {
     let make = |version: i16| {
         let mut request = DeleteTopicsRequest { timeout_ms: operation.at_broker_ms(), ..Default::default() };
         if version >= 6 {
@@ -288,7 +288,7 @@ async fn grow(
     operation: &Operation,
     topics: &[NewPartitions],
     validate_only: bool,
-) -> Result<Each<String, ()>, Error> {
+) -> Result<KeyedResults<String, ()>, Error> {
     let assignment = |brokers: &Vec<i32>| CreatePartitionsAssignment { broker_ids: brokers.clone() };
     let wanted = |topic: &NewPartitions| CreatePartitionsTopic {
         name: topic.topic.clone(),

@@ -17,17 +17,19 @@ use crate::net::Network;
 use crate::net::connection::{Connection, Greeting};
 use crate::net::sasl::Authenticator;
 use crate::stats::address_of;
-use crate::transaction::FEATURE;
 
-/// The port of a bootstrap server that names none.
+/// The cluster feature whose level selects the protocol of transactions (KIP-890).
+pub(crate) const TRANSACTION_VERSION: &str = "transaction.version";
+
+/// The port of a bootstrap server without a port.
 const DEFAULT_PORT: u16 = 9092;
 
-/// What a connection is used for: a long poll in one lane delays nothing in another.
+/// The purpose of a connection. A long poll in one lane does not delay requests in another.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Lane {
     Control,
     Fetch,
-    /// What cannot wait for the answer to a fetch that waits for records.
+    /// Fetches that must not wait behind a long-polling fetch.
     FetchMore,
     Group,
     /// JoinGroup and SyncGroup, which wait for other members.
@@ -37,37 +39,37 @@ pub(crate) enum Lane {
 
 const LANES: usize = 6;
 
-/// Every broker that is known, by node id, and the bootstrap servers.
+/// The known brokers by node id, and the bootstrap servers.
 #[derive(Debug)]
 pub(crate) struct Brokers {
     config: Arc<Config>,
     network: Network,
-    bootstrap: RefCell<Vec<Rc<Peer>>>,
-    /// Told when there are more bootstrap servers.
+    bootstrap: RefCell<Vec<Rc<BrokerConnections>>>,
+    /// Notified when bootstrap servers are added.
     added: Notify,
-    nodes: RefCell<BTreeMap<i32, Rc<Peer>>>,
+    nodes: RefCell<BTreeMap<i32, Rc<BrokerConnections>>>,
     rng: RefCell<fastrand::Rng>,
     last_failure: RefCell<Option<Error>>,
-    /// The level of `transaction.version` that the newest connection was greeted with.
+    /// The level of `transaction.version` that the newest connection reported.
     transaction_level: Cell<Option<i16>>,
 }
 
 #[derive(Debug)]
-struct Peer {
+struct BrokerConnections {
     host: String,
     port: u16,
     greeting: Greeting,
-    lanes: [tokio::sync::Mutex<Slot>; LANES],
+    lanes: [tokio::sync::Mutex<LaneSlot>; LANES],
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct LaneSlot {
     connection: Option<Rc<Connection>>,
     failures: u32,
     retry_at: Option<Instant>,
 }
 
-impl Peer {
+impl BrokerConnections {
     fn new(host: String, port: u16) -> Rc<Self> {
         let lanes = std::array::from_fn(|_| tokio::sync::Mutex::default());
         Rc::new(Self { host, port, greeting: Greeting::default(), lanes })
@@ -77,7 +79,8 @@ impl Peer {
 impl Brokers {
     pub(crate) fn new(config: Arc<Config>, network: Network, rng: fastrand::Rng) -> Result<Self, Error> {
         let bootstrap = parse_addresses(&config.bootstrap_servers)?;
-        let bootstrap = bootstrap.into_iter().map(|(host, port)| Peer::new(host, port)).collect::<Vec<_>>();
+        let bootstrap =
+            bootstrap.into_iter().map(|(host, port)| BrokerConnections::new(host, port)).collect::<Vec<_>>();
         Ok(Self {
             config,
             network,
@@ -90,7 +93,7 @@ impl Brokers {
         })
     }
 
-    /// Takes over the brokers of a metadata response; one that has moved gets fresh connections.
+    /// Applies the brokers of a metadata response; a broker whose address changed gets new connections.
     pub(crate) fn merge(&self, response: &MetadataResponse) {
         let mut nodes = self.nodes.borrow_mut();
         for broker in &response.brokers {
@@ -98,7 +101,7 @@ impl Brokers {
             let moved =
                 nodes.get(&broker.node_id).is_none_or(|peer| peer.host != broker.host || peer.port != port);
             if moved {
-                nodes.insert(broker.node_id, Peer::new(broker.host.clone(), port));
+                nodes.insert(broker.node_id, BrokerConnections::new(broker.host.clone(), port));
             }
         }
         if !response.brokers.is_empty() {
@@ -106,44 +109,45 @@ impl Brokers {
         }
     }
 
-    /// Starts from the bootstrap servers again (KIP-899, KIP-1102), on connections of their own: an open one may lead to
-    /// what the name stood for before.
+    /// Starts from the bootstrap servers again (KIP-899, KIP-1102), on new connections: an open one may lead to an
+    /// earlier address of the name.
     pub(crate) fn rebootstrap(&self) {
         self.nodes.borrow_mut().clear();
         for peer in self.bootstrap.borrow_mut().iter_mut() {
-            *peer = Peer::new(peer.host.clone(), peer.port);
+            *peer = BrokerConnections::new(peer.host.clone(), peer.port);
         }
     }
 
-    /// More bootstrap servers, beside those of the configuration.
+    /// Adds bootstrap servers to the configured ones.
     pub(crate) fn add_bootstrap(&self, servers: Vec<(String, u16)>) {
         let mut bootstrap = self.bootstrap.borrow_mut();
         for (host, port) in servers {
             if bootstrap.iter().all(|peer| peer.host != host || peer.port != port) {
-                bootstrap.push(Peer::new(host, port));
+                bootstrap.push(BrokerConnections::new(host, port));
             }
         }
         drop(bootstrap);
         self.added.notify_waiters();
     }
 
-    /// Who is asked if the connections of a client are to prove who it is.
+    /// The authenticator, if connections use SASL.
     pub(crate) fn authenticator(&self) -> Option<&Arc<Authenticator>> {
         self.network.authenticator.as_ref()
     }
 
-    /// Whether the node is where this connection leads: it may have moved, or its number be that of another cluster's.
+    /// Returns `true` if the connection leads to the node's current address. The node may have moved, or its id may
+    /// belong to another cluster.
     pub(crate) fn is_at(&self, node: i32, connection: &Connection) -> bool {
         let nodes = self.nodes.borrow();
         nodes.get(&node).is_some_and(|peer| address_of(&peer.host, peer.port) == connection.address())
     }
 
-    /// The cluster's level of `transaction.version`, as far as is known.
+    /// The cluster's level of `transaction.version`, if known.
     pub(crate) fn transaction_level(&self) -> Option<i16> {
         self.transaction_level.get()
     }
 
-    /// Sixteen bytes by chance: a member's id.
+    /// A random UUID, for a member id.
     pub(crate) fn random_uuid(&self) -> Uuid {
         Uuid::from(self.rng.borrow_mut().u128(..))
     }
@@ -152,21 +156,21 @@ impl Brokers {
         self.nodes.borrow().contains_key(&node)
     }
 
-    /// Where a broker is, if it is known.
+    /// The address of a broker, if known.
     pub(crate) fn address(&self, node: i32) -> Option<(String, u16)> {
         self.nodes.borrow().get(&node).map(|peer| (peer.host.clone(), peer.port))
     }
 
-    /// Takes over where one broker is, as a coordinator's lookup says it.
+    /// Stores the address of a broker from a coordinator lookup.
     pub(crate) fn learn(&self, node: i32, host: &str, port: u16) {
         self.network.observer.learned(std::iter::once((node, host, i32::from(port))), std::iter::empty());
         let mut nodes = self.nodes.borrow_mut();
         if nodes.get(&node).is_none_or(|peer| peer.host != host || peer.port != port) {
-            nodes.insert(node, Peer::new(host.to_owned(), port));
+            nodes.insert(node, BrokerConnections::new(host.to_owned(), port));
         }
     }
 
-    /// The connection to a broker in a lane, opened if there is none. Waits out the backoff after a failure.
+    /// The connection to a broker in a lane, opened if there is none. Waits for the backoff after a failure.
     pub(crate) async fn connection(&self, node: i32, lane: Lane) -> Result<Rc<Connection>, Error> {
         let peer = self.nodes.borrow().get(&node).cloned();
         let peer = peer.ok_or_else(|| Error::Transport {
@@ -181,7 +185,7 @@ impl Brokers {
     pub(crate) async fn any(&self) -> Result<Rc<Connection>, Error> {
         let started = Instant::now();
         if self.bootstrap.borrow().is_empty() {
-            // There is nobody to try yet: whoever asks again and again is to do so slowly.
+            // No server is known yet. The wait limits the rate of callers that retry in a loop.
             let _ = tokio::time::timeout(self.config.reconnect_backoff_max, self.added.notified()).await;
         }
         let mut known: Vec<_> = self.nodes.borrow().values().cloned().collect();
@@ -198,9 +202,9 @@ impl Brokers {
                 return Ok(connection);
             }
         }
-        // Those whose backoff is over; if there are none, the one whose backoff ends first.
+        // Brokers whose backoff has elapsed; if there are none, the one whose backoff elapses first.
         let mut due = Vec::new();
-        let mut first: Option<(Instant, &Rc<Peer>)> = None;
+        let mut first: Option<(Instant, &Rc<BrokerConnections>)> = None;
         for peer in &known {
             let retry_at = peer.lanes[Lane::Control as usize].try_lock().ok().and_then(|slot| slot.retry_at);
             match retry_at.filter(|at| *at > started) {
@@ -220,11 +224,11 @@ impl Brokers {
         Err(self.unreachable(started.elapsed()))
     }
 
-    /// The error for when nobody answers.
+    /// The error for when no broker is reachable.
     pub(crate) fn unreachable(&self, waited: Duration) -> Error {
         let last = self.last_failure.borrow();
         match &*last {
-            // They were reached: what they say, or what we say of them, is the news.
+            // The broker was reached: the failure is more specific than "unreachable".
             Some(error) if error.is_security() || matches!(error, Error::Unsupported { .. }) => error.clone(),
             last => Error::Unreachable {
                 brokers: self.config.bootstrap_servers.clone(),
@@ -234,7 +238,7 @@ impl Brokers {
         }
     }
 
-    async fn connect(&self, peer: &Peer, lane: Lane) -> Result<Rc<Connection>, Error> {
+    async fn connect(&self, peer: &BrokerConnections, lane: Lane) -> Result<Rc<Connection>, Error> {
         let mut slot = peer.lanes[lane as usize].lock().await;
         if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_open()) {
             return Ok(connection.clone());
@@ -248,9 +252,9 @@ impl Brokers {
         match Connection::open(&self.network, &peer.host, peer.port, &self.config, greeting, rng).await {
             Ok(connection) => {
                 self.network.observer.connected(&peer.host, peer.port);
-                self.transaction_level.set(Some(connection.feature(FEATURE).unwrap_or(0)));
+                self.transaction_level.set(Some(connection.feature(TRANSACTION_VERSION).unwrap_or(0)));
                 let connection = Rc::new(connection);
-                *slot = Slot { connection: Some(connection.clone()), failures: 0, retry_at: None };
+                *slot = LaneSlot { connection: Some(connection.clone()), failures: 0, retry_at: None };
                 // A connection that fails at once is not retried at once.
                 slot.retry_at = Some(Instant::now() + self.jittered(self.config.reconnect_backoff));
                 Ok(connection)
@@ -268,13 +272,13 @@ impl Brokers {
         }
     }
 
-    /// Within 50 % of `backoff`, so that many clients do not come back at the same moment.
+    /// Varies `backoff` by up to 50 %, so that many clients do not reconnect at the same moment.
     fn jittered(&self, backoff: Duration) -> Duration {
         backoff.mul_f64(0.5 + self.rng.borrow_mut().f64())
     }
 }
 
-/// Whether every bootstrap server is well-formed.
+/// Fails if a bootstrap server is malformed.
 pub(crate) fn check_addresses(servers: &str) -> Result<(), Error> {
     parse_addresses(servers).map(|_| ())
 }
@@ -283,7 +287,7 @@ pub(crate) fn parse_addresses(servers: &str) -> Result<Vec<(String, u16)>, Error
     servers.split(',').map(str::trim).filter(|server| !server.is_empty()).map(parse_address).collect()
 }
 
-/// Splits `host[:port]`; IPv6 addresses stand in brackets when a port follows.
+/// Splits `host[:port]`; an IPv6 address with a port is in brackets.
 fn parse_address(text: &str) -> Result<(String, u16), Error> {
     let bad =
         |reason: &str| Error::Config(format!("bootstrap.servers: `{text}`: {reason}; expected host[:port]"));

@@ -1,4 +1,4 @@
-//! The cluster's layout: which partitions a topic has and who leads them. Plain values, merged from responses.
+//! The partitions of topics and their leaders. Plain values, merged from metadata responses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use ottla_protocol::messages::metadata::MetadataResponse;
 use ottla_protocol::{ErrorCode, Uuid};
 use rustc_hash::FxHashMap;
 
-/// What the last responses said, taken together.
+/// The cluster metadata, merged from the latest responses.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     pub(crate) topics: FxHashMap<Arc<str>, TopicLayout>,
     pub(crate) controller: Option<i32>,
 }
 
-/// One topic's partitions, or the error that stands in their place.
+/// The partitions of a topic, or the error that replaces them.
 #[derive(Clone, Debug)]
 pub(crate) struct TopicLayout {
     pub(crate) error: ErrorCode,
-    /// Zero where brokers do not say.
+    /// Zero if the brokers do not report it.
     pub(crate) id: Uuid,
-    /// The broker's own, as its committed offsets are.
+    /// `true` for internal topics, such as committed offsets.
     internal: bool,
     /// By partition number.
     pub(crate) partitions: Arc<Vec<PartitionLayout>>,
@@ -38,11 +38,11 @@ impl Layout {
         self.controller = (response.controller_id >= 0).then_some(response.controller_id);
         for topic in response.topics {
             let Some(name) = topic.name else { continue };
-            // A topic of that name that was created anew has nothing to do with the old one.
+            // A topic that was recreated under the same name shares no state with the old one.
             let old = self.topics.get(name.as_str());
             let old =
                 old.filter(|old| old.id == topic.topic_id || old.id.is_zero() || topic.topic_id.is_zero());
-            // While it is gone, its id tells whether the same one comes back.
+            // While the topic is missing, its id is kept to recognize it when it returns.
             let id = match old {
                 Some(old) if topic.topic_id.is_zero() => old.id,
                 _ => topic.topic_id,
@@ -56,7 +56,7 @@ impl Layout {
                     leader: (partition.leader_id >= 0).then_some(partition.leader_id),
                     leader_epoch: partition.leader_epoch,
                 };
-                // An answer from a broker that lags behind must not bring an older leader back (KIP-320).
+                // The response of a broker with older metadata must not restore an older leader (KIP-320).
                 let known = old.and_then(|old| old.partitions.get(partition.partition_index as usize));
                 if let Some(known) = known
                     && partition.leader_epoch >= 0
@@ -65,7 +65,7 @@ impl Layout {
                     *slot = *known;
                 }
             }
-            // A topic that vanishes for a moment keeps its partitions; producers go on where they were (KAFKA C7).
+            // A topic that disappears briefly keeps its partitions, and producers continue with them (KAFKA C7).
             if topic.error_code != ErrorCode::None
                 && partitions.is_empty()
                 && let Some(old) = old
@@ -74,7 +74,8 @@ impl Layout {
                 for partition in &mut partitions {
                     partition.leader = None;
                     if id.is_zero() {
-                        // Brokers before 2.8 give no ids: what comes back may be another one, whose epochs begin anew.
+                        // Brokers before 2.8 return no topic ids, so the topic may be a new one whose epochs start
+                        // again.
                         partition.leader_epoch = -1;
                     }
                 }
@@ -89,7 +90,7 @@ impl Layout {
         }
     }
 
-    /// Whether a wanted topic is unknown, in error, or has partitions without a leader.
+    /// Returns `true` if a wanted topic is unknown, in error, or has partitions without a leader.
     pub(crate) fn is_unsettled(&self, wanted: &BTreeSet<Arc<str>>) -> bool {
         wanted.iter().any(|topic| {
             self.topics.get(topic).is_none_or(|layout| {
@@ -101,12 +102,12 @@ impl Layout {
 }
 
 impl TopicLayout {
-    /// Whether it is there, with its partitions.
+    /// Returns `true` if the topic exists and has partitions.
     pub(crate) fn is_whole(&self) -> bool {
         self.error == ErrorCode::None && !self.partitions.is_empty()
     }
 
-    /// What is new since `before`, in words that follow the topic's name.
+    /// Describes the changes since `before`, in words that follow the topic's name.
     pub(crate) fn changes_since(&self, before: Option<&Self>) -> Vec<String> {
         let mut news = Vec::new();
         let count = self.partitions.len();
@@ -129,7 +130,7 @@ impl TopicLayout {
         news
     }
 
-    /// Whether a subscription's pattern may match it.
+    /// Returns `true` if a subscription pattern may match the topic.
     pub(crate) fn is_visible(&self) -> bool {
         self.error == ErrorCode::None && !self.internal && !self.partitions.is_empty()
     }
@@ -142,8 +143,8 @@ impl TopicLayout {
         Some(self.partitions.get(usize::try_from(partition).ok()?)?.leader_epoch)
     }
 
-    /// Takes over the leader that a broker named; `true` if it is the leader now, and so can be asked at once. Within one
-    /// epoch there is one leader: only a newer epoch moves it.
+    /// Applies the leader that a broker reported. Returns `true` if it is the current leader, so that it can be
+    /// called at once. An epoch has one leader: only a newer epoch changes it.
     pub(crate) fn learn_leader(&mut self, partition: i32, leader: i32, epoch: i32) -> bool {
         let at = usize::try_from(partition).ok();
         let Some(known) = at.and_then(|at| Arc::make_mut(&mut self.partitions).get_mut(at)) else {

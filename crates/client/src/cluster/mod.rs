@@ -1,7 +1,7 @@
-//! What the client knows of the cluster, and its connections to it.
+//! The cluster's metadata, and the connections to its brokers.
 
 pub(crate) mod brokers;
-mod changes;
+mod change_counter;
 pub(crate) mod metadata;
 
 use std::cell::{Cell, RefCell};
@@ -20,48 +20,48 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::brokers::Brokers;
-use self::changes::{Changes, Counter};
+use self::change_counter::{ChangeCounter, ChangeWaiter};
 use self::metadata::{Layout, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
-use crate::group::subscription::pattern;
 use crate::log::Context;
 use crate::net::Network;
 use crate::stats::Observer;
+use crate::types::pattern;
 
-/// The cluster as seen by one engine. Tasks of the engine share it.
+/// The cluster, as seen by one engine. The tasks of the engine share it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) config: Arc<Config>,
     pub(crate) brokers: Brokers,
     pub(crate) observer: Arc<Observer>,
     layout: RefCell<Layout>,
-    /// Topics that somebody produces to or consumes from.
+    /// Topics in use by producers and consumers.
     wanted: RefCell<BTreeSet<Arc<str>>>,
     refresh: Notify,
     urgent: Cell<bool>,
-    /// Whether somebody wants to know of all topics, and whether all are known.
-    all: Cell<Listing>,
-    changed: Counter,
+    /// The progress of requests for the metadata of all topics.
+    all: Cell<AllTopics>,
+    changed: ChangeCounter,
     /// `topic.blacklist`.
     hidden: Vec<Regex>,
 }
 
-/// Whether all topics are asked for, and not just those that somebody wants.
+/// The state of metadata of all topics, beyond those in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Listing {
+enum AllTopics {
     #[default]
     Unwanted,
     Wanted,
     Known,
 }
 
-/// What a fetch needs to know of a partition.
+/// The leader of a partition, for fetches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whereabouts {
+pub(crate) struct LeaderInfo {
     pub(crate) leader: i32,
     pub(crate) leader_epoch: i32,
-    /// Zero where the brokers do not say.
+    /// Zero if the brokers do not report it.
     pub(crate) topic_id: Uuid,
 }
 
@@ -79,15 +79,15 @@ impl Cluster {
             refresh: Notify::new(),
             urgent: Cell::new(false),
             all: Cell::default(),
-            changed: Counter::default(),
+            changed: ChangeCounter::default(),
         }))
     }
 
-    /// Keeps the layout fresh: on request, when it is too old, and with a pause between two attempts.
+    /// Keeps the metadata fresh: on request, at its maximum age, and with a pause between attempts.
     pub(crate) async fn keep_fresh(self: Rc<Self>) {
         let mut failures = 0;
         let mut fresh_at = Instant::now();
-        // Nothing is asked for before somebody wants to know something.
+        // The first request waits for the first use.
         self.refresh.notified().await;
         loop {
             let asked_at = Instant::now();
@@ -104,17 +104,19 @@ impl Cluster {
                     self.rebootstrap_if_lost(&error, &mut fresh_at);
                 }
             }
-            // Wanted topics without leaders are asked for again after the backoff, others when they are too old.
+            // Wanted topics without leaders are requested again after the backoff, others at their maximum age.
             let unsettled = failures > 0 || self.layout.borrow().is_unsettled(&self.wanted.borrow());
             let age_max = match (failures, unsettled) {
-                (0, true) => self.config.metadata_backoff.unwrap_or(self.config.retry_backoff),
+                (0, true) => {
+                    self.config.topic_metadata_refresh_fast_interval.unwrap_or(self.config.retry_backoff)
+                }
                 (_, true) => self.backoff(failures),
-                (_, false) => self.config.metadata_max_age.min(self.config.metadata_refresh),
+                (_, false) => self.config.metadata_max_age.min(self.config.topic_metadata_refresh_interval),
             };
             tokio::select! {
                 biased;
                 () = self.refresh.notified() => {
-                    // A topic that nobody wanted before is no repetition.
+                    // The request for a newly used topic is not a retry and needs no pause.
                     if !self.urgent.get() {
                         tokio::time::sleep_until(asked_at + self.backoff(failures)).await;
                     }
@@ -124,28 +126,30 @@ impl Cluster {
         }
     }
 
-    /// Forgets the brokers when none of them has given metadata for too long, or one says that they are not ours any
-    /// more: the bootstrap servers lead to those that are.
+    /// Returns to the bootstrap servers if no broker has returned metadata for too long, or if a broker reports that
+    /// it belongs to another cluster.
     fn rebootstrap_if_lost(&self, error: &Error, fresh_at: &mut Instant) {
-        let told = matches!(error, Error::Broker { code: ErrorCode::RebootstrapRequired, .. });
-        if self.config.net.rebootstrap && (told || fresh_at.elapsed() >= self.config.net.rebootstrap_after) {
+        let is_required = matches!(error, Error::Broker { code: ErrorCode::RebootstrapRequired, .. });
+        if self.config.net.rebootstrap
+            && (is_required || fresh_at.elapsed() >= self.config.net.rebootstrap_after)
+        {
             tracing::info!(%error, "starting from the bootstrap servers again");
             self.brokers.rebootstrap();
             *fresh_at = Instant::now();
         }
     }
 
-    /// Asks for fresh metadata soon; many askers cause one request.
+    /// Requests fresh metadata soon; several callers share one request.
     pub(crate) fn refresh(&self) {
         self.refresh.notify_one();
     }
 
-    /// Told after each refresh.
-    pub(crate) fn changes(&self) -> Changes {
+    /// Notified after each refresh.
+    pub(crate) fn changes(&self) -> ChangeWaiter {
         self.changed.changes()
     }
 
-    /// Adds a topic to those that are kept fresh.
+    /// Adds a topic to the topics whose metadata is kept fresh.
     pub(crate) fn want(&self, topic: &Arc<str>) {
         if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().topics.contains_key(topic)
         {
@@ -154,15 +158,15 @@ impl Cluster {
         }
     }
 
-    /// Keeps all topics fresh from now on, and waits until they are known.
+    /// Keeps the metadata of all topics fresh from now on, and waits until it is known.
     pub(crate) async fn want_all(&self) -> Result<(), Error> {
         let started = Instant::now();
-        let deadline = started + self.config.request_timeout;
+        let deadline = started + self.config.socket_timeout;
         let mut changes = self.changes();
-        if self.all.get() == Listing::Unwanted {
-            self.all.set(Listing::Wanted);
+        if self.all.get() == AllTopics::Unwanted {
+            self.all.set(AllTopics::Wanted);
         }
-        while self.all.get() != Listing::Known {
+        while self.all.get() != AllTopics::Known {
             self.urgent.set(true);
             self.refresh();
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
@@ -172,7 +176,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The topics that are there and no broker's own, in order of their names.
+    /// The existing topics that are not internal, in the order of their names.
     pub(crate) fn visible_topics(&self) -> Vec<Arc<str>> {
         let layout = self.layout.borrow();
         let visible = layout.topics.iter().filter(|(_, topic)| topic.is_visible());
@@ -181,12 +185,12 @@ impl Cluster {
         names
     }
 
-    /// What is known of a topic, error included.
+    /// The metadata of a topic, including its error.
     pub(crate) fn topic(&self, topic: &str) -> Option<TopicLayout> {
         self.layout.borrow().topics.get(topic).cloned()
     }
 
-    /// How many topics are known.
+    /// The number of known topics.
     pub(crate) fn topic_count(&self) -> usize {
         self.layout.borrow().topics.len()
     }
@@ -196,18 +200,18 @@ impl Cluster {
         self.layout.borrow().topics.get(topic)?.leader(partition)
     }
 
-    /// Where a partition is to be fetched from, if it has a leader.
-    pub(crate) fn whereabouts(&self, topic: &str, partition: i32) -> Option<Whereabouts> {
+    /// The leader of a partition with its epoch and topic id, if there is one.
+    pub(crate) fn leader_info(&self, topic: &str, partition: i32) -> Option<LeaderInfo> {
         let layout = self.layout.borrow();
         let topic = layout.topics.get(topic)?;
-        Some(Whereabouts {
+        Some(LeaderInfo {
             leader: topic.leader(partition)?,
             leader_epoch: topic.leader_epoch(partition)?,
             topic_id: topic.id,
         })
     }
 
-    /// Forgets a partition's leader, after the broker said that it is another one, and asks for the new one.
+    /// Discards a partition's leader after the broker reported another one, and requests the new leader.
     pub(crate) fn forget_leader(&self, topic: &str, partition: i32) {
         if let Some(layout) = self.layout.borrow_mut().topics.get_mut(topic) {
             layout.forget_leader(partition);
@@ -215,8 +219,8 @@ impl Cluster {
         self.refresh();
     }
 
-    /// Takes over what the answer of a broker that does not lead a partition (any more) says of who does (KIP-951).
-    /// `true` if that broker is known: there is no reason to wait before it is asked.
+    /// Applies the leader that a response of the previous leader contains (KIP-951). Returns `true` if that leader is
+    /// known, so that it can be called without a pause.
     pub(crate) fn learn_leader(
         &self,
         topic: &str,
@@ -239,7 +243,7 @@ impl Cluster {
         learnt
     }
 
-    /// Waits until `topic` is known, or until `deadline`: then the error says what is missing.
+    /// Waits until `topic` is known, or until `deadline`; the error then names the missing metadata.
     pub(crate) async fn await_topic(
         &self,
         topic: &Arc<str>,
@@ -266,7 +270,7 @@ impl Cluster {
         }
     }
 
-    /// Metadata of these topics, or of all (`None`), straight from a broker; the cache is not touched.
+    /// Requests the metadata of these topics, or of all (`None`), directly from a broker, without changing the cache.
     pub(crate) async fn describe(&self, topics: Option<&[&str]>) -> Result<MetadataResponse, Error> {
         let request = |version: i16| MetadataRequest {
             topics: match topics {
@@ -289,7 +293,7 @@ impl Cluster {
         self.call_any(METADATA_VERSION_MAX, request).await.map(|response| self.without_hidden(response))
     }
 
-    /// Topics of the blacklist are absent, whatever brokers say.
+    /// Removes blacklisted topics from the response.
     fn without_hidden(&self, mut response: MetadataResponse) -> MetadataResponse {
         let is_hidden = |topic: &MetadataResponseTopic| {
             let name = topic.name.as_deref().unwrap_or_default();
@@ -302,7 +306,7 @@ impl Cluster {
         response
     }
 
-    /// Metadata of the topics with these ids.
+    /// Requests the metadata of the topics with these ids.
     pub(crate) async fn describe_ids(&self, ids: &[Uuid]) -> Result<MetadataResponse, Error> {
         let topic = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None };
         let request = |_version: i16| MetadataRequest {
@@ -313,25 +317,25 @@ impl Cluster {
         self.call_any(METADATA_VERSION_MAX, request).await
     }
 
-    /// The name of the topic with this id, if it is known.
+    /// The name of the topic with this id, if known.
     pub(crate) fn topic_named_by(&self, id: Uuid) -> Option<Arc<str>> {
         let layout = self.layout.borrow();
         layout.topics.iter().find(|(_, topic)| topic.id == id).map(|(name, _)| name.clone())
     }
 
-    /// Sends a request to any broker that answers, trying each that is known and then the bootstrap servers.
+    /// Sends a request to any broker that responds: first the known brokers, then the bootstrap servers.
     pub(crate) async fn call_any<R: Request>(
         &self,
         version_max: i16,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
         let connection = self.brokers.any().await?;
-        connection.call(version_max, self.config.request_timeout, make).await
+        connection.call(version_max, self.config.socket_timeout, make).await
     }
 
     async fn fetch_layout(&self) -> Result<(), Error> {
         let wanted = self.wanted.borrow().clone();
-        let sparse = self.config.net.sparse && self.all.get() == Listing::Unwanted;
+        let sparse = self.config.net.sparse && self.all.get() == AllTopics::Unwanted;
         let make = |version: i16| MetadataRequest {
             topics: match (sparse, version) {
                 // In version 0 an empty list means all; from 1 on, null does.
@@ -347,7 +351,7 @@ impl Cluster {
                         .collect(),
                 ),
             },
-            allow_auto_topic_creation: self.config.auto_create_topics,
+            allow_auto_topic_creation: self.config.allow_auto_create_topics,
             ..Default::default()
         };
         self.observer.log.debug(Context::Metadata, "METADATA", || {
@@ -367,15 +371,15 @@ impl Cluster {
                 response.topics.iter().any(|named| named.name.as_deref() == Some(&**topic))
             };
             self.layout.borrow_mut().topics.retain(|topic, _| wanted.contains(topic) || named(topic));
-            if self.all.get() == Listing::Wanted {
-                self.all.set(Listing::Known);
+            if self.all.get() == AllTopics::Wanted {
+                self.all.set(AllTopics::Known);
             }
         }
         self.merge(response);
         Ok(())
     }
 
-    /// Takes over what a response says; what it says nothing about stays.
+    /// Applies a response; topics that it does not contain are kept.
     pub(crate) fn merge(&self, response: MetadataResponse) {
         self.observer.learned(
             response.brokers.iter().map(|broker| (broker.node_id, &*broker.host, broker.port)),
@@ -385,12 +389,12 @@ impl Cluster {
         let before = self.observer.log.is_on(Context::Topic).then(|| self.layout.borrow().topics.clone());
         self.layout.borrow_mut().merge(response);
         if let Some(before) = before {
-            self.tell_changes(&before);
+            self.log_changes(&before);
         }
     }
 
-    /// Puts into words what is new of topics, by name.
-    fn tell_changes(&self, before: &FxHashMap<Arc<str>, TopicLayout>) {
+    /// Logs the changes of topics, by name.
+    fn log_changes(&self, before: &FxHashMap<Arc<str>, TopicLayout>) {
         let layout = self.layout.borrow();
         let topics: BTreeMap<_, _> = layout.topics.iter().collect();
         for (name, topic) in topics {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What `text` says; days are 24 hours.
+/// Parses an ISO 8601 duration; days have 24 hours.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let rest = text.strip_prefix(['P', 'p'])?;
     let (days, time) = match rest.split_once(['T', 't']) {

@@ -1,4 +1,4 @@
-//! Names that users of Java's client write, and what to do here instead.
+//! Property names of Java's client, and their counterparts.
 
 const SERIALIZERS: &str = "records are bytes: serialise them yourself";
 const TRUST: &str = "trusted certificates are PEM: ssl.ca.location or ssl.ca.pem";
@@ -19,7 +19,7 @@ const NAMES: &[(&str, &str)] = &[
     ("interceptor.classes", PLAIN_CLASSES),
     ("key.deserializer", SERIALIZERS),
     ("key.serializer", SERIALIZERS),
-    ("max.block.ms", "`try_send` never waits, `send` waits as long as delivery.timeout.ms"),
+    ("max.block.ms", "the `try_` calls never wait, `send` waits as long as delivery.timeout.ms"),
     ("metadata.max.idle.ms", "a topic is kept fresh as long as its producer handle or consumer lives"),
     ("metric.reporters", METRICS),
     ("metrics.num.samples", METRICS),
@@ -50,7 +50,7 @@ const NAMES: &[(&str, &str)] = &[
     ("value.serializer", SERIALIZERS),
 ];
 
-/// What to do instead of setting Java's property `name`, if it is one that has no counterpart.
+/// The alternative to Java's property `name`, if it has no counterpart.
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|(java, _)| *java == name).map(|(_, instead)| *instead)
 }

@@ -2,13 +2,14 @@
 
 mod duration;
 mod java;
+pub(crate) mod net_settings;
 pub mod properties;
 mod property;
-mod settle;
 mod table;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,91 +19,21 @@ use std::time::Duration;
 
 use ottla_wire::Compression;
 
+use crate::assignor::{self, Assignor};
 use crate::clock::Clock;
+use crate::config::net_settings::NetSettings;
 use crate::error::Error;
-use crate::group::assignor::{self, Assignor};
-use crate::log::LogCallback;
-use crate::net::settings::NetSettings;
 use crate::produce::partitioner::Partitioner;
 use crate::security::Security;
+use crate::types::log_line::LogCallback;
 
+pub use crate::types::{Acks, GroupProtocol, Isolation, OffsetReset, Rebalance};
 pub use topic::TopicConfig;
 
 /// Longer than any program runs, and short enough to be added to any time.
 pub(crate) const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// What a broker must have done before it acknowledges a record.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Acks {
-    /// Nothing: the record counts as delivered when it is written to the socket.
-    None,
-    /// The leader has it.
-    Leader,
-    /// All in-sync replicas have it; on an Ottla broker, it is on disk.
-    #[default]
-    All,
-}
-
-impl Acks {
-    pub(crate) const fn code(self) -> i16 {
-        match self {
-            Self::None => 0,
-            Self::Leader => 1,
-            Self::All => -1,
-        }
-    }
-}
-
-/// Where to start when a group has no committed offset, or the position does not exist any more.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum OffsetReset {
-    /// The oldest record there is.
-    Earliest,
-    /// The next record to be written.
-    #[default]
-    Latest,
-    /// The first record that is at most this old (KIP-1106).
-    ByDuration(Duration),
-    /// Nowhere: the poll returns an error.
-    Error,
-}
-
-/// Which records a consumer sees of transactions.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Isolation {
-    /// All.
-    ReadUncommitted,
-    /// Those of committed transactions only.
-    #[default]
-    ReadCommitted,
-}
-
-/// Who brings what a consumer fetches in line with what its group says.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Rebalance {
-    /// The consumer: what is given is fetched at once; what is taken back is given up when the application polls again, for
-    /// what it had in hand is done then.
-    #[default]
-    Polled,
-    /// The consumer, without a word to the application: no event comes, and no poll is waited for.
-    Silent,
-    /// The application: after [`Event::Assigned`](crate::Event::Assigned) it calls `assign` or `incremental_assign`, after
-    /// `Revoked` and `Lost` `assign` with nothing or `incremental_unassign`, from any thread, and may name other partitions
-    /// and offsets than the group did. The group waits for it, for `max.poll.interval.ms` at most.
-    Application,
-}
-
-/// How the members of a group agree on who gets which partitions.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum GroupProtocol {
-    /// The members share out themselves.
-    #[default]
-    Classic,
-    /// The coordinator shares out (KIP-848).
-    Consumer,
-}
-
-/// Everything a client can be told. Made with [`Config::new`], changed field by field or by property name.
+/// The configuration of a client. Fields have the names of their properties; both can be set.
 ///
 /// ```
 /// use ottla_client::Config;
@@ -116,211 +47,211 @@ pub enum GroupProtocol {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// `bootstrap.servers`: comma-separated `host[:port]`, tried in turn. Port 9092 when none is given.
+    /// `bootstrap.servers`: comma-separated `host[:port]`, tried in turn. The default port is 9092.
     pub bootstrap_servers: String,
-    /// Whether `bootstrap_servers` may be empty, because [`Client::add_bootstrap_servers`](crate::Client::add_bootstrap_servers)
-    /// brings some later.
+    /// `true` if `bootstrap_servers` may be empty, because
+    /// [`Client::add_bootstrap_servers`](crate::Client::add_bootstrap_servers) adds servers later.
     pub bootstrap_later: bool,
     /// `client.id`, sent with each request.
     pub client_id: String,
-    /// What the client is called in its log lines and statistics; by default its `client.id` and a number of its own.
+    /// The client's name in its log lines and statistics; by default its `client.id` and a number.
     pub name: Option<String>,
     /// `acks`. All in-sync replicas by default.
     pub acks: Acks,
     /// `enable.idempotence`: no duplicates and no reordering by retries. On by default; needs `acks=all`.
-    pub idempotence: bool,
+    pub enable_idempotence: bool,
     /// `enable.gapless.guarantee`: a record that is not delivered ends the producer, so that none after it is written. Off
     /// by default; needs idempotence.
-    pub gapless: bool,
-    /// `transactional.id`: records are produced in transactions, and this is the name under which they survive the
-    /// producer's restart. Needs idempotence. `None` by default.
+    pub enable_gapless_guarantee: bool,
+    /// `transactional.id`: makes the producer transactional. Transactions survive the producer's restart under this
+    /// name. Needs idempotence. `None` by default.
     pub transactional_id: Option<String>,
     /// `transaction.timeout.ms`: after this time the coordinator aborts a transaction that is still open.
     pub transaction_timeout: Duration,
     /// `linger.ms`. Unset by default: batching adapts to what is in flight. Set, every batch waits this long to fill.
     pub linger: Option<Duration>,
     /// `batch.size`: the most bytes a batch grows to, before compression.
-    pub batch_bytes_max: usize,
+    pub batch_size: usize,
     /// `buffer.memory`: the most bytes that records waiting for their acknowledgement may take.
-    pub buffer_bytes_max: usize,
-    /// `batch.num.messages`: the most records a batch takes.
-    pub batch_records_max: usize,
+    pub buffer_memory: usize,
+    /// `batch.num.messages`: the most records in a batch.
+    pub batch_num_messages: usize,
     /// `queue.buffering.max.messages`: the most records that wait for their acknowledgement; 0 is no limit.
-    pub buffer_records_max: usize,
-    /// `queue.buffering.backpressure.threshold`: while so many requests wait to be written to a broker, no further one
-    /// is made.
-    pub backpressure_requests: usize,
-    /// `message.max.bytes`: the most bytes one record may take, with its batch's header. A record above `batch.size`
-    /// travels alone.
-    pub message_bytes_max: usize,
-    /// `message.copy.max.bytes`: values handed over as shared bytes are copied up to this size, shared above it.
-    pub copy_bytes_max: usize,
+    pub queue_buffering_max_messages: usize,
+    /// `queue.buffering.backpressure.threshold`: the number of requests waiting to be written to a broker at which
+    /// the producer creates no further requests.
+    pub queue_buffering_backpressure_threshold: usize,
+    /// `message.max.bytes`: the most bytes of one record, with its batch's header. A record above `batch.size` gets
+    /// its own batch.
+    pub message_max_bytes: usize,
+    /// `message.copy.max.bytes`: values given as shared bytes are copied up to this size and shared above it.
+    pub message_copy_max_bytes: usize,
     /// `max.request.size`: the most bytes of records in one produce request.
-    pub request_bytes_max: usize,
+    pub max_request_size: usize,
     /// `retries`: how often a batch is sent again before it fails with its last error.
-    pub retries_max: u32,
-    /// `sticky.partitioning.linger.ms`: how long records without a key stay with one partition; 0 is not at all.
-    /// `None`, the default, is for as long as a batch takes them.
-    pub sticky_linger: Option<Duration>,
-    /// Whether the fate of every record goes to the [`Reports`](crate::Reports) queue. Off by default.
+    pub retries: u32,
+    /// `sticky.partitioning.linger.ms`: how long records without a key stay with one partition; 0 disables it.
+    /// With `None`, the default, they stay until the batch is full.
+    pub sticky_partitioning_linger: Option<Duration>,
+    /// `true` to send the outcome of every record to the [`Reports`](crate::Reports) queue. Off by default.
     pub delivery_reports: bool,
-    /// Who brings the assignment in line with what the group says.
+    /// The side that applies the group's assignment: the client or the application.
     pub rebalance: Rebalance,
-    /// A record is done as soon as it is handed out, as in librdkafka, and not when the next one is asked for.
+    /// `true` if a record counts as processed when it is returned, as in librdkafka, and not at the next poll.
     pub done_when_handed_out: bool,
-    /// A batch that cannot be decoded is handed out as [`Polled::Corrupt`](crate::Polled::Corrupt), and what follows it
-    /// comes; otherwise its partition stops with [`Error::Corrupt`]. Off by default.
+    /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
+    /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.
     pub corrupt_handed_out: bool,
     /// `delivery.report.only.error`: only failures are reported.
     pub delivery_report_only_error: bool,
-    /// Whether reports carry the records' keys and values: their memory is held until the report is dropped.
+    /// `true` if reports contain the records' keys and values, whose memory they hold until they are dropped.
     pub delivery_report_records: bool,
     /// `compression.codec`. None by default.
-    pub compression: Compression,
+    pub compression_codec: Compression,
     /// `compression.level`; `None` is the codec's default.
     pub compression_level: Option<i32>,
     /// `max.in.flight.requests.per.connection`, 1 to 5 with idempotence.
-    pub in_flight_max: usize,
-    /// `delivery.timeout.ms`: from handing a record over to its acknowledgement, retries included.
+    pub max_in_flight_requests_per_connection: usize,
+    /// `delivery.timeout.ms`: the time from sending a record to its acknowledgement, retries included.
     pub delivery_timeout: Duration,
-    /// `socket.timeout.ms`: from sending a request to its answer.
-    pub request_timeout: Duration,
-    /// `request.timeout.ms`: how long the broker may wait for replicas; unset, as long as `request_timeout`.
-    pub ack_timeout: Option<Duration>,
-    /// `retry.backoff.ms`: before the first retry; doubles with each one after it.
+    /// `socket.timeout.ms`: the time from sending a request to its response.
+    pub socket_timeout: Duration,
+    /// `request.timeout.ms`: how long the broker may wait for replicas; unset, it is `socket_timeout`.
+    pub request_timeout: Option<Duration>,
+    /// `retry.backoff.ms`: the pause before the first retry; it doubles with each further one.
     pub retry_backoff: Duration,
-    /// `retry.backoff.max.ms`: where doubling ends.
+    /// `retry.backoff.max.ms`: the longest pause before a retry.
     pub retry_backoff_max: Duration,
     /// `partitioner`.
     pub partitioner: Partitioner,
-    /// `metadata.max.age.ms`: after this time the cluster's layout is asked for again.
+    /// `metadata.max.age.ms`: the age at which the client requests metadata again.
     pub metadata_max_age: Duration,
-    /// `topic.metadata.propagation.max.ms`: how long a topic that a broker does not know may be news that has not got
-    /// round; records for it fail after that.
-    pub metadata_propagation: Duration,
-    /// `topic.metadata.refresh.interval.ms`: the same, as librdkafka calls it; the shorter of the two holds.
-    pub metadata_refresh: Duration,
-    /// `topic.metadata.refresh.fast.interval.ms`: before asking again for topics without a leader; unset, as long as
-    /// `retry_backoff`.
-    pub metadata_backoff: Option<Duration>,
-    /// `allow.auto.create.topics`: whether asking for an unknown topic may create it, if the broker agrees.
-    pub auto_create_topics: bool,
-    /// `reconnect.backoff.ms`: before the second attempt to connect; doubles with each one after it.
+    /// `topic.metadata.propagation.max.ms`: how long records wait for a topic that the brokers do not know
+    /// yet, before they fail.
+    pub topic_metadata_propagation_max: Duration,
+    /// `topic.metadata.refresh.interval.ms`: librdkafka's name for `metadata.max.age.ms`; the shorter of the two applies.
+    pub topic_metadata_refresh_interval: Duration,
+    /// `topic.metadata.refresh.fast.interval.ms`: the pause before metadata of topics without a leader is requested
+    /// again; unset, it is `retry_backoff`.
+    pub topic_metadata_refresh_fast_interval: Option<Duration>,
+    /// `allow.auto.create.topics`: whether a metadata request may create an unknown topic, if the broker allows it.
+    pub allow_auto_create_topics: bool,
+    /// `reconnect.backoff.ms`: the pause before the second attempt to connect; it doubles with each further one.
     pub reconnect_backoff: Duration,
-    /// `reconnect.backoff.max.ms`: where doubling ends.
+    /// `reconnect.backoff.max.ms`: the longest pause before an attempt to connect.
     pub reconnect_backoff_max: Duration,
-    /// `reconnect.backoff.jitter.ms`: above zero, a pause before connecting again that does not grow.
+    /// `reconnect.backoff.jitter.ms`: above zero, a constant pause before connecting again.
     pub reconnect_backoff_jitter: Duration,
-    /// `socket.connection.setup.timeout.ms`: for connecting and greeting.
-    pub connect_timeout: Duration,
+    /// `socket.connection.setup.timeout.ms`: the time limit for connecting, TLS, SASL and ApiVersions.
+    pub socket_connection_setup_timeout: Duration,
     /// `socket.send.buffer.bytes`; 0 leaves it to the system.
-    pub send_buffer_bytes: usize,
+    pub socket_send_buffer_bytes: usize,
     /// `socket.receive.buffer.bytes`; 0 leaves it to the system.
-    pub receive_buffer_bytes: usize,
-    /// `receive.message.max.bytes`: a response that claims more closes the connection.
-    pub response_bytes_max: usize,
+    pub socket_receive_buffer_bytes: usize,
+    /// `receive.message.max.bytes`: a larger response closes the connection.
+    pub receive_message_max_bytes: usize,
     /// `group.id`. Needed for `subscribe` and `commit`.
     pub group_id: Option<String>,
     /// `group.instance.id`: the name of a static member, which keeps its partitions across a restart (KIP-345).
     pub group_instance_id: Option<String>,
     /// `group.protocol`.
     pub group_protocol: GroupProtocol,
-    /// `group.remote.assignor`: the coordinator's assignor that this member would like, with
+    /// `group.remote.assignor`: the coordinator's assignor that this member prefers, with
     /// [`GroupProtocol::Consumer`].
     pub group_remote_assignor: Option<String>,
     /// `partition.assignment.strategy`: names of assignors, the preferred one first. The built-in ones are `range`,
     /// `roundrobin`, `sticky` and `cooperative-sticky`.
-    pub assignment_strategy: Vec<String>,
+    pub partition_assignment_strategy: Vec<String>,
     own_assignors: Vec<Arc<dyn Assignor>>,
-    /// `session.timeout.ms`: a member that is not heard of for so long is out of its group.
+    /// `session.timeout.ms`: the coordinator removes a member after this time without a heartbeat.
     pub session_timeout: Duration,
     /// `heartbeat.interval.ms`.
     pub heartbeat_interval: Duration,
     /// `max.poll.interval.ms`: how long the application may take between two polls before its member leaves the group,
     /// and how long a rebalance waits for it.
-    pub poll_interval_max: Duration,
+    pub max_poll_interval: Duration,
     /// `enable.auto.commit`: commit what has been processed, in the background. On by default.
-    pub auto_commit: bool,
+    pub enable_auto_commit: bool,
     /// `auto.commit.interval.ms`.
     pub auto_commit_interval: Duration,
-    /// `auto.commit.enable` of topics: whether partitions that are started one by one
-    /// ([`Consumer::start`](crate::ConsumerControl::start)) commit in the background. `None` is as `enable.auto.commit` says.
-    pub started_auto_commit: Option<bool>,
-    /// `auto.commit.interval.ms` of topics, for the same partitions. `None` is as the client's says.
-    pub started_commit_interval: Option<Duration>,
+    /// `auto.commit.enable` of topics: whether partitions started one by one
+    /// ([`Consumer::start`](crate::ConsumerControl::start)) commit in the background. `None` follows `enable.auto.commit`.
+    pub topic_auto_commit_enable: Option<bool>,
+    /// `auto.commit.interval.ms` of topics, for the same partitions. `None` follows the client's.
+    pub topic_auto_commit_interval: Option<Duration>,
     /// `consume.callback.max.messages` of topics; 0 is no limit.
-    pub callback_records_max: usize,
-    /// `topic.blacklist`: regular expressions of topics that are taken for absent.
+    pub consume_callback_max_messages: usize,
+    /// `topic.blacklist`: regular expressions of topics that the client ignores.
     pub topic_blacklist: Vec<String>,
     /// `auto.offset.reset`.
-    pub offset_reset: OffsetReset,
+    pub auto_offset_reset: OffsetReset,
     /// `isolation.level`.
-    pub isolation: Isolation,
-    /// `fetch.min.bytes`: the broker waits until it has so much, or until `fetch.wait.max.ms`.
-    pub fetch_bytes_min: usize,
+    pub isolation_level: Isolation,
+    /// `fetch.min.bytes`: the broker waits until it has this many bytes, or for `fetch.wait.max.ms`.
+    pub fetch_min_bytes: usize,
     /// `fetch.wait.max.ms`.
     pub fetch_wait_max: Duration,
-    /// `fetch.error.backoff.ms`: after a fetch that failed; unset, it is `retry_backoff`, and doubles.
+    /// `fetch.error.backoff.ms`: the pause after a failed fetch; unset, it is `retry_backoff` and doubles.
     pub fetch_error_backoff: Option<Duration>,
     /// `fetch.max.bytes` of one response.
-    pub fetch_bytes_max: usize,
+    pub fetch_max_bytes: usize,
     /// `max.partition.fetch.bytes` of one partition in one response.
-    pub partition_fetch_bytes_max: usize,
-    /// `queued.max.messages.kbytes`, in bytes: the most that a consumer has in memory, fetched ahead, being fetched and
-    /// held by the application together.
-    pub queued_bytes_max: usize,
-    /// `queued.min.messages`: how many records fetched ahead of one partition are enough.
-    pub queued_records_enough: u64,
+    pub max_partition_fetch_bytes: usize,
+    /// `queued.max.messages.kbytes`, in bytes: the most memory of a consumer for records that are being fetched, are
+    /// fetched ahead, or are held by the application.
+    pub queued_max_messages_bytes: usize,
+    /// `queued.min.messages`: the number of records to fetch ahead per partition.
+    pub queued_min_messages: u64,
     /// `offset.store.method`: whether offsets are kept in local files instead of with the group's coordinator.
-    pub offset_files: bool,
-    /// `offset.store.path`: the directory of those files, or the one file of the one partition that is consumed.
-    pub offset_files_path: PathBuf,
-    /// `offset.store.sync.interval.ms`: how often each file is synced; zero is at every write, `None` never.
-    pub offset_files_sync: Option<Duration>,
-    /// `client.rack`: where this client is, so that it may fetch from a replica nearby, and be given partitions that
-    /// have one.
-    pub rack: String,
+    pub offset_store_file: bool,
+    /// `offset.store.path`: the directory of these files, or the file of the only partition that is consumed.
+    pub offset_store_path: PathBuf,
+    /// `offset.store.sync.interval.ms`: how often each file is synced; zero means at every write, `None` never.
+    pub offset_store_sync_interval: Option<Duration>,
+    /// `client.rack`: the rack of this client. It fetches from a replica in the same rack, and assignors prefer partitions
+    /// with such a replica.
+    pub client_rack: String,
     /// `enable.partition.eof`: whether reaching a partition's end is an event. Off by default.
-    pub partition_end_events: bool,
-    /// `enable.auto.offset.store`. On by default: a record is done when the next one is asked for.
-    pub auto_offset_store: bool,
+    pub enable_partition_eof: bool,
+    /// `enable.auto.offset.store`. On by default: a record counts as processed at the next poll.
+    pub enable_auto_offset_store: bool,
     /// `check.crcs`. On by default.
     pub check_crcs: bool,
-    /// `decompressed.max.bytes`: the most one batch may inflate to.
-    pub decompressed_bytes_max: usize,
-    /// `statistics.interval.ms`: how often [`Client::statistics`](crate::Client::statistics) gives a snapshot; zero (the
-    /// default) is never, and nothing is counted then.
+    /// `decompressed.max.bytes`: the limit for the decompressed size of a batch.
+    pub decompressed_max_bytes: usize,
+    /// `statistics.interval.ms`: the interval of the snapshots of [`Client::statistics`](crate::Client::statistics); zero,
+    /// the default, disables counting.
     pub statistics_interval: Duration,
-    /// `debug`: which contexts are logged in detail, as words separated by commas. None by default.
+    /// `debug`: the contexts to log in detail, separated by commas. None by default.
     pub debug: String,
-    /// `log_level`: lines less serious than this are not given, as in syslog; 6 by default, 7 when `debug` is set.
+    /// `log_level`: the least severe level to log, as in syslog; 6 by default, 7 when `debug` is set.
     pub log_level: u8,
     /// `log.queue`: lines wait in [`Client::log_lines`](crate::Client::log_lines) instead of going to `tracing`.
     pub log_queue: bool,
-    /// Takes the log lines instead of `tracing` or the queue.
+    /// The function that gets the log lines instead of `tracing` or the queue.
     pub log_callback: Option<LogCallback>,
-    /// What should go on and does not for so long is reported in [`Client::stalls`](crate::Client::stalls) and logged
-    /// as a warning; 5 s by default, zero watches nothing.
+    /// The time without progress after which [`Client::stalls`](crate::Client::stalls) reports a stall and the log warns;
+    /// 5 s by default, zero disables the watchdog.
     pub stall_after: Duration,
     /// TLS and SASL.
     pub security: Security,
-    /// How connections are made and kept.
+    /// Connection settings.
     pub net: NetSettings,
-    /// Where record timestamps come from: the seam of simulations.
+    /// The clock for record timestamps; simulations replace it.
     pub clock: Clock,
-    /// Whose defaults hold where nothing is set.
+    /// The set of defaults for properties that are not set.
     defaults: Defaults,
-    /// What was set by name, by the property's own name; with the text where no field keeps the value.
+    /// The properties that were set by name, with their text where no field has the value.
     given: Given,
 }
 
 impl Config {
-    /// The defaults, for these bootstrap servers.
+    /// Creates a configuration with defaults for these bootstrap servers.
     pub fn new(bootstrap_servers: impl Into<String>) -> Self {
         Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }
     }
 
-    /// librdkafka's defaults where they differ from ours: what programs written for it expect.
+    /// Creates a configuration with librdkafka's defaults, for programs that expect them.
     ///
     /// Idempotence is off, checksums are not verified, queues are larger and timeouts longer. Batching adapts as in
     /// [`Config::default`] as long as `linger.ms` is not set, although it reads 5.
@@ -334,7 +265,7 @@ impl Config {
             }
         }
         config.linger = None;
-        config.ack_timeout = Some(Duration::from_secs(30));
+        config.request_timeout = Some(Duration::from_secs(30));
         config
     }
 
@@ -347,21 +278,20 @@ impl Config {
         properties::set(self, properties::known(name)?, name, value)
     }
 
-    /// Adds an assignor of one's own, to be named in `partition.assignment.strategy`.
+    /// Adds a custom assignor, which `partition.assignment.strategy` can then name.
     pub fn assignor(&mut self, assignor: impl Assignor + 'static) {
         self.own_assignors.push(Arc::new(assignor));
     }
 
-    /// The assignors that `partition.assignment.strategy` names, the preferred one first.
-    /// For how long a broker that does not answer is waited for before its connection is dropped, after so many answers
-    /// in a row that did not come; `None` as long as the request has time. It doubles, so that a slow broker is not asked
-    /// in vain for ever.
+    /// Returns how long to wait for an overdue response before dropping the connection, after `failures` unanswered
+    /// requests in a row; `None` without a watchdog. The time doubles, so that a slow broker gets a chance to respond.
     pub(crate) fn patience(&self, failures: u32) -> Option<Duration> {
         (!self.stall_after.is_zero()).then(|| self.stall_after.saturating_mul(2 << failures.min(10)))
     }
 
+    /// Returns the assignors that `partition.assignment.strategy` names, the preferred one first.
     pub(crate) fn assignors(&self) -> Vec<Arc<dyn Assignor>> {
-        self.assignment_strategy.iter().filter_map(|name| self.assignor_named(name)).collect()
+        self.partition_assignment_strategy.iter().filter_map(|name| self.assignor_named(name)).collect()
     }
 
     fn assignor_named(&self, name: &str) -> Option<Arc<dyn Assignor>> {
@@ -369,21 +299,21 @@ impl Config {
         own.cloned().or_else(|| assignor::built_in(name))
     }
 
-    /// The value of the property `name`, as a string that [`set`](Self::set) takes. A secret that is set comes as
+    /// Returns the value of the property `name` as a string that [`set`](Self::set) accepts. A secret is returned as
     /// `[secret]`.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name that is none.
+    /// [`Error::Config`] for an unknown name.
     pub fn get(&self, name: &str) -> Result<String, Error> {
         Ok(properties::get(self, properties::known(name)?))
     }
 
-    /// Whether the property `name` was set by name, be it to its default.
+    /// Returns `true` if the property `name` was set by name, even to its default.
     pub fn is_set(&self, name: &str) -> bool {
         properties::find(name).is_some_and(|property| self.given.contains_key(property.name))
     }
 
-    /// Every property that has a textual form, with its value; set secrets come as `[secret]`.
+    /// Returns every property that has a textual form, with its value; secrets are returned as `[secret]`.
     pub fn dump(&self) -> Vec<(&'static str, String)> {
         let of_client = |property: &&properties::Property| {
             property.kind != properties::Kind::Pointer
@@ -399,7 +329,7 @@ impl Config {
     }
 }
 
-/// Whose defaults a configuration began with.
+/// The set of defaults that a configuration starts with.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Defaults {
     #[default]
@@ -407,7 +337,7 @@ enum Defaults {
     Librdkafka,
 }
 
-/// What was set by name. Its `Debug` shows no values; secrets are kept in their fields only.
+/// The properties that were set by name. `Debug` shows no values; secrets are stored only in their fields.
 #[derive(Clone, Default)]
 struct Given(BTreeMap<&'static str, String>);
 
@@ -440,80 +370,80 @@ impl Default for Config {
             name: None,
             client_id: "ottla".into(),
             acks: Acks::All,
-            idempotence: true,
-            gapless: false,
+            enable_idempotence: true,
+            enable_gapless_guarantee: false,
             transactional_id: None,
             transaction_timeout: ms(60_000),
             linger: None,
-            batch_bytes_max: 1_000_000,
-            buffer_bytes_max: 32 << 20,
-            batch_records_max: 1_000_000,
-            buffer_records_max: 0,
-            backpressure_requests: 1,
-            message_bytes_max: 1_000_000,
-            copy_bytes_max: 65_535,
-            request_bytes_max: 1_000_000,
-            retries_max: i32::MAX as u32,
-            sticky_linger: None,
+            batch_size: 1_000_000,
+            buffer_memory: 32 << 20,
+            batch_num_messages: 1_000_000,
+            queue_buffering_max_messages: 0,
+            queue_buffering_backpressure_threshold: 1,
+            message_max_bytes: 1_000_000,
+            message_copy_max_bytes: 65_535,
+            max_request_size: 1_000_000,
+            retries: i32::MAX as u32,
+            sticky_partitioning_linger: None,
             delivery_reports: false,
             rebalance: Rebalance::Polled,
             done_when_handed_out: false,
             corrupt_handed_out: false,
             delivery_report_only_error: false,
             delivery_report_records: false,
-            compression: Compression::None,
+            compression_codec: Compression::None,
             compression_level: None,
-            in_flight_max: 5,
+            max_in_flight_requests_per_connection: 5,
             delivery_timeout: ms(120_000),
-            request_timeout: ms(30_000),
-            ack_timeout: None,
+            socket_timeout: ms(30_000),
+            request_timeout: None,
             retry_backoff: ms(100),
             retry_backoff_max: ms(1_000),
             partitioner: Partitioner::default(),
             metadata_max_age: ms(300_000),
-            metadata_propagation: ms(30_000),
-            metadata_refresh: ms(300_000),
-            metadata_backoff: None,
-            auto_create_topics: true,
+            topic_metadata_propagation_max: ms(30_000),
+            topic_metadata_refresh_interval: ms(300_000),
+            topic_metadata_refresh_fast_interval: None,
+            allow_auto_create_topics: true,
             reconnect_backoff: ms(50),
             reconnect_backoff_max: ms(1_000),
             reconnect_backoff_jitter: Duration::ZERO,
-            connect_timeout: ms(10_000),
-            send_buffer_bytes: 0,
-            receive_buffer_bytes: 0,
-            response_bytes_max: 256 << 20,
+            socket_connection_setup_timeout: ms(10_000),
+            socket_send_buffer_bytes: 0,
+            socket_receive_buffer_bytes: 0,
+            receive_message_max_bytes: 256 << 20,
             group_id: None,
             group_instance_id: None,
             group_protocol: GroupProtocol::Classic,
             group_remote_assignor: None,
-            assignment_strategy: vec!["range".into(), "cooperative-sticky".into()],
+            partition_assignment_strategy: vec!["range".into(), "cooperative-sticky".into()],
             own_assignors: Vec::new(),
             session_timeout: ms(45_000),
             heartbeat_interval: ms(3_000),
-            poll_interval_max: ms(300_000),
-            auto_commit: true,
+            max_poll_interval: ms(300_000),
+            enable_auto_commit: true,
             auto_commit_interval: ms(5_000),
-            started_auto_commit: None,
-            started_commit_interval: None,
-            callback_records_max: 0,
+            topic_auto_commit_enable: None,
+            topic_auto_commit_interval: None,
+            consume_callback_max_messages: 0,
             topic_blacklist: Vec::new(),
-            offset_reset: OffsetReset::Latest,
-            isolation: Isolation::ReadCommitted,
-            fetch_bytes_min: 1,
+            auto_offset_reset: OffsetReset::Latest,
+            isolation_level: Isolation::ReadCommitted,
+            fetch_min_bytes: 1,
             fetch_wait_max: ms(500),
             fetch_error_backoff: None,
-            fetch_bytes_max: 50 << 20,
-            partition_fetch_bytes_max: 1 << 20,
-            queued_bytes_max: 64 << 20,
-            queued_records_enough: 100_000,
-            offset_files: false,
-            offset_files_path: ".".into(),
-            offset_files_sync: None,
-            rack: String::new(),
-            partition_end_events: false,
-            auto_offset_store: true,
+            fetch_max_bytes: 50 << 20,
+            max_partition_fetch_bytes: 1 << 20,
+            queued_max_messages_bytes: 64 << 20,
+            queued_min_messages: 100_000,
+            offset_store_file: false,
+            offset_store_path: ".".into(),
+            offset_store_sync_interval: None,
+            client_rack: String::new(),
+            enable_partition_eof: false,
+            enable_auto_offset_store: true,
             check_crcs: true,
-            decompressed_bytes_max: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
+            decompressed_max_bytes: ottla_wire::compress::DECOMPRESSED_BYTES_MAX,
             statistics_interval: Duration::ZERO,
             debug: String::new(),
             log_level: 6,

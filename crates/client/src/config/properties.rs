@@ -1,5 +1,5 @@
-//! The one table of properties: names, ranges, defaults, texts, setters. The command line's `-X`, property files, the
-//! documents and, later, the C interface come from it.
+//! The table of properties: names, ranges, defaults, texts and setters. The command line's `-X`, property files, the
+//! documents and the C interface use it.
 
 use super::property::{Access, SECRET, Value};
 pub use super::property::{Importance, Kind, Property, Role, Scope, State};
@@ -7,32 +7,32 @@ use super::table::GROUPS;
 use super::{Config, Defaults, java};
 use crate::error::Error;
 
-/// The groups of properties, each with its title.
+/// The groups of properties, with their titles.
 pub fn groups() -> impl Iterator<Item = (&'static str, &'static [Property])> {
     GROUPS.iter().copied()
 }
 
-/// Every property there is.
+/// All properties.
 pub fn all() -> impl Iterator<Item = &'static Property> {
     GROUPS.iter().flat_map(|(_, rows)| *rows)
 }
 
-/// The property called `name`, by its own name or an alias; where a client and a topic have one each, the client's.
+/// The property with this name or alias; if a client and a topic property share it, the client's.
 pub fn find(name: &str) -> Option<&'static Property> {
     find_in(Scope::Global, name).or_else(|| find_in(Scope::Topic, name))
 }
 
-/// The property called `name` in the configuration of a client only, or of a topic only.
+/// The property with this name or alias in the configuration of a client, or of a topic.
 pub fn find_in(scope: Scope, name: &str) -> Option<&'static Property> {
     all().find(|property| property.scope == scope && property.is_called(name))
 }
 
-/// [`find`] for those who cannot go on without.
+/// [`find`], with an error for an unknown name.
 pub(super) fn known(name: &str) -> Result<&'static Property, Error> {
     find(name).ok_or_else(|| unknown(name))
 }
 
-/// The error for a name that is none: with what Java's name is called here, or with the nearest name.
+/// The error for an unknown name, with the counterpart of Java's property or with the most similar name.
 pub(super) fn unknown(name: &str) -> Error {
     if let Some(instead) = java::instead_of(name) {
         return Error::Config(format!(
@@ -43,7 +43,7 @@ pub(super) fn unknown(name: &str) -> Error {
     Error::Config(format!("no property is called `{name}`{hint}"))
 }
 
-/// Sets a property that [`known`] found; `name` is what it was called.
+/// Sets a property that [`known`] found; `name` is the name that the caller used.
 pub(super) fn set(
     config: &mut Config,
     property: &'static Property,
@@ -88,7 +88,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// The value of a property, as a text that [`set`] takes.
+/// The value of a property, as a string that [`set`] accepts.
 pub(super) fn get(config: &Config, property: &Property) -> String {
     match (property.access, config.given.get(property.name)) {
         (Some(Access { get, .. }), _) => get(config),
@@ -97,7 +97,7 @@ pub(super) fn get(config: &Config, property: &Property) -> String {
     }
 }
 
-/// The default of a property on this side of the C interface, or on the other.
+/// The default of a property, native or librdkafka's.
 pub(super) fn default_of(property: &Property, defaults: Defaults) -> &'static str {
     match defaults {
         Defaults::Native => property.default,
@@ -119,7 +119,7 @@ fn canonical(value: &Value<'_>, text: &str) -> String {
     }
 }
 
-/// The name that takes the fewest edits to reach from `name`, if they are few.
+/// The known name with the smallest edit distance from `name`, if it is small.
 fn nearest(name: &str) -> Option<&'static str> {
     let edits_max = (name.len() / 3).clamp(2, 8);
     all()
@@ -130,7 +130,7 @@ fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 fn edits(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.iter().enumerate() {

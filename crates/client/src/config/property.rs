@@ -1,20 +1,20 @@
-//! What one row of the table of properties says, and how it is written down.
+//! One row of the property table, and its textual form.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::Config;
 
-/// Where a property may stand.
+/// The configuration that accepts a property.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Scope {
-    /// In the configuration of a client.
+    /// The configuration of a client.
     Global,
-    /// In the configuration of a topic; in a client's, it is the default for its topics.
+    /// The configuration of a topic; in a client's configuration, it is the default for its topics.
     Topic,
 }
 
-/// Which kind of client reads a property.
+/// The kind of client that uses a property.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// Every client.
@@ -25,54 +25,54 @@ pub enum Role {
     Consumer,
 }
 
-/// What values a property takes.
+/// The values that a property accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// `true` or `false`.
     Bool,
-    /// A whole number from the first to the second.
+    /// An integer from the first to the second.
     Int(i64, i64),
-    /// A number from the first to the second; with a third, that word too.
+    /// A number from the first to the second, or the word in the third.
     Float(f64, f64, Option<&'static str>),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Words out of these, separated by commas.
+    /// Several of these words, separated by commas.
     Flags(&'static [&'static str]),
     /// Any text.
     Text,
     /// Texts separated by commas.
     List,
-    /// A function or object: it has a method of its own and no textual form.
+    /// A function or object, which is set by a method and has no textual form.
     Pointer,
 }
 
-/// How likely a property is to matter.
+/// The importance of a property.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Importance {
-    /// Look at it first.
+    /// Often changed.
     High,
-    /// Now and then.
+    /// Sometimes changed.
     Medium,
-    /// Hardly ever.
+    /// Rarely changed.
     Low,
 }
 
-/// What setting a property does.
+/// The effect of a property.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
-    /// It changes what the client does.
+    /// The property changes the client's behaviour.
     Effective {
-        /// The test that shows it.
+        /// The test that verifies it.
         test: &'static str,
     },
-    /// It is checked, kept and read back, and changes nothing.
+    /// The value is validated and stored, and has no effect.
     Accepted {
-        /// Why nothing needs to change.
+        /// The reason why no effect is needed.
         why: &'static str,
     },
-    /// Only its default may be set.
+    /// Only the default is accepted.
     Refused {
-        /// What is missing, or what to use instead.
+        /// The missing feature, or the alternative.
         why: &'static str,
     },
 }
@@ -114,10 +114,10 @@ impl Value<'_> {
     }
 }
 
-/// What stands for a secret wherever one would be shown.
+/// The text that replaces a secret.
 pub(super) const SECRET: &str = "[secret]";
 
-/// How a row reaches its field.
+/// The functions that set and read a property's field.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub(super) set: fn(&mut Config, &Value<'_>) -> Result<(), String>,
@@ -132,23 +132,23 @@ pub struct Property {
     pub name: &'static str,
     /// Other names for it: librdkafka's older ones, and Java's where they differ.
     pub aliases: &'static [&'static str],
-    /// Where it may stand.
+    /// The configuration that accepts it.
     pub scope: Scope,
-    /// Who reads it.
+    /// The client that uses it.
     pub role: Role,
-    /// What values it takes.
+    /// The values that it accepts.
     pub kind: Kind,
-    /// What [`Config::default`] has.
+    /// The default in [`Config::default`].
     pub default: &'static str,
-    /// What [`Config::librdkafka`] has.
+    /// The default in [`Config::librdkafka`].
     pub default_librdkafka: &'static str,
-    /// How likely it is to matter.
+    /// Its importance.
     pub importance: Importance,
-    /// What it does and what it costs.
+    /// Its effect and its cost.
     pub text: &'static str,
-    /// What setting it does.
+    /// The state of its implementation.
     pub state: State,
-    /// Whether the value must not be shown.
+    /// `true` if the value must not be shown.
     pub secret: bool,
     pub(super) access: Option<Access>,
 }
@@ -268,7 +268,7 @@ impl Property {
         self
     }
 
-    /// For what has no textual form: effective through a field or method that the text names.
+    /// For properties without a textual form: effective through a field or method that the text names.
     pub(super) const fn by_method(mut self, test: &'static str) -> Self {
         self.state = State::Effective { test };
         self
@@ -284,12 +284,12 @@ impl Property {
         self
     }
 
-    /// Whether `name` is its name or an alias.
+    /// Returns `true` if `name` is its name or an alias.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// The values it takes, for people.
+    /// The accepted values, as text for users.
     pub fn range(&self) -> String {
         match self.kind {
             Kind::Bool => "true, false".into(),
@@ -303,7 +303,7 @@ impl Property {
         }
     }
 
-    /// The value that `text` stands for, or what is wrong with it.
+    /// Parses `text` into a value, or returns the error message.
     pub(super) fn parse<'a>(&self, text: &'a str) -> Result<Value<'a>, String> {
         match self.kind {
             Kind::Bool if ["true", "t", "1"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
@@ -327,7 +327,7 @@ impl Property {
             Kind::Choice(words) => words
                 .iter()
                 .find_map(|word| match word.split_once(':') {
-                    // The rest is an example.
+                    // The rest of the text is an example.
                     Some((head, _)) => text.split_once(':').filter(|(given, _)| *given == head).map(|_| text),
                     None => word.eq_ignore_ascii_case(text).then_some(*word),
                 })
@@ -356,7 +356,7 @@ impl fmt::Debug for Property {
     }
 }
 
-/// A row's way to a field of this kind: `flag!(net.keepalive)`.
+/// The access to a Boolean field: `flag!(net.keepalive)`.
 macro_rules! flag {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -369,7 +369,7 @@ macro_rules! flag {
     };
 }
 
-/// A row's way to a number.
+/// The access to a number.
 macro_rules! number {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -382,7 +382,7 @@ macro_rules! number {
     };
 }
 
-/// A row's way to a duration in milliseconds.
+/// The access to a duration in milliseconds.
 macro_rules! millis {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -395,7 +395,7 @@ macro_rules! millis {
     };
 }
 
-/// A row's way to a duration in milliseconds of which 0 stands for "never".
+/// The access to a duration in milliseconds where 0 means "never".
 macro_rules! millis_or_never {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -412,7 +412,7 @@ macro_rules! millis_or_never {
     };
 }
 
-/// A row's way to a duration in milliseconds of which 0 stands for none.
+/// The access to a duration in milliseconds where 0 means none.
 macro_rules! millis_or_none {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -425,7 +425,7 @@ macro_rules! millis_or_none {
     };
 }
 
-/// A row's way to a text.
+/// The access to a text.
 macro_rules! string {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -438,7 +438,7 @@ macro_rules! string {
     };
 }
 
-/// A row's way to a text that may be absent: the empty one is none.
+/// The access to an optional text; an empty one is `None`.
 macro_rules! optional_string {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -451,7 +451,7 @@ macro_rules! optional_string {
     };
 }
 
-/// A row's way to a path that may be absent: the empty one is none.
+/// The access to an optional path; an empty one is `None`.
 macro_rules! optional_path {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -468,7 +468,7 @@ macro_rules! optional_path {
     };
 }
 
-/// A row's way to a secret: the empty one is none, and none is read back.
+/// The access to a secret; an empty one is `None`, and none is read back.
 macro_rules! secret {
     ($($field:ident).+) => {
         crate::config::property::Access {
@@ -485,7 +485,7 @@ macro_rules! secret {
     };
 }
 
-/// A row's way to a choice: an array of the words, each with what it stands for.
+/// The access to a choice: an array of the words, each with its value.
 macro_rules! choice {
     ($($field:ident).+, $words:expr) => {
         crate::config::property::Access {

@@ -1,4 +1,4 @@
-//! The table against itself, and against the list of what librdkafka has.
+//! Tests of the table's consistency, and of its agreement with librdkafka's properties.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::properties::{self, Kind, Property, Scope, State};
 use super::{Acks, Config, OffsetReset, TopicConfig};
-use crate::net::settings::AddressFamily;
-use crate::net::versions::BrokerVersion;
-use crate::security::{Mechanism, OauthMethod, Protocol};
+use crate::config::net_settings::AddressFamily;
+use crate::security::{Mechanism, OauthMethod, SecurityProtocol};
+use crate::types::broker_version::BrokerVersion;
 
 /// Scope, name, role and default of every property of librdkafka 2.16, as its library prints them.
 const LIBRDKAFKA: &str = include_str!("../../tests/data/librdkafka_2_16_properties.tsv");
 
-/// What programs written after librdkafka's introductions set: none of it may be accepted without effect.
+/// The properties that programs written after librdkafka's introductions set: each must have an effect.
 const INTRODUCED: &[&str] = &[
     "acks",
     "api.version.request",
@@ -60,10 +60,10 @@ fn set(name: &str, value: &str) -> Result<Config, String> {
     Ok(config)
 }
 
-fn settled(pairs: &[(&str, &str)]) -> Result<Config, String> {
+fn validated(pairs: &[(&str, &str)]) -> Result<Config, String> {
     let mut config = Config::new("localhost");
     config.set_all(pairs.iter().copied()).expect("each alone is fine");
-    config.settled().map_err(|error| error.to_string())
+    config.validated().map_err(|error| error.to_string())
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn every_property_of_librdkafka_is_known_in_its_scope() {
 
 #[test]
 fn behind_the_c_interface_the_defaults_are_librdkafkas() {
-    // Its features are those of another build.
+    // The value depends on the build.
     for (scope, name, default) in listed().filter(|(_, name, _)| *name != "builtin.features") {
         let property = properties::find_in(scope, name).expect("known");
-        // librdkafka lists one alias with another default than the property that it stands for.
+        // librdkafka lists one alias with a default that differs from its property's.
         let expected = if (scope, name) == (Scope::Topic, "compression.type") { "inherit" } else { default };
         assert_eq!(property.default_librdkafka, expected, "{scope:?} {name}");
     }
@@ -151,7 +151,7 @@ fn ranges_hold_at_both_ends() {
             }
         };
         for inside in [min, max] {
-            // Every duration that is never reads back as the number that says so.
+            // Every duration that means "never" reads back as -1.
             let read = try_set(inside.to_string()).unwrap_or_else(|error| panic!("{error}"));
             let never = property.name == "topic.metadata.refresh.interval.ms" && inside <= 0;
             assert_eq!(read, if never { "-1".into() } else { inside.to_string() }, "{}", property.name);
@@ -223,7 +223,7 @@ fn aliases_and_fractions_reach_the_same_field() {
     assert_eq!(config.linger, Some(Duration::from_micros(1500)));
     assert_eq!(config.get("linger.ms").expect("known"), "1.5");
     assert!(config.is_set("linger.ms") && !config.is_set("acks"));
-    assert_eq!(set("auto.offset.reset", "smallest").expect("known").offset_reset, OffsetReset::Earliest);
+    assert_eq!(set("auto.offset.reset", "smallest").expect("known").auto_offset_reset, OffsetReset::Earliest);
     assert_eq!(set("message.timeout.ms", "0").expect("forever").delivery_timeout, super::NEVER);
 }
 
@@ -236,25 +236,32 @@ fn an_unset_linger_adapts_on_both_sides_and_reads_five_on_one() {
     let mut behind_c = behind_c;
     behind_c.set("linger.ms", "5").expect("in range");
     assert_eq!(behind_c.linger, Some(Duration::from_millis(5)));
-    assert!(!behind_c.idempotence && !behind_c.check_crcs && behind_c.buffer_records_max == 100_000);
+    assert!(
+        !behind_c.enable_idempotence
+            && !behind_c.check_crcs
+            && behind_c.queue_buffering_max_messages == 100_000
+    );
 }
 
 #[test]
 fn contradictions_are_found_and_unset_properties_give_way() {
-    let config = settled(&[("acks", "1")]).expect("asking for less than all switches idempotence off");
-    assert!(!config.idempotence && config.acks == Acks::Leader);
-    assert!(!settled(&[("max.in.flight", "10")]).expect("likewise").idempotence);
-    assert!(!settled(&[("retries", "0")]).expect("likewise").idempotence);
-    let config = settled(&[("batch.size", "5000000")]).expect("the request grows with it");
-    assert_eq!(config.request_bytes_max, 5_000_000);
-    let config = settled(&[("request.timeout.ms", "7000")]).expect("Java's meaning");
-    assert_eq!(config.request_timeout, Duration::from_secs(7));
+    let config = validated(&[("acks", "1")]).expect("asking for less than all switches idempotence off");
+    assert!(!config.enable_idempotence && config.acks == Acks::Leader);
+    assert!(!validated(&[("max.in.flight", "10")]).expect("likewise").enable_idempotence);
+    assert!(!validated(&[("retries", "0")]).expect("likewise").enable_idempotence);
+    let config = validated(&[("batch.size", "5000000")]).expect("the request grows with it");
+    assert_eq!(config.max_request_size, 5_000_000);
+    let config = validated(&[("request.timeout.ms", "7000")]).expect("Java's meaning");
+    assert_eq!(config.socket_timeout, Duration::from_secs(7));
     let mut config = Config::librdkafka();
     config
         .set_all([("bootstrap.servers", "b"), ("enable.idempotence", "true"), ("request.timeout.ms", "7000")])
         .expect("known");
-    let config = config.settled().expect("requests in flight give way");
-    assert_eq!((config.in_flight_max, config.request_timeout), (5, Duration::from_secs(60)));
+    let config = config.validated().expect("requests in flight give way");
+    assert_eq!(
+        (config.max_in_flight_requests_per_connection, config.socket_timeout),
+        (5, Duration::from_secs(60))
+    );
 
     for (pairs, parts) in [
         (&[("bootstrap.servers", " , ")][..], &["bootstrap.servers", "host[:port]"][..]),
@@ -276,7 +283,7 @@ fn contradictions_are_found_and_unset_properties_give_way() {
         (&[("receive.message.max.bytes", "1000")], &["receive.message.max.bytes (1000)", "52428800"]),
         (&[("compression.codec", "gzip"), ("compression.level", "12")], &["compression.level=12", "1 to 9"]),
     ] {
-        let error = settled(pairs).expect_err("a contradiction");
+        let error = validated(pairs).expect_err("a contradiction");
         for part in parts {
             assert!(error.contains(part), "{pairs:?}: {error}");
         }
@@ -298,14 +305,14 @@ fn topic_settings_lie_over_those_of_the_client() {
         assert_eq!(topic.get(name, &config).expect("known"), value);
     }
     let own = topic.over(&config);
-    assert_eq!((own.acks, own.compression.name()), (Acks::Leader, "lz4"));
+    assert_eq!((own.acks, own.compression_codec.name()), (Acks::Leader, "lz4"));
     topic.set("compression.codec", "inherit").expect("the client's");
-    assert_eq!(topic.over(&config).compression.name(), "zstd");
+    assert_eq!(topic.over(&config).compression_codec.name(), "zstd");
     let error = topic.set("client.id", "x").expect_err("the client's").to_string();
     assert!(error.contains("of clients, not of topics"), "{error}");
     assert!(topic.set("acs", "1").expect_err("unknown").to_string().contains("`acks`"));
     topic.set("offset.store.path", "/tmp").expect("a topic's");
-    assert_eq!(topic.over(&config).offset_files_path, Path::new("/tmp"));
+    assert_eq!(topic.over(&config).offset_store_path, Path::new("/tmp"));
 }
 
 #[test]
@@ -359,7 +366,7 @@ fn security_and_network_are_set_by_name() {
     let (security, net) = (&config.security, &config.net);
     assert_eq!(
         (security.protocol, security.sasl.mechanism),
-        (Protocol::SaslSsl, Some(Mechanism::ScramSha512))
+        (SecurityProtocol::SaslSsl, Some(Mechanism::ScramSha512))
     );
     assert_eq!(security.tls.ca_location.as_deref(), Some(Path::new("/ca.pem")));
     assert_eq!(security.tls.keystore_location.as_deref(), Some(Path::new("/client.p12")));
@@ -381,8 +388,8 @@ fn a_transactional_id_implies_idempotence_and_excludes_what_excludes_it() {
     librdkafka
         .set_all([("bootstrap.servers", "localhost"), ("transactional.id", "billing")])
         .expect("each alone");
-    let librdkafka = librdkafka.settled().expect("no contradiction");
-    assert!(librdkafka.idempotence && librdkafka.in_flight_max <= 5);
+    let librdkafka = librdkafka.validated().expect("no contradiction");
+    assert!(librdkafka.enable_idempotence && librdkafka.max_in_flight_requests_per_connection <= 5);
     assert_eq!(
         librdkafka.delivery_timeout, librdkafka.transaction_timeout,
         "no record outlives its transaction"
@@ -390,7 +397,7 @@ fn a_transactional_id_implies_idempotence_and_excludes_what_excludes_it() {
     for (name, value) in
         [("acks", "1"), ("enable.idempotence", "false"), ("max.in.flight", "6"), ("retries", "0")]
     {
-        let refused = settled(&[("transactional.id", "billing"), (name, value)]).expect_err(name);
+        let refused = validated(&[("transactional.id", "billing"), (name, value)]).expect_err(name);
         assert!(refused.contains("enable.idempotence"), "{refused}");
     }
 }

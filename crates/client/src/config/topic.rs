@@ -1,4 +1,4 @@
-//! What one topic has otherwise than its client.
+//! Configuration of one topic that differs from its client's.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use super::{Acks, Config, OffsetReset};
 use crate::error::Error;
 use crate::produce::partitioner::Partitioner;
 
-/// Settings of one topic that lie over those of its client; what is `None` is the client's.
+/// The configuration of one topic, which takes precedence over its client's; `None` uses the client's value.
 ///
-/// [`Producer::topic_with`](crate::Producer::topic_with) gives them to a producer; a consumer gets those that are about its
-/// commits and where it begins from [`ConsumerControl::start_with`](crate::ConsumerControl::start_with).
+/// [`Producer::topic_with`](crate::Producer::topic_with) applies it to a producer.
+/// [`ConsumerControl::start_with`](crate::ConsumerControl::start_with) applies the properties for commits and
+/// `auto.offset.reset` to a consumer.
 ///
 /// ```
 /// use ottla_client::{Acks, Config, TopicConfig};
@@ -23,7 +24,7 @@ use crate::produce::partitioner::Partitioner;
 /// let mut config = Config::new("127.0.0.1:9092");
 /// config.set("compression.codec", "lz4")?;
 /// let own = orders.over(&config);
-/// assert_eq!((own.acks, own.compression.name()), (Acks::Leader, "lz4"));
+/// assert_eq!((own.acks, own.compression_codec.name()), (Acks::Leader, "lz4"));
 /// # Ok::<(), ottla_client::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -32,36 +33,36 @@ pub struct TopicConfig {
     /// `acks`.
     pub acks: Option<Acks>,
     /// `request.timeout.ms`.
-    pub ack_timeout: Option<Duration>,
+    pub request_timeout: Option<Duration>,
     /// `delivery.timeout.ms`.
     pub delivery_timeout: Option<Duration>,
     /// `partitioner`.
     pub partitioner: Option<Partitioner>,
     /// `compression.codec`.
-    pub compression: Option<Compression>,
+    pub compression_codec: Option<Compression>,
     /// `compression.level`; the inner `None` is the codec's default.
     pub compression_level: Option<Option<i32>>,
     /// `auto.offset.reset`.
-    pub offset_reset: Option<OffsetReset>,
-    /// `auto.commit.enable`, of partitions that are started one by one.
-    pub auto_commit: Option<bool>,
-    /// `auto.commit.interval.ms`, of the same.
+    pub auto_offset_reset: Option<OffsetReset>,
+    /// `auto.commit.enable`, for partitions that are started one by one.
+    pub auto_commit_enable: Option<bool>,
+    /// `auto.commit.interval.ms`, for the same partitions.
     pub auto_commit_interval: Option<Duration>,
     /// `offset.store.method`: whether offsets are kept in files.
-    pub offset_files: Option<bool>,
+    pub offset_store_file: Option<bool>,
     /// `offset.store.path`.
-    pub offset_files_path: Option<PathBuf>,
+    pub offset_store_path: Option<PathBuf>,
     /// `offset.store.sync.interval.ms`; the inner `None` is never.
-    pub offset_files_sync: Option<Option<Duration>>,
+    pub offset_store_sync_interval: Option<Option<Duration>>,
     /// `consume.callback.max.messages`.
-    pub callback_records_max: Option<usize>,
+    pub consume_callback_max_messages: Option<usize>,
 }
 
 impl TopicConfig {
     /// Sets the property `name` from a string.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the property, the value and what is allowed; also for names of clients' properties.
+    /// [`Error::Config`] that names the property, the value and what is allowed; also for names of client properties.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let Some(property) = properties::find_in(Scope::Topic, name) else {
             return Err(match properties::find(name) {
@@ -76,67 +77,75 @@ impl TopicConfig {
         }
         let Config {
             acks,
-            ack_timeout,
+            request_timeout,
             delivery_timeout,
             partitioner,
-            compression,
+            compression_codec,
             compression_level,
-            offset_reset,
-            started_auto_commit,
-            started_commit_interval,
-            offset_files,
-            offset_files_path,
-            offset_files_sync,
-            callback_records_max,
+            auto_offset_reset,
+            topic_auto_commit_enable,
+            topic_auto_commit_interval,
+            offset_store_file,
+            offset_store_path,
+            offset_store_sync_interval,
+            consume_callback_max_messages,
             ..
         } = config;
         match property.name {
             "acks" => self.acks = Some(acks),
-            "request.timeout.ms" => self.ack_timeout = ack_timeout,
+            "request.timeout.ms" => self.request_timeout = request_timeout,
             "delivery.timeout.ms" => self.delivery_timeout = Some(delivery_timeout),
             "partitioner" => self.partitioner = Some(partitioner),
-            "compression.codec" => self.compression = (value.trim() != "inherit").then_some(compression),
+            "compression.codec" => {
+                self.compression_codec = (value.trim() != "inherit").then_some(compression_codec);
+            }
             "compression.level" => self.compression_level = Some(compression_level),
-            "auto.offset.reset" => self.offset_reset = Some(offset_reset),
-            "auto.commit.enable" => self.auto_commit = started_auto_commit,
-            "auto.commit.interval.ms" => self.auto_commit_interval = started_commit_interval,
-            "offset.store.method" => self.offset_files = Some(offset_files),
-            "offset.store.path" => self.offset_files_path = Some(offset_files_path),
-            "offset.store.sync.interval.ms" => self.offset_files_sync = Some(offset_files_sync),
-            "consume.callback.max.messages" => self.callback_records_max = Some(callback_records_max),
+            "auto.offset.reset" => self.auto_offset_reset = Some(auto_offset_reset),
+            "auto.commit.enable" => self.auto_commit_enable = topic_auto_commit_enable,
+            "auto.commit.interval.ms" => self.auto_commit_interval = topic_auto_commit_interval,
+            "offset.store.method" => self.offset_store_file = Some(offset_store_file),
+            "offset.store.path" => self.offset_store_path = Some(offset_store_path),
+            "offset.store.sync.interval.ms" => {
+                self.offset_store_sync_interval = Some(offset_store_sync_interval);
+            }
+            "consume.callback.max.messages" => {
+                self.consume_callback_max_messages = Some(consume_callback_max_messages);
+            }
             other => return Err(Error::Config(format!("`{other}` cannot be set for one topic alone"))),
         }
         Ok(())
     }
 
-    /// The value of a property of topics, where `config` is that of the client.
+    /// Returns the value of a topic property; `config` is the client's configuration.
     ///
     /// # Errors
-    /// [`Error::Config`] for a name that is none.
+    /// [`Error::Config`] for an unknown name.
     pub fn get(&self, name: &str, config: &Config) -> Result<String, Error> {
         let property = properties::find_in(Scope::Topic, name).ok_or_else(|| properties::unknown(name))?;
-        if property.name == "compression.codec" && self.compression.is_none() {
+        if property.name == "compression.codec" && self.compression_codec.is_none() {
             return Ok("inherit".into());
         }
         Ok(properties::get(&self.over(config), property))
     }
 
-    /// The client's configuration with this topic's settings over it.
+    /// Returns the client's configuration with this topic's values applied.
     pub fn over(&self, config: &Config) -> Config {
         let mut own = config.clone();
         own.acks = self.acks.unwrap_or(own.acks);
-        own.ack_timeout = self.ack_timeout.or(own.ack_timeout);
+        own.request_timeout = self.request_timeout.or(own.request_timeout);
         own.delivery_timeout = self.delivery_timeout.unwrap_or(own.delivery_timeout);
         own.partitioner = self.partitioner.clone().unwrap_or(own.partitioner);
-        own.compression = self.compression.unwrap_or(own.compression);
+        own.compression_codec = self.compression_codec.unwrap_or(own.compression_codec);
         own.compression_level = self.compression_level.unwrap_or(own.compression_level);
-        own.offset_reset = self.offset_reset.unwrap_or(own.offset_reset);
-        own.started_auto_commit = self.auto_commit.or(own.started_auto_commit);
-        own.started_commit_interval = self.auto_commit_interval.or(own.started_commit_interval);
-        own.offset_files = self.offset_files.unwrap_or(own.offset_files);
-        own.offset_files_path = self.offset_files_path.clone().unwrap_or(own.offset_files_path);
-        own.offset_files_sync = self.offset_files_sync.unwrap_or(own.offset_files_sync);
-        own.callback_records_max = self.callback_records_max.unwrap_or(own.callback_records_max);
+        own.auto_offset_reset = self.auto_offset_reset.unwrap_or(own.auto_offset_reset);
+        own.topic_auto_commit_enable = self.auto_commit_enable.or(own.topic_auto_commit_enable);
+        own.topic_auto_commit_interval = self.auto_commit_interval.or(own.topic_auto_commit_interval);
+        own.offset_store_file = self.offset_store_file.unwrap_or(own.offset_store_file);
+        own.offset_store_path = self.offset_store_path.clone().unwrap_or(own.offset_store_path);
+        own.offset_store_sync_interval =
+            self.offset_store_sync_interval.unwrap_or(own.offset_store_sync_interval);
+        own.consume_callback_max_messages =
+            self.consume_callback_max_messages.unwrap_or(own.consume_callback_max_messages);
         own
     }
 }

@@ -1,4 +1,4 @@
-//! Records of one partition, as a poll gives them.
+//! Batches of records, as returned by a poll.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use super::view::RecordView;
 use crate::error::Error;
 use crate::record::OwnedRecord;
 
-/// Records of one partition, fetched together. Owns its bytes: it can go to another thread and outlive the consumer.
+/// Records of one partition, fetched together. It owns its bytes, so it can move to another thread and outlive the
+/// consumer.
 ///
-/// As long as it or a record that shares its bytes is held, they count against `queued.max.messages.kbytes`.
+/// While it or a record that shares its bytes exists, they count against `queued.max.messages.kbytes`.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(super) at: TopicPartition,
@@ -20,11 +21,11 @@ pub struct Batch {
     pub(super) next: i64,
     pub(super) high_watermark: i64,
     pub(super) sets: Vec<Records>,
-    /// Where the first set's records begin.
+    /// The position in the first set at which the records begin.
     pub(super) start: Mark,
 }
 
-/// A batch that cannot be decoded, or what is left of it behind records that can be: checksum, codec, cap or format.
+/// A batch that cannot be decoded, or its part after the decodable records: checksum, codec, size limit or format.
 #[derive(Clone, Debug)]
 pub struct CorruptBatch {
     pub(super) at: TopicPartition,
@@ -40,61 +41,61 @@ impl CorruptBatch {
         &self.at
     }
 
-    /// The offset of its first record that was not handed out.
+    /// The offset of the first record that was not returned.
     pub fn first_offset(&self) -> i64 {
         self.from
     }
 
-    /// Everything before `from` was handed out.
+    /// Skips the records before `from`, which were already returned.
     #[must_use]
     pub fn behind(mut self, from: i64) -> Self {
         self.from = self.from.max(from);
         self
     }
 
-    /// The offset behind it.
+    /// The offset after the batch.
     pub fn next_offset(&self) -> i64 {
         self.next
     }
 
-    /// The batch as it was fetched; its records, decompressed, if only these contradict it.
+    /// The fetched bytes of the batch; only its decompressed records if the error is in these.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// What is wrong with it: [`Error::Corrupt`].
+    /// The reason: [`Error::Corrupt`].
     pub fn error(&self) -> &Error {
         &self.error
     }
 }
 
-/// What [`Batch::split_to`] takes off.
+/// The result of [`Batch::split_to`].
 #[derive(Clone, Debug)]
-pub struct Cut {
+pub struct SplitBatch {
     /// The records.
     pub batch: Batch,
-    /// How many they are.
+    /// The number of records.
     pub records: usize,
-    /// The memory that they take, decompressed.
+    /// Their size in memory, decompressed.
     pub bytes: usize,
 }
 
-/// What [`Batch::cut_set`] has found.
-struct SetCut {
-    /// Where its first record begins.
+/// The result of [`Batch::cut_set`].
+struct SetSplit {
+    /// The position of the first record.
     begin: Mark,
     records: usize,
     bytes: usize,
-    /// Where what is left of the set begins, and its offset.
+    /// The position of the rest of the set, and its offset.
     rest: Option<(Mark, i64)>,
 }
 
-/// Where a record lies in its [`Batch`]; at first, before the first one.
+/// The position of a record in its [`Batch`]; initially, before the first record.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Position {
+pub struct BatchPosition {
     set: u32,
     mark: Mark,
-    /// The offset after the record before.
+    /// The offset after the previous record.
     next: i64,
 }
 
@@ -114,35 +115,35 @@ impl Batch {
         &self.at
     }
 
-    /// The offset from which on this is what the partition has: no record below it is in here, and those from it up to
-    /// [`Batch::next_offset`] are, or there are none.
+    /// The first offset that this batch covers. It has all records of the partition from there up to
+    /// [`Batch::next_offset`], which may be none.
     pub fn first_offset(&self) -> i64 {
         self.from
     }
 
-    /// The offset after the last record: what to commit when all of them are done.
+    /// The offset after the last record, to commit once all records are processed.
     pub fn next_offset(&self) -> i64 {
         self.next
     }
 
-    /// The partition's high watermark when this was fetched; minus [`Batch::next_offset`], the lag.
+    /// The partition's high watermark at the fetch; the difference to [`Batch::next_offset`] is the lag.
     pub fn high_watermark(&self) -> i64 {
         self.high_watermark
     }
 
-    /// The epoch of the leader that wrote the last record, if the broker said it: for
+    /// The epoch of the leader that wrote the last record, if reported, for
     /// [`OffsetAndMetadata::leader_epoch`](super::OffsetAndMetadata::leader_epoch).
     pub fn leader_epoch(&self) -> Option<i32> {
         self.sets.last().map(|set| set.header().partition_leader_epoch).filter(|epoch| *epoch >= 0)
     }
 
-    /// Takes up to `max` records off the front, as a batch of their own. Nothing is copied, and what is passed over is
-    /// not decoded.
+    /// Removes up to `max` records from the front and returns them as a batch. Copies nothing and does not decode the
+    /// records that it skips.
     ///
     /// # Errors
-    /// As of [`Batch::iter`], if the records at the front are concerned; others end the cut before them. What is at the
-    /// front can be taken off with [`Batch::split_corrupt`] then.
-    pub fn split_to(&mut self, max: usize) -> Result<Cut, Error> {
+    /// The errors of [`Batch::iter`], if the first records are corrupt; then [`Batch::split_corrupt`] can remove
+    /// them. A later corrupt record ends the split before it.
+    pub fn split_to(&mut self, max: usize) -> Result<SplitBatch, Error> {
         let mut front = Self { at: self.at.clone(), sets: Vec::new(), ..*self };
         let (mut count, mut bytes, mut sets) = (0, 0, 0);
         let mut mark = self.start;
@@ -150,7 +151,7 @@ impl Batch {
             let cut = match self.cut_set(set, mark, max - count) {
                 Ok(cut) => cut,
                 Err(error) if sets == 0 => return Err(error),
-                // What is sound comes first.
+                // The records before the error are returned first.
                 Err(_) => {
                     front.next = set.header().base_offset.max(self.from);
                     break;
@@ -173,13 +174,13 @@ impl Batch {
         self.sets.drain(..sets);
         self.start = mark;
         self.from = front.next;
-        Ok(Cut { batch: front, records: count, bytes })
+        Ok(SplitBatch { batch: front, records: count, bytes })
     }
 
-    /// Up to `max` records of a set from a mark on.
-    fn cut_set(&self, set: &Records, mut mark: Mark, max: usize) -> Result<SetCut, Error> {
+    /// Finds up to `max` records of a set, starting at a mark.
+    fn cut_set(&self, set: &Records, mut mark: Mark, max: usize) -> Result<SetSplit, Error> {
         let corrupt = |error: RecordError| self.corrupt(set.header(), &error);
-        // A fetch from the middle of a batch brings the whole batch.
+        // A fetch from the middle of a batch returns the whole batch.
         let mut begin = mark;
         while set.header().base_offset < self.from
             && let Some(record) = set.next_at(&mut mark)
@@ -190,13 +191,18 @@ impl Batch {
         mark = begin;
         let left = set.left(&mark) as usize;
         if left <= max {
-            return Ok(SetCut { begin, records: left, bytes: set.block().len() - begin.bytes(), rest: None });
+            return Ok(SetSplit {
+                begin,
+                records: left,
+                bytes: set.block().len() - begin.bytes(),
+                rest: None,
+            });
         }
         let skipped = set.skip_at(&mut mark, max as u32);
         let next = skipped.and_then(|()| set.next_at(&mut mark.clone()).transpose());
         let (records, next) = match next {
             Ok(next) => (max, next.map_or(set.header().next_offset(), |record| record.offset)),
-            // What is sound comes first.
+            // The records before the error are returned first.
             Err(error) => {
                 let (mut sound, mut records, mut next) = (begin, 0, self.from);
                 while records < max
@@ -210,19 +216,20 @@ impl Batch {
                 (records, next)
             }
         };
-        Ok(SetCut { begin, records, bytes: mark.bytes() - begin.bytes(), rest: Some((mark, next)) })
+        Ok(SetSplit { begin, records, bytes: mark.bytes() - begin.bytes(), rest: Some((mark, next)) })
     }
 
-    /// Takes off what [`Batch::split_to`] has refused with `error`.
+    /// Removes the part for which [`Batch::split_to`] returned `error`.
     pub fn split_corrupt(&mut self, error: &Error) -> CorruptBatch {
-        let corrupt = self.corrupt_at(&Position::default(), error);
+        let corrupt = self.corrupt_at(&BatchPosition::default(), error);
         self.sets.drain(..self.sets.len().min(1));
         (self.start, self.from) = (Mark::default(), corrupt.next);
         corrupt
     }
 
-    /// What cannot be read where [`Batch::next_at`] has just given `error`; the next call goes on behind it.
-    pub fn corrupt_at(&self, at: &Position, error: &Error) -> CorruptBatch {
+    /// The part of the batch for which [`Batch::next_at`] has just returned `error`. The next call continues after
+    /// it.
+    pub fn corrupt_at(&self, at: &BatchPosition, error: &Error) -> CorruptBatch {
         let (at_partition, error) = (self.at.clone(), error.clone());
         let Some(set) = self.sets.get(at.set as usize) else {
             return CorruptBatch {
@@ -239,17 +246,17 @@ impl Batch {
         CorruptBatch { at: at_partition, from, next, bytes: set.block().clone(), error }
     }
 
-    /// The record at this position, which moves behind it: for who hands records of one batch to several threads, each
-    /// with its position.
+    /// Returns the record at this position and advances the position. Several threads can read one batch this way,
+    /// each with its own position.
     ///
     /// # Errors
-    /// As of [`Batch::iter`].
+    /// The errors of [`Batch::iter`].
     #[inline]
-    pub fn next_at(&self, at: &mut Position) -> Option<Result<RecordView<'_>, Error>> {
+    pub fn next_at(&self, at: &mut BatchPosition) -> Option<Result<RecordView<'_>, Error>> {
         if at.set == 0 && self.start.is_behind(&at.mark) {
             at.mark = self.start;
         }
-        // What follows the last record is none of this batch's, and may be unreadable.
+        // Records after the last one do not belong to this batch and may be unreadable.
         while at.next < self.next {
             let set = self.sets.get(at.set as usize)?;
             match set.next_at(&mut at.mark) {
@@ -260,24 +267,24 @@ impl Batch {
                     return Some(Ok(RecordView::new(&self.at, record, set)));
                 }
                 Some(Err(error)) => return Some(Err(self.corrupt(set.header(), &error))),
-                None => *at = Position { set: at.set + 1, mark: Mark::default(), ..*at },
+                None => *at = BatchPosition { set: at.set + 1, mark: Mark::default(), ..*at },
             }
         }
         None
     }
 
-    /// The records, borrowed: nothing is copied.
+    /// Iterates over the records without copying them.
     ///
     /// # Errors
-    /// Records that contradict their batch; those before stand.
+    /// A record that contradicts its batch; the records before it are valid.
     #[inline]
     pub fn iter(&self) -> BatchIter<'_> {
         BatchIter { batch: self, sets: self.sets.iter(), current: None, next: i64::MIN }
     }
 
-    /// The records, each owning slices of the response they came in.
+    /// Returns the records, each owning slices of the response.
     pub fn to_owned_records(&self) -> Result<Vec<OwnedRecord>, Error> {
-        let (mut out, mut at) = (Vec::new(), Position::default());
+        let (mut out, mut at) = (Vec::new(), BatchPosition::default());
         while let Some(record) = self.next_at(&mut at) {
             out.push(record?.to_owned());
         }
@@ -303,13 +310,13 @@ impl<'a> IntoIterator for &'a Batch {
     }
 }
 
-/// Walks the records of a [`Batch`].
+/// An iterator over the records of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct BatchIter<'a> {
     batch: &'a Batch,
     sets: std::slice::Iter<'a, Records>,
     current: Option<(RecordIter<'a>, &'a BatchHeader)>,
-    /// The offset after the record before.
+    /// The offset after the previous record.
     next: i64,
 }
 
@@ -318,11 +325,11 @@ impl<'a> Iterator for BatchIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // What follows the last record is none of this batch's, and may be unreadable.
+        // Records after the last one do not belong to this batch and may be unreadable.
         while self.next < self.batch.next {
             if let Some((records, header)) = &mut self.current {
                 match records.next() {
-                    // A fetch from the middle of a batch brings the whole batch.
+                    // A fetch from the middle of a batch returns the whole batch.
                     Some(Ok(record)) if record.offset < self.batch.from => continue,
                     Some(Ok(record)) if record.offset >= self.batch.next => return None,
                     Some(Ok(record)) => {
@@ -342,7 +349,7 @@ impl<'a> Iterator for BatchIter<'a> {
     }
 }
 
-/// The record with slices of the block it lies in.
+/// The record as slices of the block that contains it.
 pub(super) fn own(record: &RecordRef<'_>, block: &Bytes) -> OwnedRecord {
     let slice = |part: &[u8]| if part.is_empty() { Bytes::new() } else { block.slice_ref(part) };
     OwnedRecord {
@@ -364,7 +371,7 @@ mod tests {
 
     use super::*;
 
-    /// Sets of so many records each, read from offset `from` on; each record's value is its offset.
+    /// Sets with the given numbers of records, read from offset `from` on; each record's value is its offset.
     fn batch(sets: &[usize], from: i64) -> Batch {
         damaged(sets, from, None)
     }
@@ -405,7 +412,7 @@ mod tests {
                     assert_eq!(offsets(&cut.batch).len(), cut.records);
                     assert_eq!(cut.batch.next_offset(), rest.first_offset());
                     assert!(cut.records == size || rest.sets.is_empty(), "{size}: {cut:?}");
-                    let mut at = Position::default();
+                    let mut at = BatchPosition::default();
                     while let Some(record) = cut.batch.next_at(&mut at) {
                         let record = record.expect("a sound record");
                         assert_eq!(record.value(), Some(record.offset().to_string().as_bytes()));
@@ -418,7 +425,7 @@ mod tests {
         }
     }
 
-    /// The value at this offset is longer than its record.
+    /// Makes the value at this offset longer than its record.
     fn damage(bytes: &mut [u8], offset: i64) {
         let text = offset.to_string();
         // No key, the value's length, the value.
@@ -431,7 +438,7 @@ mod tests {
     #[test]
     fn what_is_behind_a_record_that_cannot_be_read_is_read_all_the_same() {
         let all = damaged(&[5, 3, 4], 0, Some(6));
-        let (mut at, mut seen, mut corrupt) = (Position::default(), Vec::new(), Vec::new());
+        let (mut at, mut seen, mut corrupt) = (BatchPosition::default(), Vec::new(), Vec::new());
         while let Some(record) = all.next_at(&mut at) {
             match record {
                 Ok(record) => seen.push(record.offset()),
@@ -449,7 +456,7 @@ mod tests {
         let cut = rest.split_to(6).expect("the first set and a record");
         assert_eq!((cut.records, cut.batch.next_offset(), rest.first_offset()), (6, 6, 6));
         assert_eq!(offsets(&cut.batch), [0, 1, 2, 3, 4, 5]);
-        let (mut at, mut count) = (Position::default(), 0);
+        let (mut at, mut count) = (BatchPosition::default(), 0);
         while let Some(record) = cut.batch.next_at(&mut at) {
             assert_eq!(record.expect("sound").offset(), count);
             count += 1;

@@ -1,4 +1,4 @@
-//! What can be asked of a consumer from any thread, while another one polls.
+//! The consumer's operations that any thread can call while another one polls.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -8,88 +8,50 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::offsets::{OffsetAndMetadata, not_assigned};
-use super::opened::Reading;
+use super::OffsetAndMetadata;
+use super::open_chunk::ReadContext;
 use super::{StartAt, TopicPartition, Watermarks};
 use crate::blocking;
 use crate::client::Client;
-use crate::config::{Config, Isolation, OffsetReset};
+use crate::config::{Config, Isolation};
 use crate::error::Error;
 use crate::fetch::inbox::Inbox;
+use crate::group::commands::{AssignmentChange, ConsumerCommand};
 use crate::group::subscription::Subscription;
-use crate::transaction::GroupMetadata;
+use crate::types::GroupMetadata;
 
-/// A handle on a consumer for other threads than the one that polls. Cheap to clone.
+/// A handle on a consumer for threads other than the one that polls. Cheap to clone.
 ///
-/// What the last poll returned counts as done only through the [`Consumer`](super::Consumer) itself, whose methods of the
-/// same names see to that.
+/// Only the [`Consumer`](super::Consumer) itself, with methods of the same names, counts the records of the last poll as
+/// processed.
 #[derive(Clone, Debug)]
 pub struct ConsumerControl {
     pub(super) client: Client,
     pub(super) config: Arc<Config>,
     pub(super) inbox: Arc<Inbox>,
-    pub(super) sender: mpsc::UnboundedSender<Control>,
+    pub(super) sender: mpsc::UnboundedSender<ConsumerCommand>,
 }
 
-/// What the application asks of the consumer's tasks in the engine.
-pub(crate) enum Control {
-    Assign(Change, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
-    Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
-    Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
-    Start(TopicPartition, StartAt, Own, oneshot::Sender<Result<(), Error>>),
-    Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
-    Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
-    Pause(Vec<TopicPartition>, bool),
-    Commit(oneshot::Sender<Result<(), Error>>),
-    CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
-    GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
-    Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
-    CommittedOffsets(
-        Vec<TopicPartition>,
-        oneshot::Sender<Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error>>,
-    ),
-    /// The application came back after a revocation: what it had in hand is done.
-    RevokeSeen,
-    Close(Duration, oneshot::Sender<Result<(), Error>>),
-}
-
-/// What a partition that is started by itself has otherwise than its client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
-    /// How often what is done is committed, if it is by itself.
-    pub(crate) commits: Option<Duration>,
-    /// `auto.offset.reset`.
-    pub(crate) reset: OffsetReset,
-}
-
-/// What an assignment by the application does to the one before it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Change {
-    Replace,
-    Add,
-    Remove,
-}
-
-/// The answer to something that was asked of the engine and is under way: a future, or for threads without a runtime
-/// [`Asked::wait`]. Dropping it does not stop what is under way.
+/// The pending reply of the engine to a call: a future, with [`EngineReply::wait`] for threads without a runtime.
+/// Dropping it does not cancel the call.
 #[derive(Debug)]
-#[must_use = "what came of it is known only to who waits for it"]
-pub struct Asked<T>(oneshot::Receiver<Result<T, Error>>);
+#[must_use = "only the reply has the result of the call"]
+pub struct EngineReply<T>(oneshot::Receiver<Result<T, Error>>);
 
-/// A commit that is under way; its outcome, when it is waited for.
-pub type Committing = Asked<()>;
+/// The pending reply to a commit.
+pub type PendingCommit = EngineReply<()>;
 
-impl<T> Asked<T> {
+impl<T> EngineReply<T> {
     fn refused(error: Error) -> Self {
         let (answer, received) = oneshot::channel();
         let _ = answer.send(Err(error));
         Self(received)
     }
 
-    /// Waits for the answer, for threads without a runtime.
+    /// Waits for the reply, for threads without a runtime.
     ///
     /// # Errors
-    /// What the answer says; [`Error::TimedOut`] when there is none within `timeout`.
+    /// The error of the call; [`Error::TimedOut`] when there is no reply within `timeout`.
     pub fn wait(self, timeout: Duration) -> Result<T, Error> {
         let waited_ms = timeout.as_millis();
         blocking::block_on(timeout, self)
@@ -97,7 +59,7 @@ impl<T> Asked<T> {
     }
 }
 
-impl<T> Future for Asked<T> {
+impl<T> Future for EngineReply<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -106,133 +68,135 @@ impl<T> Future for Asked<T> {
 }
 
 impl ConsumerControl {
-    /// The client the consumer runs on.
+    /// Returns the client that the consumer runs on.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// [`Consumer::assign`](super::Consumer::assign). Under [`Rebalance::Application`](crate::Rebalance::Application) a
-    /// membership goes on, and where the group left off is found out later.
-    pub fn assign(&self, partitions: &[(TopicPartition, StartAt)]) -> Asked<()> {
-        self.ask(|answer| Control::Assign(Change::Replace, partitions.to_vec(), answer))
+    /// [`Consumer::assign`](super::Consumer::assign). Under [`Rebalance::Application`](crate::Rebalance::Application) the
+    /// membership continues, and committed offsets are looked up later.
+    pub fn assign(&self, partitions: &[(TopicPartition, StartAt)]) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Replace, partitions.to_vec(), answer))
     }
 
-    /// Consumes these partitions too: the answer to an assignment of the cooperative protocols.
+    /// Adds partitions to the assignment: the response to an assignment of the cooperative protocols.
     ///
     /// # Errors
-    /// [`Error::Config`] for a partition that is assigned already, and unless it is the application that brings the
-    /// assignment in line ([`Rebalance::Application`](crate::Rebalance::Application)).
-    pub fn incremental_assign(&self, partitions: &[(TopicPartition, StartAt)]) -> Asked<()> {
-        self.ask(|answer| Control::Assign(Change::Add, partitions.to_vec(), answer))
+    /// [`Error::Config`] for a partition that is assigned already, and unless the application applies assignments
+    /// ([`Rebalance::Application`](crate::Rebalance::Application)).
+    pub fn incremental_assign(&self, partitions: &[(TopicPartition, StartAt)]) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Add, partitions.to_vec(), answer))
     }
 
-    /// Consumes these partitions no more; if commits are automatic, what is done of them is committed first.
+    /// Removes partitions from the assignment; with automatic commits, their processed offsets are committed first.
     ///
     /// # Errors
-    /// As of [`ConsumerControl::incremental_assign`].
-    pub fn incremental_unassign(&self, partitions: &[TopicPartition]) -> Asked<()> {
+    /// The errors of [`ConsumerControl::incremental_assign`].
+    pub fn incremental_unassign(&self, partitions: &[TopicPartition]) -> EngineReply<()> {
         let partitions = partitions.iter().map(|at| (at.clone(), StartAt::Committed)).collect();
-        self.ask(|answer| Control::Assign(Change::Remove, partitions, answer))
+        self.ask(|answer| ConsumerCommand::Assign(AssignmentChange::Remove, partitions, answer))
     }
 
     /// [`Consumer::subscribe`](super::Consumer::subscribe).
-    pub fn subscribe(&self, topics: &[&str]) -> Asked<()> {
+    pub fn subscribe(&self, topics: &[&str]) -> EngineReply<()> {
         if self.config.group_id.is_none() {
-            return Asked::refused(Error::Config("subscribe needs group.id".into()));
+            return EngineReply::refused(Error::Config("subscribe needs group.id".into()));
         }
         match Subscription::parse(topics) {
-            Ok(subscription) => self.ask(|answer| Control::Subscribe(subscription, answer)),
-            Err(error) => Asked::refused(error),
+            Ok(subscription) => self.ask(|answer| ConsumerCommand::Subscribe(subscription, answer)),
+            Err(error) => EngineReply::refused(error),
         }
     }
 
     /// [`Consumer::unsubscribe`](super::Consumer::unsubscribe).
-    pub fn unsubscribe(&self, timeout: Duration) -> Asked<()> {
-        self.ask(|answer| Control::Unsubscribe(timeout, answer))
+    pub fn unsubscribe(&self, timeout: Duration) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Unsubscribe(timeout, answer))
     }
 
-    /// What is assigned at this moment, in order.
+    /// Returns the current assignment, in order.
     pub fn assignment(&self) -> Vec<TopicPartition> {
-        self.inbox.places().iter().map(|place| place.at.clone()).collect()
+        self.inbox.all_progress().iter().map(|progress| progress.at.clone()).collect()
     }
 
-    /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
+    /// Continues a partition at another position, and drops its fetched records.
     ///
     /// # Errors
     /// [`Error::NotAssigned`].
-    pub fn seek(&self, partition: &TopicPartition, to: StartAt) -> Asked<()> {
-        self.ask(|answer| Control::Seek(partition.clone(), to, answer))
+    pub fn seek(&self, partition: &TopicPartition, to: StartAt) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Seek(partition.clone(), to, answer))
     }
 
-    /// Says that everything before this offset is done: the next commit, automatic or not, has it and what is kept
-    /// beside it.
+    /// Marks all records before this offset as processed: the next commit contains it with its metadata.
     ///
     /// # Errors
-    /// [`Error::NotAssigned`] if the partition is not this consumer's (any more): nothing is stored.
+    /// [`Error::NotAssigned`] if the partition is not assigned to this consumer; then nothing is stored.
     pub fn store_offset(
         &self,
         partition: &TopicPartition,
         offset: impl Into<OffsetAndMetadata>,
     ) -> Result<(), Error> {
-        let place = self.inbox.place(partition).ok_or_else(|| not_assigned(partition))?;
-        place.store(offset.into());
+        let progress = self.inbox.progress(partition).ok_or_else(|| partition.not_assigned())?;
+        progress.store(offset.into());
         Ok(())
     }
 
-    /// Commits these offsets. What is done of other partitions stays uncommitted.
+    /// Commits these offsets, and none of other partitions.
     ///
     /// # Errors
-    /// [`Error::NotAssigned`] for a partition that the group has taken back: a late commit must not undo what its next
-    /// owner has committed. Otherwise the broker's refusal.
-    pub fn commit_offsets(&self, offsets: &[(TopicPartition, OffsetAndMetadata)]) -> Committing {
+    /// [`Error::NotAssigned`] for a partition that the group has revoked, so that a late commit does not overwrite its next
+    /// owner's. Otherwise the broker's error.
+    pub fn commit_offsets(&self, offsets: &[(TopicPartition, OffsetAndMetadata)]) -> PendingCommit {
         self.begin_commit(Some(offsets))
     }
 
-    /// Begins to commit these offsets, or all that is done (`None`), and does not wait. Commits are carried out in the
-    /// order in which they are begun.
-    pub fn begin_commit(&self, offsets: Option<&[(TopicPartition, OffsetAndMetadata)]>) -> Committing {
+    /// Starts to commit these offsets, or all processed ones (`None`), without waiting. Commits run in the order of their
+    /// calls.
+    pub fn begin_commit(&self, offsets: Option<&[(TopicPartition, OffsetAndMetadata)]>) -> PendingCommit {
         self.ask(|answer| match offsets {
-            Some(offsets) => Control::CommitOffsets(offsets.iter().cloned().collect(), answer),
-            None => Control::Commit(answer),
+            Some(offsets) => ConsumerCommand::CommitOffsets(offsets.iter().cloned().collect(), answer),
+            None => ConsumerCommand::Commit(answer),
         })
     }
 
-    /// What is done and not committed yet.
+    /// Returns processed offsets that are not committed yet.
     pub fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
-        let places = self.inbox.places();
-        places.iter().filter_map(|place| Some((place.at.clone(), place.uncommitted()?))).collect()
+        let all_progress = self.inbox.all_progress();
+        all_progress
+            .iter()
+            .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted()?)))
+            .collect()
     }
 
-    /// The group's committed offsets of these partitions; those without one are missing in the answer.
-    pub fn committed(&self, partitions: &[TopicPartition]) -> Asked<BTreeMap<TopicPartition, i64>> {
-        self.ask(|answer| Control::Committed(partitions.to_vec(), answer))
+    /// Returns the group's committed offsets of these partitions; partitions without one are missing in the reply.
+    pub fn committed(&self, partitions: &[TopicPartition]) -> EngineReply<BTreeMap<TopicPartition, i64>> {
+        self.ask(|answer| ConsumerCommand::Committed(partitions.to_vec(), answer))
     }
 
-    /// The same, with what is kept beside each offset.
+    /// Returns the group's committed offsets of these partitions with their metadata.
     pub fn committed_offsets(
         &self,
         partitions: &[TopicPartition],
-    ) -> Asked<BTreeMap<TopicPartition, OffsetAndMetadata>> {
-        self.ask(|answer| Control::CommittedOffsets(partitions.to_vec(), answer))
+    ) -> EngineReply<BTreeMap<TopicPartition, OffsetAndMetadata>> {
+        self.ask(|answer| ConsumerCommand::CommittedOffsets(partitions.to_vec(), answer))
     }
 
-    /// What this consumer is in its group at this moment, for [`Producer::send_offsets_to_transaction`].
+    /// Returns the consumer's identity in its group, for [`Producer::send_offsets_to_transaction`].
     ///
     /// # Errors
     /// [`Error::Config`] without a `group.id`.
     ///
     /// [`Producer::send_offsets_to_transaction`]: crate::Producer::send_offsets_to_transaction
-    pub fn group_metadata(&self) -> Asked<GroupMetadata> {
-        self.ask(Control::GroupMetadata)
+    pub fn group_metadata(&self) -> EngineReply<GroupMetadata> {
+        self.ask(ConsumerCommand::GroupMetadata)
     }
 
-    /// Stops fetching these partitions, and gives nothing more of them: what was fetched before is kept for
+    /// Stops fetching these partitions and returning their records; fetched records stay for
     /// [`ConsumerControl::resume`].
     pub fn pause(&self, partitions: &[TopicPartition]) {
         self.set_paused(partitions, true);
     }
 
-    /// Goes on with these partitions, first with what was fetched before they were paused.
+    /// Resumes these partitions, first with records that were fetched before they were paused.
     pub fn resume(&self, partitions: &[TopicPartition]) {
         self.set_paused(partitions, false);
     }
@@ -241,55 +205,58 @@ impl ConsumerControl {
         for at in partitions {
             self.inbox.pause(at, paused);
         }
-        let _ = self.sender.send(Control::Pause(partitions.to_vec(), paused));
+        let _ = self.sender.send(ConsumerCommand::Pause(partitions.to_vec(), paused));
     }
 
-    /// The offset after the last record that is done, by partition.
+    /// Returns the offset after the last processed record, by partition.
     pub fn positions(&self) -> BTreeMap<TopicPartition, i64> {
-        let places = self.inbox.places();
-        places.iter().filter_map(|place| Some((place.at.clone(), place.done()?))).collect()
+        let all_progress = self.inbox.all_progress();
+        all_progress.iter().filter_map(|progress| Some((progress.at.clone(), progress.done()?))).collect()
     }
 
-    /// The offset of the next record that a poll gives of this partition; `None` if it is not assigned, or if that is
-    /// still being found out.
+    /// Returns the offset of the next record that a poll returns of this partition; `None` if the partition is not
+    /// assigned, or its position is not known yet.
     pub fn position(&self, partition: &TopicPartition) -> Option<i64> {
-        self.inbox.place(partition)?.position()
+        self.inbox.progress(partition)?.position()
     }
 
-    /// Where this partition begins and ends, as the last fetch said it; `None` before the first.
+    /// Returns the watermarks of this partition in the last fetch response; `None` before the first.
     pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
-        let ends = self.inbox.place(partition)?.ends();
+        let ends = self.inbox.progress(partition)?.ends();
         (ends.high_watermark >= 0).then_some(Watermarks { low: ends.log_start, high: ends.high_watermark })
     }
 
-    /// How many offsets lie between what was handed out and the partition's end, as far as it is known.
+    /// Returns the number of offsets between the position and the partition's end, if both are known.
     pub fn lag(&self, partition: &TopicPartition) -> Option<i64> {
-        let place = self.inbox.place(partition)?;
-        let ends = place.ends();
-        let end = match self.config.isolation {
+        let progress = self.inbox.progress(partition)?;
+        let ends = progress.ends();
+        let end = match self.config.isolation_level {
             Isolation::ReadCommitted => ends.last_stable,
             Isolation::ReadUncommitted => ends.high_watermark,
         };
-        (end >= 0).then_some((end - place.position()?).max(0))
+        (end >= 0).then_some((end - progress.position()?).max(0))
     }
 
-    /// [`Consumer::close`](super::Consumer::close): nothing can be asked of the consumer after it.
-    pub fn close(&self, timeout: Duration) -> Asked<()> {
-        self.ask(|answer| Control::Close(timeout, answer))
+    /// [`Consumer::close`](super::Consumer::close): later calls fail.
+    pub fn close(&self, timeout: Duration) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Close(timeout, answer))
     }
 
-    pub(super) fn reading(&self) -> Reading {
-        Reading {
+    pub(super) fn reading(&self) -> ReadContext {
+        ReadContext {
             config: self.config.clone(),
             budget: self.inbox.budget.clone(),
             observer: self.client.produce().observer.clone(),
         }
     }
 
-    pub(super) fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Control) -> Asked<T> {
+    pub(super) fn ask<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> ConsumerCommand,
+    ) -> EngineReply<T> {
         let (answer, received) = oneshot::channel();
-        // When the engine is gone the answer is never sent, and that is what waiting then says.
+        // Without an engine nothing sends the reply, and waiting for it fails with `Error::Closed`.
         let _ = self.sender.send(make(answer));
-        Asked(received)
+        EngineReply(received)
     }
 }

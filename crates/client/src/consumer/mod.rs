@@ -2,8 +2,9 @@
 
 mod batch;
 mod control;
+mod delegates;
 pub(crate) mod offsets;
-mod opened;
+mod open_chunk;
 mod queue;
 mod reader;
 mod stream;
@@ -15,72 +16,28 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub use self::batch::{Batch, BatchIter, CorruptBatch, Cut, Position};
-pub use self::control::{Asked, Committing, ConsumerControl};
-pub(crate) use self::control::{Change, Control, Own};
-pub use self::offsets::OffsetAndMetadata;
+pub use self::batch::{Batch, BatchIter, BatchPosition, CorruptBatch, SplitBatch};
+pub use self::control::{ConsumerControl, EngineReply, PendingCommit};
 pub use self::queue::PartitionQueue;
 use self::reader::Reader;
-pub use self::view::{Next, RecordView, Taken};
+pub use self::view::{PolledRecord, PolledRecords, RecordView};
 use crate::blocking;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Error;
-pub use crate::fetch::cursor::StartAt;
-use crate::fetch::inbox::{Enough, Inbox};
+use crate::fetch::inbox::{Inbox, PrefetchLimit};
 use crate::fetch::queue::Queue;
-use crate::group::polls::Polls;
+use crate::group::commands::ConsumerCommand;
+use crate::group::poll_activity::PollActivity;
 use crate::timer;
-use crate::topic_name::check_all;
+use crate::types::topic_name::check_all;
+pub use crate::types::{Event, OffsetAndMetadata, StartAt, TopicPartition, Watermarks};
 
-/// A batch that is given to the application is closed when it has decompressed so much: the rest of the response waits
-/// compressed.
+/// A batch for the application ends after this many decompressed bytes; the rest of the response waits compressed.
 const DECOMPRESSED_BYTES_ENOUGH: usize = 1 << 20;
 
-/// A topic and one of its partitions.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct TopicPartition {
-    /// Topic.
-    pub topic: Arc<str>,
-    /// Partition.
-    pub partition: i32,
-}
-
-impl TopicPartition {
-    /// Partition `partition` of `topic`.
-    pub fn new(topic: &str, partition: i32) -> Self {
-        Self { topic: topic.into(), partition }
-    }
-}
-
-impl std::fmt::Display for TopicPartition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.topic, self.partition)
-    }
-}
-
-/// What happened to the assignment.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Event {
-    /// The group gave these partitions to this member.
-    Assigned(Vec<TopicPartition>),
-    /// The group takes these partitions back; what was processed of them is committed first.
-    Revoked(Vec<TopicPartition>),
-    /// The partitions are already somebody else's: this member was out of the group for too long.
-    Lost(Vec<TopicPartition>),
-    /// Everything that is in this partition was given (`enable.partition.eof`); it is told again after each time that
-    /// more has come.
-    EndOfPartition {
-        /// Which partition.
-        at: TopicPartition,
-        /// The offset of the next record, once there is one.
-        offset: i64,
-    },
-}
-
-/// What a poll returns.
+/// The result of a poll.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Polled {
@@ -88,17 +45,8 @@ pub enum Polled {
     Records(Batch),
     /// A change of the assignment.
     Event(Event),
-    /// A batch that cannot be decoded, if [`Config::corrupt_handed_out`](crate::Config::corrupt_handed_out) asks for such.
+    /// A batch that cannot be decoded, if [`Config::corrupt_handed_out`](crate::Config::corrupt_handed_out) is set.
     Corrupt(CorruptBatch),
-}
-
-/// The offsets between which a partition can be read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Watermarks {
-    /// The oldest record's.
-    pub low: i64,
-    /// The one after the newest record that is replicated: the high watermark.
-    pub high: i64,
 }
 
 /// Reads records, alone or in a group.
@@ -130,17 +78,17 @@ pub struct Watermarks {
 /// # }
 /// ```
 ///
-/// What needs no `&mut self` stands in [`ConsumerControl`], which other threads can have a clone of.
+/// Other threads use a clone of its [`ConsumerControl`], which has the methods that need no `&mut self`.
 #[derive(Debug)]
 pub struct Consumer {
     control: ConsumerControl,
     reader: Reader,
-    /// The last poll returned a revocation: the next one says that it has been dealt with.
+    /// `true` if the last poll returned a revocation, which the next poll acknowledges.
     revoked: bool,
     listener: Option<Listener>,
 }
 
-/// What [`Consumer::on_rebalance`] was given.
+/// The callback of [`Consumer::on_rebalance`].
 struct Listener(Box<dyn FnMut(&Event) + Send>);
 
 impl std::fmt::Debug for Listener {
@@ -149,30 +97,32 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-impl Consumer {
-    /// A consumer with a client, and so an engine thread, of its own.
-    pub fn new(config: Config) -> Result<Self, Error> {
-        Ok(Self::of(&Client::new(config)?))
-    }
-
-    /// A consumer on a client that exists.
-    pub fn of(client: &Client) -> Self {
-        let config = client.config().clone();
-        // Who says how many records are to wait gets them, whatever they weigh.
-        let bytes = if config.is_set("queued.min.messages") { usize::MAX } else { Enough::BYTES };
-        let enough = Enough { records: config.queued_records_enough, bytes };
-        let inbox = Inbox::new(config.queued_bytes_max, enough);
+impl Client {
+    /// Creates a consumer that shares this client's engine thread and connections.
+    pub fn consumer(&self) -> Consumer {
+        let config = self.config().clone();
+        // An explicit number of records to fetch ahead applies without a limit in bytes.
+        let bytes = if config.is_set("queued.min.messages") { usize::MAX } else { PrefetchLimit::BYTES };
+        let limit = PrefetchLimit { records: config.queued_min_messages, bytes };
+        let inbox = Inbox::new(config.queued_max_messages_bytes, limit);
         let (control, receiver) = mpsc::unbounded_channel();
-        let polls = Arc::<Polls>::default();
+        let polls = Arc::<PollActivity>::default();
         let (at_engine, of_engine) = (inbox.clone(), polls.clone());
-        client.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
-        let control = ConsumerControl { client: client.clone(), config, inbox, sender: control };
+        self.start(|cluster: Rc<Cluster>| crate::group::run(cluster, at_engine, of_engine, receiver));
+        let control = ConsumerControl { client: self.clone(), config, inbox, sender: control };
         let reader = Reader::new(Queue::main(&control.inbox), control.reading(), Some(polls));
-        Self { control, reader, revoked: false, listener: None }
+        Consumer { control, reader, revoked: false, listener: None }
+    }
+}
+
+impl Consumer {
+    /// Creates a consumer with its own client and engine thread.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        Ok(Client::new(config)?.consumer())
     }
 
-    /// Consumes these partitions, each from where it says, instead of whatever was assigned before. No group takes
-    /// part, but with a `group.id` positions can be committed.
+    /// Replaces the assignment with these partitions, each from its position. The consumer joins no group, but with a
+    /// `group.id` it can commit offsets.
     pub async fn assign(&mut self, partitions: &[(TopicPartition, StartAt)]) -> Result<(), Error> {
         check_all(partitions.iter().map(|(at, _)| &*at.topic))?;
         self.reader.forget_handed_out(None);
@@ -181,22 +131,22 @@ impl Consumer {
 
     /// Joins the group `group.id` for these topics; the assignment comes as [`Event::Assigned`] from a later poll.
     ///
-    /// A topic that begins with `^` is a regular expression: it stands for all topics in whose name it finds a match,
-    /// also for those that come later. A consumer that is in the group already stays in it and changes its topics.
+    /// A topic that begins with `^` is a regular expression. It matches all topics whose name contains a match, including
+    /// future ones. A consumer that is in the group already stays in it and changes its topics.
     ///
     /// # Errors
-    /// [`Error::Config`] without a `group.id`, for what is no regular expression, and for a name that no topic can have. What goes wrong with the group
-    /// later comes from [`Consumer::poll`].
+    /// [`Error::Config`] without a `group.id`, for an invalid regular expression, and for an invalid topic name.
+    /// [`Consumer::poll`] returns later errors of the group.
     pub async fn subscribe(&mut self, topics: &[&str]) -> Result<(), Error> {
         check_all(topics.iter().copied().filter(|topic| !topic.starts_with('^')))?;
         self.control.subscribe(topics).await
     }
 
-    /// Commits what is done if `enable.auto.commit` is on, gives all partitions up and leaves the group, all within
-    /// `timeout`. A static member (`group.instance.id`) does not leave: it keeps its place until its session runs out.
+    /// Commits processed offsets if `enable.auto.commit` is on, gives up all partitions and leaves the group, within
+    /// `timeout`. A static member (`group.instance.id`) does not leave: it stays a member until its session times out.
     ///
     /// # Errors
-    /// What the commit met with; the partitions are given up all the same.
+    /// The error of the commit; the partitions are given up nevertheless.
     pub async fn unsubscribe(&mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
         let leaving = self.control.unsubscribe(timeout);
@@ -205,19 +155,17 @@ impl Consumer {
         })
     }
 
-    /// Calls `listener` with each change of the assignment, in the thread that polls and before that poll returns the
-    /// same as a value.
+    /// Calls `listener` with each change of the assignment, in the polling thread, before that poll returns the event.
     pub fn on_rebalance(&mut self, listener: impl FnMut(&Event) + Send + 'static) {
         self.listener = Some(Listener(Box::new(listener)));
     }
 
-    /// The next records or the next change of the assignment; `None` when `timeout` passes first.
+    /// Returns the next records or the next change of the assignment; `None` after `timeout`.
     ///
-    /// Asking for more says that what was returned before is done: it may be committed from now on.
+    /// A poll marks the records of the previous one as processed, so that they can be committed.
     ///
     /// # Errors
-    /// What stops a partition (its cursor stays where it is) or the group. Cancel safe: nothing is lost when the
-    /// future is dropped.
+    /// The error that stops a partition, whose position stays, or the group. Cancel safe: a dropped future loses nothing.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
         self.begin_poll();
         let polled = self.reader.poll(timeout).await;
@@ -233,12 +181,12 @@ impl Consumer {
         polled
     }
 
-    /// Whoever asks for more is there, and done with what was returned before, be it a revocation.
+    /// A poll shows that the application is alive and has processed the previous result, including a revocation.
     #[inline]
     fn begin_poll(&mut self) {
         self.reader.begin();
         if std::mem::take(&mut self.revoked) {
-            let _ = self.control.sender.send(Control::RevokeSeen);
+            let _ = self.control.sender.send(ConsumerCommand::RevokeSeen);
         }
     }
 
@@ -255,31 +203,31 @@ impl Consumer {
         }
     }
 
-    /// Commits the offsets of everything that is done: all that polls returned before the last one, and that one too.
+    /// Commits the offsets of all records that polls have returned, including the last poll.
     ///
     /// # Errors
-    /// The broker's refusal, for one when the partitions are no longer this member's.
+    /// The broker's error, for example when the partitions are no longer assigned to this member.
     pub async fn commit(&mut self) -> Result<(), Error> {
         self.reader.finish_handed_out();
         self.control.begin_commit(None).await
     }
 
-    /// Goes on elsewhere in a partition; what was fetched of it is thrown away.
+    /// Continues a partition at another position, and drops its fetched records.
     pub async fn seek(&mut self, partition: &TopicPartition, to: StartAt) -> Result<(), Error> {
         self.reader.forget_handed_out(Some(partition));
         self.control.seek(partition, to).await
     }
 
-    /// Says that everything before `next` is done, instead of all that the last poll returned: for those who stop in
-    /// the middle of a batch.
+    /// Marks only the records before `next` as processed, instead of all that the last poll returned: for applications that
+    /// stop in the middle of a batch.
     pub fn done_until(&mut self, partition: &TopicPartition, next: i64) {
         self.reader.forget_handed_out(Some(partition));
-        if let Some(place) = self.control.inbox.place(partition) {
-            place.finish(next);
+        if let Some(progress) = self.control.inbox.progress(partition) {
+            progress.set_done(next);
         }
     }
 
-    /// Commits what is done if `enable.auto.commit` is on, leaves the group, and stops; all within `timeout`.
+    /// Commits processed offsets if `enable.auto.commit` is on, leaves the group, and stops, within `timeout`.
     pub async fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.reader.finish_handed_out();
         let closing = self.control.close(timeout);
@@ -299,16 +247,8 @@ impl Consumer {
 }
 
 impl Consumer {
-    /// A handle for other threads.
+    /// Returns the handle for other threads.
     pub fn control(&self) -> &ConsumerControl {
-        &self.control
-    }
-}
-
-impl std::ops::Deref for Consumer {
-    type Target = ConsumerControl;
-
-    fn deref(&self) -> &ConsumerControl {
         &self.control
     }
 }

@@ -1,24 +1,24 @@
-//! Queues beside the consumer's own: of one partition, for another thread, or for a foreign event loop.
+//! Queues of single partitions, and wake-ups for event loops.
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::control::{Asked, Own};
-use super::offsets::not_assigned;
+use super::EngineReply;
 use super::reader::Reader;
-use super::view::Next;
-use super::{Consumer, ConsumerControl, Control, Polled, StartAt, TopicPartition};
+use super::view::PolledRecord;
+use super::{Consumer, ConsumerCommand, ConsumerControl, Polled, StartAt, TopicPartition};
 use crate::config::TopicConfig;
 use crate::error::Error;
-use crate::fetch::queue::{Bell, Queue};
+use crate::fetch::queue::{Queue, QueueSignal};
+use crate::group::commands::StartOptions;
 use crate::record::OwnedRecord;
 
-/// What comes of one partition, apart from the consumer's other partitions: for a thread of its own.
+/// A queue with the records of one partition, for another thread.
 ///
-/// The group's events still come from the consumer, which must be polled for them. When the partition is taken back,
-/// nothing more comes from here. Dropping it sends what comes next to the consumer's own queue again.
+/// The consumer still returns the group's events, and must be polled for them. The queue returns nothing after the
+/// partition is revoked. Dropping it returns later records to the consumer's own queue.
 #[derive(Debug)]
 pub struct PartitionQueue {
     pub(super) at: TopicPartition,
@@ -26,7 +26,7 @@ pub struct PartitionQueue {
 }
 
 impl PartitionQueue {
-    /// Which partition.
+    /// Returns the partition.
     pub fn at(&self) -> &TopicPartition {
         &self.at
     }
@@ -43,27 +43,27 @@ impl PartitionQueue {
         self.reader.poll_blocking(timeout)
     }
 
-    /// Sends all that would come from here to another queue of the same consumer, from now on; `None` ends that.
+    /// Forwards the items of this queue to another queue of the same consumer; `None` ends forwarding.
     ///
     /// # Errors
-    /// [`Error::Config`] if that would be a circle, or if the queues are of different consumers.
+    /// [`Error::Config`] if forwarding would form a cycle, or the queues belong to different consumers.
     pub fn forward_to(&mut self, other: Option<&Self>) -> Result<(), Error> {
         forward(&self.reader.queue, other.map(|other| &other.reader.queue))
     }
 
-    /// Calls `wake` whenever something comes while there was nothing, from the engine's thread: it must not block.
+    /// Calls `wake` whenever the empty queue gets an item, in the engine's thread. `wake` must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.reader.queue.bell().listen(Some(Arc::new(wake)));
+        self.reader.queue.signal().listen(Some(Arc::new(wake)));
     }
 
-    /// Writes `payload` whenever something comes while there was nothing: to a pipe or socket at whose other end an event
-    /// loop waits. It must not block; what it does not take is left out, for then the loop has enough to read.
+    /// Writes `payload` to a pipe or socket whenever the empty queue gets an item, to wake an event loop at its other end.
+    /// The file must not block; a write that it does not accept is skipped, because the loop then has input already.
     pub fn write_when_filled(&self, to: File, payload: &[u8]) {
-        write_when_filled(&self.reader.queue.bell(), to, payload);
+        write_when_filled(&self.reader.queue.signal(), to, payload);
     }
 
-    /// Appends up to `max` records to `out` and says how many: those that there are, or, if there are none, the first
-    /// that come within `timeout`. What is appended counts as done when more is asked for.
+    /// Appends up to `max` records to `out` and returns their number. An empty queue waits up to `timeout` for the first.
+    /// The next call marks these records as processed.
     pub fn consume_batch(
         &mut self,
         timeout: Duration,
@@ -74,8 +74,8 @@ impl PartitionQueue {
         let mut wait = timeout;
         while out.len() - before < max {
             match self.next_record_blocking(wait)? {
-                Some(Next::Record(record)) => out.push(record.to_owned()),
-                Some(Next::Event(_)) => {}
+                Some(PolledRecord::Record(record)) => out.push(record.to_owned()),
+                Some(PolledRecord::Event(_)) => {}
                 None => break,
             }
             wait = Duration::ZERO;
@@ -83,23 +83,23 @@ impl PartitionQueue {
         Ok(out.len() - before)
     }
 
-    /// Calls `each` with up to `max` records, and says with how many. If that is 0, `consume.callback.max.messages` is the
-    /// limit, or, if that is 0 too, all that there are. Waits for the first for `timeout` at most.
+    /// Calls `each` with up to `max` records and returns their number. With 0, `consume.callback.max.messages` is the limit;
+    /// 0 there means no limit. Waits up to `timeout` for the first record.
     pub fn consume_each(
         &mut self,
         timeout: Duration,
         max: usize,
         mut each: impl FnMut(super::RecordView<'_>),
     ) -> Result<usize, Error> {
-        let max = if max == 0 { self.reader.reading.config.callback_records_max } else { max };
+        let max = if max == 0 { self.reader.reading.config.consume_callback_max_messages } else { max };
         let (mut count, mut wait) = (0, timeout);
         while max == 0 || count < max {
             match self.next_record_blocking(wait)? {
-                Some(Next::Record(record)) => {
+                Some(PolledRecord::Record(record)) => {
                     each(record);
                     count += 1;
                 }
-                Some(Next::Event(_)) => {}
+                Some(PolledRecord::Event(_)) => {}
                 None => break,
             }
             wait = Duration::ZERO;
@@ -109,73 +109,78 @@ impl PartitionQueue {
 }
 
 impl ConsumerControl {
-    /// A queue for this partition alone, with what was fetched of it and not polled yet.
+    /// Creates a queue for this partition alone, with its fetched records.
     ///
     /// # Errors
     /// [`Error::NotAssigned`].
     pub fn split(&self, partition: &TopicPartition) -> Result<PartitionQueue, Error> {
-        let ring = self.inbox.split(partition).ok_or_else(|| not_assigned(partition))?;
+        let ring = self.inbox.split(partition).ok_or_else(|| partition.not_assigned())?;
         let queue = Queue::of(&self.inbox, ring);
         Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self.reading(), None) })
     }
 
-    /// Consumes one more partition, from where it says; what is consumed of others goes on. Its records come from the
-    /// consumer's own queue, or from one of their own after [`ConsumerControl::split`].
+    /// Starts to consume one more partition from a position. Its records are in the consumer's own queue, or in the
+    /// partition's queue after [`ConsumerControl::split`].
     ///
     /// # Errors
     /// [`Error::Config`] while a group assigns the partitions.
-    pub fn start(&self, partition: &TopicPartition, from: StartAt) -> Asked<()> {
+    pub fn start(&self, partition: &TopicPartition, from: StartAt) -> EngineReply<()> {
         self.start_with(partition, from, &TopicConfig::default())
     }
 
-    /// [`ConsumerControl::start`], with commits and `auto.offset.reset` as this topic's settings have them; the others are the
+    /// [`ConsumerControl::start`] with this topic's settings for commits and `auto.offset.reset`; other settings are the
     /// client's.
     ///
     /// # Errors
-    /// As of [`ConsumerControl::start`].
-    pub fn start_with(&self, partition: &TopicPartition, from: StartAt, settings: &TopicConfig) -> Asked<()> {
-        let own = settings.over(&self.config);
-        let own = Own {
-            commits: own.started_auto_commit().then(|| own.started_commit_interval()),
-            reset: own.offset_reset,
+    /// The errors of [`ConsumerControl::start`].
+    pub fn start_with(
+        &self,
+        partition: &TopicPartition,
+        from: StartAt,
+        settings: &TopicConfig,
+    ) -> EngineReply<()> {
+        let config = settings.over(&self.config);
+        let options = StartOptions {
+            commits: config.topic_auto_commit_enable().then(|| config.topic_auto_commit_interval()),
+            reset: config.auto_offset_reset,
         };
-        self.ask(|answer| Control::Start(partition.clone(), from, own, answer))
+        self.ask(|answer| ConsumerCommand::Start(partition.clone(), from, options, answer))
     }
 
-    /// Consumes a partition no more; what was fetched of it and not polled is thrown away. If its commits are automatic,
-    /// what is done of it is committed first.
+    /// Stops consuming a partition and drops its fetched records. With automatic commits, its processed offset is committed
+    /// first.
     ///
     /// # Errors
-    /// As of [`ConsumerControl::start`], and [`Error::NotAssigned`].
-    pub fn stop(&self, partition: &TopicPartition) -> Asked<()> {
-        self.ask(|answer| Control::Stop(partition.clone(), answer))
+    /// The errors of [`ConsumerControl::start`], and [`Error::NotAssigned`].
+    pub fn stop(&self, partition: &TopicPartition) -> EngineReply<()> {
+        self.ask(|answer| ConsumerCommand::Stop(partition.clone(), answer))
     }
 }
 
 impl Consumer {
-    /// Sends all that would come from this consumer's own queue, events included, to one of its partition queues, from
-    /// now on; `None` ends that.
+    /// Forwards the items of this consumer's own queue, including events, to one of its partition queues; `None` ends
+    /// forwarding.
     ///
     /// # Errors
-    /// As of [`PartitionQueue::forward_to`].
+    /// The errors of [`PartitionQueue::forward_to`].
     pub fn forward_to(&mut self, other: Option<&PartitionQueue>) -> Result<(), Error> {
         forward(&self.reader.queue, other.map(|other| &other.reader.queue))
     }
 
-    /// Calls `wake` whenever something comes while there was nothing, from the engine's thread: it must not block.
+    /// Calls `wake` whenever the empty queue gets an item, in the engine's thread. `wake` must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.reader.queue.bell().listen(Some(Arc::new(wake)));
+        self.reader.queue.signal().listen(Some(Arc::new(wake)));
     }
 
     /// [`PartitionQueue::write_when_filled`], of the consumer's own queue.
     pub fn write_when_filled(&self, to: File, payload: &[u8]) {
-        write_when_filled(&self.reader.queue.bell(), to, payload);
+        write_when_filled(&self.reader.queue.signal(), to, payload);
     }
 
-    /// Consumes a partition no more; what was fetched of it and not polled is thrown away.
+    /// Stops consuming a partition and drops its fetched records.
     ///
     /// # Errors
-    /// As of [`ConsumerControl::start`], and [`Error::NotAssigned`].
+    /// The errors of [`ConsumerControl::start`], and [`Error::NotAssigned`].
     pub async fn stop(&mut self, partition: &TopicPartition) -> Result<(), Error> {
         self.reader.forget_handed_out(Some(partition));
         self.control.stop(partition).await
@@ -186,16 +191,16 @@ fn forward(from: &Queue, to: Option<&Queue>) -> Result<(), Error> {
     if to.is_some_and(|to| !Arc::ptr_eq(from.inbox(), to.inbox())) {
         return Err(Error::Config("forward: the queues are of two consumers".into()));
     }
-    if from.inbox().forward(from.ring(), to.map(Queue::ring)) {
+    if from.inbox().forward(from.id(), to.map(Queue::id)) {
         Ok(())
     } else {
         Err(Error::Config("forward: the other queue is forwarded to this one".into()))
     }
 }
 
-fn write_when_filled(bell: &Bell, to: File, payload: &[u8]) {
+fn write_when_filled(signal: &QueueSignal, to: File, payload: &[u8]) {
     let payload = payload.to_vec();
-    bell.listen(Some(Arc::new(move || {
+    signal.listen(Some(Arc::new(move || {
         let _ = (&to).write(&payload);
     })));
 }

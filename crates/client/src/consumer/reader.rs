@@ -1,47 +1,48 @@
-//! The reading side of one queue: takes chunks out, hands records out, remembers what is done.
+//! The reading side of one queue: takes chunks from it, returns records and tracks processed offsets.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::opened::{Opened, Reading};
+use super::open_chunk::{OpenChunk, ReadContext};
 use super::{Event, Polled, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::fetch::inbox::Item;
-use crate::fetch::place::Place;
+use crate::fetch::progress::PartitionProgress;
 use crate::fetch::queue::Queue;
-use crate::group::polls::Polls;
+use crate::group::poll_activity::PollActivity;
 use crate::timer;
 
-/// Belongs to one thread at a time.
+/// Used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) queue: Queue,
-    pub(super) reading: Reading,
-    /// Where the consumer's own queue is read: whether the application is there.
-    pub(super) polls: Option<Arc<Polls>>,
-    /// The chunk that records come from.
-    pub(super) opened: Option<Opened>,
-    /// What the last poll returned: done when the next poll is made.
-    handed_out: Option<(Arc<Place>, i64)>,
-    /// The offset after the record that was given last, of the chunk that is open: done when the next is asked for.
+    pub(super) reading: ReadContext,
+    /// The poll activity of the application; set for the consumer's own queue only.
+    pub(super) polls: Option<Arc<PollActivity>>,
+    /// The chunk that is being read.
+    pub(super) opened: Option<OpenChunk>,
+    /// The offset after the records of the last poll; they count as processed at the next poll.
+    handed_out: Option<(Arc<PartitionProgress>, i64)>,
+    /// The offset after the last record returned from the open chunk; that record counts as processed at the next
+    /// call.
     pub(super) in_hand: Option<i64>,
 }
 
-/// What a look into the queue has found.
-pub(super) enum Found {
-    /// There is a chunk to read from.
+/// The result of a check of the queue.
+pub(super) enum NextChunk {
+    /// A chunk is open.
     Opened,
     Event(Event),
     Nothing,
 }
 
 impl Reader {
-    pub(super) fn new(queue: Queue, reading: Reading, polls: Option<Arc<Polls>>) -> Self {
+    pub(super) fn new(queue: Queue, reading: ReadContext, polls: Option<Arc<PollActivity>>) -> Self {
         Self { queue, reading, polls, opened: None, handed_out: None, in_hand: None }
     }
 
-    /// Whoever asks for more is there, and done with what was returned before.
+    /// Registers the application's poll and marks the records returned before as processed.
     #[inline]
     pub(super) fn begin(&mut self) {
         if let Some(polls) = &self.polls {
@@ -50,7 +51,7 @@ impl Reader {
         self.finish_handed_out();
     }
 
-    /// The next of it, after [`Reader::begin`].
+    /// Polls without marking records as processed; the caller calls [`Reader::begin`] first.
     pub(super) async fn poll(&mut self, timeout: Duration) -> Result<Option<Polled>, Error> {
         if let Some(polled) = self.take()? {
             return Ok(Some(polled));
@@ -62,8 +63,8 @@ impl Reader {
             if let Some(polled) = self.take()? {
                 return Ok(Some(polled));
             }
-            let bell = self.queue.bell();
-            if timer::timeout_at(deadline, bell.filled.notified()).await.is_none() {
+            let signal = self.queue.signal();
+            if timer::timeout_at(deadline, signal.filled.notified()).await.is_none() {
                 return self.take();
             }
         }
@@ -75,38 +76,38 @@ impl Reader {
         }
         let polls = self.polls.clone();
         let _waiting = polls.as_ref().map(|polls| polls.wait());
-        let bell = self.queue.bell();
+        let signal = self.queue.signal();
         let mut found = Ok(None);
-        blocking::wait_until(timeout, &bell.filled, || {
+        blocking::wait_until(timeout, &signal.filled, || {
             found = self.take();
             !matches!(found, Ok(None))
         });
         found
     }
 
-    /// What was given last is done.
+    /// Marks the records that were returned last as processed.
     #[inline]
     pub(super) fn finish_handed_out(&mut self) {
-        let store = self.reading.config.auto_offset_store;
+        let store = self.reading.config.enable_auto_offset_store;
         if let Some(next) = self.in_hand.take()
             && let Some(opened) = self.opened.as_ref().filter(|_| store)
         {
-            opened.place().finish(next);
+            opened.progress().set_done(next);
         }
-        if let Some((place, next)) = self.handed_out.take()
+        if let Some((progress, next)) = self.handed_out.take()
             && store
         {
-            place.finish(next);
+            progress.set_done(next);
         }
     }
 
-    /// What was given last, of this partition or of any, is not done by asking for more.
+    /// The records returned last, of this partition or of all, no longer count as processed at the next poll.
     pub(super) fn forget_handed_out(&mut self, of: Option<&TopicPartition>) {
         let is_meant = |at: &TopicPartition| of.is_none_or(|of| of == at);
-        if self.handed_out.as_ref().is_some_and(|(place, _)| is_meant(&place.at)) {
+        if self.handed_out.as_ref().is_some_and(|(progress, _)| is_meant(&progress.at)) {
             self.handed_out = None;
         }
-        if self.opened.as_ref().is_some_and(|opened| is_meant(&opened.place().at)) {
+        if self.opened.as_ref().is_some_and(|opened| is_meant(&opened.progress().at)) {
             self.in_hand = None;
         }
     }
@@ -114,9 +115,9 @@ impl Reader {
     pub(super) fn take(&mut self) -> Result<Option<Polled>, Error> {
         loop {
             match self.open()? {
-                Found::Opened => {}
-                Found::Event(event) => return Ok(Some(Polled::Event(event))),
-                Found::Nothing => return Ok(None),
+                NextChunk::Opened => {}
+                NextChunk::Event(event) => return Ok(Some(Polled::Event(event))),
+                NextChunk::Nothing => return Ok(None),
             }
             if let Some(polled) = self.next_batch()? {
                 return Ok(Some(polled));
@@ -124,42 +125,42 @@ impl Reader {
         }
     }
 
-    /// Sees to it that there is a chunk to read from, unless there is something else to tell.
-    pub(super) fn open(&mut self) -> Result<Found, Error> {
+    /// Opens a chunk, unless there is an event or nothing to return.
+    pub(super) fn open(&mut self) -> Result<NextChunk, Error> {
         loop {
             if let Some(opened) = self.opened.take_if(|opened| !opened.is_readable()) {
-                if opened.chunk.is_current() && opened.place().is_paused() {
+                if opened.chunk.is_current() && opened.progress().is_paused() {
                     self.queue.inbox().put_back(opened.into_rest());
                 } else if opened.chunk.is_current() {
-                    opened.skip_rest(self.reading.config.auto_offset_store);
+                    opened.skip_rest(self.reading.config.enable_auto_offset_store);
                 }
             }
-            if self.opened.is_some() && !self.queue.has_news() {
-                return Ok(Found::Opened);
+            if self.opened.is_some() && !self.queue.has_events() {
+                return Ok(NextChunk::Opened);
             }
             match self.queue.pop(self.opened.is_some()) {
-                Some(Item::Chunk(chunk)) => self.opened = Some(Opened::new(chunk)),
-                Some(Item::Event(event)) => return Ok(Found::Event(event)),
+                Some(Item::Chunk(chunk)) => self.opened = Some(OpenChunk::new(chunk)),
+                Some(Item::Event(event)) => return Ok(NextChunk::Event(event)),
                 Some(Item::Error(error)) => return Err(error),
                 None if self.opened.is_some() => {}
-                None => return Ok(Found::Nothing),
+                None => return Ok(NextChunk::Nothing),
             }
         }
     }
 
-    /// Goes to the next batch of the open chunk.
+    /// Moves to the next batch of the open chunk.
     pub(super) fn next_set(&mut self) -> Result<bool, Error> {
         let Some(opened) = &mut self.opened else { return Ok(false) };
         opened.advance(&self.reading).map_err(|error| self.stop_opened(error))
     }
 
-    /// Everything that the open chunk has, or enough of it.
+    /// The rest of the open chunk, up to a size limit.
     fn next_batch(&mut self) -> Result<Option<Polled>, Error> {
         let Some(opened) = &mut self.opened else { return Ok(None) };
         match opened.batch(&self.reading) {
             Ok(batch) => {
                 let Some(batch) = batch else { return Ok(None) };
-                self.handed_out = Some((opened.place().clone(), batch.next_offset()));
+                self.handed_out = Some((opened.progress().clone(), batch.next_offset()));
                 if self.reading.config.done_when_handed_out {
                     self.finish_handed_out();
                 }
@@ -169,16 +170,16 @@ impl Reader {
             Err(error) => {
                 let passed = self.reading.config.corrupt_handed_out.then(|| opened.pass_corrupt(&error));
                 let Some(corrupt) = passed.flatten() else { return Err(self.stop_opened(error)) };
-                self.handed_out = Some((opened.place().clone(), corrupt.next_offset()));
+                self.handed_out = Some((opened.progress().clone(), corrupt.next_offset()));
                 Ok(Some(Polled::Corrupt(corrupt)))
             }
         }
     }
 
-    /// Nothing more comes from the partition of the open chunk until somebody seeks past the error.
+    /// The partition of the open chunk returns no more records until the application seeks past the error.
     pub(super) fn stop_opened(&mut self, error: Error) -> Error {
         if let Some(opened) = self.opened.take() {
-            opened.place().next_turn();
+            opened.progress().next_generation();
         }
         error
     }

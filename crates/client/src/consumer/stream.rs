@@ -8,14 +8,14 @@ use futures_util::stream::unfold;
 use super::{Consumer, Polled};
 use crate::error::Error;
 
-/// A poll of the stream's waits for so long before it begins anew; nobody notices.
+/// The longest single poll of the stream; it polls again without returning an item.
 const POLL: Duration = Duration::from_secs(60);
 
 impl Consumer {
-    /// What [`Consumer::poll`] returns, as a stream that does not end. Asking for the next item says that the one before is
-    /// done; an error is an item like the others, and the stream goes on behind it.
+    /// Returns the results of [`Consumer::poll`] as an endless stream. Taking the next item marks the previous one as
+    /// processed; the stream continues after an error.
     ///
-    /// Cancel safe: a stream that is dropped loses nothing, and the next one goes on where it was.
+    /// Cancel safe: a dropped stream loses nothing, and the next one continues at its position.
     ///
     /// ```
     /// use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Records one at a time.
+//! Access to single records.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use bytes::Bytes;
 use ottla_wire::{BatchHeader, HeadersRef, RecordRef, Records, TimestampType};
 
 use super::batch::own;
-use super::opened::corrupt;
-use super::reader::{Found, Reader};
+use super::open_chunk::corrupt;
+use super::reader::{NextChunk, Reader};
 use super::{Consumer, Event, PartitionQueue, TopicPartition};
 use crate::blocking;
 use crate::error::Error;
 use crate::record::OwnedRecord;
 use crate::timer;
 
-/// What [`Consumer::next_record`] returns.
+/// The result of [`Consumer::next_record`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Next<'a> {
+pub enum PolledRecord<'a> {
     /// The next record.
     Record(RecordView<'a>),
     /// A change of the assignment, or the end of a partition.
     Event(Event),
 }
 
-/// One record where it lies, until the next one is asked for.
+/// A record in place, borrowed until the next call.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {
     at: &'a TopicPartition,
@@ -54,7 +54,7 @@ impl<'a> RecordView<'a> {
         self.at
     }
 
-    /// The record as [`Batch::iter`](super::Batch::iter) gives it.
+    /// The record, as in [`Batch::iter`](super::Batch::iter).
     pub fn record(&self) -> RecordRef<'a> {
         self.record
     }
@@ -64,7 +64,7 @@ impl<'a> RecordView<'a> {
         self.record.offset
     }
 
-    /// Milliseconds since 1970; -1 if it has none.
+    /// The timestamp in milliseconds since 1970; -1 if the record has none.
     pub fn timestamp_ms(&self) -> i64 {
         self.record.timestamp
     }
@@ -79,23 +79,23 @@ impl<'a> RecordView<'a> {
         self.record.value
     }
 
-    /// Whether the timestamp is the broker's, of when it appended the record (`message.timestamp.type=LogAppendTime`), and
-    /// not the producer's.
+    /// Returns `true` if the broker set the timestamp when it appended the record
+    /// (`message.timestamp.type=LogAppendTime`).
     pub fn is_timestamp_of_append(&self) -> bool {
         self.header.timestamp_type() == TimestampType::LogAppendTime
     }
 
-    /// The epoch of the leader that appended it; -1 from a broker that does not say.
+    /// The epoch of the leader that appended the record; -1 if the broker did not report it.
     pub fn leader_epoch(&self) -> i32 {
         self.header.partition_leader_epoch
     }
 
-    /// What the record lies in: whoever holds a clone of it may go on reading key, value and headers where they are.
+    /// The memory of the record: a clone of it keeps key, value and headers valid.
     pub fn memory(&self) -> &'a Bytes {
         self.block
     }
 
-    /// The headers as they lie there.
+    /// The encoded headers.
     pub fn raw_headers(&self) -> HeadersRef<'a> {
         self.record.headers
     }
@@ -105,39 +105,38 @@ impl<'a> RecordView<'a> {
         self.record.headers.iter()
     }
 
-    /// The record with a share of the response it lies in, which stays in memory as long as the record does: see
-    /// [`OwnedRecord::compact`].
+    /// Returns a record that shares the memory of the response and keeps it alive: see [`OwnedRecord::compact`].
     pub fn to_owned(&self) -> OwnedRecord {
         own(&self.record, self.block)
     }
 }
 
-/// What [`Consumer::try_next_records`] found.
+/// The result of [`Consumer::try_next_records`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Taken {
-    /// So many records were given, at least one.
+pub enum PolledRecords {
+    /// The number of records, at least one.
     Records(usize),
     /// A change of the assignment, or the end of a partition.
     Event(Event),
 }
 
-/// What one look has found.
-enum Step {
+/// The result of a check of the queue for the next record.
+enum ReadStep {
     Record,
     Event(Event),
     Nothing,
 }
 
 impl Consumer {
-    /// The next record, or the next change of the assignment; `None` when `timeout` passes first.
+    /// Returns the next record, or the next change of the assignment; `None` after `timeout`.
     ///
-    /// Asking for the next record says that the one before is done (unless `enable.auto.offset.store` is off): it may be
-    /// committed from now on. Nothing is copied, allocated or locked for a record; `poll` and this can be mixed.
+    /// The call marks the previous record as processed (unless `enable.auto.offset.store` is off), so that it can be
+    /// committed. It copies, allocates and locks nothing per record, and can be mixed with `poll`.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use ottla_client::{Config, Consumer, Next, Producer, Record, StartAt, TopicPartition};
+    /// use ottla_client::{Config, Consumer, PolledRecord, Producer, Record, StartAt, TopicPartition};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), ottla_client::Error> {
@@ -147,7 +146,7 @@ impl Consumer {
     ///
     /// let mut consumer = Consumer::new(Config::new(broker.bootstrap_servers()))?;
     /// consumer.assign(&[(TopicPartition::new("orders", 0), StartAt::Beginning)]).await?;
-    /// if let Some(Next::Record(record)) = consumer.next_record(Duration::from_secs(10)).await? {
+    /// if let Some(PolledRecord::Record(record)) = consumer.next_record(Duration::from_secs(10)).await? {
     ///     assert_eq!((record.offset(), record.value()), (0, Some(&b"paid"[..])));
     /// }
     /// # Ok(())
@@ -155,12 +154,12 @@ impl Consumer {
     /// ```
     ///
     /// # Errors
-    /// As of [`Consumer::poll`]. Cancel safe.
+    /// The errors of [`Consumer::poll`]. Cancel safe.
     #[inline]
-    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
         self.begin_poll();
         let step = self.reader.step_within(timeout).await?;
-        if let Step::Event(event) = &step {
+        if let ReadStep::Event(event) = &step {
             self.note_event(event);
         }
         self.reader.show(step)
@@ -168,32 +167,31 @@ impl Consumer {
 
     /// [`Consumer::next_record`] without waiting.
     #[inline]
-    pub fn try_next_record(&mut self) -> Result<Option<Next<'_>>, Error> {
+    pub fn try_next_record(&mut self) -> Result<Option<PolledRecord<'_>>, Error> {
         self.begin_poll();
         let step = self.reader.step()?;
-        if let Step::Event(event) = &step {
+        if let ReadStep::Event(event) = &step {
             self.note_event(event);
         }
         self.reader.show(step)
     }
 
-    /// Gives `take` up to `max` of the next records, without waiting; all of one batch of the broker's, so that one call
-    /// may give fewer than there are. `None` when there is nothing now.
+    /// Passes up to `max` of the next records to `take`, without waiting. All are of one record batch, so a call may pass
+    /// fewer than are available. Returns `None` when there are none.
     ///
-    /// All records of a call are done together: when the next is made, as those of [`Consumer::next_record`] are. The
-    /// borrowed views end with each call of `take`.
+    /// The next call marks all records of this one as processed. The borrowed views end with each call of `take`.
     ///
     /// # Errors
-    /// As of [`Consumer::poll`]; records before an unreadable one are given first.
+    /// The errors of [`Consumer::poll`]; records before an unreadable one are passed first.
     #[inline]
     pub fn try_next_records(
         &mut self,
         max: usize,
         take: impl FnMut(RecordView<'_>),
-    ) -> Result<Option<Taken>, Error> {
+    ) -> Result<Option<PolledRecords>, Error> {
         self.begin_poll();
         let step = self.reader.step()?;
-        if let Step::Event(event) = &step {
+        if let ReadStep::Event(event) = &step {
             self.note_event(event);
         }
         self.reader.show_many(step, max, take)
@@ -201,10 +199,10 @@ impl Consumer {
 
     /// [`Consumer::next_record`] for threads without a runtime.
     #[inline]
-    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
         self.begin_poll();
         let step = self.reader.step_blocking(timeout)?;
-        if let Step::Event(event) = &step {
+        if let ReadStep::Event(event) = &step {
             self.note_event(event);
         }
         self.reader.show(step)
@@ -214,7 +212,7 @@ impl Consumer {
 impl PartitionQueue {
     /// [`Consumer::next_record`], of this queue.
     #[inline]
-    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+    pub async fn next_record(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step_within(timeout).await?;
         self.reader.show(step)
@@ -222,7 +220,7 @@ impl PartitionQueue {
 
     /// [`PartitionQueue::next_record`] without waiting.
     #[inline]
-    pub fn try_next_record(&mut self) -> Result<Option<Next<'_>>, Error> {
+    pub fn try_next_record(&mut self) -> Result<Option<PolledRecord<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step()?;
         self.reader.show(step)
@@ -234,7 +232,7 @@ impl PartitionQueue {
         &mut self,
         max: usize,
         take: impl FnMut(RecordView<'_>),
-    ) -> Result<Option<Taken>, Error> {
+    ) -> Result<Option<PolledRecords>, Error> {
         self.reader.begin();
         let step = self.reader.step()?;
         self.reader.show_many(step, max, take)
@@ -242,7 +240,7 @@ impl PartitionQueue {
 
     /// [`PartitionQueue::next_record`] for threads without a runtime.
     #[inline]
-    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<Next<'_>>, Error> {
+    pub fn next_record_blocking(&mut self, timeout: Duration) -> Result<Option<PolledRecord<'_>>, Error> {
         self.reader.begin();
         let step = self.reader.step_blocking(timeout)?;
         self.reader.show(step)
@@ -251,15 +249,15 @@ impl PartitionQueue {
 
 impl Reader {
     #[inline]
-    async fn step_within(&mut self, timeout: Duration) -> Result<Step, Error> {
+    async fn step_within(&mut self, timeout: Duration) -> Result<ReadStep, Error> {
         let mut step = self.step()?;
-        if matches!(step, Step::Nothing) {
+        if matches!(step, ReadStep::Nothing) {
             let polls = self.polls.clone();
             let _waiting = polls.as_ref().map(|polls| polls.wait());
             let deadline = timer::deadline_after(timeout);
-            while matches!(step, Step::Nothing) {
-                let bell = self.queue.bell();
-                let in_time = timer::timeout_at(deadline, bell.filled.notified()).await.is_some();
+            while matches!(step, ReadStep::Nothing) {
+                let signal = self.queue.signal();
+                let in_time = timer::timeout_at(deadline, signal.filled.notified()).await.is_some();
                 step = self.step()?;
                 if !in_time {
                     break;
@@ -270,27 +268,27 @@ impl Reader {
     }
 
     #[inline]
-    fn step_blocking(&mut self, timeout: Duration) -> Result<Step, Error> {
+    fn step_blocking(&mut self, timeout: Duration) -> Result<ReadStep, Error> {
         let mut step = self.step();
-        if matches!(step, Ok(Step::Nothing)) {
+        if matches!(step, Ok(ReadStep::Nothing)) {
             let polls = self.polls.clone();
             let _waiting = polls.as_ref().map(|polls| polls.wait());
-            let bell = self.queue.bell();
-            blocking::wait_until(timeout, &bell.filled, || {
+            let signal = self.queue.signal();
+            blocking::wait_until(timeout, &signal.filled, || {
                 step = self.step();
-                !matches!(step, Ok(Step::Nothing))
+                !matches!(step, Ok(ReadStep::Nothing))
             });
         }
         step
     }
 
-    /// Goes to the next record, if there is one, without reading it.
+    /// Moves to the next record, if there is one, without reading it.
     #[inline]
-    fn step(&mut self) -> Result<Step, Error> {
-        if self.has_record() { Ok(Step::Record) } else { self.step_far() }
+    fn step(&mut self) -> Result<ReadStep, Error> {
+        if self.has_record() { Ok(ReadStep::Record) } else { self.step_far() }
     }
 
-    /// Whether the batch at hand has another record.
+    /// Returns `true` if the open batch has another record.
     #[inline]
     fn has_record(&self) -> bool {
         self.opened.as_ref().is_some_and(|opened| {
@@ -298,60 +296,60 @@ impl Reader {
         })
     }
 
-    /// Goes to the next batch or chunk.
-    fn step_far(&mut self) -> Result<Step, Error> {
+    /// Moves to the next batch or chunk.
+    fn step_far(&mut self) -> Result<ReadStep, Error> {
         loop {
             match self.open()? {
-                Found::Opened => {}
-                Found::Event(event) => return Ok(Step::Event(event)),
-                Found::Nothing => return Ok(Step::Nothing),
+                NextChunk::Opened => {}
+                NextChunk::Event(event) => return Ok(ReadStep::Event(event)),
+                NextChunk::Nothing => return Ok(ReadStep::Nothing),
             }
-            // News may have come in the middle of a batch.
+            // An event may have arrived in the middle of a batch.
             if self.has_record() || (self.next_set()? && self.has_record()) {
-                return Ok(Step::Record);
+                return Ok(ReadStep::Record);
             }
         }
     }
 
     #[inline]
-    fn show(&mut self, step: Step) -> Result<Option<Next<'_>>, Error> {
+    fn show(&mut self, step: ReadStep) -> Result<Option<PolledRecord<'_>>, Error> {
         match step {
-            Step::Record => {}
-            Step::Event(event) => return Ok(Some(Next::Event(event))),
-            Step::Nothing => return Ok(None),
+            ReadStep::Record => {}
+            ReadStep::Event(event) => return Ok(Some(PolledRecord::Event(event))),
+            ReadStep::Nothing => return Ok(None),
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
-        let place = &opened.chunk.place;
+        let progress = &opened.chunk.progress;
         let Some((set, mark)) = &mut opened.set else { return Ok(None) };
         match set.next_at(mark) {
             Some(Ok(record)) => {
-                self.in_hand = self.reading.give(place, record.offset + 1);
-                Ok(Some(Next::Record(RecordView::new(&place.at, record, set))))
+                self.in_hand = self.reading.give(progress, record.offset + 1);
+                Ok(Some(PolledRecord::Record(RecordView::new(&progress.at, record, set))))
             }
             Some(Err(error)) => {
-                let error = corrupt(&place.at, set.header().base_offset, &error);
-                place.next_turn();
+                let error = corrupt(&progress.at, set.header().base_offset, &error);
+                progress.next_generation();
                 Err(error)
             }
             None => Ok(None),
         }
     }
 
-    /// Shows records of one set until it ends.
+    /// Passes records of one set until it ends.
     #[inline]
     fn show_many(
         &mut self,
-        step: Step,
+        step: ReadStep,
         max: usize,
         mut take: impl FnMut(RecordView<'_>),
-    ) -> Result<Option<Taken>, Error> {
+    ) -> Result<Option<PolledRecords>, Error> {
         match step {
-            Step::Record => {}
-            Step::Event(event) => return Ok(Some(Taken::Event(event))),
-            Step::Nothing => return Ok(None),
+            ReadStep::Record => {}
+            ReadStep::Event(event) => return Ok(Some(PolledRecords::Event(event))),
+            ReadStep::Nothing => return Ok(None),
         }
         let Some(opened) = &mut self.opened else { return Ok(None) };
-        let place = &opened.chunk.place;
+        let progress = &opened.chunk.progress;
         let Some((set, mark)) = &mut opened.set else { return Ok(None) };
         let (mut count, mut next) = (0, None);
         let mut walk = set.iter_from(mark);
@@ -362,7 +360,7 @@ impl Reader {
             match walk.next() {
                 Some(Ok(record)) => {
                     next = Some(record.offset + 1);
-                    take(RecordView::new(&place.at, record, set));
+                    take(RecordView::new(&progress.at, record, set));
                     count += 1;
                 }
                 Some(Err(error)) => break Some(error),
@@ -371,16 +369,16 @@ impl Reader {
         };
         match unreadable {
             None => *mark = set.mark_of(&walk),
-            // It is found again, and told, by the next call.
+            // The next call reaches and reports the error again.
             Some(_) if count > 0 && set.skip_at(mark, count as u32).is_ok() => {}
             Some(error) => {
-                let error = corrupt(&place.at, set.header().base_offset, &error);
-                place.next_turn();
+                let error = corrupt(&progress.at, set.header().base_offset, &error);
+                progress.next_generation();
                 return Err(error);
             }
         }
         let Some(next) = next else { return Ok(None) };
-        self.in_hand = self.reading.give(place, next);
-        Ok(Some(Taken::Records(count)))
+        self.in_hand = self.reading.give(progress, next);
+        Ok(Some(PolledRecords::Records(count)))
     }
 }

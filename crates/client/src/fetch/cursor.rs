@@ -1,4 +1,4 @@
-//! One partition's place in the fetching: what comes next, and what an answer does to that. Sync, without a clock.
+//! The fetch position of one partition, and how the answers of brokers change it. Sync, without a clock.
 
 use std::sync::Arc;
 
@@ -8,155 +8,133 @@ use ottla_wire::batch::BatchHeader;
 use ottla_wire::{BatchError, legacy};
 use tokio::time::Instant;
 
-use super::aborted::Aborted;
+use super::aborted::AbortedTransactions;
 use super::cursors::Slot;
 use super::inbox::Chunk;
-use super::place::{Ends, Place};
+use super::progress::{Ends, PartitionProgress};
 use crate::config::Isolation;
-use crate::watchdog::cause::{Cause, Trouble};
+use crate::types::StartAt;
+use crate::watchdog::cause::{Cause, StallReason};
 
-/// Where to start.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum StartAt {
-    /// The oldest record.
-    Beginning,
-    /// The next record to be written.
-    End,
-    /// This offset.
-    Offset(i64),
-    /// This offset of the log in which the record before it was written by the leader of this epoch. If the partition has
-    /// lost that record since, it goes on where the logs part, or says [`Error::LogTruncated`](crate::Error::LogTruncated)
-    /// under `auto.offset.reset=error` (KIP-320).
-    OffsetInEpoch {
-        /// The offset.
-        offset: i64,
-        /// The epoch.
-        leader_epoch: i32,
-    },
-    /// The first record with this timestamp or a later one, milliseconds since 1970.
-    Timestamp(i64),
-    /// The group's committed offset; where there is none, by `auto.offset.reset`.
-    Committed,
-}
-
-/// What a cursor waits for.
+/// The state of a cursor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Position {
-    /// The offset is still to be asked for.
+    /// The offset must be requested from the leader.
     Unresolved(StartAt),
-    /// A question for the offset is under way.
+    /// The offset was requested from the leader.
     Resolving(StartAt),
     /// The next offset to fetch.
     At(i64),
-    /// The same, while a new leader is asked whether its log is the one that was read.
+    /// The next offset to fetch, once the new leader has confirmed that its log is the one that was read.
     Validating(i64),
-    /// Nothing more can be fetched: an error was given to the application.
+    /// An error was delivered to the application: nothing is fetched before the next seek.
     Failed,
 }
 
-/// A partition that is consumed.
+/// An assigned partition.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     pub(crate) slot: Slot,
-    pub(crate) place: Arc<Place>,
+    pub(crate) progress: Arc<PartitionProgress>,
     pub(crate) position: Position,
     pub(crate) paused: bool,
-    /// The broker on whose list it waits to be fetched.
-    pub(crate) listed_at: Option<i32>,
-    /// The broker in whose session it is.
+    /// The broker for whose next fetch it is queued.
+    pub(crate) queued_at: Option<i32>,
+    /// The broker whose session has it.
     pub(crate) session_at: Option<i32>,
-    /// A replica to fetch from instead of the leader, and until when.
+    /// The replica to fetch from instead of the leader, and until when.
     pub(crate) replica: Option<(i32, Instant)>,
-    /// The epoch of the leader that wrote the last record before the position; -1 where it is not known.
+    /// The epoch of the leader that wrote the last record before the position; -1 if unknown.
     last_epoch: i32,
-    /// The epoch of the leader whose log has that record.
-    pub(crate) proven_at: i32,
-    /// Whether the fetcher is told already.
+    /// The epoch of the newest leader that has confirmed that its log has that record.
+    pub(crate) validated_epoch: i32,
+    /// `true` if it is on the table's list of changed cursors.
     pub(super) touched: bool,
     pub(crate) blocked_until: Option<Instant>,
-    pub(crate) attempts: u32,
-    /// The place's turn that the position belongs to. When the application has begun another, nothing is fetched until
-    /// the position is set anew.
-    pub(crate) turn: u64,
-    /// The end that the application was told of.
-    end_told: i64,
-    /// What went wrong last, until something goes well.
-    pub(crate) trouble: Option<Trouble>,
-    /// When the question for the position was asked.
-    pub(crate) asked_at: Option<Instant>,
+    /// Failed fetches in a row.
+    pub(crate) failures: u32,
+    /// The generation of the progress to which the position belongs. If the application has begun another generation,
+    /// nothing is fetched before the next seek.
+    pub(crate) generation: u64,
+    /// The last end offset that was reported to the application.
+    end_reported: i64,
+    /// The last error, until a request succeeds.
+    pub(crate) last_error: Option<StallReason>,
+    /// The time at which the position was requested from the leader.
+    pub(crate) requested_at: Option<Instant>,
 }
 
 /// One partition's answer to a fetch.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    /// The offset that was asked for.
-    pub(crate) asked: i64,
+pub(crate) struct PartitionAnswer {
+    /// The requested offset.
+    pub(crate) offset: i64,
     pub(crate) error: ErrorCode,
     pub(crate) ends: Ends,
     pub(crate) records: Option<Bytes>,
     pub(crate) aborted: Vec<(i64, i64)>,
 }
 
-/// What the engine does after an answer.
+/// The consequence of an answer.
 #[derive(Debug)]
-pub(crate) enum Next {
-    /// Hand these records over.
+pub(crate) enum AnswerOutcome {
+    /// Deliver these records.
     Deliver(Chunk),
-    /// Nothing new.
+    /// The answer has no records.
     Nothing,
-    /// Ask again after a pause, with fresh metadata if `refresh`.
+    /// Fetch again after a pause.
     Retry {
-        /// Whether the leader is another one.
+        /// `true` if the leader may have changed.
         refresh: bool,
     },
     /// The position does not exist.
     OutOfRange(i64),
-    /// Tell the application.
+    /// Report this error to the application.
     Fail(ErrorCode),
-    /// Tell the application: the bytes cannot be walked.
+    /// Report to the application that the bytes from this offset cannot be parsed.
     Corrupt(i64, String),
 }
 
 impl Cursor {
-    pub(crate) fn new(slot: Slot, place: Arc<Place>, start: StartAt) -> Self {
+    pub(crate) fn new(slot: Slot, progress: Arc<PartitionProgress>, start: StartAt) -> Self {
         let mut cursor = Self {
             slot,
-            place,
+            progress,
             position: Position::Unresolved(start),
             paused: false,
-            listed_at: None,
+            queued_at: None,
             session_at: None,
             replica: None,
             last_epoch: -1,
-            proven_at: -1,
+            validated_epoch: -1,
             touched: false,
             blocked_until: None,
-            attempts: 0,
-            turn: 0,
-            end_told: -1,
-            trouble: None,
-            asked_at: None,
+            failures: 0,
+            generation: 0,
+            end_reported: -1,
+            last_error: None,
+            requested_at: None,
         };
         cursor.start(start);
         cursor
     }
 
-    /// Goes on from elsewhere.
+    /// Continues from another position and discards everything fetched before.
     pub(crate) fn seek(&mut self, to: StartAt) {
-        self.turn = self.place.next_turn();
+        self.generation = self.progress.next_generation();
         self.blocked_until = None;
-        self.end_told = -1;
+        self.end_reported = -1;
         self.last_epoch = -1;
-        self.trouble = None;
+        self.last_error = None;
         self.start(to);
     }
 
     fn start(&mut self, start: StartAt) {
         match start {
-            StartAt::Offset(offset) => self.go_to(offset),
+            StartAt::Offset(offset) => self.start_at(offset),
             StartAt::OffsetInEpoch { offset, leader_epoch } => {
-                (self.last_epoch, self.proven_at) = (leader_epoch, -1);
-                self.go_to(offset);
+                (self.last_epoch, self.validated_epoch) = (leader_epoch, -1);
+                self.start_at(offset);
             }
             StartAt::Beginning | StartAt::End | StartAt::Timestamp(_) | StartAt::Committed => {
                 self.position = Position::Unresolved(start);
@@ -164,133 +142,141 @@ impl Cursor {
         }
     }
 
-    /// The offset to go on from is known.
-    pub(crate) fn go_to(&mut self, offset: i64) {
+    /// Sets the offset at which fetching starts.
+    pub(crate) fn start_at(&mut self, offset: i64) {
         self.position = Position::At(offset);
-        self.place.hand_out(offset);
+        self.progress.set_position(offset);
     }
 
-    /// The offset to fetch from, if it may be fetched now.
+    /// The offset to fetch from, if the partition can be fetched now.
     pub(crate) fn fetchable(&self, now: Instant) -> Option<i64> {
         let ready = !self.paused && self.blocked_until.is_none_or(|until| until <= now);
         match self.position {
-            Position::At(offset) if ready && self.turn == self.place.turn() => Some(offset),
+            Position::At(offset) if ready && self.generation == self.progress.generation() => Some(offset),
             _ => None,
         }
     }
 
-    /// Whether an answer to a fetch from `asked` is for it as it is now.
-    pub(crate) fn is_at(&self, asked: i64) -> bool {
-        self.position == Position::At(asked) && self.turn == self.place.turn()
+    /// Returns `true` if a response to a fetch from `offset` is still valid.
+    pub(crate) fn is_at(&self, offset: i64) -> bool {
+        self.position == Position::At(offset) && self.generation == self.progress.generation()
     }
 
-    /// The epoch of the last record, if this leader has not shown yet that its log has that record.
-    pub(crate) fn unproven(&mut self, leader_epoch: i32) -> Option<i32> {
+    /// The epoch of the last record, if this leader has not confirmed yet that its log has that record.
+    pub(crate) fn epoch_to_validate(&mut self, leader_epoch: i32) -> Option<i32> {
         if self.last_epoch < 0 || leader_epoch <= self.last_epoch {
-            self.proven_at = self.proven_at.max(leader_epoch);
+            self.validated_epoch = self.validated_epoch.max(leader_epoch);
         }
-        (leader_epoch > self.proven_at).then_some(self.last_epoch)
+        (leader_epoch > self.validated_epoch).then_some(self.last_epoch)
     }
 
-    /// The partition's end, if everything up to it is fetched and the application was not told yet.
-    pub(crate) fn arrives(&mut self, isolation: Isolation) -> Option<i64> {
+    /// The partition's end, if everything before it is fetched and the end was not reported yet.
+    pub(crate) fn end_reached(&mut self, isolation: Isolation) -> Option<i64> {
         let Position::At(offset) = self.position else { return None };
-        let ends = self.place.ends();
+        let ends = self.progress.ends();
         let end = match isolation {
             Isolation::ReadCommitted if ends.last_stable >= 0 => ends.last_stable,
             _ => ends.high_watermark,
         };
-        let news = offset >= end && end >= 0 && self.end_told != offset;
-        news.then(|| {
-            self.end_told = offset;
+        let is_new = offset >= end && end >= 0 && self.end_reported != offset;
+        is_new.then(|| {
+            self.end_reported = offset;
             offset
         })
     }
 
-    /// Takes in an answer to a fetch.
-    pub(crate) fn on_answer(&mut self, answer: Answer, decompressed_bytes_max: usize) -> Next {
-        let Answer { asked, error, ends, records, aborted } = answer;
-        self.trouble = (error != ErrorCode::None).then(|| Trouble::of_code(error));
+    /// Processes the answer to a fetch.
+    pub(crate) fn on_answer(
+        &mut self,
+        answer: PartitionAnswer,
+        decompressed_max_bytes: usize,
+    ) -> AnswerOutcome {
+        let PartitionAnswer { offset, error, ends, records, aborted } = answer;
+        self.last_error = (error != ErrorCode::None).then(|| StallReason::of_code(error));
         match error {
             ErrorCode::None => {}
-            ErrorCode::OffsetOutOfRange => return Next::OutOfRange(asked),
+            ErrorCode::OffsetOutOfRange => return AnswerOutcome::OutOfRange(offset),
             ErrorCode::UnknownTopicOrPartition
             | ErrorCode::UnknownTopicId
-            | ErrorCode::InconsistentTopicId => return Next::Retry { refresh: true },
-            code if code.is_retriable() => return Next::Retry { refresh: code.needs_metadata_refresh() },
+            | ErrorCode::InconsistentTopicId => return AnswerOutcome::Retry { refresh: true },
+            code if code.is_retriable() => {
+                return AnswerOutcome::Retry { refresh: code.needs_metadata_refresh() };
+            }
             code => {
                 self.position = Position::Failed;
-                return Next::Fail(code);
+                return AnswerOutcome::Fail(code);
             }
         }
-        self.attempts = 0;
-        self.place.set_ends(ends);
-        let Some(records) = records.filter(|records| !records.is_empty()) else { return Next::Nothing };
-        let records = match upgrade(records, decompressed_bytes_max) {
-            Ok(records) => records,
-            Err(reason) => return self.corrupt(asked, reason),
+        self.failures = 0;
+        self.progress.set_ends(ends);
+        let Some(records) = records.filter(|records| !records.is_empty()) else {
+            return AnswerOutcome::Nothing;
         };
-        match whole_batches(&records, asked) {
-            // Not even one whole batch: only a broker older than KIP-74 does that, and more bytes will not come.
-            Ok(Whole { bytes: 0, .. }) => {
-                self.corrupt(asked, format!("no whole batch in {} bytes", records.len()))
+        let records = match upgrade(records, decompressed_max_bytes) {
+            Ok(records) => records,
+            Err(reason) => return self.corrupt(offset, reason),
+        };
+        match complete_batches(&records, offset) {
+            // Brokers since KIP-74 return at least one complete batch, whatever its size.
+            Ok(CompleteBatches { bytes: 0, .. }) => {
+                self.corrupt(offset, format!("no complete batch in {} bytes", records.len()))
             }
-            Ok(Whole { bytes, next, count, epoch }) => {
-                let next = next.max(asked);
+            Ok(CompleteBatches { bytes, next, count, epoch }) => {
+                let next = next.max(offset);
                 self.last_epoch = epoch;
                 self.position = Position::At(next);
-                Next::Deliver(Chunk {
-                    place: self.place.clone(),
-                    turn: self.turn,
-                    from: asked,
+                AnswerOutcome::Deliver(Chunk {
+                    progress: self.progress.clone(),
+                    generation: self.generation,
+                    from: offset,
                     next,
                     high_watermark: ends.high_watermark,
                     records: records.slice(..bytes),
                     count,
-                    aborted: Aborted::new(aborted),
+                    aborted: AbortedTransactions::new(aborted),
                 })
             }
-            Err(error) => self.corrupt(asked, error.to_string()),
+            Err(error) => self.corrupt(offset, error.to_string()),
         }
     }
 
-    fn corrupt(&mut self, offset: i64, reason: String) -> Next {
+    fn corrupt(&mut self, offset: i64, reason: String) -> AnswerOutcome {
         self.position = Position::Failed;
-        self.trouble = Some(Trouble { cause: Cause::Stopped, text: reason.clone() });
-        Next::Corrupt(offset, reason)
+        self.last_error = Some(StallReason { cause: Cause::Stopped, text: reason.clone() });
+        AnswerOutcome::Corrupt(offset, reason)
     }
 }
 
-/// The whole batches at the front of an answer.
-struct Whole {
+/// The complete batches at the front of an answer.
+struct CompleteBatches {
     bytes: usize,
     /// The offset after them.
     next: i64,
-    /// Records from the offset on that was asked for, as the headers say.
+    /// Records from the requested offset on, according to the headers.
     count: u64,
     /// The epoch of the leader that wrote the last of them.
     epoch: i32,
 }
 
-fn whole_batches(records: &[u8], from: i64) -> Result<Whole, BatchError> {
-    let mut whole = Whole { bytes: 0, next: -1, count: 0, epoch: -1 };
+fn complete_batches(records: &[u8], from: i64) -> Result<CompleteBatches, BatchError> {
+    let mut complete = CompleteBatches { bytes: 0, next: -1, count: 0, epoch: -1 };
     loop {
-        let rest = &records[whole.bytes..];
+        let rest = &records[complete.bytes..];
         match BatchHeader::parse(rest) {
             Ok(header) if header.total_bytes() <= rest.len() => {
-                whole.bytes += header.total_bytes();
-                whole.next = header.next_offset();
-                whole.epoch = header.partition_leader_epoch;
+                complete.bytes += header.total_bytes();
+                complete.next = header.next_offset();
+                complete.epoch = header.partition_leader_epoch;
                 let wanted = (header.last_offset() - from + 1).clamp(0, header.record_count.max(0).into());
-                whole.count += wanted as u64;
+                complete.count += wanted as u64;
             }
-            Ok(_) | Err(BatchError::Truncated { .. }) => return Ok(whole),
+            Ok(_) | Err(BatchError::Truncated { .. }) => return Ok(complete),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Turns messages of formats v0 and v1 into v2 batches; a response without them, the rule, passes untouched.
+/// Converts messages of formats v0 and v1 into v2 batches. Most responses have none and are returned unchanged.
 fn upgrade(records: Bytes, cap: usize) -> Result<Bytes, String> {
     if !legacy::is_legacy(&records) {
         return Ok(records);

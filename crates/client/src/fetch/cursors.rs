@@ -1,4 +1,4 @@
-//! The partitions that one consumer fetches: each in a slot, found without a search.
+//! The cursors of one consumer, found by slot without a search.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
@@ -6,12 +6,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use super::cursor::{Cursor, StartAt};
-use super::place::Place;
-use crate::consumer::TopicPartition;
+use super::cursor::Cursor;
+use super::progress::PartitionProgress;
+use crate::types::StartAt;
+use crate::types::TopicPartition;
 use crate::watchdog::consumer::PartitionFacts;
 
-/// Where an assigned partition is kept. Free ones are used again.
+/// The index of an assigned partition. Free slots are used again.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(u32);
 
@@ -26,20 +27,20 @@ impl Slot {
     }
 }
 
-/// Shared by the fetcher and by whoever changes the assignment.
+/// The table of cursors, shared by the fetcher and the group's tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Cursors {
     table: RefCell<Table>,
-    /// Told when a cursor has changed.
+    /// Notified when a cursor has changed.
     pub(crate) changed: Notify,
-    pub(crate) survey: SurveyWish,
+    pub(crate) snapshot: SnapshotRequest,
 }
 
-/// What the watchdog asks the fetcher.
+/// The watchdog's request for a snapshot, and the fetcher's answer.
 #[derive(Debug, Default)]
-pub(crate) struct SurveyWish {
+pub(crate) struct SnapshotRequest {
     pub(crate) wanted: Cell<bool>,
-    /// Brokers with which to begin a new session.
+    /// Brokers with which the fetcher must begin a new session.
     pub(crate) restart: RefCell<Vec<i32>>,
     pub(crate) found: RefCell<Vec<PartitionFacts>>,
     pub(crate) answered: Notify,
@@ -50,9 +51,9 @@ pub(crate) struct Table {
     slots: Vec<Option<Cursor>>,
     free: Vec<Slot>,
     index: FxHashMap<TopicPartition, Slot>,
-    /// Brokers whose sessions had partitions that were removed.
-    left: Vec<(i32, Slot)>,
-    /// What the fetcher has to look at: each of them may want something else than before.
+    /// Removed partitions that were in a session, with its broker.
+    removed: Vec<(i32, Slot)>,
+    /// Cursors that changed since the fetcher's last round.
     touched: Vec<Slot>,
 }
 
@@ -61,7 +62,7 @@ impl Cursors {
         self.table.borrow_mut()
     }
 
-    /// Runs `change` on one partition's cursor, if it is assigned, and tells the fetcher.
+    /// Runs `change` on a partition's cursor, if it is assigned, and notifies the fetcher.
     pub(crate) fn update<T>(&self, at: &TopicPartition, change: impl FnOnce(&mut Cursor) -> T) -> Option<T> {
         let mut table = self.table();
         let slot = table.slot(at)?;
@@ -73,22 +74,22 @@ impl Cursors {
 }
 
 impl Table {
-    /// Adds a partition that is not there.
-    pub(crate) fn add(&mut self, place: Arc<Place>, start: StartAt) -> Slot {
+    /// Adds a partition that is not in the table.
+    pub(crate) fn add(&mut self, progress: Arc<PartitionProgress>, start: StartAt) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             Slot(self.slots.len() as u32 - 1)
         });
-        self.index.insert(place.at.clone(), slot);
-        self.slots[slot.index()] = Some(Cursor::new(slot, place, start));
+        self.index.insert(progress.at.clone(), slot);
+        self.slots[slot.index()] = Some(Cursor::new(slot, progress, start));
         self.touch(slot);
         slot
     }
 
     pub(crate) fn remove(&mut self, slot: Slot) {
         if let Some(cursor) = self.slots.get_mut(slot.index()).and_then(Option::take) {
-            self.index.remove(&cursor.place.at);
-            self.left.extend(cursor.session_at.map(|node| (node, slot)));
+            self.index.remove(&cursor.progress.at);
+            self.removed.extend(cursor.session_at.map(|node| (node, slot)));
             self.free.push(slot);
         }
     }
@@ -101,18 +102,18 @@ impl Table {
         self.slots.get_mut(slot.index())?.as_mut()
     }
 
-    /// How many there are.
+    /// The number of partitions.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Every slot in use, in order.
+    /// The slots in use, in order.
     pub(crate) fn all(&self) -> Vec<Slot> {
         let used = |(i, cursor): (usize, &Option<Cursor>)| cursor.as_ref().map(|_| Slot(i as u32));
         self.slots.iter().enumerate().filter_map(used).collect()
     }
 
-    /// The fetcher shall look at this cursor.
+    /// Marks a cursor as changed.
     pub(crate) fn touch(&mut self, slot: Slot) {
         let Some(cursor) = self.get_mut(slot) else { return };
         if !cursor.touched {
@@ -127,12 +128,12 @@ impl Table {
         }
     }
 
-    /// Removed partitions that were in a session, since the last call.
-    pub(crate) fn take_left(&mut self) -> Vec<(i32, Slot)> {
-        std::mem::take(&mut self.left)
+    /// Partitions that were in a session and were removed since the last call.
+    pub(crate) fn take_removed(&mut self) -> Vec<(i32, Slot)> {
+        std::mem::take(&mut self.removed)
     }
 
-    /// What was touched since the last call.
+    /// Cursors that changed since the last call.
     pub(crate) fn take_touched(&mut self) -> Vec<Slot> {
         let touched = std::mem::take(&mut self.touched);
         for slot in &touched {

@@ -1,5 +1,4 @@
-//! Whether the log is still the one that was read (KIP-320): where the epoch of the last record ended, as the new leader
-//! has it.
+//! The OffsetForLeaderEpoch request: shows whether a new leader's log is the one that was read (KIP-320).
 
 use std::rc::Rc;
 
@@ -8,24 +7,23 @@ use ottla_protocol::messages::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 
+use super::core::action::EpochQuestion;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
 
 const OFFSET_FOR_LEADER_EPOCH_VERSION_MAX: i16 = 4;
-/// Consumers are no replica.
+/// The replica id of a consumer.
 const NO_REPLICA: i32 = -1;
 
-/// The offset at which the leader's log parts from one whose last record at hand has this epoch; `None` if the leader
-/// knows nothing of that epoch, or is too old to be asked.
-pub(crate) async fn end_of_epoch(
+/// Returns the offset at which the leader's log ends or diverges, for the epoch of the last record that was read.
+/// Returns `None` if the leader does not know that epoch, or does not support the request.
+pub(super) async fn end_of_epoch(
     cluster: &Rc<Cluster>,
-    at: &TopicPartition,
-    leader: i32,
-    leader_epoch: i32,
-    epoch: i32,
+    question: &EpochQuestion,
 ) -> Result<Option<i64>, Error> {
+    let EpochQuestion { leader, leader_epoch, epoch, .. } = *question;
+    let at = &question.cursor.progress.at;
     let connection = cluster.brokers.connection(leader, Lane::Control).await?;
     if connection.version_of::<OffsetForLeaderEpochRequest>(OFFSET_FOR_LEADER_EPOCH_VERSION_MAX).is_err() {
         return Ok(None);
@@ -41,7 +39,7 @@ pub(crate) async fn end_of_epoch(
             }],
         }],
     };
-    let timeout = cluster.config.request_timeout;
+    let timeout = cluster.config.socket_timeout;
     let response = connection.call(OFFSET_FOR_LEADER_EPOCH_VERSION_MAX, timeout, request).await?;
     let answer = response.topics.into_iter().flat_map(|topic| topic.partitions).next();
     match answer {

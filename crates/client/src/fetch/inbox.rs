@@ -1,8 +1,8 @@
-//! The third door: what the engine fetched, waiting for the application to poll it.
+//! Fetched records and events that wait for the application to poll them.
 //!
-//! A lane per partition, and a ring of those that have something: a poll takes one chunk from the first and puts the
-//! lane behind the others. The engine puts in slices of responses; the polling thread takes them out, checks and
-//! decodes them there. A paused lane keeps what it has and is not in the ring.
+//! Each partition has a buffer, and each queue lists the partitions whose buffers are not empty. A poll takes one chunk
+//! from the first partition and moves the partition to the end of the queue. The engine adds slices of responses; the
+//! polling thread removes them, checks them and decodes them. A paused partition keeps its buffer and is in no queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -11,48 +11,59 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::aborted::Aborted;
+use super::aborted::AbortedTransactions;
 use super::budget::Budget;
 use super::cursors::Slot;
-use super::place::Place;
-use super::queue::Bell;
-use crate::consumer::{Event, TopicPartition};
+use super::progress::PartitionProgress;
+use super::queue::QueueSignal;
 use crate::error::Error;
+use crate::types::{Event, TopicPartition};
 use crate::watchdog::consumer::QueueFacts;
 
 /// One partition's part of a fetch response.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    pub(crate) place: Arc<Place>,
-    /// The place's turn it was fetched in; one of an older turn is thrown away.
-    pub(crate) turn: u64,
-    /// The first offset the application wants; the first batch may begin before it.
+    pub(crate) progress: Arc<PartitionProgress>,
+    /// The generation of the progress in which it was fetched. A chunk of an older generation is dropped.
+    pub(crate) generation: u64,
+    /// The first offset for the application; the first batch may begin before it.
     pub(crate) from: i64,
     /// The offset after the last record.
     pub(crate) next: i64,
     pub(crate) high_watermark: i64,
-    /// Whole batches, one behind the other.
+    /// Complete batches, one after the other.
     pub(crate) records: Bytes,
-    /// How many records that is, as the batches' headers say.
+    /// The number of records, according to the headers of the batches.
     pub(crate) count: u64,
-    pub(crate) aborted: Aborted,
+    pub(crate) aborted: AbortedTransactions,
 }
 
 impl Chunk {
-    /// Whether nothing has happened since it was fetched that makes it void.
+    /// Returns `true` if the position was not moved since the fetch.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        self.turn == self.place.turn()
+        self.generation == self.progress.generation()
     }
 
-    /// Whether its records may be handed out: it is not void, and its partition not paused.
+    /// Checks that `later` continues after this chunk: the offsets of a partition rise.
+    fn assert_precedes(&self, later: &Self) {
+        assert!(
+            self.generation != later.generation || self.next <= later.from,
+            "{}: records from {} behind records up to {}",
+            self.progress.at,
+            later.from,
+            self.next
+        );
+    }
+
+    /// Returns `true` if the application may get its records: it is current, and its partition is not paused.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
-        self.is_current() && !self.place.is_paused()
+        self.is_current() && !self.progress.is_paused()
     }
 }
 
-/// What a poll can find.
+/// A result of a poll.
 #[derive(Debug)]
 pub(crate) enum Item {
     Chunk(Chunk),
@@ -60,130 +71,129 @@ pub(crate) enum Item {
     Error(Error),
 }
 
-/// One consumer's queue.
+/// The buffers and queues of one consumer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// Told when something is taken out or given back; the engine waits for room here.
+    /// Notified when an item is removed or memory is released. The fetcher waits here for room.
     pub(crate) emptied: Arc<Notify>,
     pub(crate) budget: Arc<Budget>,
-    enough: Enough,
+    limit: PrefetchLimit,
 }
 
-/// How much of one partition is fetched ahead.
+/// The limit up to which one partition is fetched ahead.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Enough {
-    /// So many records are enough.
+pub(crate) struct PrefetchLimit {
     pub(crate) records: u64,
-    /// And so many bytes, at first: what is polled soon is still in the processor's caches then. A lane that was emptied
-    /// before more came gets twice as much from then on.
+    /// The initial limit: records that are polled soon are still in the processor's caches. The limit doubles when a
+    /// partition is emptied before more records arrive.
     pub(crate) bytes: usize,
 }
 
-impl Enough {
-    /// A response for one partition of the usual size is more, so that one is fetched while another is polled.
+impl PrefetchLimit {
+    /// The default for `bytes`, less than a usual response for one partition: one is polled while another is fetched.
     pub(crate) const BYTES: usize = 512 << 10;
 }
 
 #[derive(Debug, Default)]
 struct State {
-    lanes: Vec<Option<Lane>>,
+    partitions: Vec<Option<PartitionBuffer>>,
     index: BTreeMap<TopicPartition, Slot>,
-    /// The main queue's first; then one for each partition queue.
-    rings: Vec<Ring>,
-    /// Those whose queues are gone.
-    free_rings: Vec<RingId>,
-    /// Lanes that were full and are not any more.
+    /// The consumer's own queue, and one for each partition queue.
+    queues: Vec<QueueState>,
+    /// Entries of `queues` that are not in use.
+    free_queues: Vec<QueueId>,
+    /// Partitions that were full and are not any more.
     drained: Vec<Slot>,
-    /// How many lanes and news wait in all rings.
+    /// The number of partitions and events in all queues.
     waiting: usize,
-    /// How many lanes wait for what they are to be filled with again.
+    /// The number of partitions that were drained and have got no records since.
     refilling: usize,
     bytes: usize,
 }
 
-/// What one queue gives: the consumer's own, or one that was split off.
+/// One queue: the consumer's own, or one that was split off.
 #[derive(Debug, Default)]
-struct Ring {
-    /// Lanes to take from, the next one first.
+struct QueueState {
+    /// Partitions with items, the next one first.
     ready: VecDeque<Slot>,
-    /// Events, and errors that are no partition's: they come before all records.
-    news: VecDeque<Item>,
-    bell: Arc<Bell>,
-    /// The ring that gets what would come into this one.
-    forward: Option<RingId>,
-    /// How often somebody has looked into it.
-    looks: u64,
+    /// Events, and errors that concern no single partition: they come before all records.
+    events: VecDeque<Item>,
+    signal: Arc<QueueSignal>,
+    /// The queue that gets this queue's items.
+    forward: Option<QueueId>,
+    /// The number of polls.
+    polls: u64,
 }
 
-/// Which ring of an inbox.
+/// The index of a queue in its inbox.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct RingId(usize);
+pub(crate) struct QueueId(usize);
 
-impl RingId {
+impl QueueId {
     /// The consumer's own queue.
     pub(crate) const MAIN: Self = Self(0);
 }
 
-/// What waits of one partition, in order.
+/// The items of one partition, in order.
 #[derive(Debug)]
-struct Lane {
-    place: Arc<Place>,
+struct PartitionBuffer {
+    progress: Arc<PartitionProgress>,
     items: VecDeque<Item>,
     records: u64,
     bytes: usize,
-    enough: Enough,
-    /// Whether the engine was told that there is enough in it.
+    limit: PrefetchLimit,
+    /// `true` if the fetcher has seen it full.
     full: bool,
-    /// Whether the engine was told that there is not any more, and nothing has come since.
+    /// `true` if it was drained after that, and has received no records since.
     refilling: bool,
-    ring: RingId,
+    queue: QueueId,
     paused: bool,
-    /// Whether it is in the ring.
-    listed: bool,
+    /// `true` if the queue lists it.
+    is_queued: bool,
 }
 
 impl Inbox {
-    pub(crate) fn new(bytes_max: usize, enough: Enough) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize, limit: PrefetchLimit) -> Arc<Self> {
         let emptied = Arc::<Notify>::default();
         let budget = Budget::new(bytes_max, emptied.clone());
-        let state = Mutex::new(State { rings: vec![Ring::default()], ..State::default() });
-        Arc::new(Self { state, emptied, budget, enough })
+        let state = Mutex::new(State { queues: vec![QueueState::default()], ..State::default() });
+        Arc::new(Self { state, emptied, budget, limit })
     }
 
-    /// Opens a lane for a partition.
-    pub(crate) fn open(&self, slot: Slot, place: Arc<Place>) {
+    /// Adds a buffer for a partition.
+    pub(crate) fn open(&self, slot: Slot, progress: Arc<PartitionProgress>) {
         let mut state = self.lock();
-        if state.lanes.len() <= slot.index() {
-            state.lanes.resize_with(slot.index() + 1, || None);
+        if state.partitions.len() <= slot.index() {
+            state.partitions.resize_with(slot.index() + 1, || None);
         }
-        state.index.insert(place.at.clone(), slot);
-        state.lanes[slot.index()] = Some(Lane::new(place, self.enough));
+        state.index.insert(progress.at.clone(), slot);
+        state.partitions[slot.index()] = Some(PartitionBuffer::new(progress, self.limit));
     }
 
-    /// Closes a lane; what is in it is thrown away.
+    /// Removes a partition with its items.
     pub(crate) fn close(&self, slot: Slot) {
         self.purge(slot);
         let mut state = self.lock();
-        if let Some(lane) = state.lanes.get_mut(slot.index()).and_then(Option::take) {
-            lane.place.next_turn();
-            state.refilling -= usize::from(lane.refilling);
-            state.index.remove(&lane.place.at);
-            if lane.listed {
-                let ring = state.target(lane.ring);
-                state.rings[ring.0].ready.retain(|listed| *listed != slot);
+        if let Some(partition) = state.partitions.get_mut(slot.index()).and_then(Option::take) {
+            partition.progress.next_generation();
+            state.refilling -= usize::from(partition.refilling);
+            state.index.remove(&partition.progress.at);
+            if partition.is_queued {
+                let queue = state.target(partition.queue);
+                state.queues[queue.0].ready.retain(|queued| *queued != slot);
                 state.waiting -= 1;
             }
         }
     }
 
-    /// Throws away what was fetched of one partition.
+    /// Removes the items of one partition.
     pub(crate) fn purge(&self, slot: Slot) {
         let mut state = self.lock();
-        let Some(lane) = state.lane(slot) else { return };
-        let purged = std::mem::take(&mut lane.items);
-        lane.records = 0;
-        let bytes = std::mem::take(&mut lane.bytes);
+        let Some(partition) = state.partition(slot) else { return };
+        let purged = std::mem::take(&mut partition.items);
+        partition.records = 0;
+        let bytes = std::mem::take(&mut partition.bytes);
         state.bytes -= bytes;
         state.refill(slot);
         drop(state);
@@ -192,140 +202,150 @@ impl Inbox {
         self.emptied.notify_one();
     }
 
-    /// Parks a partition's lane or takes it up again; what is in it stays.
+    /// Pauses or resumes a partition; its items stay.
     pub(crate) fn pause(&self, at: &TopicPartition, paused: bool) {
         let mut state = self.lock();
         let Some(slot) = state.index.get(at).copied() else { return };
-        if let Some(lane) = state.lane(slot) {
-            lane.paused = paused;
-            lane.place.set_paused(paused);
+        if let Some(partition) = state.partition(slot) {
+            partition.paused = paused;
+            partition.progress.set_paused(paused);
         }
-        let bell = state.list(slot);
+        let signal = state.list(slot);
         drop(state);
-        ring(bell);
+        notify(signal);
     }
 
-    /// Adds an event, or an error that is no partition's.
+    /// Adds an event, or an error that concerns no single partition.
     pub(crate) fn push(&self, item: Item) {
         let mut state = self.lock();
-        let target = state.target(RingId::MAIN);
-        let target = &mut state.rings[target.0];
-        let bell = target.is_empty().then(|| target.bell.clone());
-        target.news.push_back(item);
-        target.bell.has_news.store(true, Ordering::Relaxed);
+        let target = state.target(QueueId::MAIN);
+        let target = &mut state.queues[target.0];
+        let signal = target.is_empty().then(|| target.signal.clone());
+        target.events.push_back(item);
+        target.signal.has_events.store(true, Ordering::Relaxed);
         state.waiting += 1;
         drop(state);
-        ring(bell);
+        notify(signal);
     }
 
-    /// Adds an item to a partition's lane, behind what is in it; a chunk of an older turn is dropped.
+    /// Adds an item at the end of a partition's buffer. A chunk of an older generation is dropped.
     pub(crate) fn push_to(&self, slot: Slot, item: Item) {
         let mut state = self.lock();
-        let Some(lane) = state.lane(slot) else { return };
+        let Some(partition) = state.partition(slot) else { return };
         if let Item::Chunk(chunk) = &item
-            && (!Arc::ptr_eq(&chunk.place, &lane.place) || chunk.turn != lane.place.turn())
+            && (!Arc::ptr_eq(&chunk.progress, &partition.progress)
+                || chunk.generation != partition.progress.generation())
         {
             return;
         }
+        if let (Some(Item::Chunk(last)), Item::Chunk(chunk)) = (partition.items.back(), &item) {
+            last.assert_precedes(chunk);
+        }
         let (bytes, records) = item.size();
-        lane.items.push_back(item);
-        lane.records += records;
-        lane.bytes += bytes;
-        let came = std::mem::take(&mut lane.refilling);
+        partition.items.push_back(item);
+        partition.records += records;
+        partition.bytes += bytes;
+        let came = std::mem::take(&mut partition.refilling);
         state.refilling -= usize::from(came);
         state.bytes += bytes;
-        let bell = state.list(slot);
+        let signal = state.list(slot);
         drop(state);
-        ring(bell);
+        notify(signal);
     }
 
-    /// Puts back what is left of a chunk that was taken out: its lane was paused meanwhile.
+    /// Puts back the rest of a chunk whose partition was paused meanwhile.
     pub(crate) fn put_back(&self, chunk: Chunk) {
         let mut state = self.lock();
-        let Some(slot) = state.index.get(&chunk.place.at).copied() else { return };
-        let Some(lane) = state.lane(slot) else { return };
-        if !Arc::ptr_eq(&chunk.place, &lane.place) || !chunk.is_current() {
+        let Some(slot) = state.index.get(&chunk.progress.at).copied() else { return };
+        let Some(partition) = state.partition(slot) else { return };
+        if !Arc::ptr_eq(&chunk.progress, &partition.progress) || !chunk.is_current() {
             return;
+        }
+        if let Some(Item::Chunk(next)) = partition.items.front() {
+            chunk.assert_precedes(next);
         }
         let item = Item::Chunk(chunk);
         let (bytes, records) = item.size();
-        lane.items.push_front(item);
-        lane.records += records;
-        lane.bytes += bytes;
+        partition.items.push_front(item);
+        partition.records += records;
+        partition.bytes += bytes;
         state.bytes += bytes;
         state.list(slot);
     }
 
-    /// Whether a partition has as much waiting as it needs. If so, [`Inbox::take_drained`] names it when that is over.
+    /// Returns `true` if a partition has reached its limit. If so, [`Inbox::take_drained`] returns it once it has
+    /// room again.
     pub(crate) fn is_full(&self, slot: Slot) -> bool {
         let mut state = self.lock();
-        let Some(lane) = state.lane(slot) else { return false };
-        lane.full = lane.has_enough();
-        lane.full
+        let Some(partition) = state.partition(slot) else { return false };
+        partition.full = partition.is_at_limit();
+        partition.full
     }
 
-    /// Lanes that were full at the last look and are not any more.
+    /// Partitions that [`Inbox::is_full`] has reported and that are below their limit again.
     pub(crate) fn take_drained(&self) -> Vec<Slot> {
         std::mem::take(&mut self.lock().drained)
     }
 
-    /// Whether a poll would find nothing.
+    /// Returns `true` if nothing waits for a poll.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().waiting == 0
     }
 
-    /// Throws away parked chunks, of each lane the newest first, until the budget has this much room. Gives the offset
-    /// from which each partition must be fetched again.
+    /// Drops chunks of paused partitions, the newest of each first, until the budget has this much room. Returns the
+    /// offset from which each partition must be fetched again.
     pub(crate) fn drop_parked(&self, room: usize) -> Vec<(Slot, i64)> {
         let mut state = self.lock();
-        let paused = |slot: &Slot| state.lanes[slot.index()].as_ref().is_some_and(|lane| lane.paused);
+        let paused =
+            |slot: &Slot| state.partitions[slot.index()].as_ref().is_some_and(|partition| partition.paused);
         let parked: Vec<Slot> = state.index.values().copied().filter(paused).collect();
         let mut rewound = Vec::new();
         for slot in parked.into_iter().rev() {
             let mut from = None;
             while self.budget.room() < room {
-                let Some(lane) = state.lane(slot) else { break };
-                if !matches!(lane.items.back(), Some(Item::Chunk(_))) {
+                let Some(partition) = state.partition(slot) else { break };
+                if !matches!(partition.items.back(), Some(Item::Chunk(_))) {
                     break;
                 }
-                let Some(Item::Chunk(chunk)) = lane.items.pop_back() else { break };
-                lane.records -= chunk.count;
-                lane.bytes -= chunk.records.len();
+                let Some(Item::Chunk(chunk)) = partition.items.pop_back() else { break };
                 from = Some(chunk.from);
-                state.bytes -= chunk.records.len();
+                let chunk = Item::Chunk(chunk);
+                partition.remove_size(&chunk);
+                state.bytes -= chunk.size().0;
             }
             rewound.extend(from.map(|from| (slot, from)));
         }
         rewound
     }
 
-    /// The next item of a queue, if there is one: news first, then, unless only they are wanted, each lane in turn.
-    pub(crate) fn pop(&self, from: RingId, news_only: bool) -> Option<Item> {
+    /// The next item of a queue: events first, then, unless `events_only`, the partitions in turn.
+    pub(crate) fn pop(&self, from: QueueId, events_only: bool) -> Option<Item> {
         let mut state = self.lock();
-        let ring = &mut state.rings[from.0];
-        ring.looks += 1;
-        let news = ring.news.pop_front();
-        ring.bell.has_news.store(!ring.news.is_empty(), Ordering::Relaxed);
-        state.waiting -= usize::from(news.is_some());
-        if news.is_some() || news_only {
-            return news;
+        let queue = &mut state.queues[from.0];
+        queue.polls += 1;
+        let events = queue.events.pop_front();
+        queue.signal.has_events.store(!queue.events.is_empty(), Ordering::Relaxed);
+        state.waiting -= usize::from(events.is_some());
+        if events.is_some() || events_only {
+            return events;
         }
         loop {
-            let Some(slot) = state.rings[from.0].ready.pop_front() else {
-                state.starve();
+            let Some(slot) = state.queues[from.0].ready.pop_front() else {
+                state.raise_limits();
                 return None;
             };
             state.waiting -= 1;
-            let Some(lane) = state.lane(slot) else { continue };
-            lane.listed = false;
-            if lane.paused {
+            let Some(partition) = state.partition(slot) else { continue };
+            partition.is_queued = false;
+            if partition.paused {
                 continue;
             }
-            let Some(item) = lane.items.pop_front() else { continue };
-            let (bytes, records) = item.size();
-            lane.records -= records;
-            lane.bytes -= bytes;
-            state.bytes -= bytes;
+            let Some(item) = partition.items.pop_front() else { continue };
+            if let (Item::Chunk(chunk), Some(Item::Chunk(next))) = (&item, partition.items.front()) {
+                chunk.assert_precedes(next);
+            }
+            partition.remove_size(&item);
+            state.bytes -= item.size().0;
             state.list(slot);
             if matches!(&item, Item::Chunk(chunk) if !chunk.is_current()) {
                 continue;
@@ -333,7 +353,7 @@ impl Inbox {
             let drained = state.refill(slot);
             let empty = state.waiting == 0;
             drop(state);
-            // Room comes back when the last slice of a response is dropped, and the budget says so.
+            // The memory is released when the last slice of the response is dropped; the budget notifies then.
             if drained || empty {
                 self.emptied.notify_one();
             }
@@ -341,100 +361,100 @@ impl Inbox {
         }
     }
 
-    /// Bytes of records that wait.
+    /// Bytes of all buffered records.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// What waits of each partition, and whether somebody looks.
+    /// The state of each partition's buffer and queue, for the watchdog.
     pub(crate) fn waiting(&self) -> BTreeMap<Slot, QueueFacts> {
         let state = self.lock();
         let facts = |slot: &Slot| {
-            let lane = state.lanes[slot.index()].as_ref()?;
-            let RingId(id) = state.target(lane.ring);
-            let (looks, waits) = (state.rings[id].looks, !lane.items.is_empty());
-            Some((*slot, QueueFacts { id, looks, records: lane.records, waits }))
+            let partition = state.partitions[slot.index()].as_ref()?;
+            let QueueId(id) = state.target(partition.queue);
+            let (polls, waits) = (state.queues[id].polls, !partition.items.is_empty());
+            Some((*slot, QueueFacts { id, looks: polls, records: partition.records, waits }))
         };
         state.index.values().filter_map(facts).collect()
     }
 
-    /// The place of an assigned partition.
-    pub(crate) fn place(&self, at: &TopicPartition) -> Option<Arc<Place>> {
+    /// The progress of an assigned partition.
+    pub(crate) fn progress(&self, at: &TopicPartition) -> Option<Arc<PartitionProgress>> {
         let mut state = self.lock();
         let slot = state.index.get(at).copied()?;
-        state.lane(slot).map(|lane| lane.place.clone())
+        state.partition(slot).map(|partition| partition.progress.clone())
     }
 
-    /// The places of all assigned partitions, in order.
-    pub(crate) fn places(&self) -> Vec<Arc<Place>> {
+    /// The progress of all assigned partitions, in order.
+    pub(crate) fn all_progress(&self) -> Vec<Arc<PartitionProgress>> {
         let state = self.lock();
-        let lanes = state.index.values().filter_map(|slot| state.lanes[slot.index()].as_ref());
-        lanes.map(|lane| lane.place.clone()).collect()
+        let partitions = state.index.values().filter_map(|slot| state.partitions[slot.index()].as_ref());
+        partitions.map(|partition| partition.progress.clone()).collect()
     }
 
-    /// What wakes those who wait at a queue.
-    pub(crate) fn bell(&self, of: RingId) -> Arc<Bell> {
-        self.lock().rings[of.0].bell.clone()
+    /// The signal for threads and tasks that wait at a queue.
+    pub(crate) fn signal(&self, of: QueueId) -> Arc<QueueSignal> {
+        self.lock().queues[of.0].signal.clone()
     }
 
-    /// Gives a partition a queue of its own, with what waits of it.
-    pub(crate) fn split(&self, at: &TopicPartition) -> Option<RingId> {
+    /// Moves a partition with its items to a queue of its own.
+    pub(crate) fn split(&self, at: &TopicPartition) -> Option<QueueId> {
         let mut state = self.lock();
         let slot = state.index.get(at).copied()?;
-        let id = state.free_rings.pop().unwrap_or_else(|| {
-            state.rings.push(Ring::default());
-            RingId(state.rings.len() - 1)
+        let id = state.free_queues.pop().unwrap_or_else(|| {
+            state.queues.push(QueueState::default());
+            QueueId(state.queues.len() - 1)
         });
         state.route(slot, id);
         Some(id)
     }
 
-    /// What comes into one queue, and what waits in it, goes to another from now on; `None` ends that. A circle is
-    /// refused.
-    pub(crate) fn forward(&self, from: RingId, to: Option<RingId>) -> bool {
+    /// Forwards the items of one queue, present and future, to another; `None` ends that. Returns `false` if it would be
+    /// a cycle.
+    pub(crate) fn forward(&self, from: QueueId, to: Option<QueueId>) -> bool {
         let mut state = self.lock();
         if to.is_some_and(|to| state.target(to) == from) {
             return false;
         }
-        state.rings[from.0].forward = to;
+        state.queues[from.0].forward = to;
         let target = state.target(from);
         if target == from {
             return true;
         }
-        let (ready, news) = {
-            let ring = &mut state.rings[from.0];
-            ring.bell.has_news.store(false, Ordering::Relaxed);
-            (std::mem::take(&mut ring.ready), std::mem::take(&mut ring.news))
+        let (ready, events) = {
+            let queue = &mut state.queues[from.0];
+            queue.signal.has_events.store(false, Ordering::Relaxed);
+            (std::mem::take(&mut queue.ready), std::mem::take(&mut queue.events))
         };
-        let target = &mut state.rings[target.0];
-        let came = !ready.is_empty() || !news.is_empty();
-        target.bell.has_news.store(!target.news.is_empty() || !news.is_empty(), Ordering::Relaxed);
+        let target = &mut state.queues[target.0];
+        let came = !ready.is_empty() || !events.is_empty();
+        target.signal.has_events.store(!target.events.is_empty() || !events.is_empty(), Ordering::Relaxed);
         target.ready.extend(ready);
-        target.news.extend(news);
-        let bell = came.then(|| target.bell.clone());
+        target.events.extend(events);
+        let signal = came.then(|| target.signal.clone());
         drop(state);
-        ring(bell);
+        notify(signal);
         true
     }
 
-    /// A queue is gone: its partitions' records come from the consumer's own again.
-    pub(crate) fn rejoin(&self, gone: RingId) {
+    /// Removes a queue. Its partitions return to the consumer's own queue.
+    pub(crate) fn rejoin(&self, gone: QueueId) {
         let mut state = self.lock();
         let slots: Vec<Slot> = state.index.values().copied().collect();
-        let mut bell = None;
+        let mut signal = None;
         for slot in slots {
-            if state.lane(slot).is_some_and(|lane| lane.ring == gone) {
-                bell = state.route(slot, RingId::MAIN).or(bell);
+            if state.partition(slot).is_some_and(|partition| partition.queue == gone) {
+                signal = state.route(slot, QueueId::MAIN).or(signal);
             }
         }
-        let left = std::mem::take(&mut state.rings[gone.0]);
-        state.waiting -= left.news.len();
-        for ring in &mut state.rings {
-            ring.forward.take_if(|to| *to == gone);
+        let left = std::mem::take(&mut state.queues[gone.0]);
+        state.waiting -= left.events.len();
+        for queue in &mut state.queues {
+            queue.forward.take_if(|to| *to == gone);
         }
-        state.free_rings.push(gone);
+        state.free_queues.push(gone);
         drop(state);
-        ring(bell);
+        notify(signal);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -443,108 +463,118 @@ impl Inbox {
 }
 
 impl State {
-    fn lane(&mut self, slot: Slot) -> Option<&mut Lane> {
-        self.lanes.get_mut(slot.index())?.as_mut()
+    fn partition(&mut self, slot: Slot) -> Option<&mut PartitionBuffer> {
+        self.partitions.get_mut(slot.index())?.as_mut()
     }
 
-    /// Where what is meant for a ring really goes.
-    fn target(&self, mut ring: RingId) -> RingId {
-        while let Some(next) = self.rings[ring.0].forward {
-            ring = next;
+    /// The queue that gets the items of `queue`, with forwarding applied.
+    fn target(&self, mut queue: QueueId) -> QueueId {
+        while let Some(next) = self.queues[queue.0].forward {
+            queue = next;
         }
-        ring
+        queue
     }
 
-    /// Moves a lane to another ring.
-    fn route(&mut self, slot: Slot, to: RingId) -> Option<Arc<Bell>> {
-        let lane = self.lane(slot)?;
-        let from = std::mem::replace(&mut lane.ring, to);
-        let was_listed = std::mem::take(&mut lane.listed);
-        self.waiting -= usize::from(was_listed);
+    /// Moves a partition to another queue.
+    fn route(&mut self, slot: Slot, to: QueueId) -> Option<Arc<QueueSignal>> {
+        let partition = self.partition(slot)?;
+        let from = std::mem::replace(&mut partition.queue, to);
+        let was_queued = std::mem::take(&mut partition.is_queued);
+        self.waiting -= usize::from(was_queued);
         let from = self.target(from);
-        self.rings[from.0].ready.retain(|listed| *listed != slot);
+        self.queues[from.0].ready.retain(|queued| *queued != slot);
         self.list(slot)
     }
 
-    /// Notes that a full lane is full no more.
+    /// Records that a full partition is below its limit again, if it is. Returns whether it is.
     fn refill(&mut self, slot: Slot) -> bool {
-        let Some(lane) = self.lane(slot) else { return false };
-        let drained = lane.full && !lane.has_enough();
+        let Some(partition) = self.partition(slot) else { return false };
+        let drained = partition.full && !partition.is_at_limit();
         if drained {
-            lane.full = false;
-            let first = !std::mem::replace(&mut lane.refilling, true);
+            partition.full = false;
+            let first = !std::mem::replace(&mut partition.refilling, true);
             self.refilling += usize::from(first);
             self.drained.push(slot);
         }
         drained
     }
 
-    /// A poll found nothing: lanes that were held back, and are empty, were held back too much.
-    fn starve(&mut self) {
+    /// Doubles the limits of partitions that are empty after they were full: a poll found no records.
+    fn raise_limits(&mut self) {
         if self.refilling == 0 {
             return;
         }
-        for lane in self.lanes.iter_mut().flatten() {
-            if lane.items.is_empty() && std::mem::take(&mut lane.refilling) {
+        for partition in self.partitions.iter_mut().flatten() {
+            if partition.items.is_empty() && std::mem::take(&mut partition.refilling) {
                 self.refilling -= 1;
-                lane.enough.bytes = lane.enough.bytes.saturating_mul(2);
+                partition.limit.bytes = partition.limit.bytes.saturating_mul(2);
             }
         }
     }
 
-    /// Puts a lane into its ring if it belongs there and is not in it. Whoever polls empties the ring before waiting:
-    /// only the first lane needs to wake.
-    fn list(&mut self, slot: Slot) -> Option<Arc<Bell>> {
-        let lane = self.lane(slot)?;
-        if lane.paused || lane.items.is_empty() || lane.listed {
+    /// Adds a partition to its queue, unless it is empty, paused or in the queue. Returns the signal if the queue was
+    /// empty: a poll empties its queue before it waits, so only the first partition must wake it.
+    fn list(&mut self, slot: Slot) -> Option<Arc<QueueSignal>> {
+        let partition = self.partition(slot)?;
+        if partition.paused || partition.items.is_empty() || partition.is_queued {
             return None;
         }
-        lane.listed = true;
-        let ring = lane.ring;
-        let target = self.target(ring);
-        let target = &mut self.rings[target.0];
+        partition.is_queued = true;
+        let queue = partition.queue;
+        let target = self.target(queue);
+        let target = &mut self.queues[target.0];
         let first = target.is_empty();
         target.ready.push_back(slot);
         self.waiting += 1;
-        first.then(|| target.bell.clone())
+        first.then(|| target.signal.clone())
     }
 }
 
-impl Ring {
+impl QueueState {
     fn is_empty(&self) -> bool {
-        self.news.is_empty() && self.ready.is_empty()
+        self.events.is_empty() && self.ready.is_empty()
     }
 }
 
-fn ring(bell: Option<Arc<Bell>>) {
-    if let Some(bell) = bell {
-        bell.ring();
+fn notify(signal: Option<Arc<QueueSignal>>) {
+    if let Some(signal) = signal {
+        signal.notify();
     }
 }
 
-impl Lane {
-    fn new(place: Arc<Place>, enough: Enough) -> Self {
+impl PartitionBuffer {
+    fn new(progress: Arc<PartitionProgress>, limit: PrefetchLimit) -> Self {
         Self {
-            place,
+            progress,
             items: VecDeque::new(),
             records: 0,
             bytes: 0,
-            enough,
+            limit,
             full: false,
             refilling: false,
-            ring: RingId::MAIN,
+            queue: QueueId::MAIN,
             paused: false,
-            listed: false,
+            is_queued: false,
         }
     }
 
-    fn has_enough(&self) -> bool {
-        self.records >= self.enough.records || self.bytes >= self.enough.bytes
+    /// Subtracts an item that was removed. A buffer without items has no records and no bytes.
+    fn remove_size(&mut self, removed: &Item) {
+        let (bytes, records) = removed.size();
+        self.records -= records;
+        self.bytes -= bytes;
+        let is_consistent = !self.items.is_empty() || (self.records, self.bytes) == (0, 0);
+        let (at, records, bytes) = (&self.progress.at, self.records, self.bytes);
+        assert!(is_consistent, "{at}: {records} records and {bytes} bytes in an empty buffer");
+    }
+
+    fn is_at_limit(&self) -> bool {
+        self.records >= self.limit.records || self.bytes >= self.limit.bytes
     }
 }
 
 impl Item {
-    /// Bytes and records.
+    /// The bytes and records of an item.
     fn size(&self) -> (usize, u64) {
         if let Self::Chunk(chunk) = self { (chunk.records.len(), chunk.count) } else { (0, 0) }
     }

@@ -1,7 +1,7 @@
-//! Offsets in local files, one per topic and partition (`offset.store.method=file`), named and written as librdkafka does:
-//! the offset of the next record, in decimal digits and on a line of its own.
+//! Offsets in local files, one per topic and partition (`offset.store.method=file`), in librdkafka's format. A file
+//! contains the offset of the next record in decimal digits, on one line.
 //!
-//! A file is replaced by renaming: whoever reads it finds the old offset or the new one, and never a part of one.
+//! A file is replaced by renaming, so a reader finds the old offset or the new one, never a part of one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,26 +13,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::types::TopicPartition;
 
 /// The files of one consumer.
 #[derive(Debug)]
 pub(crate) struct OffsetFiles {
     path: PathBuf,
     group: Option<String>,
-    /// How often a file is synced; `None` is never.
+    /// The interval between two syncs of a file; `None` disables syncs.
     sync: Option<Duration>,
     synced_at: RefCell<BTreeMap<TopicPartition, Instant>>,
 }
 
 impl OffsetFiles {
-    /// None unless the configuration asks for files.
+    /// The files, if the configuration has `offset.store.method=file`.
     pub(crate) fn of(config: &Config) -> Option<Self> {
-        config.offset_files.then(|| Self {
-            path: config.offset_files_path.clone(),
+        config.offset_store_file.then(|| Self {
+            path: config.offset_store_path.clone(),
             group: config.group_id.clone(),
-            sync: config.offset_files_sync,
+            sync: config.offset_store_sync_interval,
             synced_at: RefCell::default(),
         })
     }
@@ -95,7 +95,7 @@ fn replace(path: &Path, offset: i64, sync: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// What cannot stand in the name of a file, as librdkafka writes it.
+/// Escapes the characters that a file name cannot have, as librdkafka does.
 fn escaped(name: &str) -> String {
     name.replace('/', "%2F").replace(':', "%3A").replace('\\', "%5C")
 }
@@ -110,10 +110,10 @@ mod tests {
 
     fn files(path: &Path, sync: Option<Duration>) -> OffsetFiles {
         let mut config = Config::default();
-        config.offset_files = true;
-        config.offset_files_path = path.to_owned();
-        config.offset_files_sync = sync;
-        OffsetFiles::of(&config).expect("asked for")
+        config.offset_store_file = true;
+        config.offset_store_path = path.to_owned();
+        config.offset_store_sync_interval = sync;
+        OffsetFiles::of(&config).expect("configured")
     }
 
     #[test]

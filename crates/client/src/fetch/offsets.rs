@@ -1,4 +1,4 @@
-//! Asking brokers for offsets by time, beginning or end.
+//! The ListOffsets request: offsets by timestamp, and the beginning and end of partitions.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,18 +6,18 @@ use std::rc::Rc;
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 
-use super::cursor::StartAt;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::Lane;
 use crate::config::Isolation;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
+use crate::types::StartAt;
+use crate::types::TopicPartition;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 pub(crate) const LIST_OFFSETS_VERSION_MAX: i16 = 7;
 
-/// The timestamp that stands for `start` in a ListOffsets request.
+/// The timestamp of `start` in a ListOffsets request.
 pub(crate) fn timestamp_of(start: StartAt) -> i64 {
     match start {
         StartAt::Beginning => EARLIEST,
@@ -26,9 +26,9 @@ pub(crate) fn timestamp_of(start: StartAt) -> i64 {
     }
 }
 
-/// Asks the leader of these partitions once; errors that may pass are retriable. Answers are in the order of the questions.
+/// Requests the offsets of these partitions from their leader, once. The answers are in the order of the questions.
 ///
-/// A time after the last record gives the end.
+/// A timestamp after the last record returns the end offset.
 pub(crate) async fn resolve(
     cluster: &Rc<Cluster>,
     leader: i32,
@@ -61,7 +61,7 @@ async fn ask(
     }
     let request = |_| ListOffsetsRequest {
         replica_id: -1,
-        isolation_level: isolation_code(cluster.config.isolation),
+        isolation_level: isolation_code(cluster.config.isolation_level),
         topics: topics
             .iter()
             .map(|(name, partitions)| ListOffsetsTopic {
@@ -74,7 +74,7 @@ async fn ask(
     let asking = async {
         let connection = cluster.brokers.connection(leader, Lane::Control).await?;
         let response =
-            connection.call(LIST_OFFSETS_VERSION_MAX, cluster.config.request_timeout, request).await?;
+            connection.call(LIST_OFFSETS_VERSION_MAX, cluster.config.socket_timeout, request).await?;
         Ok((connection.address().to_owned(), response))
     };
     let (address, response) = match asking.await {

@@ -1,78 +1,78 @@
-//! One queue of an inbox, and what wakes those who wait at it.
+//! One queue of an inbox, and its signal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use super::inbox::{Inbox, Item, RingId};
-use crate::ear::Ear;
+use super::inbox::{Inbox, Item, QueueId};
+use crate::wake_callback::WakeCallback;
 
-/// Rung when a queue that was empty is so no more.
+/// Notified when a queue that was empty gets an item.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct QueueSignal {
     pub(crate) filled: Notify,
-    /// Whether there is something that comes before all records.
-    pub(super) has_news: AtomicBool,
-    ear: Ear,
+    /// `true` if the queue has events, which come before all records.
+    pub(super) has_events: AtomicBool,
+    wake_callback: WakeCallback,
 }
 
-impl Bell {
-    /// Calls `listener` too, from now on, or nobody.
+impl QueueSignal {
+    /// Sets the function that is called with each notification, or removes it.
     pub(crate) fn listen(&self, listener: Option<Arc<dyn Fn() + Send + Sync>>) {
-        self.ear.listen(listener);
+        self.wake_callback.set(listener);
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         self.filled.notify_one();
-        self.ear.tell();
+        self.wake_callback.notify();
     }
 }
 
-/// A handle on one ring of an inbox. A queue that was split off ends with it.
+/// A handle of one queue of an inbox. Dropping it ends a queue that was split off.
 #[derive(Debug)]
 pub(crate) struct Queue {
     inbox: Arc<Inbox>,
-    ring: RingId,
-    bell: Arc<Bell>,
+    id: QueueId,
+    signal: Arc<QueueSignal>,
 }
 
 impl Queue {
     /// The consumer's own queue.
     pub(crate) fn main(inbox: &Arc<Inbox>) -> Self {
-        Self::of(inbox, RingId::MAIN)
+        Self::of(inbox, QueueId::MAIN)
     }
 
-    pub(crate) fn of(inbox: &Arc<Inbox>, ring: RingId) -> Self {
-        Self { inbox: inbox.clone(), ring, bell: inbox.bell(ring) }
+    pub(crate) fn of(inbox: &Arc<Inbox>, id: QueueId) -> Self {
+        Self { inbox: inbox.clone(), id, signal: inbox.signal(id) }
     }
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
     }
 
-    pub(crate) fn bell(&self) -> Arc<Bell> {
-        self.bell.clone()
+    pub(crate) fn signal(&self) -> Arc<QueueSignal> {
+        self.signal.clone()
     }
 
-    pub(crate) fn ring(&self) -> RingId {
-        self.ring
+    pub(crate) fn id(&self) -> QueueId {
+        self.id
     }
 
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        self.bell.has_news.load(Ordering::Relaxed)
+    pub(crate) fn has_events(&self) -> bool {
+        self.signal.has_events.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn pop(&self, news_only: bool) -> Option<Item> {
-        self.inbox.pop(self.ring, news_only)
+    pub(crate) fn pop(&self, events_only: bool) -> Option<Item> {
+        self.inbox.pop(self.id, events_only)
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        if self.ring != RingId::MAIN {
-            self.inbox.rejoin(self.ring);
+        if self.id != QueueId::MAIN {
+            self.inbox.rejoin(self.id);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A membership's dealings with the application: partitions are given to it and taken back, and it is waited for.
+//! The application's side of a membership: assigns and revokes partitions, and waits for polls.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::polls::LastPoll;
-use super::standing::Step;
+use super::membership_status::MembershipStep;
+use super::poll_activity::LastPoll;
 use super::subscription::Subscription;
 use super::{Shared, commit_unasked};
 use crate::config::{Config, Rebalance};
-use crate::consumer::{Event, TopicPartition};
 use crate::error::Error;
 use crate::fetch::inbox::Item;
-use crate::watchdog::cause::Trouble;
+use crate::types::{Event, TopicPartition};
+use crate::watchdog::cause::StallReason;
 
-/// How often it is looked whether the application polls, at least.
+/// The longest interval between two checks whether the application polls.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// What the consumer tells its membership.
+/// A signal from the application to its membership.
 #[derive(Debug)]
-pub(crate) enum Told {
-    /// The application came back after it had seen a revocation: what it had in hand is done. Or, where it brings the
-    /// assignment in line itself, it has done so.
+pub(crate) enum AppSignal {
+    /// The application polled after a revocation, so it has processed the records; or it has applied the assignment
+    /// itself.
     Answered,
-    /// It wants other topics.
+    /// The application changed its subscription.
     Subscribed(Subscription),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Late;
 
 pub(super) struct Application {
     shared: Rc<Shared>,
-    told: mpsc::UnboundedReceiver<Told>,
+    signals: mpsc::UnboundedReceiver<AppSignal>,
     subscription: Subscription,
     resubscribed: bool,
     last_poll: LastPoll,
@@ -45,38 +45,38 @@ pub(super) struct Application {
 impl Application {
     pub(super) fn new(
         shared: Rc<Shared>,
-        told: mpsc::UnboundedReceiver<Told>,
+        signals: mpsc::UnboundedReceiver<AppSignal>,
         subscription: Subscription,
     ) -> Self {
         let last_poll = LastPoll::new(&shared.polls, Instant::now());
-        Self { shared, told, subscription, resubscribed: false, last_poll }
+        Self { shared, signals, subscription, resubscribed: false, last_poll }
     }
 
     fn config(&self) -> &Config {
         &self.shared.cluster.config
     }
 
-    /// What it wants now. That it changed before is known from here on.
+    /// Returns the current subscription and clears the mark of its change.
     pub(super) fn subscription(&mut self) -> Subscription {
         self.resubscribed = false;
         self.subscription.clone()
     }
 
-    /// Gives it partitions, each from where the group left off. `always` says so even if there are none.
+    /// Assigns partitions from their committed offsets. With `always` the event comes even without partitions.
     pub(super) async fn take(&mut self, partitions: Vec<TopicPartition>, always: bool) -> Result<(), Error> {
         if self.config().rebalance == Rebalance::Application {
             if always || !partitions.is_empty() {
-                self.shared.step(Step::Taking);
+                self.shared.step(MembershipStep::Taking);
                 self.shared.own(&partitions);
                 self.forget_answers();
                 self.shared.inbox.push(Item::Event(Event::Assigned(partitions)));
-                // Who is late is found out by whoever looks next.
+                // The next check detects a late application.
                 let _ = self.await_answer().await;
             }
             return Ok(());
         }
         if !partitions.is_empty() {
-            self.shared.step(Step::Taking);
+            self.shared.step(MembershipStep::Taking);
             let starts = self.shared.start_at_committed(partitions.clone()).await?;
             self.shared.add_partitions(&starts);
         }
@@ -86,14 +86,14 @@ impl Application {
         Ok(())
     }
 
-    /// Takes partitions back: it gets no more of them at once, and they are removed when it has finished what it had in
-    /// hand and that is committed.
+    /// Revokes partitions: stops them at once, and removes them when the application has processed their records and the
+    /// offsets are committed.
     pub(super) async fn give_up(&mut self, partitions: Vec<TopicPartition>) -> Result<(), Late> {
         if partitions.is_empty() {
             return Ok(());
         }
         self.forget_answers();
-        self.shared.step(Step::GivingUp);
+        self.shared.step(MembershipStep::GivingUp);
         self.shared.stop_partitions(&partitions);
         let seen = if self.config().rebalance == Rebalance::Silent {
             Ok(())
@@ -101,25 +101,25 @@ impl Application {
             self.shared.inbox.push(Item::Event(Event::Revoked(partitions.clone())));
             self.await_answer().await
         };
-        if self.config().auto_commit
+        if self.config().enable_auto_commit
             && let Err(error) = self.commit(&partitions).await
         {
             tracing::debug!(%error, "commit before giving partitions up");
         }
         self.shared.remove_partitions(&partitions);
         self.shared.disown(&partitions);
-        self.shared.step(Step::Joining);
+        self.shared.step(MembershipStep::Joining);
         seen
     }
 
-    /// What it said before it is asked is no answer.
+    /// Drops signals from before the event, which do not acknowledge it.
     fn forget_answers(&mut self) {
-        while let Ok(told) = self.told.try_recv() {
-            self.hear(told);
+        while let Ok(signal) = self.signals.try_recv() {
+            self.apply(signal);
         }
     }
 
-    /// All its partitions are somebody else's already.
+    /// Drops all partitions, which other members may own already.
     pub(super) fn lose(&self) {
         let partitions = self.shared.owned();
         self.shared.replace_assignment(&[]);
@@ -129,10 +129,14 @@ impl Application {
         }
     }
 
-    /// Tells it of an error, at its next poll.
+    /// Reports an error at the next poll.
     pub(super) fn report(&self, error: Error) {
         let late = matches!(error, Error::PollIntervalExceeded { .. });
-        self.shared.step(if late { Step::Late } else { Step::Refused(Trouble::of(&error)) });
+        self.shared.step(if late {
+            MembershipStep::Late
+        } else {
+            MembershipStep::Refused(StallReason::of(&error))
+        });
         self.shared.inbox.push(Item::Error(error));
     }
 
@@ -144,17 +148,17 @@ impl Application {
             tokio::time::sleep(pause).await;
         }
         self.last_poll = LastPoll::new(&self.shared.polls, Instant::now());
-        self.shared.step(Step::Joining);
+        self.shared.step(MembershipStep::Joining);
     }
 
-    /// Waits until it wants other topics or has not polled for too long.
+    /// Waits for a changed subscription, or until the application has not polled for too long.
     pub(super) async fn wants_or_is_late(&mut self) -> Result<(), Late> {
         while !self.resubscribed {
             let wake_at = self.look()?;
-            if let Ok(told) = tokio::time::timeout_at(wake_at, self.told.recv()).await {
-                match told {
-                    Some(told) => self.hear(told),
-                    // The consumer is going; whoever awaits this is dropped with it.
+            if let Ok(signal) = tokio::time::timeout_at(wake_at, self.signals.recv()).await {
+                match signal {
+                    Some(signal) => self.apply(signal),
+                    // The consumer closes, and drops this future.
                     None => std::future::pending().await,
                 }
             }
@@ -165,31 +169,31 @@ impl Application {
     async fn await_answer(&mut self) -> Result<(), Late> {
         loop {
             let wake_at = self.look()?;
-            match tokio::time::timeout_at(wake_at, self.told.recv()).await {
-                Ok(Some(Told::Answered)) => return Ok(()),
-                Ok(Some(told)) => self.hear(told),
+            match tokio::time::timeout_at(wake_at, self.signals.recv()).await {
+                Ok(Some(AppSignal::Answered)) => return Ok(()),
+                Ok(Some(signal)) => self.apply(signal),
                 Ok(None) => std::future::pending().await,
                 Err(_) => {}
             }
         }
     }
 
-    /// Looks whether it polled, and says when to look again.
+    /// Checks the last poll, and returns the time of the next check.
     fn look(&mut self) -> Result<Instant, Late> {
         let now = Instant::now();
-        let max = self.shared.cluster.config.poll_interval_max;
+        let max = self.shared.cluster.config.max_poll_interval;
         let age = self.last_poll.age(&self.shared.polls, now);
         if age >= max {
             return Err(Late);
         }
-        // A poll is noticed at the next look: what is seen too rarely looks younger than it is.
+        // A check dates a poll to its own time, so rare checks would let a late application look alive.
         Ok(now + max.saturating_sub(age).min(max / 8).min(LOOK_EVERY_MAX))
     }
 
-    fn hear(&mut self, told: Told) {
-        match told {
-            Told::Answered => {}
-            Told::Subscribed(subscription) => {
+    fn apply(&mut self, signal: AppSignal) {
+        match signal {
+            AppSignal::Answered => {}
+            AppSignal::Subscribed(subscription) => {
                 self.subscription = subscription;
                 self.resubscribed = true;
             }
@@ -202,7 +206,7 @@ impl Application {
         commit_unasked(&self.shared, &offsets).await
     }
 
-    /// The topics it wants: by name, and by pattern those that exist.
+    /// Returns the subscribed topics: names, and existing topics that match patterns.
     pub(super) fn topics(&self, subscription: &Subscription) -> Vec<Arc<str>> {
         let known = self.shared.cluster.visible_topics();
         subscription.topics(&known)

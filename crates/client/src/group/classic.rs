@@ -1,7 +1,8 @@
-//! Membership by the classic protocol: join, sync, and again.
+//! Membership in the classic protocol: join, sync, heartbeat and rejoin.
 //!
-//! One task, one line of thought: [`Member::live`] reads top to bottom. An eager member gives everything up before it
-//! joins. A cooperative one (KIP-429) keeps what it has, gives up what it was not given again, and then joins once more.
+//! One task runs the membership, and [`Member::live`] is its loop. An eager member revokes all partitions before it
+//! joins. A cooperative one (KIP-429) keeps its partitions, revokes those that are assigned to other members, and
+//! rejoins.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,35 +16,35 @@ use ottla_protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAss
 
 use super::Shared;
 use super::application::{Application, Late};
-use super::assignor::{Assignor, Held, Member as GroupMember, Topics};
 use super::coordinator::Coordinator;
-use super::heart::{Ended, Heart};
-use super::standing::Step;
+use super::heartbeat::{GenerationEnd, HeartbeatTask};
+use super::membership_status::MembershipStep;
 use super::wire::{decode_assignment, decode_member, encode_assignment, encode_subscription};
+use crate::assignor::{Assignor, Member as GroupMember, OwnedPartitions, Topics};
 use crate::cluster::brokers::Lane;
 use crate::config::Config;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
 use crate::log::Context;
-use crate::watchdog::cause::Trouble;
+use crate::types::TopicPartition;
+use crate::watchdog::cause::StallReason;
 
 const JOIN_GROUP_VERSION_MAX: i16 = 9;
 const SYNC_GROUP_VERSION_MAX: i16 = 5;
 const LEAVE_GROUP_VERSION_MAX: i16 = 5;
 const PROTOCOL_TYPE: &str = "consumer";
-/// How long a member waits after the coordinator refused it, or a member's own word made no sense.
+/// The pause after the coordinator refused the member, or after a member sent malformed metadata.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Member {
     shared: Rc<Shared>,
     application: Application,
-    /// What it was given last, which sticky assignors remember.
-    held: Held,
+    /// The last assignment, which sticky assignors use.
+    held: OwnedPartitions,
 }
 
-/// Why a generation was left by this member itself.
+/// The reason why this member left a generation.
 enum Left {
-    /// To join again.
+    /// The member must rejoin.
     Rejoin,
     /// The application does not poll.
     Late,
@@ -55,9 +56,9 @@ impl From<Late> for Left {
     }
 }
 
-/// Why there is no generation to stay in.
+/// The reason why the member has no generation.
 enum Stop {
-    /// The group rebalances, or forgot this member: joining again is the remedy.
+    /// The group rebalances, or no longer knows this member: the member must rejoin.
     Again(ErrorCode),
     Failed(Error),
 }
@@ -68,15 +69,15 @@ impl From<Error> for Stop {
     }
 }
 
-/// How many partitions each topic has.
+/// The number of partitions of each topic.
 type Counts = BTreeMap<Arc<str>, usize>;
 
 impl Member {
     pub(super) fn new(shared: Rc<Shared>, application: Application) -> Self {
-        Self { shared, application, held: Held::default() }
+        Self { shared, application, held: OwnedPartitions::default() }
     }
 
-    /// Lives through one generation after the other, until it is dropped or another member takes its static name.
+    /// Runs one generation after the other, until it is dropped or another member takes its `group.instance.id`.
     pub(super) async fn live(mut self) {
         loop {
             match self.generation().await {
@@ -97,7 +98,7 @@ impl Member {
                     if fenced {
                         return;
                     }
-                    // What was refused may be granted later; who polls on asks for it.
+                    // A refused request may be granted later; the application's next poll triggers another attempt.
                     self.application.comes_back().await;
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
@@ -113,14 +114,15 @@ impl Member {
         self.shared.coordinator.as_ref().ok_or_else(|| Error::Config("subscribe needs group.id".into()))
     }
 
-    /// Only if all its assignors can: which of them will be chosen is not known before it has to let go.
+    /// Returns `true` if all assignors are cooperative. The group selects one only after the member must decide whether
+    /// to revoke.
     fn is_cooperative(&self) -> bool {
         self.config().assignors().iter().all(|assignor| assignor.is_cooperative())
     }
 
-    /// Joins, takes what it is given, and stays until it must join again.
+    /// Joins, applies the assignment, and stays until it must rejoin.
     async fn generation(&mut self) -> Result<Left, Stop> {
-        self.shared.step(Step::Joining);
+        self.shared.step(MembershipStep::Joining);
         let subscription = self.application.subscription();
         for topic in subscription.names() {
             self.shared.cluster.want(topic);
@@ -137,22 +139,22 @@ impl Member {
         let (assignments, counts) =
             if leads && !joined.skip_assignment { self.assign(&joined).await? } else { Default::default() };
         let assigned = self.sync(&joined, assignments).await?;
-        let heart = Heart::start(self.shared.clone());
+        let heartbeat = HeartbeatTask::start(self.shared.clone());
 
         if let Some(left) = self.reconcile(assigned, joined.generation_id).await? {
             return Ok(left);
         }
-        self.shared.step(Step::Settled);
+        self.shared.step(MembershipStep::Settled);
         let leads_over = leads.then(|| counts.keys().cloned().collect::<Vec<_>>());
         let left = tokio::select! {
             biased;
-            ended = heart.ends() => return self.on_end(ended).await,
+            ended = heartbeat.wait_for_end() => return self.on_end(ended).await,
             late = self.application.wants_or_is_late() => late.map_or(Left::Late, |()| Left::Rejoin),
             () = topics_change(&self.shared, &subscription, &topics) => Left::Rejoin,
             () = counts_change(&self.shared, leads_over.as_deref(), &counts) => Left::Rejoin,
         };
         if let (Left::Rejoin, false) = (&left, self.is_cooperative()) {
-            // Heartbeats go on while the application finishes.
+            // Heartbeats continue while the application finishes.
             return Ok(self
                 .application
                 .give_up(self.shared.owned())
@@ -162,23 +164,24 @@ impl Member {
         Ok(left)
     }
 
-    async fn on_end(&mut self, ended: Ended) -> Result<Left, Stop> {
+    async fn on_end(&mut self, ended: GenerationEnd) -> Result<Left, Stop> {
         match ended {
-            Ended::Rebalance if self.is_cooperative() => Ok(Left::Rejoin),
-            Ended::Rebalance => {
+            GenerationEnd::Rebalance if self.is_cooperative() => Ok(Left::Rejoin),
+            GenerationEnd::Rebalance => {
                 let given_up = self.application.give_up(self.shared.owned()).await;
                 Ok(given_up.map_or(Left::Late, |()| Left::Rejoin))
             }
-            Ended::Lost(code) => {
+            GenerationEnd::Lost(code) => {
                 self.forget(code);
                 self.application.lose();
                 Ok(Left::Rejoin)
             }
-            Ended::Refused(code) => Err(self.refused(code, "Heartbeat").into()),
+            GenerationEnd::Refused(code) => Err(self.refused(code, "Heartbeat").into()),
         }
     }
 
-    /// An eager member keeps nothing, a cooperative one what it still wants.
+    /// Revokes partitions before joining: an eager member all, a cooperative one those of topics that it no longer
+    /// wants.
     async fn let_go_before_joining(&mut self, topics: &[Arc<str>]) -> Result<(), Late> {
         let mut leaving = self.shared.owned();
         if self.is_cooperative() {
@@ -187,8 +190,8 @@ impl Member {
         self.application.give_up(leaving).await
     }
 
-    /// From what it has to what it was given. Having given something up, a cooperative member joins again, so that
-    /// somebody else can be given it.
+    /// Changes the owned partitions to the assigned ones. A cooperative member that revoked partitions rejoins, so
+    /// that another member can get them.
     async fn reconcile(
         &mut self,
         assigned: Vec<TopicPartition>,
@@ -198,7 +201,7 @@ impl Member {
         let gone: Vec<_> = owned.iter().filter(|at| !assigned.contains(at)).cloned().collect();
         let new: Vec<_> = assigned.iter().filter(|at| !owned.contains(at)).cloned().collect();
         let lets_go = !gone.is_empty();
-        self.held = Held::new(assigned, Some(generation));
+        self.held = OwnedPartitions::new(assigned, Some(generation));
         if let Err(Late) = self.application.give_up(gone).await {
             return Ok(Some(Left::Late));
         }
@@ -210,7 +213,7 @@ impl Member {
         let owned = self.shared.owned();
         let mut protocols = Vec::new();
         for assignor in self.config().assignors() {
-            let rack = Some(&*self.config().rack).filter(|rack| !rack.is_empty());
+            let rack = Some(&*self.config().client_rack).filter(|rack| !rack.is_empty());
             let metadata = encode_subscription(&*assignor, topics, &owned, &self.held, rack)?;
             protocols.push(JoinGroupRequestProtocol { name: assignor.name().to_owned(), metadata });
         }
@@ -221,15 +224,15 @@ impl Member {
             let request = |_version: i16| JoinGroupRequest {
                 group_id: coordinator.group().to_owned(),
                 session_timeout_ms: config.session_timeout.as_millis() as i32,
-                rebalance_timeout_ms: config.poll_interval_max.as_millis() as i32,
+                rebalance_timeout_ms: config.max_poll_interval.as_millis() as i32,
                 member_id: identity.member_id.clone(),
                 group_instance_id: identity.instance_id.clone(),
                 protocol_type: PROTOCOL_TYPE.into(),
                 protocols: protocols.clone(),
                 ..Default::default()
             };
-            // The coordinator answers when every member has joined, or when the slowest one's time is over.
-            let timeout = config.poll_interval_max + config.request_timeout;
+            // The coordinator responds when every member has joined, or when the rebalance timeout elapses.
+            let timeout = config.max_poll_interval + config.socket_timeout;
             let joined = coordinator.call_on(Lane::Join, JOIN_GROUP_VERSION_MAX, timeout, request).await?;
             if joined.error_code == ErrorCode::MemberIdRequired {
                 coordinator.is_known_as(&joined.member_id);
@@ -242,7 +245,7 @@ impl Member {
         }
     }
 
-    /// Shares the topics out, and says how many partitions they had.
+    /// Computes the assignment of the group, and returns the number of partitions of each topic.
     async fn assign(
         &self,
         joined: &JoinGroupResponse,
@@ -274,7 +277,7 @@ impl Member {
         Ok((assignments, topics.into_iter().map(|(topic, partitions)| (topic, partitions.len())).collect()))
     }
 
-    /// What there is of the topics that anybody wants; one that does not exist has no partitions yet.
+    /// The partitions of all subscribed topics. A topic that does not exist has no partitions yet.
     async fn describe(&self, members: &BTreeMap<String, GroupMember>) -> Result<Topics, Error> {
         let mut topics: Topics = members
             .values()
@@ -323,7 +326,7 @@ impl Member {
             protocol_name: joined.protocol_name.clone().filter(|_| version >= 5),
             assignments: assignments.clone(),
         };
-        let timeout = self.config().poll_interval_max + self.config().request_timeout;
+        let timeout = self.config().max_poll_interval + self.config().socket_timeout;
         let synced = coordinator.call_on(Lane::Join, SYNC_GROUP_VERSION_MAX, timeout, request).await?;
         self.check(synced.error_code, "SyncGroup")?;
         decode_assignment(synced.assignment).map_err(|reason| {
@@ -332,12 +335,13 @@ impl Member {
         })
     }
 
-    /// The application is late: the others go on without it, and it is told. It joins again with its next poll.
+    /// Handles a late poll: leaves the group and reports the error to the application. The member rejoins at the next
+    /// poll.
     async fn leave_until_polled(&mut self) {
-        let max_ms = self.config().poll_interval_max.as_millis();
+        let max_ms = self.config().max_poll_interval.as_millis();
         self.application.report(Error::PollIntervalExceeded { max_ms });
         self.application.lose();
-        // As in Java's client a static member's name stays, until its session runs out.
+        // As in Java's client, a static member keeps its membership until its session times out.
         if let Some(coordinator) = &self.shared.coordinator
             && let Err(error) =
                 leave(coordinator, "the application did not poll within max.poll.interval.ms").await
@@ -348,14 +352,14 @@ impl Member {
         self.application.comes_back().await;
     }
 
-    /// Forgets the generation, and the member id too if it is of no use any more.
+    /// Clears the generation, and also the member id if it is no longer valid.
     fn forget(&self, code: ErrorCode) {
         if let Some(coordinator) = &self.shared.coordinator {
             coordinator.leaves(code == ErrorCode::UnknownMemberId);
         }
     }
 
-    /// Turns an error code into what it means for this member.
+    /// Converts an error code into its consequence for this member.
     fn check(&self, code: ErrorCode, what: &str) -> Result<(), Stop> {
         match code {
             ErrorCode::None => {
@@ -376,13 +380,13 @@ impl Member {
             _ => {}
         }
         let error = self.refused(code, what);
-        self.coordinator()?.went_wrong(Trouble::of(&error));
+        self.coordinator()?.went_wrong(StallReason::of(&error));
         Err(error.into())
     }
 
     fn refused(&self, code: ErrorCode, what: &str) -> Error {
         let group = self.config().group_id.as_deref().unwrap_or_default();
-        let offered = self.config().assignment_strategy.join(",");
+        let offered = self.config().partition_assignment_strategy.join(",");
         match &self.shared.coordinator {
             Some(coordinator) if code != ErrorCode::InconsistentGroupProtocol => {
                 coordinator.refused(what, code)
@@ -397,8 +401,8 @@ impl Member {
     }
 }
 
-/// Leaves the group, so that the others need not wait for the session to run out. Tries once. A static member stays: it
-/// will be back (KIP-345).
+/// Leaves the group with one attempt, so that the other members need not wait for the session timeout. A static
+/// member does not leave, because it will return (KIP-345).
 pub(super) async fn leave(coordinator: &Coordinator, reason: &str) -> Result<(), Error> {
     let identity = coordinator.identity();
     if identity.member_id.is_empty() || identity.instance_id.is_some() {
@@ -422,7 +426,7 @@ pub(super) async fn leave(coordinator: &Coordinator, reason: &str) -> Result<(),
     coordinator.call_once(LEAVE_GROUP_VERSION_MAX, timeout, request).await.map(|_| ())
 }
 
-/// Returns when the subscription's patterns match other topics than these.
+/// Returns when the subscription's patterns match different topics.
 async fn topics_change(
     shared: &Shared,
     subscription: &super::subscription::Subscription,
@@ -437,7 +441,7 @@ async fn topics_change(
     }
 }
 
-/// Returns when a topic has another number of partitions than the leader shared out. Only the leader watches.
+/// Returns when the number of partitions of a topic differs from the assigned one. Only the leader watches.
 async fn counts_change(shared: &Shared, leads_over: Option<&[Arc<str>]>, counts: &Counts) {
     let mut changes = shared.cluster.changes();
     loop {

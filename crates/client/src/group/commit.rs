@@ -1,4 +1,4 @@
-//! Committed offsets: telling the coordinator, and asking it.
+//! Requests that commit and fetch committed offsets.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use ottla_protocol::messages::offset_fetch::{
 
 use super::coordinator::Coordinator;
 use crate::config::Isolation;
-use crate::consumer::{OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
+use crate::types::{OffsetAndMetadata, TopicPartition};
 
-/// Version 10 names topics by id.
+/// Version 10 identifies topics by id.
 const OFFSET_COMMIT_VERSION_MAX: i16 = 9;
 const OFFSET_FETCH_VERSION_MAX: i16 = 9;
 
 /// Commits offsets under a generation and member id, or outside any membership.
 ///
-/// Errors that pass (a coordinator that moves or loads) are retried within the request's time; a refusal because the
-/// member is out of the group is final.
+/// Retriable errors (a coordinator that moves or loads) are retried within the request timeout. The refusal of a
+/// member that is no longer in the group is final.
 pub(crate) async fn commit_offsets(
     coordinator: &Coordinator,
     offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
@@ -65,8 +65,8 @@ pub(crate) async fn commit_offsets(
     Ok(())
 }
 
-/// The committed offsets of these partitions, or of all (`None`); those without one are left out. Who reads committed
-/// records waits for those of a transaction that is being ended (KIP-447).
+/// Fetches the committed offsets of these partitions, or of all (`None`); partitions without one are omitted. With
+/// `read_committed`, the request waits for transactions that are being completed (KIP-447).
 pub(crate) async fn fetch_committed(
     coordinator: &Coordinator,
     partitions: Option<&[TopicPartition]>,
@@ -83,7 +83,7 @@ pub(crate) async fn fetch_committed(
         by_topic
     });
     let make = |version: i16| {
-        // From version 8 on one request can ask for several groups.
+        // From version 8 on, a request can name several groups.
         if version >= 8 {
             let topic = |(name, indexes): (&String, &Vec<i32>)| OffsetFetchRequestTopics {
                 name: name.clone(),

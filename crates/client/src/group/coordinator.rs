@@ -1,4 +1,4 @@
-//! The broker that coordinates a group: found, remembered, and found again when it moves.
+//! The coordinator of a group: looked up, cached, and looked up again when it moves.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::cluster::brokers::Lane;
 use crate::config::GroupProtocol;
 use crate::error::Error;
 use crate::log::Context;
-use crate::watchdog::cause::{Cause, Trouble};
+use crate::watchdog::cause::{Cause, StallReason};
 
 const FIND_COORDINATOR_VERSION_MAX: i16 = 6;
-/// What a coordinator is asked for by its key: a group ...
+/// The key type of groups in FindCoordinator.
 pub(crate) const GROUP: i8 = 0;
-/// ... or the transactions of a `transactional.id`.
+/// The key type of transactions in FindCoordinator.
 pub(crate) const TRANSACTION: i8 = 1;
 
-/// Asks which node coordinates `key`.
+/// Returns the node that coordinates `key`.
 pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str) -> Result<i32, Error> {
     let request = |version: i16| {
         let mut request = FindCoordinatorRequest { key_type, ..Default::default() };
@@ -34,7 +34,7 @@ pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str)
         request
     };
     let response = cluster.call_any(FIND_COORDINATOR_VERSION_MAX, request).await?;
-    // The batched form names its answers, the single form does not.
+    // Responses from version 4 on have a list of coordinators.
     let (code, text, node, host, port) = match response.coordinators.first() {
         Some(found) => (found.error_code, &found.error_message, found.node_id, &found.host, found.port),
         None => {
@@ -51,57 +51,58 @@ pub(crate) async fn find_coordinator(cluster: &Cluster, key_type: i8, key: &str)
     Ok(node)
 }
 
-/// What the coordinator knows this consumer as.
+/// The identity of this consumer at the coordinator.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     pub(crate) member_id: String,
-    /// The generation, or the member's epoch in KIP-848's protocol, while it is in one.
+    /// The generation, or the member epoch in the KIP-848 protocol, while there is one.
     pub(crate) epoch: Option<i32>,
-    /// The name of a static member.
+    /// The `group.instance.id` of a static member.
     pub(crate) instance_id: Option<String>,
 }
 
-/// A request to the coordinator, as far as it has got.
+/// The progress of a request to the coordinator.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Call {
+pub(super) enum RequestProgress {
     Finding(Instant),
     Connecting(i32),
-    Asked { node: i32, api: ApiKey, since: Instant },
+    Sent { node: i32, api: ApiKey, since: Instant },
 }
 
-impl Call {
-    /// Whether it is answered when other members have done their part.
+impl RequestProgress {
+    /// Returns `true` if the response waits for other members.
     pub(super) const fn waits_for_members(&self) -> bool {
-        matches!(self, Self::Asked { api, .. } if waits_for_members(*api))
+        matches!(self, Self::Sent { api, .. } if waits_for_members(*api))
     }
 }
 
-/// Notes how far a request has got, until it is dropped.
-struct Noted<'a>(&'a Coordinator, u64);
+/// Records a request's progress, and removes the record when it is dropped.
+struct ProgressGuard<'a>(&'a Coordinator, u64);
 
-impl Noted<'_> {
-    fn at(&self, call: Call) {
+impl ProgressGuard<'_> {
+    fn at(&self, call: RequestProgress) {
         self.0.calls.borrow_mut().insert(self.1, call);
     }
 }
 
-impl Drop for Noted<'_> {
+impl Drop for ProgressGuard<'_> {
     fn drop(&mut self) {
         self.0.calls.borrow_mut().remove(&self.1);
     }
 }
 
-/// A group's coordinator, and who this consumer is to it.
+/// A group's coordinator, and this consumer's identity there.
 pub(crate) struct Coordinator {
     cluster: Rc<Cluster>,
     group: String,
     node: Cell<Option<i32>>,
     finding: tokio::sync::Mutex<()>,
-    /// What is asked for at this moment.
-    calls: RefCell<BTreeMap<u64, Call>>,
+    /// The requests in progress.
+    calls: RefCell<BTreeMap<u64, RequestProgress>>,
     next_call: Cell<u64>,
-    /// What went wrong last, since when nothing goes well, and how many requests in a row were not answered.
-    trouble: RefCell<Option<(Instant, Trouble)>>,
+    /// The last error, the time since which no request has succeeded, and the number of consecutive requests without
+    /// a response.
+    trouble: RefCell<Option<(Instant, StallReason)>>,
     unanswered: Cell<u32>,
     identity: RefCell<Identity>,
     is_member: Cell<bool>,
@@ -129,15 +130,15 @@ impl Coordinator {
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {
-        self.cluster.config.request_timeout
+        self.cluster.config.socket_timeout
     }
 
-    /// As of now: whoever awaits something asks again.
+    /// Returns the current identity, which may change at each await.
     pub(crate) fn identity(&self) -> Identity {
         self.identity.borrow().clone()
     }
 
-    /// This consumer is to be a member, or no longer: then it is nobody to the group.
+    /// Starts or ends the membership; both clear the previous identity.
     pub(crate) fn set_member(&self, is_member: bool) {
         self.is_member.set(is_member);
         self.went_well();
@@ -148,12 +149,12 @@ impl Coordinator {
         member_id.clone_into(&mut self.identity.borrow_mut().member_id);
     }
 
-    /// The member is in this generation or epoch.
+    /// The member enters this generation or epoch.
     pub(crate) fn enters(&self, epoch: i32) {
         self.identity.borrow_mut().epoch = Some(epoch);
     }
 
-    /// The member is in no generation any more, and maybe not known at all.
+    /// The member is in no generation any more; with `is_unknown`, its member id is invalid too.
     pub(crate) fn leaves(&self, is_unknown: bool) {
         let mut identity = self.identity.borrow_mut();
         identity.epoch = None;
@@ -162,10 +163,10 @@ impl Coordinator {
         }
     }
 
-    /// As whom to commit: generation or epoch, and member id; `None` outside any membership.
+    /// The generation or epoch and the member id for commits; `None` outside any membership.
     ///
     /// # Errors
-    /// A member that is in no generation has nothing that it could commit.
+    /// A member that is in no generation cannot commit.
     pub(crate) fn member(&self) -> Result<Option<(i32, String)>, Error> {
         if !self.is_member.get() {
             return Ok(None);
@@ -178,13 +179,13 @@ impl Coordinator {
         Ok(Some((epoch, identity.member_id.clone())))
     }
 
-    /// As whom to read offsets in KIP-848's protocol, whose coordinator refuses who is not up to date.
+    /// The identity for reading offsets in the KIP-848 protocol, whose coordinator refuses members with an old epoch.
     pub(crate) fn fenced_member(&self) -> Option<(i32, String)> {
         let fences = self.cluster.config.group_protocol == GroupProtocol::Consumer;
         self.member().ok().flatten().filter(|_| fences)
     }
 
-    /// The coordinator's node, asked for if it is not known.
+    /// The coordinator's node, looked up if unknown.
     pub(crate) async fn find(&self) -> Result<i32, Error> {
         let _one_asks = self.finding.lock().await;
         if let Some(node) = self.node.get() {
@@ -196,7 +197,8 @@ impl Coordinator {
         Ok(node)
     }
 
-    /// What a refusal is about. Of a name that was taken it says what to do: only one member at a time can have it.
+    /// The error for a refused request. For a fenced `group.instance.id`, it includes advice: only one member at a
+    /// time can use the id.
     pub(super) fn refused(&self, what: &str, code: ErrorCode) -> Error {
         let group = &self.group;
         let what = match (code, &self.identity.borrow().instance_id) {
@@ -211,7 +213,7 @@ impl Coordinator {
         Error::Broker { what, code }
     }
 
-    /// A line for the debug context `cgrp`.
+    /// Logs a line in the debug context `cgrp`.
     pub(super) fn debug(&self, text: impl FnOnce() -> String) {
         self.cluster
             .observer
@@ -219,37 +221,38 @@ impl Coordinator {
             .debug(Context::Cgrp, "CGRP", || format!("group {}: {}", self.group, text()));
     }
 
-    /// What is asked for at this moment; what waits for other members comes last.
-    pub(super) fn calls(&self) -> Vec<Call> {
-        let mut calls: Vec<Call> = self.calls.borrow().values().copied().collect();
-        calls.sort_by_key(Call::waits_for_members);
+    /// The requests in progress; those that wait for other members come last.
+    pub(super) fn calls(&self) -> Vec<RequestProgress> {
+        let mut calls: Vec<RequestProgress> = self.calls.borrow().values().copied().collect();
+        calls.sort_by_key(RequestProgress::waits_for_members);
         calls
     }
 
-    /// Why the coordinator does not serve this consumer, and since when.
-    pub(super) fn trouble(&self) -> Option<(Instant, Trouble)> {
+    /// The reason why the coordinator does not serve this consumer, and the time since which it does not.
+    pub(super) fn trouble(&self) -> Option<(Instant, StallReason)> {
         self.trouble.borrow().clone()
     }
 
-    /// The coordinator has answered with an error, or has not.
-    pub(super) fn went_wrong(&self, trouble: Trouble) {
+    /// Records that the coordinator returned an error or did not respond.
+    pub(super) fn went_wrong(&self, trouble: StallReason) {
         self.debug(|| trouble.text.clone());
         let mut known = self.trouble.borrow_mut();
         let since = known.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         *known = Some((since, trouble));
     }
 
-    /// It has answered, and serves.
+    /// Records a successful response.
     pub(super) fn went_well(&self) {
         *self.trouble.borrow_mut() = None;
     }
 
-    /// Forgets where it is: the next call asks again.
+    /// Clears the coordinator: the next call looks it up.
     pub(crate) fn forget(&self) {
         self.node.set(None);
     }
 
-    /// Sends a request to the coordinator once. A transport problem or a word of its moving makes it forgotten.
+    /// Sends a request to the coordinator once. A transport error, or a response that the coordinator has moved,
+    /// clears it.
     pub(crate) async fn call_once<R: Request>(
         &self,
         version_max: i16,
@@ -259,8 +262,8 @@ impl Coordinator {
         self.call_on(Lane::Group, version_max, timeout, make).await
     }
 
-    /// [`Self::call_once`] on a connection of its own for what the coordinator may take long to answer: a broker answers
-    /// the requests of one connection in order, and commits and heartbeats must not wait behind it.
+    /// [`Self::call_once`] on a separate connection, for requests with slow responses. A broker handles the requests
+    /// of one connection in order, so commits and heartbeats would have to wait.
     pub(crate) async fn call_on<R: Request>(
         &self,
         lane: Lane,
@@ -268,14 +271,14 @@ impl Coordinator {
         timeout: Duration,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
-        let noted = Noted(self, self.next_call.replace(self.next_call.get() + 1));
+        let noted = ProgressGuard(self, self.next_call.replace(self.next_call.get() + 1));
         let began = Instant::now();
         let result = async {
-            noted.at(Call::Finding(began));
+            noted.at(RequestProgress::Finding(began));
             let node = self.find().await?;
-            noted.at(Call::Connecting(node));
+            noted.at(RequestProgress::Connecting(node));
             let connection = self.cluster.brokers.connection(node, lane).await?;
-            noted.at(Call::Asked { node, api: R::KEY, since: Instant::now() });
+            noted.at(RequestProgress::Sent { node, api: R::KEY, since: Instant::now() });
             let answering = connection.call(version_max, timeout, make);
             let Some(patience) = self.cluster.config.patience(self.unanswered.get()) else {
                 return answering.await;
@@ -292,24 +295,24 @@ impl Coordinator {
         .await;
         if let Err(error) = &result {
             self.forget();
-            let trouble = Trouble::of(error);
+            let trouble = StallReason::of(error);
             let unanswered = trouble.cause == Cause::NoAnswer;
             self.unanswered.set(self.unanswered.get() + u32::from(unanswered));
             self.went_wrong(trouble);
         } else if self.cluster.config.patience(0).is_none_or(|patience| began.elapsed() < patience) {
-            // One that takes long is slow, and would be given up again.
+            // A slow response keeps the count, so that the client does not abandon a slow coordinator again.
             self.unanswered.set(0);
         }
         result
     }
 
-    /// Whether another node coordinates the group by now; what nobody says is not so.
+    /// Returns `true` if another node now coordinates the group. A failed lookup counts as `false`.
     async fn has_moved(&self, from: i32, patience: Duration) -> bool {
         let asking = find_coordinator(&self.cluster, GROUP, &self.group);
         matches!(tokio::time::timeout(patience, asking).await, Ok(Ok(node)) if node != from)
     }
 
-    /// Sends a request until it is answered without an error that passes, for `request.timeout.ms` at most.
+    /// Sends a request until it succeeds or fails with a final error, for `request.timeout.ms` at most.
     pub(crate) async fn call<R: Request>(
         &self,
         what: &str,
@@ -317,7 +320,7 @@ impl Coordinator {
         make: impl Fn(i16) -> R,
         error_of: impl Fn(&R::Response) -> Option<ErrorCode>,
     ) -> Result<R::Response, Error> {
-        let timeout = self.cluster.config.request_timeout;
+        let timeout = self.cluster.config.socket_timeout;
         let deadline = Instant::now() + timeout;
         loop {
             let problem = match self.call_once(version_max, timeout, &make).await {
@@ -331,7 +334,7 @@ impl Coordinator {
                             self.forget();
                         }
                         let error = self.refused(what, code);
-                        self.went_wrong(Trouble::of(&error));
+                        self.went_wrong(StallReason::of(&error));
                         error
                     }
                 },
@@ -347,7 +350,7 @@ impl Coordinator {
     }
 }
 
-/// Requests that are answered when other members have done their part.
+/// The requests whose responses wait for other members.
 const fn waits_for_members(api: ApiKey) -> bool {
     matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }

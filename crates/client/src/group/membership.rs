@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::application::{Application, Told};
-use super::standing::Step;
+use super::application::{AppSignal, Application};
+use super::membership_status::MembershipStep;
 use super::subscription::Subscription;
 use super::{Shared, classic, next_gen};
 use crate::config::GroupProtocol;
 
-/// Dropping it is a crash: the session runs out by itself.
+/// Dropping it acts as a crash: the session times out.
 pub(crate) struct Membership {
     shared: Rc<Shared>,
-    told: mpsc::UnboundedSender<Told>,
+    signals: mpsc::UnboundedSender<AppSignal>,
     tasks: JoinSet<()>,
 }
 
@@ -24,9 +24,9 @@ impl Membership {
         if let Some(coordinator) = &shared.coordinator {
             coordinator.set_member(true);
         }
-        shared.step(Step::Joining);
-        let (told, telling) = mpsc::unbounded_channel();
-        let application = Application::new(shared.clone(), telling, subscription);
+        shared.step(MembershipStep::Joining);
+        let (signals, receiver) = mpsc::unbounded_channel();
+        let application = Application::new(shared.clone(), receiver, subscription);
         let mut tasks = JoinSet::new();
         match shared.cluster.config.group_protocol {
             GroupProtocol::Classic => {
@@ -36,23 +36,24 @@ impl Membership {
                 tasks.spawn_local(next_gen::Member::new(shared.clone(), application).live());
             }
         }
-        Self { shared, told, tasks }
+        Self { shared, signals, tasks }
     }
 
-    pub(crate) fn tell(&self, told: Told) {
-        let _ = self.told.send(told);
+    pub(crate) fn signal(&self, signal: AppSignal) {
+        let _ = self.signals.send(signal);
     }
 
-    /// Whether it still runs: a static member whose name another one took does not.
+    /// Returns `true` while it runs. A static member that was fenced by another one stops.
     pub(crate) fn is_alive(&mut self) -> bool {
         while self.tasks.try_join_next().is_some() {}
         !self.tasks.is_empty()
     }
 
-    /// Leaves the group, so that the others need not wait for the session to run out: tries once, within `timeout`.
+    /// Leaves the group with one attempt, within `timeout`, so that the other members need not wait for the session
+    /// timeout.
     pub(crate) async fn leave(mut self, timeout: Duration) {
         self.tasks.abort_all();
-        self.shared.step(Step::Out);
+        self.shared.step(MembershipStep::Out);
         self.shared.replace_assignment(&[]);
         let Some(coordinator) = &self.shared.coordinator else { return };
         let leaving = async {

@@ -1,16 +1,16 @@
-//! A consumer's tasks in the engine: what to fetch, the group's membership, and commits.
+//! The tasks of a consumer in the engine: assignment, group membership and commits.
 
 mod application;
-pub(crate) mod assignor;
 mod classic;
+pub(crate) mod commands;
 pub(crate) mod commit;
 pub(crate) mod coordinator;
-mod heart;
+mod heartbeat;
 mod membership;
+mod membership_status;
 mod next_gen;
-pub(crate) mod polls;
-mod standing;
-mod started;
+pub(crate) mod poll_activity;
+mod standalone_partitions;
 pub(crate) mod subscription;
 mod watch;
 mod wire;
@@ -26,66 +26,67 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::application::Told;
+use self::application::AppSignal;
+use self::commands::{AssignmentChange, ConsumerCommand};
 use self::commit::{commit_offsets, fetch_committed};
 use self::coordinator::Coordinator;
 use self::membership::Membership;
-use self::polls::Polls;
-use self::standing::{Standing, Step};
+use self::membership_status::{MembershipStatus, MembershipStep};
+use self::poll_activity::PollActivity;
 use crate::cluster::Cluster;
 use crate::config::{OffsetReset, Rebalance};
-use crate::consumer::offsets::not_assigned;
-use crate::consumer::{Change, Control, OffsetAndMetadata, TopicPartition};
 use crate::error::Error;
-use crate::fetch::cursor::{Position, StartAt};
+use crate::fetch::cursor::Position;
 use crate::fetch::cursors::Cursors;
 use crate::fetch::fetcher::{Fetcher, reset_to};
 use crate::fetch::inbox::{Inbox, Item};
 use crate::fetch::offset_files::OffsetFiles;
-use crate::fetch::place::Place;
+use crate::fetch::progress::PartitionProgress;
 use crate::log::Context;
-use crate::stats::wanted::AutoCommitted;
-use crate::transaction::GroupMetadata;
+use crate::stats::events::AutoCommitEvent;
+use crate::types::GroupMetadata;
+use crate::types::StartAt;
+use crate::types::{OffsetAndMetadata, TopicPartition};
 
-/// What the tasks of one consumer share.
+/// The state that the tasks of one consumer share.
 pub(crate) struct Shared {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) cursors: Rc<Cursors>,
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) polls: Arc<Polls>,
-    /// None without a `group.id`.
+    pub(crate) polls: Arc<PollActivity>,
+    /// `None` without a `group.id`.
     pub(crate) coordinator: Option<Coordinator>,
-    /// Where offsets are kept instead of with the coordinator.
+    /// The files that store offsets in place of the coordinator.
     pub(crate) files: Option<OffsetFiles>,
-    standing: Standing,
-    /// What the group gave this member, where the application decides what of it is fetched.
+    status: MembershipStatus,
+    /// The partitions assigned by the group, if the application applies the assignment.
     given: RefCell<BTreeSet<TopicPartition>>,
-    /// What was started one by one, and whether it commits by itself.
-    started: RefCell<BTreeMap<TopicPartition, bool>>,
+    /// The partitions that were started one by one, and whether each commits automatically.
+    standalone: RefCell<BTreeMap<TopicPartition, bool>>,
 }
 
 impl Shared {
-    /// Fetches these partitions too, each from where it says. What is fetched of others is untouched; one that is
-    /// assigned already goes on as it is.
+    /// Adds partitions to the assignment, each with its start position. Partitions that are already assigned keep
+    /// their position.
     pub(crate) fn add_partitions(&self, partitions: &[(TopicPartition, StartAt)]) {
         let mut table = self.cursors.table();
         for (at, start) in partitions {
             if table.slot(at).is_none() {
-                let place = Arc::new(Place::new(at.clone()));
-                let slot = table.add(place.clone(), *start);
-                self.inbox.open(slot, place);
+                let progress = Arc::new(PartitionProgress::new(at.clone()));
+                let slot = table.add(progress.clone(), *start);
+                self.inbox.open(slot, progress);
                 self.cluster.want(&at.topic);
             }
         }
         self.count(table.len());
     }
 
-    /// Fetches these no more and throws away what was fetched of them. Until they are removed, what is done of them
-    /// can be committed.
+    /// Stops fetching these partitions and discards their fetched records. Processed offsets can be committed until
+    /// the partitions are removed.
     pub(crate) fn stop_partitions(&self, partitions: &[TopicPartition]) {
         for at in partitions {
             let slot = self.cursors.update(at, |cursor| {
-                cursor.place.next_turn();
+                cursor.progress.next_generation();
                 cursor.position = Position::Failed;
                 cursor.slot
             });
@@ -95,13 +96,13 @@ impl Shared {
         }
     }
 
-    /// The membership's next step.
-    fn step(&self, step: Step) {
-        self.standing.step(step, self.coordinator.as_ref());
+    /// Enters the membership's next step.
+    fn step(&self, step: MembershipStep) {
+        self.status.step(step, self.coordinator.as_ref());
     }
 
-    /// These are no longer this consumer's: what was fetched is thrown away, late answers are dropped, and so is
-    /// progress that the application reports from now on.
+    /// Removes partitions from this consumer. Discards their fetched records; late responses and later progress of
+    /// the application are ignored.
     pub(crate) fn remove_partitions(&self, partitions: &[TopicPartition]) {
         let mut table = self.cursors.table();
         for at in partitions {
@@ -109,23 +110,23 @@ impl Shared {
                 table.remove(slot);
                 self.inbox.close(slot);
             }
-            self.started.borrow_mut().remove(at);
+            self.standalone.borrow_mut().remove(at);
         }
         self.count(table.len());
     }
 
-    /// Replaces what is fetched: everything that was is removed, and everything that will be begins anew.
+    /// Replaces the assignment: removes all partitions and adds the given ones from their start positions.
     pub(crate) fn replace_assignment(&self, partitions: &[(TopicPartition, StartAt)]) {
         self.remove_partitions(&self.assigned());
         self.add_partitions(partitions);
     }
 
-    /// What is assigned, in order.
+    /// The assigned partitions, in order.
     pub(crate) fn assigned(&self) -> Vec<TopicPartition> {
-        self.inbox.places().iter().map(|place| place.at.clone()).collect()
+        self.inbox.all_progress().iter().map(|progress| progress.at.clone()).collect()
     }
 
-    /// What the group gave this member.
+    /// The partitions that the group assigned to this member.
     pub(crate) fn owned(&self) -> Vec<TopicPartition> {
         match self.cluster.config.rebalance {
             Rebalance::Application => self.given.borrow().iter().cloned().collect(),
@@ -141,17 +142,20 @@ impl Shared {
         self.given.borrow_mut().retain(|at| !partitions.contains(at));
     }
 
-    /// What is done and not committed, of everything that is assigned.
+    /// The processed offsets of all assigned partitions that are not committed.
     pub(crate) fn uncommitted(&self) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
-        let places = self.inbox.places();
-        places.iter().filter_map(|place| Some((place.at.clone(), place.uncommitted()?))).collect()
+        let all_progress = self.inbox.all_progress();
+        all_progress
+            .iter()
+            .filter_map(|progress| Some((progress.at.clone(), progress.uncommitted()?)))
+            .collect()
     }
 
-    /// These offsets are committed.
+    /// Records that these offsets are committed.
     pub(crate) fn committed(&self, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) {
         for (at, offset) in offsets {
-            if let Some(place) = self.inbox.place(at) {
-                place.set_committed(offset.offset);
+            if let Some(progress) = self.inbox.progress(at) {
+                progress.set_committed(offset.offset);
             }
         }
     }
@@ -161,17 +165,19 @@ impl Shared {
         self.cursors.changed.notify_one();
     }
 
-    /// Turns `StartAt::Committed` into the committed offset, or into what `auto.offset.reset` says.
+    /// Converts `StartAt::Committed` into the committed offset, or into the start of `auto.offset.reset`.
     pub(crate) async fn start_at_committed(
         &self,
         partitions: Vec<TopicPartition>,
     ) -> Result<Vec<(TopicPartition, StartAt)>, Error> {
         let config = &self.cluster.config;
-        let own = |at: &TopicPartition| self.inbox.place(at).map(|place| place.reset(config));
-        self.start_at_committed_or(partitions, |at| own(at).unwrap_or(config.offset_reset)).await
+        let own = |at: &TopicPartition| {
+            self.inbox.progress(at).map(|progress| progress.reset(config.auto_offset_reset))
+        };
+        self.start_at_committed_or(partitions, |at| own(at).unwrap_or(config.auto_offset_reset)).await
     }
 
-    /// The same, where something else says where to start without a committed offset.
+    /// The same, with a given start position for partitions without a committed offset.
     async fn start_at_committed_or(
         &self,
         partitions: Vec<TopicPartition>,
@@ -193,7 +199,7 @@ impl Shared {
             .collect())
     }
 
-    /// What is committed of these partitions, wherever that is kept.
+    /// The committed offsets of these partitions, from the coordinator or from files.
     async fn committed_offsets(
         &self,
         partitions: &[TopicPartition],
@@ -205,10 +211,10 @@ impl Shared {
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
         };
-        fetch_committed(coordinator, Some(partitions), self.cluster.config.isolation).await
+        fetch_committed(coordinator, Some(partitions), self.cluster.config.isolation_level).await
     }
 
-    /// Whether there is anywhere to commit to.
+    /// Returns `true` if there is a coordinator or files to commit to.
     fn can_commit(&self) -> bool {
         self.coordinator.is_some() || self.files.is_some()
     }
@@ -218,8 +224,8 @@ impl Shared {
 pub(crate) async fn run(
     cluster: Rc<Cluster>,
     inbox: Arc<Inbox>,
-    polls: Arc<Polls>,
-    mut control: mpsc::UnboundedReceiver<Control>,
+    polls: Arc<PollActivity>,
+    mut control: mpsc::UnboundedReceiver<ConsumerCommand>,
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
@@ -231,32 +237,33 @@ pub(crate) async fn run(
         polls,
         coordinator,
         files,
-        standing: Standing::new(Instant::now()),
+        status: MembershipStatus::new(Instant::now()),
         given: RefCell::default(),
-        started: RefCell::default(),
+        standalone: RefCell::default(),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     tasks.spawn_local(watch::run(shared.clone()));
     let mut membership: Option<Membership> = None;
     let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
-    // One automatic commit at a time: while the coordinator does not answer they must not pile up and be sent all at once.
+    // Only one automatic commit runs at a time, so that commits do not pile up while the coordinator does not
+    // respond.
     let is_committing = Rc::new(Cell::new(false));
 
     loop {
         tokio::select! {
             biased;
             command = control.recv() => match command {
-                Some(Control::Close(timeout, done)) => {
+                Some(ConsumerCommand::Close(timeout, done)) => {
                     let _ = done.send(leave(&shared, membership.take(), timeout).await);
                     return;
                 }
                 Some(command) => on_control(&shared, &mut membership, &mut tasks, command).await,
-                // The consumer was dropped without close: the session runs out by itself.
+                // The consumer was dropped without close: the session times out.
                 None => return,
             },
             Some(_) = tasks.join_next() => {}
-            () = tokio::time::sleep_until(commit_at), if cluster.config.auto_commit && shared.can_commit() => {
+            () = tokio::time::sleep_until(commit_at), if cluster.config.enable_auto_commit && shared.can_commit() => {
                 commit_at = Instant::now() + cluster.config.auto_commit_interval;
                 if is_committing.replace(true) {
                     continue;
@@ -277,61 +284,61 @@ async fn on_control(
     shared: &Rc<Shared>,
     membership: &mut Option<Membership>,
     tasks: &mut JoinSet<()>,
-    command: Control,
+    command: ConsumerCommand,
 ) {
     let tell =
         |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
     match command {
-        Control::Assign(change, partitions, done)
+        ConsumerCommand::Assign(change, partitions, done)
             if shared.cluster.config.rebalance == Rebalance::Application =>
         {
             tell(&|| format!("{change:?}: {} partition(s)", partitions.len()));
             let _ = done.send(change_assignment(shared, tasks, change, partitions).await);
             if let Some(membership) = membership {
-                membership.tell(Told::Answered);
+                membership.signal(AppSignal::Answered);
             }
         }
-        Control::Assign(Change::Add | Change::Remove, _, done) => {
+        ConsumerCommand::Assign(AssignmentChange::Add | AssignmentChange::Remove, _, done) => {
             let reason = "the consumer keeps the assignment itself: see Config::rebalance";
             let _ = done.send(Err(Error::Config(format!("incremental assignment: {reason}"))));
         }
-        Control::Assign(Change::Replace, partitions, done) => {
+        ConsumerCommand::Assign(AssignmentChange::Replace, partitions, done) => {
             tell(&|| format!("assign: {} partition(s)", partitions.len()));
             if let Some(membership) = membership.take() {
-                membership.leave(shared.cluster.config.request_timeout).await;
+                membership.leave(shared.cluster.config.socket_timeout).await;
             }
             let _ = done.send(assign(shared, partitions).await);
         }
-        Control::Subscribe(subscription, done) => {
+        ConsumerCommand::Subscribe(subscription, done) => {
             tell(&|| format!("subscribe: {subscription:?}"));
             if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
                 *membership = None;
             }
             if let Some(membership) = membership {
-                membership.tell(Told::Subscribed(subscription));
+                membership.signal(AppSignal::Subscribed(subscription));
             } else {
                 shared.replace_assignment(&[]);
                 *membership = Some(Membership::start(shared.clone(), subscription));
             }
             let _ = done.send(Ok(()));
         }
-        Control::Start(at, from, own, done) => {
+        ConsumerCommand::Start(at, from, options, done) => {
             let _ = done.send(match membership {
                 Some(_) => Err(assigned_by_group("start")),
-                None => started::start(shared, tasks, at, from, own).await,
+                None => standalone_partitions::start(shared, tasks, at, from, options).await,
             });
         }
-        Control::Stop(at, done) => {
+        ConsumerCommand::Stop(at, done) => {
             let _ = done.send(match membership {
                 Some(_) => Err(assigned_by_group("stop")),
-                None => started::stop(shared, at).await,
+                None => standalone_partitions::stop(shared, at).await,
             });
         }
-        Control::Unsubscribe(timeout, done) => {
+        ConsumerCommand::Unsubscribe(timeout, done) => {
             let _ = done.send(leave(shared, membership.take(), timeout).await);
             shared.replace_assignment(&[]);
         }
-        Control::Seek(at, to, done) => {
+        ConsumerCommand::Seek(at, to, done) => {
             tell(&|| format!("seek: {at} to {to:?}"));
             let slot = shared.cursors.update(&at, |cursor| {
                 cursor.seek(to);
@@ -340,13 +347,13 @@ async fn on_control(
             if let Some(slot) = slot {
                 shared.inbox.purge(slot);
             }
-            let result = slot.map(|_| ()).ok_or_else(|| not_assigned(&at));
+            let result = slot.map(|_| ()).ok_or_else(|| at.not_assigned());
             if result.is_ok() && to == StartAt::Committed {
                 tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
             }
             let _ = done.send(result);
         }
-        Control::Pause(partitions, paused) => {
+        ConsumerCommand::Pause(partitions, paused) => {
             tell(&|| {
                 format!("{}: {} partition(s)", if paused { "pause" } else { "resume" }, partitions.len())
             });
@@ -354,19 +361,19 @@ async fn on_control(
                 shared.cursors.update(&at, |cursor| cursor.paused = paused);
             }
         }
-        Control::Commit(done) => {
+        ConsumerCommand::Commit(done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let _ = done.send(commit_done(&shared).await);
             });
         }
-        Control::CommitOffsets(offsets, done) => {
-            let taken_back = |at: &&TopicPartition| shared.inbox.place(at).is_none();
-            // Whoever is in no group may commit what they like.
+        ConsumerCommand::CommitOffsets(offsets, done) => {
+            let taken_back = |at: &&TopicPartition| shared.inbox.progress(at).is_none();
+            // A consumer without a group membership may commit any partition.
             if membership.is_some()
                 && let Some(at) = offsets.keys().find(taken_back)
             {
-                let _ = done.send(Err(not_assigned(at)));
+                let _ = done.send(Err(at.not_assigned()));
                 return;
             }
             let shared = shared.clone();
@@ -374,7 +381,7 @@ async fn on_control(
                 let _ = done.send(commit(&shared, &offsets).await);
             });
         }
-        Control::GroupMetadata(done) => {
+        ConsumerCommand::GroupMetadata(done) => {
             let metadata = match &shared.coordinator {
                 Some(coordinator) => {
                     let mut metadata = GroupMetadata::new(coordinator.group());
@@ -388,7 +395,7 @@ async fn on_control(
             };
             let _ = done.send(metadata);
         }
-        Control::Committed(partitions, done) => {
+        ConsumerCommand::Committed(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let committed = shared.committed_offsets(&partitions).await;
@@ -396,19 +403,19 @@ async fn on_control(
                 let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
             });
         }
-        Control::CommittedOffsets(partitions, done) => {
+        ConsumerCommand::CommittedOffsets(partitions, done) => {
             let shared = shared.clone();
             tasks.spawn_local(async move {
                 let _ = done.send(shared.committed_offsets(&partitions).await);
             });
         }
-        Control::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
-        Control::RevokeSeen => {
+        ConsumerCommand::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
+        ConsumerCommand::RevokeSeen => {
             if let Some(membership) = membership {
-                membership.tell(Told::Answered);
+                membership.signal(AppSignal::Answered);
             }
         }
-        Control::Close(_, done) => drop(done),
+        ConsumerCommand::Close(_, done) => drop(done),
     }
 }
 
@@ -422,21 +429,21 @@ async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> 
     Ok(())
 }
 
-/// Does what the application says to do with the assignment. What it gives up is committed first, if commits are
-/// automatic; from where a partition begins that goes on where the group left off is found out later.
+/// Applies the application's change of the assignment. With automatic commits, the removed partitions are committed
+/// first. The committed offset of a partition that continues from it is looked up later.
 async fn change_assignment(
     shared: &Rc<Shared>,
     tasks: &mut JoinSet<()>,
-    change: Change,
+    change: AssignmentChange,
     partitions: Vec<(TopicPartition, StartAt)>,
 ) -> Result<(), Error> {
     let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
     let gone = match change {
-        Change::Replace => shared.assigned(),
-        Change::Remove => named.clone(),
-        Change::Add => Vec::new(),
+        AssignmentChange::Replace => shared.assigned(),
+        AssignmentChange::Remove => named.clone(),
+        AssignmentChange::Add => Vec::new(),
     };
-    if shared.cluster.config.auto_commit && shared.can_commit() {
+    if shared.cluster.config.enable_auto_commit && shared.can_commit() {
         let mut offsets = shared.uncommitted();
         offsets.retain(|at, _| gone.contains(at));
         if let Err(error) = commit_unasked(shared, &offsets).await {
@@ -444,7 +451,7 @@ async fn change_assignment(
         }
     }
     shared.remove_partitions(&gone);
-    if change == Change::Remove {
+    if change == AssignmentChange::Remove {
         return Ok(());
     }
     let known = shared.assigned();
@@ -460,7 +467,7 @@ async fn change_assignment(
     Ok(())
 }
 
-/// Finds out where the group left off, for as long as it takes, and begins there.
+/// Looks up the committed offsets, with retries, and starts the partitions there.
 async fn start_where_left_off(shared: Rc<Shared>, mut pending: Vec<TopicPartition>) {
     loop {
         pending.retain(|at| {
@@ -492,7 +499,7 @@ fn assigned_by_group(what: &str) -> Error {
     Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
 }
 
-/// Commits as the member that this consumer is, and refuses for one that is in no generation.
+/// Commits with the consumer's identity; fails for a member that is in no generation.
 async fn commit_as_member(
     shared: &Shared,
     coordinator: &Coordinator,
@@ -501,10 +508,11 @@ async fn commit_as_member(
     let deadline = Instant::now() + coordinator.request_timeout();
     loop {
         let committed = commit_offsets(coordinator, offsets, coordinator.member()?).await;
-        // In KIP-848's protocol the epoch may have moved on since; the next heartbeat brings the new one. Under that one
-        // only what is still owned may be committed: the coordinator does not look.
+        // In the KIP-848 protocol, the epoch may have changed; the next heartbeat returns the new one. With the new
+        // epoch, only partitions that are still owned may be committed, because the coordinator does not check the
+        // owner.
         let is_stale = matches!(&committed, Err(Error::Broker { code: ErrorCode::StaleMemberEpoch, .. }));
-        let owned = || offsets.keys().all(|at| shared.inbox.place(at).is_some());
+        let owned = || offsets.keys().all(|at| shared.inbox.progress(at).is_some());
         if is_stale && owned() && Instant::now() < deadline {
             tokio::time::sleep(shared.cluster.config.retry_backoff).await;
             continue;
@@ -515,23 +523,23 @@ async fn commit_as_member(
     }
 }
 
-/// Commits what is done and was not committed yet, of all that commits by itself; what is started one by one may have its
-/// own interval for that, and with `all` is committed too.
+/// Commits the processed offsets of all partitions with automatic commits. Standalone partitions may have their own
+/// interval; with `all`, they are committed as well.
 async fn commit_automatically(shared: &Shared, all: bool) -> Result<(), Error> {
     commit_unasked(shared, &automatic(shared, all)).await
 }
 
 fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
-    let started = shared.started.borrow();
+    let standalone = shared.standalone.borrow();
     let mut offsets = shared.uncommitted();
-    offsets.retain(|at, _| match started.get(at) {
+    offsets.retain(|at, _| match standalone.get(at) {
         Some(commits) => all && *commits,
-        None => shared.cluster.config.auto_commit,
+        None => shared.cluster.config.enable_auto_commit,
     });
     offsets
 }
 
-/// Commits what is done and was not committed yet.
+/// Commits the processed offsets that are not committed yet.
 async fn commit_done(shared: &Shared) -> Result<(), Error> {
     commit(shared, &shared.uncommitted()).await
 }
@@ -553,7 +561,7 @@ async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMet
     Ok(())
 }
 
-/// Commits what nobody asked to be committed, and tells whoever wants to know.
+/// Commits offsets automatically and publishes the result as an event.
 async fn commit_unasked(
     shared: &Shared,
     offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>,
@@ -562,14 +570,15 @@ async fn commit_unasked(
         return Ok(());
     }
     let result = commit(shared, offsets).await;
-    shared.cluster.observer.auto_commits.push_if_wanted(|| {
+    shared.cluster.observer.auto_commits.push_with(|| {
         let offsets = offsets.iter().map(|(at, offset)| (at.clone(), offset.clone())).collect();
-        Some(AutoCommitted { offsets, result: result.clone() })
+        Some(AutoCommitEvent { offsets, result: result.clone() })
     });
     result
 }
 
-/// Commits what is done if that is automatic, and leaves the group: each in half of the time at most.
+/// Commits processed offsets if automatic commits are on, and leaves the group. Each step may take half of the
+/// timeout.
 async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
     let mut result = Ok(());
     if shared.can_commit() && !automatic(shared, true).is_empty() {

@@ -1,8 +1,8 @@
-//! Membership by KIP-848's protocol: the coordinator shares out, and a heartbeat says and hears everything.
+//! Membership with the KIP-848 protocol: the coordinator assigns the partitions, and heartbeats carry all state.
 //!
-//! Two tasks, each one line of thought. [`beat`] talks to the coordinator, whatever the application does;
-//! [`Member::live`] brings what the application has in line with what the coordinator wants: it gives up first, says so,
-//! and takes what is new.
+//! Two tasks share the work. [`beat`] talks to the coordinator, independently of the application. [`Member::live`]
+//! applies the coordinator's target assignment: it revokes partitions first, acknowledges that, and then adds the new
+//! ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ use tokio::task::JoinSet;
 use super::Shared;
 use super::application::{Application, Late};
 use super::coordinator::Coordinator;
-use super::standing::Step;
+use super::membership_status::MembershipStep;
 use super::subscription::Subscription;
 use crate::config::Rebalance;
-use crate::consumer::TopicPartition;
 use crate::error::Error;
-use crate::watchdog::cause::Trouble;
+use crate::types::TopicPartition;
+use crate::watchdog::cause::StallReason;
 
 const VERSION_MAX: i16 = 1;
-/// From this version on the member makes its own id.
+/// The first version in which the member creates its id.
 const OWN_ID_VERSION: i16 = 1;
 const JOINS: i32 = 0;
 const LEAVES: i32 = -1;
-/// A static member that will be back.
+/// The epoch with which a static member leaves temporarily.
 const LEAVES_FOR_NOW: i32 = -2;
-/// How long a member waits after the coordinator refused it.
+/// The pause after the coordinator refused the member.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Member {
@@ -41,22 +41,22 @@ pub(super) struct Member {
     heart: JoinSet<()>,
 }
 
-/// What the two tasks tell each other.
+/// The state that the two tasks exchange.
 #[derive(Default)]
 struct State {
     subscription: RefCell<Subscription>,
-    /// What the coordinator wants this member to own, if that is news.
+    /// The target assignment from the coordinator, if it is new.
     target: RefCell<Option<Vec<TopicPartitions>>>,
-    /// What this member owns, if the coordinator is to be told.
+    /// The partitions that this member owns, if they must be reported to the coordinator.
     owned: RefCell<Option<Vec<TopicPartitions>>>,
-    /// Whether the next heartbeat says everything, and not just what is new.
+    /// `true` if the next heartbeat carries all fields, not only the changed ones.
     in_full: Cell<bool>,
-    /// The coordinator knows this member no more.
+    /// The coordinator no longer knows this member.
     lost: Cell<bool>,
     refused: RefCell<Option<Error>>,
-    /// The coordinator said something.
+    /// Notified when the coordinator's response changed the state.
     news: Notify,
-    /// There is something to tell it.
+    /// Notified when a heartbeat must be sent at once.
     hurry: Notify,
 }
 
@@ -72,7 +72,7 @@ impl Member {
             self.heart.abort_all();
             match ended {
                 Ok(Late) => {
-                    let max_ms = self.shared.cluster.config.poll_interval_max.as_millis();
+                    let max_ms = self.shared.cluster.config.max_poll_interval.as_millis();
                     self.application.report(Error::PollIntervalExceeded { max_ms });
                     self.application.lose();
                     if let Some(coordinator) = &self.shared.coordinator
@@ -89,7 +89,7 @@ impl Member {
                     if fenced {
                         return;
                     }
-                    // What was refused may be granted later; who polls on asks for it.
+                    // A refused request may be granted later; the application's next poll triggers another attempt.
                     self.application.comes_back().await;
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
@@ -97,7 +97,7 @@ impl Member {
         }
     }
 
-    /// Begins to beat as somebody whom the group does not know yet.
+    /// Starts heartbeats as a new member.
     fn begin(&mut self) {
         let state = State { subscription: RefCell::new(self.application.subscription()), ..State::default() };
         state.in_full.set(true);
@@ -111,7 +111,7 @@ impl Member {
         self.heart.spawn_local(beat(self.shared.clone(), self.state.clone()));
     }
 
-    /// Follows the coordinator until it refuses this member or the application is late.
+    /// Applies the coordinator's responses until it refuses this member or the application polls too late.
     async fn stay(&mut self) -> Result<Late, Error> {
         loop {
             let state = self.state.clone();
@@ -131,7 +131,7 @@ impl Member {
                 return Err(error);
             }
             if state.lost.replace(false) {
-                self.shared.step(Step::Joining);
+                self.shared.step(MembershipStep::Joining);
                 self.application.lose();
                 state.in_full.set(true);
                 state.hurry.notify_one();
@@ -164,16 +164,16 @@ impl Member {
             }
             self.acknowledge();
         }
-        // librdkafka's applications hear of no partitions in the classic protocol only.
+        // librdkafka reports an empty assignment to applications only in the classic protocol.
         let says_so = self.shared.cluster.config.rebalance != Rebalance::Application;
         let first = says_so && owned.is_empty() && new.is_empty();
         self.application.take(new, first).await?;
-        self.shared.step(Step::Settled);
+        self.shared.step(MembershipStep::Settled);
         self.acknowledge();
         Ok(Ok(()))
     }
 
-    /// Tells the coordinator, at once, what this member owns.
+    /// Reports the owned partitions to the coordinator at once.
     fn acknowledge(&self) {
         let mut by_topic: BTreeMap<Uuid, Vec<i32>> = BTreeMap::new();
         for at in self.shared.owned() {
@@ -186,7 +186,7 @@ impl Member {
         self.state.hurry.notify_one();
     }
 
-    /// The partitions by their topics' names, which are asked for if need be.
+    /// Converts topic ids to names; unknown ones are looked up.
     async fn named(&self, target: &[TopicPartitions]) -> Result<Vec<TopicPartition>, Error> {
         let cluster = &self.shared.cluster;
         let unknown: Vec<Uuid> = target
@@ -211,12 +211,12 @@ impl Member {
     }
 }
 
-/// The epoch has moved on; with the next heartbeat it is right again.
+/// Returns `true` if the member epoch is stale; the next heartbeat updates it.
 fn is_stale(error: &Error) -> bool {
     matches!(error, Error::Broker { code: ErrorCode::StaleMemberEpoch, .. })
 }
 
-/// Heartbeats for as long as the coordinator takes them.
+/// Sends heartbeats until the coordinator refuses the member.
 async fn beat(shared: Rc<Shared>, state: Rc<State>) {
     let Some(coordinator) = &shared.coordinator else { return };
     let backoff = shared.cluster.config.retry_backoff;
@@ -228,7 +228,7 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
             Ok((code, _)) => {
                 match code {
                     ErrorCode::None => coordinator.went_well(),
-                    code => coordinator.went_wrong(Trouble::of_code(*code)),
+                    code => coordinator.went_wrong(StallReason::of_code(*code)),
                 }
                 *code
             }
@@ -238,7 +238,7 @@ async fn beat(shared: Rc<Shared>, state: Rc<State>) {
         let pause = match code {
             ErrorCode::None => result.map_or(backoff, |(_, interval)| interval),
             ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch => {
-                // The same member joins again, after it has let go of everything.
+                // The member rejoins with the same id after it has released all partitions.
                 coordinator.leaves(false);
                 *state.target.borrow_mut() = None;
                 *state.owned.borrow_mut() = None;
@@ -280,7 +280,7 @@ fn refusal(coordinator: &Coordinator, state: &State, code: ErrorCode) -> Error {
     Error::Broker { what, code }
 }
 
-/// Sends one heartbeat and takes over what the answer says; gives the error code and when the next one is due.
+/// Sends one heartbeat and applies the response. Returns the error code and the time of the next heartbeat.
 async fn beat_once(
     shared: &Shared,
     coordinator: &Coordinator,
@@ -303,11 +303,11 @@ async fn beat_once(
         };
         if in_full {
             request.instance_id.clone_from(&identity.instance_id);
-            request.rack_id = Some(config.rack.clone()).filter(|rack| !rack.is_empty());
-            request.rebalance_timeout_ms = config.poll_interval_max.as_millis() as i32;
+            request.rack_id = Some(config.client_rack.clone()).filter(|rack| !rack.is_empty());
+            request.rebalance_timeout_ms = config.max_poll_interval.as_millis() as i32;
             let names = subscription.names().iter().map(ToString::to_string).collect();
             request.subscribed_topic_names = Some(names);
-            // An empty one takes back what was said before.
+            // An empty pattern clears the previous one.
             let pattern = subscription.server_pattern();
             request.subscribed_topic_regex = pattern.or_else(|| (!joins && version >= 1).then(String::new));
             request.server_assignor.clone_from(&config.group_remote_assignor);
@@ -317,7 +317,7 @@ async fn beat_once(
         }
         request
     };
-    let response = coordinator.call_once(VERSION_MAX, config.request_timeout, request).await?;
+    let response = coordinator.call_once(VERSION_MAX, config.socket_timeout, request).await?;
     if response.error_code == ErrorCode::None {
         if let Some(member_id) = &response.member_id {
             coordinator.is_known_as(member_id);
@@ -331,7 +331,7 @@ async fn beat_once(
     Ok((response.error_code, Duration::from_millis(response.heartbeat_interval_ms.max(1) as u64)))
 }
 
-/// Leaves the group at once; a static member keeps its place until its session runs out (epoch -2). Tries once.
+/// Leaves the group with one attempt. A static member keeps its membership until its session times out (epoch -2).
 pub(super) async fn leave(coordinator: &Coordinator) -> Result<(), Error> {
     let identity = coordinator.identity();
     if identity.epoch.is_none() {

@@ -1,4 +1,4 @@
-//! What the application subscribed to: topics by name, and by pattern.
+//! The application's subscription: topics by name and by pattern.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use regex_lite::Regex;
 
 use crate::error::Error;
+use crate::types::pattern;
 
-/// Names, and patterns, which begin with `^`.
+/// Topic names and patterns; patterns start with `^`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subscription {
     names: BTreeSet<Arc<str>>,
@@ -35,24 +36,20 @@ impl Subscription {
         !self.patterns.is_empty()
     }
 
-    /// The names, and those of the known topics that a pattern matches.
+    /// The names, and the known topics that a pattern matches.
     pub(crate) fn topics<'a>(&self, known: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
         let matches = |topic: &&Arc<str>| self.patterns.iter().any(|pattern| pattern.is_match(topic));
         let matching = known.into_iter().filter(matches).cloned();
         matching.chain(self.names.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The patterns as one for the coordinator, which looks at whole names where we look for a match in them.
+    /// The patterns as one regular expression for the coordinator. The coordinator matches whole names, the client
+    /// matches parts of them.
     pub(crate) fn server_pattern(&self) -> Option<String> {
         let one = |pattern: &Regex| format!(".*(?:{pattern}).*");
         let all: Vec<String> = self.patterns.iter().map(one).collect();
         (!all.is_empty()).then(|| all.join("|"))
     }
-}
-
-/// A regular expression of a property or a subscription.
-pub(crate) fn pattern(text: &str) -> Result<Regex, Error> {
-    Regex::new(text).map_err(|error| Error::Config(format!("`{text}` is no regular expression: {error}")))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The task that shows a consumer to the watchdog, every fifth of the time after which it speaks, and applies what helps.
+//! The task that passes a consumer's state to the watchdog, five times per `stall_after`, and restarts fetch sessions.
 
 use std::rc::Rc;
 
 use tokio::time::Instant;
 
 use super::Shared;
-use super::polls::LastPoll;
-use crate::stats::{ConsumerFindings, LOOKS};
+use super::poll_activity::LastPoll;
+use crate::stats::{ConsumerStalls, LOOKS};
 use crate::watchdog::consumer::{ConsumerFacts, ConsumerWatch};
 
 /// Runs until its owner drops it.
@@ -16,20 +16,20 @@ pub(super) async fn run(shared: Rc<Shared>) {
     if after.is_zero() {
         return;
     }
-    let told = ConsumerFindings::new(observer.clone());
+    let stalls = ConsumerStalls::new(observer.clone());
     let mut watch = ConsumerWatch::default();
     let mut last_poll = LastPoll::new(&shared.polls, Instant::now());
-    let survey = &shared.cursors.survey;
+    let snapshot = &shared.cursors.snapshot;
     loop {
         tokio::time::sleep(after / LOOKS).await;
-        survey.wanted.set(true);
+        snapshot.wanted.set(true);
         shared.cursors.changed.notify_one();
-        survey.answered.notified().await;
+        snapshot.answered.notified().await;
         let now = Instant::now();
         let poll_age = last_poll.age(&shared.polls, now);
         let budget = &shared.inbox.budget;
         let facts = ConsumerFacts {
-            partitions: survey.found.take(),
+            partitions: snapshot.found.take(),
             poll_age,
             budget_used: budget.used(),
             budget_max: budget.max(),
@@ -37,13 +37,13 @@ pub(super) async fn run(shared: Rc<Shared>) {
             group: shared
                 .coordinator
                 .as_ref()
-                .map(|coordinator| shared.standing.facts(coordinator, observer, poll_age, after)),
+                .map(|coordinator| shared.status.facts(coordinator, observer, poll_age, after)),
         };
-        let verdicts = watch.look(now, after, &facts);
-        if !verdicts.restart.is_empty() {
-            survey.restart.borrow_mut().extend(verdicts.restart);
+        let result = watch.look(now, after, &facts);
+        if !result.restart.is_empty() {
+            snapshot.restart.borrow_mut().extend(result.restart);
             shared.cursors.changed.notify_one();
         }
-        told.set(verdicts.findings);
+        stalls.set(result.stalls);
     }
 }

@@ -1,4 +1,4 @@
-//! What members of a classic group tell each other, between our types and the bytes.
+//! The consumer protocol of classic groups: conversion between our types and bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use ottla_protocol::messages::consumer_protocol::{
 };
 use ottla_protocol::messages::join_group::JoinGroupResponseMember;
 
-use super::assignor::{Assignor, Held, Member};
-use crate::consumer::TopicPartition;
+use crate::assignor::{Assignor, Member, OwnedPartitions};
 use crate::error::Error;
+use crate::types::TopicPartition;
 
-/// With the partitions owned, the generation and the rack. Who knows less reads what it knows.
+/// This version has the owned partitions, the generation and the rack. Older members read the fields that they know.
 const CONSUMER_PROTOCOL_VERSION: i16 = 3;
 
-/// This member's word to the leader, as one assignor wants it. `owned` is what it keeps while it joins.
+/// Encodes this member's subscription for the leader, for one assignor. `owned` is the list of partitions that the
+/// member keeps while it joins.
 pub(super) fn encode_subscription(
     assignor: &dyn Assignor,
     topics: &[Arc<str>],
     owned: &[TopicPartition],
-    held: &Held,
+    held: &OwnedPartitions,
     rack: Option<&str>,
 ) -> Result<Bytes, Error> {
     let subscription = ConsumerProtocolSubscription {
@@ -34,7 +35,7 @@ pub(super) fn encode_subscription(
     subscription.to_bytes(CONSUMER_PROTOCOL_VERSION).map_err(|error| Error::Config(error.to_string()))
 }
 
-/// A member as its own word describes it.
+/// Decodes a member's subscription.
 pub(super) fn decode_member(member: &JoinGroupResponseMember) -> Result<Member, Error> {
     let said = ConsumerProtocolSubscription::from_bytes(member.metadata.clone()).map_err(|error| {
         Error::Protocol {
@@ -58,7 +59,7 @@ pub(super) fn encode_assignment(partitions: &[TopicPartition]) -> Result<Bytes, 
     assignment.to_bytes(CONSUMER_PROTOCOL_VERSION).map_err(|error| Error::Config(error.to_string()))
 }
 
-/// An empty assignment is no assignment: the member waits for the next rebalance.
+/// Decodes an assignment. An empty one counts as no partitions: the member waits for the next rebalance.
 pub(super) fn decode_assignment(bytes: Bytes) -> Result<Vec<TopicPartition>, String> {
     if bytes.is_empty() {
         return Ok(Vec::new());

@@ -1,7 +1,7 @@
-//! One connection to a broker: requests go out in order, answers come back in the same order.
+//! One connection to a broker: requests are sent in order, and responses arrive in the same order.
 //!
-//! Two tasks, one per direction, live as long as the connection. Any failure closes it, and every request that still
-//! waits for its answer learns why.
+//! Two tasks, one per direction, run as long as the connection is open. Any failure closes it, and every pending
+//! request gets the error.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,29 +18,32 @@ use tokio::time::Instant;
 
 use super::Network;
 use super::connector::Io;
-use super::link::{AnswerTo, Link, Room, Urgency, close_when_idle, read_frames, write_frames};
+use super::link::{
+    Link, ResponseMemory, ResponseTarget, Urgency, close_when_idle, read_frames, write_frames,
+};
 use super::sasl::{self, Authenticator};
 use super::versions::{too_old, zstd_refused};
 use crate::config::Config;
 use crate::error::Error;
-use crate::stats::{Broken, Wire, address_of};
+use crate::stats::{ConnectionFailure, ConnectionObserver, address_of};
 
-/// An open connection whose versions are known, and on which we have proved who we are.
+/// An open connection with known API versions, authenticated if required.
 #[derive(Debug)]
 pub(crate) struct Connection {
     link: Rc<Link>,
     tasks: JoinSet<()>,
 }
 
-/// What is remembered of a broker between two connections to it.
+/// State of a broker that outlives a connection to it.
 #[derive(Debug, Default)]
 pub(crate) struct Greeting {
-    /// Until when it is taken for `broker.version.fallback`: it did not answer when it was asked.
+    /// The time until which the broker is assumed to have `broker.version.fallback`, because it did not respond to
+    /// ApiVersions.
     skip_until: Cell<Option<Instant>>,
 }
 
 impl Connection {
-    /// Connects, asks for the broker's versions and authenticates, all within `socket.connection.setup.timeout.ms`.
+    /// Connects, requests the API versions and authenticates, within `socket.connection.setup.timeout.ms`.
     pub(crate) async fn open(
         network: &Network,
         host: &str,
@@ -56,23 +59,27 @@ impl Connection {
                 .connect(host, port)
                 .await
                 .map_err(|error| Error::transport(&address, &error))?;
-            let mut connection = Self::start(io, network.observer.wire(&address), config);
+            let mut connection = Self::start(io, network.observer.connection(&address), config);
             connection.greet(greeting).await?;
             if let Some(authenticator) = &network.authenticator {
                 connection.authenticate(authenticator.clone(), rng).await?;
             }
             Ok(connection)
         };
-        tokio::time::timeout(config.connect_timeout, opening).await.unwrap_or_else(|_| {
+        tokio::time::timeout(config.socket_connection_setup_timeout, opening).await.unwrap_or_else(|_| {
             Err(Error::Transport {
                 address: address.clone(),
-                reason: format!("not connected within {} ms", config.connect_timeout.as_millis()).into(),
+                reason: format!(
+                    "not connected within {} ms",
+                    config.socket_connection_setup_timeout.as_millis()
+                )
+                .into(),
             })
         })
     }
 
-    fn start(io: Box<dyn Io>, wire: Wire, config: &Arc<Config>) -> Self {
-        let link = Link::new(wire, config.clone());
+    fn start(io: Box<dyn Io>, observer: ConnectionObserver, config: &Arc<Config>) -> Self {
+        let link = Link::new(observer, config.clone());
         let (read_half, write_half) = tokio::io::split(io);
         let mut tasks = JoinSet::new();
         tasks.spawn_local(write_frames(link.clone(), write_half));
@@ -83,11 +90,11 @@ impl Connection {
         Self { link, tasks }
     }
 
-    /// Learns the broker's versions. An old broker answers in version 0 with the error that says so (KIP-511).
+    /// Requests the broker's API versions. An old broker responds in version 0 with `UNSUPPORTED_VERSION` (KIP-511).
     async fn greet(&self, greeting: &Greeting) -> Result<(), Error> {
         let net = &self.link.config.net;
         if !net.api_version_request || greeting.skip_until.get().is_some_and(|until| Instant::now() < until) {
-            self.link.wire.taken_for(net.version_fallback);
+            self.link.observer.taken_for(net.version_fallback);
             self.link.versions.borrow_mut().extend(net.version_fallback.requests());
             return Ok(());
         }
@@ -107,14 +114,14 @@ impl Connection {
                 code: error_code,
             });
         }
-        self.link.wire.greeted(api_keys.len());
+        self.link.observer.greeted(api_keys.len());
         let mut versions = self.link.versions.borrow_mut();
         versions.extend(api_keys.into_iter().map(|api| (api.api_key, (api.min_version, api.max_version))));
         if let Some(reason) = too_old(&versions) {
             return Err(Error::Unsupported { address: self.link.address.clone(), reason });
         }
         for feature in &finalized_features {
-            self.link.wire.has_feature(&feature.name, feature.max_version_level);
+            self.link.observer.has_feature(&feature.name, feature.max_version_level);
         }
         let features =
             finalized_features.into_iter().map(|feature| (feature.name, feature.max_version_level));
@@ -132,7 +139,7 @@ impl Connection {
         let response = self.link.decode::<ApiVersionsRequest>(frame, version);
         match response {
             Ok(response) if response.error_code != ErrorCode::UnsupportedVersion => Ok(response),
-            // The refusal comes in version 0, whatever was asked in.
+            // The error response has version 0, independently of the request's version.
             _ => {
                 let frame = self.link.exchange(&ApiVersionsRequest::default(), 0).await?;
                 self.link.decode::<ApiVersionsRequest>(frame, 0)
@@ -140,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Proves who we are, and goes on proving it whenever the broker wants it anew (KIP-368).
+    /// Authenticates, and re-authenticates whenever the broker requires it (KIP-368).
     async fn authenticate(
         &mut self,
         authenticator: Arc<Authenticator>,
@@ -151,9 +158,9 @@ impl Connection {
         self.tasks.spawn_local(async move {
             while let Some(lifetime) = session {
                 tokio::time::sleep(lifetime.mul_f64(0.85 + 0.10 * rng.f64())).await;
-                link.wire.secured("authenticating anew");
+                link.observer.secured("authenticating anew");
                 link.hold();
-                let within = link.config.connect_timeout;
+                let within = link.config.socket_connection_setup_timeout;
                 let again = tokio::time::timeout(within, sasl::authenticate(&*link, &authenticator));
                 match again.await {
                     Ok(Ok(lifetime)) => session = lifetime,
@@ -169,11 +176,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request and waits for its answer, for `timeout` at most; after that the connection is closed, because
-    /// answers come in order and this one blocks all behind it.
+    /// Sends a request and waits up to `timeout` for its response. After that, the connection is closed: responses
+    /// arrive in order, so the missing one blocks all later ones.
     ///
-    /// `make` gets the version to be spoken, at most `version_max`. Dropping the future leaves the connection usable:
-    /// the answer is read and thrown away.
+    /// `make` gets the negotiated version, at most `version_max`. Dropping the future leaves the connection usable:
+    /// the response is read and discarded.
     pub(crate) async fn call<R: Request>(
         self: &Rc<Self>,
         version_max: i16,
@@ -183,7 +190,8 @@ impl Connection {
         self.begin(version_max, make)?.answer(timeout).await
     }
 
-    /// Puts a request in the outbox at once and returns the wait for its answer: whoever begins first is sent first.
+    /// Puts a request in the outbox at once and returns the wait for its response. Requests are sent in the order of
+    /// these calls.
     pub(crate) fn begin<R: Request>(
         self: &Rc<Self>,
         version_max: i16,
@@ -192,22 +200,22 @@ impl Connection {
         self.begin_in(version_max, make, None)
     }
 
-    /// The same with memory for the answer.
+    /// [`Self::begin`] with memory for the response.
     pub(crate) fn begin_in<R: Request>(
         self: &Rc<Self>,
         version_max: i16,
         make: impl FnOnce(i16) -> R,
-        room: Option<Rc<dyn Room>>,
+        room: Option<Rc<dyn ResponseMemory>>,
     ) -> Result<Pending<R>, Error> {
         let version = self.version_of::<R>(version_max)?;
         let (sender, received) = oneshot::channel();
-        let answer = AnswerTo { sender, room };
+        let answer = ResponseTarget { sender, room };
         self.link.send(&make(version), version, Urgency::InTurn, None, Some(answer))?;
         Ok(Pending { connection: self.clone(), version, received, request: PhantomData })
     }
 
-    /// Sends a request that has no answer and waits until it is written.
-    pub(crate) async fn tell<R: Request>(
+    /// Sends a request without a response and waits until it is written.
+    pub(crate) async fn send_without_response<R: Request>(
         &self,
         version_max: i16,
         timeout: Duration,
@@ -220,7 +228,7 @@ impl Connection {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.link.closed_error()),
             Err(_) => {
-                self.link.wire.broken(Broken::Timeout);
+                self.link.observer.broken(ConnectionFailure::Timeout);
                 self.link.close(format!(
                     "{} v{version} not written within {} ms",
                     R::KEY,
@@ -231,48 +239,49 @@ impl Connection {
         }
     }
 
-    /// Drops the connection: the peer has not answered for too long.
+    /// Closes the connection, because the peer has not responded for too long.
     pub(crate) fn give_up(&self, request: &str, waited: Duration) -> Error {
         let (ms, address) = (waited.as_millis(), self.address());
         let what = format!("answer to {request} from {address}");
-        self.link.wire.broken(Broken::Timeout);
+        self.link.observer.broken(ConnectionFailure::Timeout);
         self.link.close(format!("no {what} within {ms} ms"));
         Error::TimedOut { what, waited_ms: ms }
     }
 
-    /// Whether it can still carry requests.
+    /// Returns `true` while it can carry requests.
     pub(crate) fn is_open(&self) -> bool {
         self.link.is_open()
     }
 
-    /// Whether `requests` or more wait to be written; if they do, `wake` is told when there is one less.
+    /// Returns `true` if `requests` or more requests wait to be written; `wake` is then notified when one of them is
+    /// written.
     pub(crate) fn is_backed_up(&self, requests: usize, wake: &Arc<Notify>) -> bool {
         self.link.is_backed_up(requests, wake)
     }
 
-    /// The peer's address as it was connected to.
+    /// The peer's address, as used to connect.
     pub(crate) fn address(&self) -> &str {
         &self.link.address
     }
 
-    /// The level of a feature of the cluster (KIP-584), as it was when this connection was opened.
+    /// The level of a cluster feature (KIP-584) when this connection was opened.
     pub(crate) fn feature(&self, name: &str) -> Option<i16> {
         self.link.features.borrow().get(name).copied()
     }
 
-    /// The error for batches in zstd, if the broker does not take them.
+    /// The error for zstd batches, if the broker does not support them.
     pub(crate) fn refuses_zstd(&self) -> Option<Error> {
         let (_, produce) = *self.link.versions.borrow().get(&ApiKey::Produce.code())?;
         zstd_refused(produce).map(|reason| Error::Unsupported { address: self.link.address.clone(), reason })
     }
 
-    /// The highest version of `R` that both sides speak.
+    /// The highest version of `R` that both sides support.
     pub(crate) fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error> {
         self.link.version_of::<R>(version_max)
     }
 }
 
-/// A request that is on its way.
+/// A request in progress.
 #[derive(Debug)]
 #[must_use = "the answer is thrown away"]
 pub(crate) struct Pending<R> {
@@ -283,8 +292,8 @@ pub(crate) struct Pending<R> {
 }
 
 impl<R: Request> Pending<R> {
-    /// Waits for the answer, as [`Connection::call`] does. The time for which the broker has asked us to be silent
-    /// does not count.
+    /// Waits for the response, as [`Connection::call`] does. Throttling by the broker does not count towards the
+    /// timeout.
     pub(crate) async fn answer(self, timeout: Duration) -> Result<R::Response, Error> {
         let Self { connection, version, mut received, .. } = self;
         let link = &connection.link;

@@ -1,4 +1,4 @@
-//! The seam to the network: whoever gives the engine a connector decides what a connection is.
+//! The network abstraction: a connector opens the connections of an engine.
 
 use std::future::Future;
 use std::io;
@@ -10,15 +10,15 @@ use rustc_hash::FxHashMap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
-use super::settings::{AddressFamily, NetSettings};
 use crate::config::Config;
+use crate::config::net_settings::{AddressFamily, NetSettings};
 
-/// A connection's two directions.
+/// A byte stream in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// What [`Connector::connect`] gives.
+/// The future of [`Connector::connect`].
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send + 'a>>;
 
 /// Opens connections to brokers: TCP in production, memory in tests and simulation.
@@ -27,8 +27,8 @@ pub trait Connector: Send + Sync + 'static {
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
 }
 
-/// TCP. Names are resolved anew for each attempt, and each attempt begins with the address after the one that the
-/// attempt before it began with.
+/// Connects by TCP. Each attempt resolves the name again, and starts with the address after the first one of the
+/// previous attempt.
 #[derive(Debug, Default)]
 pub struct TcpConnector {
     send_buffer_bytes: usize,
@@ -39,11 +39,11 @@ pub struct TcpConnector {
 }
 
 impl TcpConnector {
-    /// With the socket options of this configuration.
+    /// Creates a connector with the socket options of this configuration.
     pub fn new(config: &Config) -> Self {
         Self {
-            send_buffer_bytes: config.send_buffer_bytes,
-            receive_buffer_bytes: config.receive_buffer_bytes,
+            send_buffer_bytes: config.socket_send_buffer_bytes,
+            receive_buffer_bytes: config.socket_receive_buffer_bytes,
             net: config.net.clone(),
             attempts: Mutex::default(),
         }
@@ -73,7 +73,7 @@ impl TcpConnector {
 
     fn socket_to(&self, address: SocketAddr) -> io::Result<TcpSocket> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // Before connecting: the window is agreed on then.
+        // Set before connecting, because the TCP window is negotiated then.
         if self.send_buffer_bytes > 0 {
             socket.set_send_buffer_size(clamped(self.send_buffer_bytes))?;
         }
@@ -95,7 +95,7 @@ impl Connector for TcpConnector {
     }
 }
 
-/// Those of the family, in the order in which an attempt tries them.
+/// The addresses of the family, in the order in which an attempt tries them.
 fn in_turn(resolved: &[SocketAddr], family: AddressFamily, attempt: usize) -> Vec<SocketAddr> {
     let wanted = |address: &&SocketAddr| match family {
         AddressFamily::Any => true,
@@ -141,11 +141,11 @@ mod tests {
         let mut config = Config::new("localhost");
         config.net.keepalive = true;
         config.net.address_family = AddressFamily::V4;
-        config.send_buffer_bytes = 50_000;
+        config.socket_send_buffer_bytes = 50_000;
         let stream = TcpConnector::new(&config).stream("localhost", port).await.expect("connected");
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().expect("known") && socket.tcp_nodelay().expect("known"));
-        // The kernel doubles what it is asked for.
+        // The kernel doubles the requested size.
         assert_eq!(socket.send_buffer_size().expect("known"), 100_000);
         config.net.keepalive = false;
         config.net.nodelay = false;

@@ -1,4 +1,4 @@
-//! The two directions of one connection: frames out of the outbox, frames to whoever waits for them.
+//! The two directions of one connection: requests from the outbox, responses to their callers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,92 +21,92 @@ use super::tls::explained;
 use super::versions::client_throttles;
 use crate::config::Config;
 use crate::error::Error;
-use crate::stats::{Broken, Wire};
+use crate::stats::{ConnectionFailure, ConnectionObserver};
 
-/// What TLS puts into one record at most.
+/// The largest payload of one TLS record.
 const TLS_RECORD_BYTES: usize = 16 << 10;
 
-/// What the tasks of a connection share with those who send on it.
+/// The state that the tasks of a connection share with its senders.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) address: String,
-    pub(super) wire: Wire,
+    pub(super) observer: ConnectionObserver,
     pub(super) config: Arc<Config>,
     pub(super) versions: RefCell<FxHashMap<i16, (i16, i16)>>,
     /// The cluster's finalized features, with the level each is at.
     pub(super) features: RefCell<FxHashMap<String, i16>>,
     next_correlation_id: Cell<i32>,
-    outbox: RefCell<VecDeque<Outgoing>>,
+    outbox: RefCell<VecDeque<OutgoingFrame>>,
     outbox_filled: Notify,
-    /// Whom to wake when the next frame leaves the outbox.
+    /// The waiter for the next frame to leave the outbox.
     outbox_falls: RefCell<Option<Arc<Notify>>>,
-    waiting: RefCell<VecDeque<Waiting>>,
-    /// While the connection authenticates anew, what is sent waits here.
-    held: RefCell<Option<VecDeque<Held>>>,
-    /// Until when the broker wants to hear nothing (KIP-219).
+    waiting: RefCell<VecDeque<PendingResponse>>,
+    /// Requests that wait for re-authentication.
+    held: RefCell<Option<VecDeque<HeldRequest>>>,
+    /// The end of throttling (KIP-219).
     muted_until: Cell<Option<Instant>>,
-    /// When the last request was made.
+    /// The time of the last request.
     sent_at: Cell<Instant>,
-    /// Requests in a row that were not answered in time.
+    /// Consecutive requests without a response in time.
     unanswered: Cell<u32>,
-    /// Answers that have come.
+    /// The number of responses.
     answered: Cell<u64>,
-    /// Why the connection is closed, once it is.
+    /// The error that closed the connection.
     closed: RefCell<Option<Error>>,
 }
 
-/// A request whose turn has not come, and who waits for its answer.
-type Held = (Outgoing, Option<Waiting>);
+/// A request that is held back, and the receiver of its response.
+type HeldRequest = (OutgoingFrame, Option<PendingResponse>);
 
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingFrame {
     /// `None` for bare SASL tokens.
     correlation_id: Option<i32>,
     frame: Chain,
-    /// Told when the last byte is written, for requests without an answer.
+    /// Notified when the last byte is written, for requests without a response.
     written: Option<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingResponse {
     /// `None` for bare SASL tokens of brokers before 1.0, which have none.
     correlation_id: Option<i32>,
-    answer: AnswerTo,
+    answer: ResponseTarget,
 }
 
-/// Memory for an answer, from whoever asked and keeps account of it.
-pub(crate) trait Room: std::fmt::Debug {
-    /// A buffer of at least so many bytes.
+/// The memory for a response, accounted by the sender of the request.
+pub(crate) trait ResponseMemory: std::fmt::Debug {
+    /// Returns a buffer of at least this many bytes.
     fn buffer(&self, bytes: usize) -> Buffer;
 }
 
-/// Who gets an answer, and the memory it is read into if it is not the connection's.
+/// The receiver of a response, and the memory for it if it is not the connection's.
 #[derive(Debug)]
-pub(super) struct AnswerTo {
+pub(super) struct ResponseTarget {
     pub(super) sender: oneshot::Sender<Bytes>,
-    pub(super) room: Option<Rc<dyn Room>>,
+    pub(super) room: Option<Rc<dyn ResponseMemory>>,
 }
 
-impl From<oneshot::Sender<Bytes>> for AnswerTo {
+impl From<oneshot::Sender<Bytes>> for ResponseTarget {
     fn from(sender: oneshot::Sender<Bytes>) -> Self {
         Self { sender, room: None }
     }
 }
 
-/// Who may send while the connection authenticates.
+/// The urgency of a request while the connection authenticates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Urgency {
     /// The authentication itself.
     Now,
-    /// Everybody else.
+    /// Every other request.
     InTurn,
 }
 
 impl Link {
-    pub(super) fn new(wire: Wire, config: Arc<Config>) -> Rc<Self> {
+    pub(super) fn new(observer: ConnectionObserver, config: Arc<Config>) -> Rc<Self> {
         Rc::new(Self {
-            address: wire.address().to_owned(),
-            wire,
+            address: observer.address().to_owned(),
+            observer,
             config,
             versions: RefCell::default(),
             features: RefCell::default(),
@@ -135,7 +135,7 @@ impl Link {
         version: i16,
         urgency: Urgency,
         written: Option<oneshot::Sender<()>>,
-        answer: Option<AnswerTo>,
+        answer: Option<ResponseTarget>,
     ) -> Result<(), Error> {
         if !self.is_open() {
             return Err(self.closed_error());
@@ -144,22 +144,22 @@ impl Link {
         self.next_correlation_id.set(correlation_id.wrapping_add(1));
         let frame = frame::encode_request(correlation_id, Some(&self.config.client_id), version, request)
             .map_err(|error| Error::Protocol { address: self.address.clone(), reason: error.to_string() })?;
-        self.wire.enqueued(R::KEY, version, correlation_id, frame.len(), answer.is_some());
+        self.observer.enqueued(R::KEY, version, correlation_id, frame.len(), answer.is_some());
         self.sent_at.set(Instant::now());
-        let waiting = answer.map(|answer| Waiting { correlation_id: Some(correlation_id), answer });
+        let waiting = answer.map(|answer| PendingResponse { correlation_id: Some(correlation_id), answer });
         let correlation_id = Some(correlation_id);
-        self.enqueue(Outgoing { correlation_id, frame, written }, waiting, urgency);
+        self.enqueue(OutgoingFrame { correlation_id, frame, written }, waiting, urgency);
         Ok(())
     }
 
-    /// Sends and waits for the answer's frame, past whatever is held.
+    /// Sends a request and waits for the response frame, ahead of held requests.
     pub(super) async fn exchange<R: Request>(&self, request: &R, version: i16) -> Result<Bytes, Error> {
         let (answer, received) = oneshot::channel();
         self.send(request, version, Urgency::Now, None, Some(answer.into()))?;
         received.await.map_err(|_| self.closed_error())
     }
 
-    /// The same with bytes that are no Kafka request, behind their length: SASL before Kafka 1.0.
+    /// The same for length-prefixed bytes that are not a Kafka request: SASL before Kafka 1.0.
     pub(super) async fn exchange_bare(&self, token: &[u8]) -> Result<Bytes, Error> {
         if !self.is_open() {
             return Err(self.closed_error());
@@ -168,12 +168,16 @@ impl Link {
         let mut frame = BytesMut::with_capacity(4 + token.len());
         frame.put_i32(token.len() as i32);
         frame.put_slice(token);
-        let outgoing = Outgoing { correlation_id: None, frame: frame.freeze().into(), written: None };
-        self.enqueue(outgoing, Some(Waiting { correlation_id: None, answer: answer.into() }), Urgency::Now);
+        let outgoing = OutgoingFrame { correlation_id: None, frame: frame.freeze().into(), written: None };
+        self.enqueue(
+            outgoing,
+            Some(PendingResponse { correlation_id: None, answer: answer.into() }),
+            Urgency::Now,
+        );
         received.await.map_err(|_| self.closed_error())
     }
 
-    fn enqueue(&self, outgoing: Outgoing, waiting: Option<Waiting>, urgency: Urgency) {
+    fn enqueue(&self, outgoing: OutgoingFrame, waiting: Option<PendingResponse>, urgency: Urgency) {
         if urgency == Urgency::InTurn
             && let Some(held) = &mut *self.held.borrow_mut()
         {
@@ -187,12 +191,13 @@ impl Link {
         self.outbox_filled.notify_one();
     }
 
-    /// From now on only the authentication may send.
+    /// From now on, only authentication requests are sent.
     pub(super) fn hold(&self) {
         self.held.borrow_mut().get_or_insert_default();
     }
 
-    /// Whether so many frames wait to be written; if they do, `wake` is told when there is one less.
+    /// Returns `true` if at least this many frames wait to be written; `wake` is then notified when one of them is
+    /// written.
     pub(super) fn is_backed_up(&self, frames: usize, wake: &Arc<Notify>) -> bool {
         let backed_up = self.outbox.borrow().len() >= frames;
         if backed_up {
@@ -201,14 +206,14 @@ impl Link {
         backed_up
     }
 
-    /// Lets out what was held, in order.
+    /// Sends the held requests, in order.
     pub(super) fn release(&self) {
         for (outgoing, waiting) in self.held.take().unwrap_or_default() {
             self.enqueue(outgoing, waiting, Urgency::InTurn);
         }
     }
 
-    /// Sends nothing for so long.
+    /// Sends nothing for this time.
     fn mute(&self, throttle: Duration) {
         tracing::debug!(address = %self.address, ms = throttle.as_millis(), "throttled by the broker");
         let until = Instant::now() + throttle;
@@ -229,7 +234,7 @@ impl Link {
         }
     }
 
-    /// The highest version of `R` that both sides speak.
+    /// The highest version of `R` that both sides support.
     pub(super) fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error> {
         let (ours_min, ours_max) = (*R::VERSIONS.start(), (*R::VERSIONS.end()).min(version_max));
         let versions = self.versions.borrow();
@@ -247,19 +252,19 @@ impl Link {
         Ok(version)
     }
 
-    /// Does what the broker asks in an answer: be silent for a while (KIP-219).
+    /// Applies the throttle time of a response: the client sends nothing for a while (KIP-219).
     pub(super) fn heed_throttle<R: Request>(&self, version: i16, response: &R::Response) {
         let ms = response.throttle_time_ms();
-        // Before Kafka 2.0 the broker has waited already.
+        // Before Kafka 2.0, the broker itself delayed the response.
         if ms > 0 && client_throttles(R::KEY, version) {
             self.mute(Duration::from_millis(ms as u64));
         }
     }
 
-    /// A request was not answered in time. Answers come in order, so those behind it will hardly be: after
-    /// `socket.max.fails` such requests the connection is closed.
+    /// Records a request without a response in time. Responses arrive in order, so later ones are late too: after
+    /// `socket.max.fails` such requests, the connection is closed.
     pub(super) fn on_unanswered(&self, reason: String) -> Error {
-        self.wire.broken(Broken::Timeout);
+        self.observer.broken(ConnectionFailure::Timeout);
         let unanswered = self.unanswered.get() + 1;
         self.unanswered.set(unanswered);
         let max = self.config.net.max_fails;
@@ -274,12 +279,12 @@ impl Link {
         self.close_with(Error::Transport { address: self.address.clone(), reason: reason.into() });
     }
 
-    /// Closes once; the first reason stands. Dropping the senders wakes everyone who waits.
+    /// Closes the connection; only the first reason is kept. Dropping the senders wakes all waiting tasks.
     pub(super) fn close_with(&self, error: Error) {
         self.close_as(error, self.is_idle());
     }
 
-    /// The peer has closed: brokers do that to clients that send nothing, and then it is no news.
+    /// The peer closed the connection. Brokers close idle connections, which is not an error.
     fn close_by_peer(&self, error: Error) {
         self.close_as(error, self.is_quiet());
     }
@@ -288,7 +293,7 @@ impl Link {
         if self.closed.borrow().is_some() {
             return;
         }
-        self.wire.closed(&error.to_string());
+        self.observer.closed(&error.to_string());
         if idle || !self.config.net.log_connection_close {
             tracing::debug!(address = %self.address, %error, idle, "connection closed");
         } else {
@@ -308,23 +313,23 @@ impl Link {
             .unwrap_or_else(|| Error::Transport { address: self.address.clone(), reason: "closed".into() })
     }
 
-    /// The memory for the next answer, if it is not the connection's.
-    fn room(&self) -> Option<Rc<dyn Room>> {
+    /// The memory for the next response, if the request's sender provides it.
+    fn room(&self) -> Option<Rc<dyn ResponseMemory>> {
         self.waiting.borrow().front()?.answer.room.clone()
     }
 
-    /// Nobody waits for anything on it: losing it costs nothing.
+    /// Returns `true` if no request waits on it, so that losing it costs nothing.
     fn is_idle(&self) -> bool {
         self.waiting.borrow().is_empty() && self.outbox.borrow().is_empty() && self.held.borrow().is_none()
     }
 
-    /// Whether the broker may take it for idle: nobody waits, or nothing was sent for `socket.timeout.ms` (librdkafka's
-    /// rule; a long poll may wait all that time).
+    /// Returns `true` if the broker may consider it idle: no request waits, or nothing was sent for
+    /// `socket.timeout.ms` (librdkafka's rule; a long poll may wait all that time).
     fn is_quiet(&self) -> bool {
-        self.is_idle() || self.sent_at.get().elapsed() >= self.config.request_timeout
+        self.is_idle() || self.sent_at.get().elapsed() >= self.config.socket_timeout
     }
 
-    /// An I/O error of this connection, TLS's own in words.
+    /// Converts an I/O error of this connection; a TLS error gets an explanation.
     fn io_error(&self, doing: &str, error: io::Error) -> Error {
         let security = &self.config.security;
         if !security.protocol.is_tls() {
@@ -336,10 +341,11 @@ impl Link {
         Error::transport(&self.address, &error)
     }
 
-    /// The peer has closed.
+    /// The error for a connection that the peer closed.
     fn on_end(&self) -> Error {
         let sasl = self.config.security.protocol.is_sasl();
-        // A SASL listener answers ApiVersions and hangs up at the first request of somebody it does not know.
+        // A SASL listener answers ApiVersions and closes the connection at the first request of an unauthenticated
+        // client.
         let reason = if !sasl && self.answered.get() == 1 && !self.waiting.borrow().is_empty() {
             "closed by the broker after the greeting: does the listener want SASL? (security.protocol)"
         } else {
@@ -348,7 +354,7 @@ impl Link {
         Error::Transport { address: self.address.clone(), reason: reason.into() }
     }
 
-    /// What the first bytes of a peer say that does not speak Kafka.
+    /// The error for a peer whose first bytes show that it does not speak Kafka.
     fn on_strange_start(&self, head: &[u8]) -> Option<Error> {
         let address = self.address.clone();
         if matches!(head, [0x15 | 0x16, 3, 0..=4, ..]) {
@@ -363,7 +369,7 @@ impl Link {
     }
 }
 
-/// Writes what is in the outbox until the connection is closed.
+/// Writes frames from the outbox until the connection is closed.
 pub(super) async fn write_frames(link: Rc<Link>, mut io: WriteHalf<Box<dyn Io>>) {
     let tls = link.config.security.protocol.is_tls();
     loop {
@@ -375,7 +381,7 @@ pub(super) async fn write_frames(link: Rc<Link>, mut io: WriteHalf<Box<dyn Io>>)
         if let Some(wake) = link.outbox_falls.take() {
             wake.notify_one();
         }
-        let Some(Outgoing { correlation_id, frame, written }) = next else {
+        let Some(OutgoingFrame { correlation_id, frame, written }) = next else {
             if !link.is_open() {
                 let _ = io.shutdown().await;
                 return;
@@ -386,12 +392,12 @@ pub(super) async fn write_frames(link: Rc<Link>, mut io: WriteHalf<Box<dyn Io>>)
         let result =
             if tls { write_encrypted(&mut io, frame).await } else { write_chain(&mut io, frame).await };
         if let Err(error) = result {
-            link.wire.broken(Broken::Write);
+            link.observer.broken(ConnectionFailure::Write);
             link.close_with(link.io_error("write", error));
             return;
         }
         if let Some(correlation_id) = correlation_id {
-            link.wire.written(correlation_id);
+            link.observer.written(correlation_id);
         }
         if let Some(written) = written {
             let _ = written.send(());
@@ -417,27 +423,27 @@ async fn write_chain(io: &mut WriteHalf<Box<dyn Io>>, frame: Chain) -> io::Resul
     Ok(())
 }
 
-/// Through TLS every byte is copied anyway: what fits into one record is handed over in one piece, so that it becomes
-/// one record and one write.
+/// Writes a frame through TLS, which copies every byte in any case. A frame that fits into one TLS record is passed
+/// in one piece, so that it becomes one record and one write.
 async fn write_encrypted(io: &mut WriteHalf<Box<dyn Io>>, frame: Chain) -> io::Result<()> {
     if frame.len() <= TLS_RECORD_BYTES {
         io.write_all(&frame.to_bytes()?).await?;
     } else {
         write_chain(io, frame).await?;
     }
-    // What the socket did not take yet is in TLS's own buffer.
+    // Flushes bytes that remain in the TLS buffer.
     io.flush().await
 }
 
-/// Reads frames and hands them out until the connection is closed.
+/// Reads frames and dispatches them until the connection is closed.
 pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
-    let mut frames = FrameBuffer::new(link.config.response_bytes_max);
+    let mut frames = FrameBuffer::new(link.config.receive_message_max_bytes);
     let error = loop {
         let problem = match frames.next_frame() {
             Ok(Some(frame)) => match dispatch(&link, frame, false) {
                 Ok(()) => continue,
                 Err(reason) => {
-                    link.wire.broken(Broken::CorrelationId);
+                    link.observer.broken(ConnectionFailure::CorrelationId);
                     Some(reason)
                 }
             },
@@ -446,13 +452,13 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
                     Ok(frame) => match dispatch(&link, frame, true) {
                         Ok(()) => continue,
                         Err(reason) => {
-                            link.wire.broken(Broken::CorrelationId);
+                            link.observer.broken(ConnectionFailure::CorrelationId);
                             Some(reason)
                         }
                     },
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break link.on_end(),
                     Err(error) => {
-                        link.wire.broken(Broken::Read);
+                        link.observer.broken(ConnectionFailure::Read);
                         break link.io_error("read", error);
                     }
                 },
@@ -472,7 +478,7 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
             Ok(0) => return link.close_by_peer(link.on_end()),
             Ok(_) => {}
             Err(error) => {
-                link.wire.broken(Broken::Read);
+                link.observer.broken(ConnectionFailure::Read);
                 return link.close_by_peer(link.io_error("read", error));
             }
         }
@@ -480,10 +486,10 @@ pub(super) async fn read_frames(link: Rc<Link>, mut io: ReadHalf<Box<dyn Io>>) {
     link.close_with(error);
 }
 
-/// Reads the rest of a large frame straight into the memory of whoever asked for it.
+/// Reads the rest of a large frame into the memory of the request's sender.
 async fn read_into(
     io: &mut ReadHalf<Box<dyn Io>>,
-    room: &dyn Room,
+    room: &dyn ResponseMemory,
     size: usize,
     head: &[u8],
 ) -> io::Result<Bytes> {
@@ -494,8 +500,8 @@ async fn read_into(
     Ok(buffer.freeze(size))
 }
 
-/// Hands a frame to the request at the head of the line. A frame of another correlation id means that the stream is
-/// out of step: nothing on it can be trusted any more.
+/// Passes a frame to the first pending request. A different correlation id means that the stream is out of sync and
+/// cannot be used any more.
 fn dispatch(link: &Link, frame: Bytes, in_room: bool) -> Result<(), String> {
     let waiting = link.waiting.borrow_mut().pop_front();
     link.answered.set(link.answered.get() + 1);
@@ -511,11 +517,11 @@ fn dispatch(link: &Link, frame: Bytes, in_room: bool) -> Result<(), String> {
         if correlation_id != due {
             return Err(format!("answer to request {correlation_id} where {due} was due"));
         }
-        link.wire.received(correlation_id, frame.len());
+        link.observer.received(correlation_id, frame.len());
     }
-    let AnswerTo { sender, room } = waiting.answer;
+    let ResponseTarget { sender, room } = waiting.answer;
     let frame = match room {
-        // It shares the connection's buffer: a slice of it would hold more than its size.
+        // The frame shares the connection's buffer; a slice would retain more memory than its size.
         Some(room) if !in_room => {
             let mut buffer = room.buffer(frame.len());
             buffer.as_mut_slice()[..frame.len()].copy_from_slice(&frame);
@@ -523,13 +529,13 @@ fn dispatch(link: &Link, frame: Bytes, in_room: bool) -> Result<(), String> {
         }
         _ => frame,
     };
-    // A caller that has gone away does not mind.
+    // The caller may have dropped its future.
     let _ = sender.send(frame);
     Ok(())
 }
 
-/// Closes the connection when nothing was sent on it for `max_idle`. It looks four times in that time, so that sending
-/// costs nothing.
+/// Closes the connection if nothing was sent on it for `max_idle`. It checks four times in that period, so that
+/// sending has no extra cost.
 pub(super) async fn close_when_idle(link: Rc<Link>, max_idle: Duration) {
     let mut sent = link.next_correlation_id.get();
     let mut quiet = 0;
@@ -552,9 +558,9 @@ mod tests {
     #[test]
     fn a_connection_is_quiet_without_requests_or_when_the_last_one_is_long_ago() {
         let mut config = Config::new("b");
-        config.request_timeout = Duration::from_secs(3);
+        config.socket_timeout = Duration::from_secs(3);
         let config = Arc::new(config);
-        let link = Link::new(Observer::new(&config, 1).wire("b:9092"), config);
+        let link = Link::new(Observer::new(&config, 1).connection("b:9092"), config);
         assert!(link.is_quiet(), "nothing was ever sent");
         let (answer, _pending) = oneshot::channel();
         let request = ottla_protocol::messages::api_versions::ApiVersionsRequest::default();

@@ -1,10 +1,9 @@
-//! Connections to brokers: the seam, and what is spoken before the first request.
+//! Connections to brokers: the connector, TLS, SASL and API versions.
 
 pub(crate) mod connection;
 pub(crate) mod connector;
 mod link;
 pub(crate) mod sasl;
-pub(crate) mod settings;
 pub(crate) mod tls;
 pub(crate) mod versions;
 
@@ -12,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::connector::Connector;
-pub(crate) use self::link::Room;
+pub(crate) use self::link::ResponseMemory;
 use self::sasl::Authenticator;
 use self::tls::Tls;
 use crate::config::Config;
@@ -20,7 +19,7 @@ use crate::error::Error;
 use crate::security::tls::TlsFiles;
 use crate::stats::Observer;
 
-/// How this client connects: with TLS on top of the connector and a proof of who it is, if the settings say so.
+/// The client's way to connect: the connector, with TLS and SASL if configured.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) connector: Arc<dyn Connector>,
@@ -29,7 +28,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Reads what the security settings name, so that a mistake in them shows at once.
+    /// Reads the files that the security settings name, so that errors are reported at once.
     pub(crate) fn new(
         config: &Config,
         connector: Arc<dyn Connector>,

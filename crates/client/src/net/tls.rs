@@ -1,4 +1,4 @@
-//! TLS over whatever another connector connects.
+//! TLS over the connections of another connector.
 
 use std::io;
 use std::sync::Arc;
@@ -7,14 +7,10 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use super::connector::{Connecting, Connector, Io};
+use crate::error::TlsFailure;
 use crate::security::tls::{TlsFiles, explain};
 
-/// A TLS problem in words, inside the `io::Error` that a connector gives.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct TlsFailure(String);
-
-/// Connects through another connector and makes the handshake on top.
+/// Connects through another connector and performs the TLS handshake.
 pub(crate) struct Tls {
     below: Arc<dyn Connector>,
     files: Arc<TlsFiles>,
@@ -42,7 +38,7 @@ impl Connector for Tls {
     }
 }
 
-/// An error of a TLS stream, in words if it is TLS's own.
+/// Explains a TLS error of a stream; other errors are unchanged.
 pub(crate) fn explained(error: io::Error, has_certificate: bool, when: &str) -> io::Error {
     let own = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match own {

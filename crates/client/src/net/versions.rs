@@ -1,63 +1,18 @@
-//! What brokers speak that are not asked, or do not answer: the highest version of each request, by release.
+//! API versions of brokers that are not asked or do not answer: the highest version of each request, by release.
 
 use ottla_protocol::messages::produce::ProduceRequest;
 use ottla_protocol::{ApiKey, Message};
 use rustc_hash::FxHashMap;
 
-/// The values of `broker.version.fallback`, by the releases in which requests have changed.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub enum BrokerVersion {
-    /// 0.10, librdkafka's default: taken for 0.11, because such brokers cannot store this client's record batches.
-    V0_10,
-    /// 0.11.0: the oldest that this client speaks with, for its record batches.
-    #[default]
-    V0_11,
-    /// 1.0.
-    V1_0,
-    /// 1.1.
-    V1_1,
-    /// 2.0.
-    V2_0,
-    /// 2.1 and everything after it, as far as 2.1's requests go.
-    V2_1,
-}
+use crate::types::broker_version::BrokerVersion;
 
 impl BrokerVersion {
-    /// Reads `0.11.0.0`, `2.1` and the like; what is older than 0.10 counts as that, `None` is for what is no version.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('.').map(str::parse::<u16>);
-        let (major, minor) = (parts.next()?.ok()?, parts.next().unwrap_or(Ok(0)).ok()?);
-        if parts.any(|part| part.is_err()) {
-            return None;
-        }
-        match (major, minor) {
-            (0, ..=10) => Some(Self::V0_10),
-            (0, _) => Some(Self::V0_11),
-            (1, 0) => Some(Self::V1_0),
-            (1, _) => Some(Self::V1_1),
-            (2, 0) => Some(Self::V2_0),
-            _ => Some(Self::V2_1),
-        }
-    }
-
-    /// The release, as `broker.version.fallback` reads back.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::V0_10 => "0.10.0",
-            Self::V0_11 => "0.11.0",
-            Self::V1_0 => "1.0.0",
-            Self::V1_1 => "1.1.0",
-            Self::V2_0 => "2.0.0",
-            Self::V2_1 => "2.1.0",
-        }
-    }
-
-    /// Where its versions stand in the rows of [`TABLE`].
+    /// The column of this release in the rows of [`TABLE`].
     const fn column(self) -> usize {
         (self as usize).saturating_sub(Self::V0_11 as usize)
     }
 
-    /// The requests it answers, each with its lowest and highest version.
+    /// The supported requests, each with its lowest and highest version.
     pub(crate) fn requests(self) -> impl Iterator<Item = (i16, (i16, i16))> {
         let column = self.column();
         TABLE.iter().filter_map(move |(key, highest)| {
@@ -67,18 +22,18 @@ impl BrokerVersion {
     }
 }
 
-/// Whether a broker that throttles answers at once in this version and leaves the waiting to the client: KIP-219 has
-/// raised the version of every request for that, in Kafka 2.0.
+/// Returns `true` if a throttling broker responds to this version at once and leaves the wait to the client. KIP-219,
+/// in Kafka 2.0, raised the version of every request for that.
 pub(crate) fn client_throttles(key: ApiKey, version: i16) -> bool {
     let row = TABLE.iter().find(|(listed, _)| *listed == key);
     row.is_none_or(|(_, highest)| version >= highest[BrokerVersion::V2_0.column()])
 }
 
-/// From this version of Produce on brokers take zstd (KIP-110).
+/// The first version of Produce that supports zstd (KIP-110).
 const PRODUCE_ZSTD: i16 = 7;
 
-/// What is wrong with a broker that cannot store our record batches. One that takes no records at all, a controller,
-/// is none of them.
+/// The problem with a broker that cannot store our record batches. A broker that takes no records at all, such as a
+/// controller, is not too old.
 pub(crate) fn too_old(versions: &FxHashMap<i16, (i16, i16)>) -> Option<String> {
     let (_, highest) = versions.get(&ApiKey::Produce.code())?;
     let needed = *ProduceRequest::VERSIONS.start();
@@ -90,7 +45,7 @@ pub(crate) fn too_old(versions: &FxHashMap<i16, (i16, i16)>) -> Option<String> {
     })
 }
 
-/// Why a broker that knows Produce up to version `produce` takes no batches in zstd.
+/// The reason why a broker that supports Produce up to version `produce` refuses zstd batches.
 pub(crate) fn zstd_refused(produce: i16) -> Option<String> {
     (produce < PRODUCE_ZSTD).then(|| {
         format!(
@@ -171,11 +126,12 @@ mod tests {
         for release in [BrokerVersion::V0_11, BrokerVersion::V1_0, BrokerVersion::V1_1, BrokerVersion::V2_1] {
             for (code, (_, highest)) in release.requests() {
                 let Some(ours) = REQUESTS.iter().find(|api| api.key.code() == code) else { continue };
-                // Consumers check for truncated logs where brokers can tell (version 2, Kafka 2.0), and nowhere else.
+                // Consumers detect truncated logs only with brokers that report the epoch's end (version 2, Kafka
+                // 2.0).
                 if ours.key == ApiKey::OffsetForLeaderEpoch {
                     continue;
                 }
-                // Its version 0 is a message of its own.
+                // Version 0 has a separate message definition.
                 let least = if ours.key == ApiKey::DescribeConfigs { 0 } else { ours.versions.min };
                 assert!(least <= highest, "{}: {highest} in {}", ours.key, release.name());
             }
@@ -184,7 +140,7 @@ mod tests {
 
     #[test]
     fn brokers_before_0_11_are_too_old_and_controllers_are_not() {
-        // What Apache Kafka 0.10.2 says of itself.
+        // The versions that Apache Kafka 0.10.2 reports.
         let of_0_10 = FxHashMap::from_iter([(0, (0, 2)), (1, (0, 3)), (3, (0, 2)), (18, (0, 0))]);
         let reason = too_old(&of_0_10).expect("too old");
         assert!(reason.contains("older than Apache Kafka 0.11") && reason.contains("version 2"), "{reason}");

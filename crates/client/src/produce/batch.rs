@@ -1,4 +1,4 @@
-//! A batch from its sealing to its end, and the partition it belongs to, as the sender sees them.
+//! A sealed batch until its outcome is known, and the partition it belongs to, as the core keeps them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,113 +8,125 @@ use ottla_wire::{Compression, Seal, Sealed};
 use tokio::time::Instant;
 
 use super::compressor::ClosedBatch;
+use super::delivery::Outcome;
 use super::idempotence::{Numbering, ProducerId};
-use super::queue::{Queue, Told};
+use super::queue::DeliveryTargets;
 use crate::config::{Acks, Config};
+use crate::error::{Persisted, ProduceError, ProduceErrorKind};
 
-/// A sealed batch until it is settled.
+/// A sealed batch until its outcome is known.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) sealed: Sealed,
-    pub(super) told: Told,
+    pub(super) targets: DeliveryTargets,
     pub(super) created: Instant,
+    /// Bytes that the batch has booked.
     pub(super) memory: usize,
-    /// Its place among the partition's batches.
+    /// The batch's number within its partition: later batches have higher ones.
     pub(super) order: u64,
     pub(super) attempts: u32,
-    /// Whether it may be in the log although nothing says so.
+    /// `true` if the batch may be in the log although no response confirmed it.
     pub(super) possibly_written: bool,
+    /// `true` if the batch is in the log although no response confirmed it, because the broker acknowledged a later
+    /// one. A broker never appends a batch without the ones before it.
+    pub(super) is_proven_written: bool,
     pub(super) last_problem: String,
 }
 
-/// What one produce request asks for all of its batches.
+/// The acknowledgement settings of a Produce request, shared by all of its batches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Terms {
+pub(super) struct AckSettings {
     pub(super) acks: Acks,
-    /// How long the broker may wait for replicas.
+    /// The time that the broker may wait for replicas.
     pub(super) ack_timeout: Duration,
 }
 
-impl Terms {
-    /// Those of a topic.
+impl AckSettings {
+    /// The settings of a topic.
     pub(super) fn of(config: &Config) -> Self {
-        Self { acks: config.acks, ack_timeout: config.ack_timeout.unwrap_or(config.request_timeout) }
+        Self { acks: config.acks, ack_timeout: config.request_timeout.unwrap_or(config.socket_timeout) }
     }
 }
 
 impl Batch {
-    /// Whether it is compressed as brokers before 2.1 do not know.
+    /// `true` if the batch is compressed with zstd, which brokers before 2.1 refuse.
     pub(super) fn is_zstd(&self) -> bool {
         matches!(self.sealed.header.compression(), Ok(Compression::Zstd))
     }
 }
 
-/// A full batch on its way through compression.
+/// A batch between its queue and its sealing.
 #[derive(Debug)]
-pub(super) enum Closing {
-    /// The worker has it.
-    Away(u64),
-    /// It may be sent.
+pub(super) enum Compressing {
+    /// The worker compresses it under this slot number.
+    InWorker(u64),
+    /// It is compressed and may be sent.
     Ready(Box<ClosedBatch>),
 }
 
-impl Closing {
-    /// Whether it may be sent, and its time is over.
+impl Compressing {
+    /// `true` if the batch is compressed and older than `timeout`.
     pub(super) fn is_older(&self, now: Instant, timeout: Duration) -> bool {
         matches!(self, Self::Ready(batch) if now >= batch.created + timeout)
     }
 }
 
-/// Batches that wait to go again, up to one that a broker refused as out of order.
+/// The last batch that a broker refused as out of order, while a later batch can still prove whether it was written.
 ///
-/// Of several batches whose answers were lost, a broker that was restarted may know the last one only (Apache Kafka's
-/// snapshots of producers hold no more), and calls those before it out of order although they are in its log. Numbered anew
-/// they would be written twice. But it has never taken a batch without those before it: the first that it acknowledges, as
-/// a duplicate or as new, says that all before are written, and if it acknowledges none, none is.
+/// Several responses may be lost together. A restarted broker may then know only the last of those batches, because
+/// Apache Kafka's producer snapshots hold no more. It refuses the earlier ones as out of order although its log has
+/// them. With new sequence numbers they would be written twice. But a broker never appends a batch without the ones
+/// before it. The first batch that it acknowledges, as a duplicate or as new, therefore proves that all earlier ones
+/// are written. If it acknowledges none, none is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refused {
-    /// The node that refused them: another one's log may be another.
+pub(super) struct OutOfOrder {
+    /// The node that refused the batch. The log of another node may differ.
     pub(super) node: i32,
-    /// The last batch that was refused.
+    /// [`Batch::order`] of the last batch that was refused.
     pub(super) order: u64,
 }
 
-/// A partition that has, or had, something to send.
+/// A partition with records to send, now or earlier.
 #[derive(Debug)]
 pub(super) struct Partition {
-    pub(super) queue: Arc<Queue>,
-    /// Full batches that are being compressed, or are, in the order in which they were filled.
-    pub(super) closing: VecDeque<Closing>,
+    pub(super) topic: Arc<str>,
+    /// The partition's number; -1 for records whose partition is not chosen yet.
+    pub(super) number: i32,
+    /// The client's configuration with the topic's own settings over it.
+    pub(super) config: Arc<Config>,
+    /// Batches between the queue and their sealing, in the order in which they were filled.
+    pub(super) compressing: VecDeque<Compressing>,
     pub(super) next_slot: u64,
-    /// Batches of slots below it are purged when they come back.
+    /// Batches of lower slots are purged when the worker returns them.
     pub(super) purged_below: u64,
-    /// Sealed batches that must go again, in order, before anything new.
+    /// Sealed batches that must be sent again, in order, before any new batch.
     pub(super) retry: VecDeque<Batch>,
-    /// What of `retry` was refused as out of order, while one behind it can still tell whether it is written.
-    pub(super) refused: Option<Refused>,
+    pub(super) out_of_order: Option<OutOfOrder>,
     pub(super) in_flight: usize,
-    /// The node that has what is in flight.
+    /// The node that the batches in flight were sent to.
     pub(super) sent_to: i32,
     pub(super) next_order: u64,
     pub(super) numbering: Numbering,
     pub(super) blocked_until: Option<Instant>,
-    /// Requests below this number were for a topic of the same name that is deleted.
+    /// Requests below this number went to a deleted topic of the same name.
     pub(super) since_request: u64,
-    /// Since when its leader says that it does not know it.
+    /// The time since which the leader answers that it does not know the partition.
     pub(super) unknown_since: Option<Instant>,
-    /// Whether it is among the sender's active ones.
-    pub(super) active: bool,
+    /// `true` if the partition is in the core's list of active ones.
+    pub(super) is_active: bool,
 }
 
 impl Partition {
-    pub(super) fn new(queue: Arc<Queue>) -> Self {
+    pub(super) fn new(topic: Arc<str>, number: i32, config: Arc<Config>) -> Self {
         Self {
-            queue,
-            closing: VecDeque::new(),
+            topic,
+            number,
+            config,
+            compressing: VecDeque::new(),
             next_slot: 0,
             purged_below: 0,
             retry: VecDeque::new(),
-            refused: None,
+            out_of_order: None,
             in_flight: 0,
             sent_to: -1,
             next_order: 0,
@@ -122,48 +134,74 @@ impl Partition {
             blocked_until: None,
             since_request: 0,
             unknown_since: None,
-            active: false,
+            is_active: false,
         }
     }
 
-    /// Its topic was deleted and created anew: what its broker knew of us is gone, and whatever requests below
-    /// `next_request` bring is news of the old one. Batches keep their numbers: those that the new one has got already
-    /// must be recognised, and a broker that knows nothing of a producer takes any number.
-    pub(super) fn begin_anew(&mut self, next_request: u64) {
+    /// The topic was deleted and created again, so its broker has no state of this producer. Responses to requests below
+    /// `next_request` concern the old topic.
+    ///
+    /// Batches keep their sequence numbers: the new topic must recognise those that it has already, and a broker
+    /// without state of a producer accepts any number.
+    pub(super) fn on_recreated(&mut self, next_request: u64) {
         self.numbering.forgotten();
         self.since_request = next_request;
         (self.unknown_since, self.blocked_until) = (None, None);
     }
 
-    /// Which of the batches that must go again goes next to this node: the first, or, while the first is in doubt, the one
-    /// that can tell.
+    /// `true` if a batch may be sent to `node` behind the batches in flight. Those must have the same leader and, with
+    /// idempotence, the broker must be able to detect a wrong order.
+    pub(super) fn may_follow(&self, node: i32, is_idempotent: bool) -> bool {
+        let keeps_order = self.sent_to == node && (self.numbering.is_known() || !is_idempotent);
+        self.in_flight == 0 || keeps_order
+    }
+
+    /// The position in `retry` of the batch that goes to `node` next: the first one, or the one that can prove whether
+    /// the first was written.
     pub(super) fn next_retry(&mut self, node: i32) -> usize {
-        self.refused = self.refused.filter(|refused| refused.node == node);
-        let witness = self.refused.and_then(|refused| self.witness(refused));
+        self.out_of_order = self.out_of_order.filter(|refused| refused.node == node);
+        let witness = self.out_of_order.and_then(|refused| self.witness(refused));
         if witness.is_none() {
-            self.refused = None;
+            self.out_of_order = None;
         }
         witness.unwrap_or(0)
     }
 
-    /// The next batch behind the refused ones that may be in the log.
-    pub(super) fn witness(&self, refused: Refused) -> Option<usize> {
+    /// The position in `retry` of the first batch behind the refused one that may be in the log.
+    pub(super) fn witness(&self, refused: OutOfOrder) -> Option<usize> {
         self.retry.iter().position(|batch| batch.order > refused.order && batch.possibly_written)
     }
 
-    /// Whether nothing of it is outside its queue.
-    pub(super) fn is_idle(&self) -> bool {
-        self.retry.is_empty() && self.in_flight == 0 && self.closing.is_empty()
+    /// The broker acknowledged `batch`: earlier batches of the same producer id and epoch are in the log too.
+    pub(super) fn prove_earlier(&mut self, batch: &Batch) {
+        let sequence_of =
+            |batch: &Batch| (batch.sealed.header.producer_id, batch.sealed.header.producer_epoch);
+        let (order, sequence) = (batch.order, sequence_of(batch));
+        for earlier in &mut self.retry {
+            earlier.is_proven_written |=
+                earlier.order < order && sequence.0 >= 0 && sequence_of(earlier) == sequence;
+        }
     }
 
-    /// Gives a batch its number in the partition's sequence, its header and its checksum.
+    /// `true` if no record of the partition is outside its queue.
+    pub(super) fn is_idle(&self) -> bool {
+        self.retry.is_empty() && self.in_flight == 0 && self.compressing.is_empty()
+    }
+
+    /// The outcome of a batch that failed.
+    pub(super) fn failure(&self, kind: ProduceErrorKind, persisted: Persisted) -> Outcome {
+        let (topic, partition) = (self.topic.clone(), self.number);
+        Outcome::Failed(Arc::new(ProduceError { topic, partition, kind, persisted }))
+    }
+
+    /// Gives a batch its sequence numbers, its header and its checksum.
     pub(super) fn seal(
         &mut self,
         batch: ClosedBatch,
         producer_id: Option<ProducerId>,
         transactional: bool,
     ) -> Batch {
-        let ClosedBatch { closed, told, created, memory } = batch;
+        let ClosedBatch { closed, targets, created, memory } = batch;
         let mut seal = Seal { transactional, ..Seal::default() };
         if let Some(id) = producer_id {
             if transactional {
@@ -178,12 +216,13 @@ impl Partition {
         self.next_order += 1;
         Batch {
             sealed: closed.seal(&seal),
-            told,
+            targets,
             created,
             memory,
             order,
             attempts: 0,
             possibly_written: false,
+            is_proven_written: false,
             last_problem: "it was never sent".into(),
         }
     }

@@ -1,6 +1,6 @@
-//! Compression off the engine thread: full batches go to one worker, started when the first of them comes.
+//! Compression off the engine thread: one worker thread, started by the first large batch.
 //!
-//! The sender keeps a slot per batch that is away, so that batches are sent in the order in which they were filled.
+//! The core keeps a slot for each batch in the worker, so that batches are sent in the order in which they were filled.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -9,113 +9,118 @@ use ottla_wire::{Closed, CompressError, Compression};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-use super::queue::{OpenBatch, Told};
+use super::queue::{DeliveryTargets, OpenBatch};
 use crate::config::Config;
 
-/// Below this size a batch is compressed at once: a hop to another thread and back would take longer.
-pub(super) const WORTH_A_HOP_BYTES: usize = 16 << 10;
+/// Smaller batches are compressed at once: two thread switches would take longer.
+const WORKER_BYTES_MIN: usize = 16 << 10;
 
-/// A batch that takes no more records and lacks only its numbers.
+/// `true` if a batch of this size should be compressed by the worker.
+pub(super) fn is_worth_worker(bytes: usize, config: &Config) -> bool {
+    bytes >= WORKER_BYTES_MIN && config.compression_codec != Compression::None
+}
+
+/// A batch that takes no more records and lacks only its sequence numbers.
 #[derive(Debug)]
 pub(super) struct ClosedBatch {
     pub(super) closed: Closed,
-    pub(super) told: Told,
+    pub(super) targets: DeliveryTargets,
     pub(super) created: Instant,
-    /// Bytes it has booked.
+    /// Bytes that the batch has booked.
     pub(super) memory: usize,
 }
 
-/// Closes a batch as its topic's configuration says, here and now. The error is a level that the codec does not have, which the configuration's check
-/// excludes; the batch's bookkeeping comes back with it.
+/// Closes and compresses a batch as its topic's configuration requires.
+///
+/// The error is a compression level that the codec does not have, which the configuration's validation excludes.
 pub(super) fn close(open: OpenBatch, config: &Config) -> Result<ClosedBatch, Uncompressed> {
     let (memory, count) = (open.memory(), open.builder.count());
-    let OpenBatch { builder, told, created } = open;
+    let OpenBatch { builder, targets, created } = open;
     let keep_records = config.delivery_reports && config.delivery_report_records;
-    match builder.close(config.compression, config.compression_level, keep_records) {
-        Ok(closed) => Ok(ClosedBatch { closed, told, created, memory }),
-        Err(error) => Err(Uncompressed { error, told, memory, count }),
+    match builder.close(config.compression_codec, config.compression_level, keep_records) {
+        Ok(closed) => Ok(ClosedBatch { closed, targets, created, memory }),
+        Err(error) => Err(Uncompressed { error, targets, memory, count }),
     }
 }
 
-/// What is left of a batch that could not be compressed.
+/// The bookkeeping of a batch that could not be compressed.
 #[derive(Debug)]
 pub(super) struct Uncompressed {
     pub(super) error: CompressError,
-    pub(super) told: Told,
+    pub(super) targets: DeliveryTargets,
     pub(super) memory: usize,
     pub(super) count: u32,
 }
 
-/// A batch on its way to the worker.
+/// A batch for the worker.
 #[derive(Debug)]
 struct Job {
-    at: usize,
+    index: usize,
     slot: u64,
     open: OpenBatch,
     config: Arc<Config>,
 }
 
-/// A batch on its way back.
+/// A batch from the worker.
 #[derive(Debug)]
 pub(super) struct Compressed {
-    pub(super) at: usize,
+    pub(super) index: usize,
     pub(super) slot: u64,
     pub(super) batch: Result<ClosedBatch, Uncompressed>,
 }
 
-/// Hands batches to the worker.
+/// The worker thread and the channels to and from it.
 #[derive(Debug)]
 pub(super) struct Compressor {
     done: UnboundedSender<Compressed>,
     jobs: Option<mpsc::Sender<Job>>,
-    /// In simulation every thread is the runtime's: batches are compressed where they are.
-    threads: bool,
 }
 
 impl Compressor {
-    /// A compressor, and where its batches come back.
-    pub(super) fn new(threads: bool) -> (Self, UnboundedReceiver<Compressed>) {
+    /// A compressor, and the channel that returns its batches.
+    pub(super) fn new() -> (Self, UnboundedReceiver<Compressed>) {
         let (done, received) = unbounded_channel();
-        (Self { done, jobs: None, threads }, received)
+        (Self { done, jobs: None }, received)
     }
 
-    /// Whether batches of this size and topic should be handed over.
-    pub(super) fn wants(&self, bytes: usize, config: &Config) -> bool {
-        self.threads && bytes >= WORTH_A_HOP_BYTES && config.compression != Compression::None
-    }
-
-    #[expect(clippy::result_large_err, reason = "the batch that was not taken comes back")]
-    /// Compresses the batch in the worker; it comes back through the channel. `Err` gives it back when there is no worker.
-    pub(super) fn hand_over(
+    /// Compresses the batch in the worker, or at once if there is no worker. The channel returns the batch in both cases;
+    /// `false` if no worker can be started.
+    pub(super) fn compress(
         &mut self,
-        at: usize,
+        index: usize,
         slot: u64,
         open: OpenBatch,
         config: &Arc<Config>,
-    ) -> Result<(), OpenBatch> {
+    ) -> bool {
         if self.jobs.is_none() {
             self.jobs = self.start();
         }
-        let Some(jobs) = &self.jobs else { return Err(open) };
-        let config = config.clone();
-        jobs.send(Job { at, slot, open, config }).map_err(|mpsc::SendError(job)| job.open)
+        let job = Job { index, slot, open, config: config.clone() };
+        let unsent = match &self.jobs {
+            Some(jobs) => jobs.send(job).err().map(|mpsc::SendError(job)| job),
+            None => Some(job),
+        };
+        let has_worker = unsent.is_none();
+        if let Some(Job { index, slot, open, config }) = unsent {
+            let _ = self.done.send(Compressed { index, slot, batch: close(open, &config) });
+        }
+        has_worker
     }
 
     fn start(&mut self) -> Option<mpsc::Sender<Job>> {
         let (jobs, received) = mpsc::channel::<Job>();
         let done = self.done.clone();
         let work = move || {
-            for Job { at, slot, open, config } in received {
+            for Job { index, slot, open, config } in received {
                 let batch = close(open, &config);
-                if done.send(Compressed { at, slot, batch }).is_err() {
+                if done.send(Compressed { index, slot, batch }).is_err() {
                     return;
                 }
             }
         };
         let started = std::thread::Builder::new().name("ottla-compress".into()).spawn(work);
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for compression: batches are compressed in the engine");
-            self.threads = false;
+            tracing::warn!(%error, "cannot start the compression thread: the engine compresses batches itself");
             return None;
         }
         Some(jobs)

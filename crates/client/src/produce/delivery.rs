@@ -1,4 +1,4 @@
-//! What became of a record: one completion per batch, one index per record.
+//! The outcome of records: one completion per batch, one index per record.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,14 +12,14 @@ use crate::record::RecordMetadata;
 /// The outcome of a batch.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Written: offset of the first record (-1 when acks=0 or unknown), and the broker's time if it stamps records.
+    /// The batch is in the log.
     Written {
-        /// Offset of the batch's first record, or -1.
+        /// Offset of the batch's first record; -1 with `acks=0` or when it is unknown.
         base_offset: i64,
     },
-    /// Failed as a whole.
+    /// The whole batch failed.
     Failed(Arc<ProduceError>),
-    /// The records had no partition yet; now each has one, and its fate is decided there.
+    /// The records had no partition and moved to these deliveries.
     Forwarded(Vec<Delivery>),
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Completion {
     done: Condvar,
 }
 
-/// Who waits for the outcome.
+/// The tasks and threads that wait for the outcome.
 #[derive(Debug, Default)]
 struct Waiting {
     wakers: Vec<Waker>,
-    /// Threads at the condition variable: without any, waking costs no system call.
+    /// Threads at the condition variable. Without any, waking costs no system call.
     threads: usize,
 }
 
@@ -52,7 +52,7 @@ impl Completion {
         })
     }
 
-    /// Settles the batch; the first outcome stands.
+    /// Sets the outcome; later calls have no effect.
     pub(crate) fn complete(&self, outcome: Outcome) {
         let waiting = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,9 +70,9 @@ impl Completion {
     }
 }
 
-/// The future outcome of one record: resolves when the broker has acknowledged it or it has failed for good.
+/// The future outcome of one record. It resolves when the broker has acknowledged the record, or when it has failed.
 ///
-/// Dropping it loses nothing: the record is sent all the same. Polling it needs no particular runtime.
+/// Dropping it does not cancel the record: the record is still sent. Polling it needs no particular runtime.
 #[derive(Debug)]
 #[must_use = "the record's fate is only known here"]
 pub struct Delivery {
@@ -85,33 +85,33 @@ impl Delivery {
         Self { completion, index }
     }
 
-    /// The outcome, if it is known by now. Costs one atomic load.
+    /// The outcome, if it is known. Costs one atomic load.
     #[inline]
     pub fn try_get(&self) -> Option<Result<RecordMetadata, ProduceError>> {
         match self.completion.outcome.get()? {
             Outcome::Written { base_offset } => Some(Ok(RecordMetadata {
                 topic: self.completion.topic.clone(),
                 partition: self.completion.partition,
-                offset: if *base_offset < 0 { -1 } else { base_offset + i64::from(self.index) },
+                offset: (*base_offset >= 0).then(|| base_offset + i64::from(self.index)),
             })),
             Outcome::Failed(error) => Some(Err(ProduceError::clone(error))),
             Outcome::Forwarded(to) => to.get(self.index as usize)?.try_get(),
         }
     }
 
-    /// The offset or the error, if it is known by now; -1 where [`RecordMetadata::offset`] is. For those who look at
-    /// very many: nothing is cloned.
+    /// The offset as in [`RecordMetadata::offset`], or the error, if it is known by now. Clones nothing, for callers that
+    /// check many deliveries.
     #[inline]
-    pub fn try_offset(&self) -> Option<Result<i64, &ProduceError>> {
+    pub fn try_offset(&self) -> Option<Result<Option<i64>, &ProduceError>> {
         match self.completion.outcome.get()? {
-            Outcome::Written { base_offset } if *base_offset < 0 => Some(Ok(-1)),
-            Outcome::Written { base_offset } => Some(Ok(base_offset + i64::from(self.index))),
+            Outcome::Written { base_offset } if *base_offset < 0 => Some(Ok(None)),
+            Outcome::Written { base_offset } => Some(Ok(Some(base_offset + i64::from(self.index)))),
             Outcome::Failed(error) => Some(Err(error)),
             Outcome::Forwarded(to) => to.get(self.index as usize)?.try_offset(),
         }
     }
 
-    /// Whether the outcome is known. Costs one atomic load.
+    /// `true` if the outcome is known. Costs one atomic load.
     #[inline]
     pub fn is_done(&self) -> bool {
         match self.completion.outcome.get() {
@@ -121,7 +121,7 @@ impl Delivery {
         }
     }
 
-    /// Where the fate is decided: here, or where the record was forwarded to.
+    /// The delivery that decides: this one, or the one that the record moved to.
     fn decided_by(&self) -> &Self {
         match self.completion.outcome.get() {
             Some(Outcome::Forwarded(to)) => to.get(self.index as usize).unwrap_or(self),
@@ -129,7 +129,7 @@ impl Delivery {
         }
     }
 
-    /// Blocks the calling thread until the outcome is known, at most for `timeout`; `None` when that has passed.
+    /// Blocks the calling thread until the outcome is known, for at most `timeout`; `None` after that time.
     pub fn wait(&self, timeout: Duration) -> Option<Result<RecordMetadata, ProduceError>> {
         let completion = &self.completion;
         let mut waiting = completion.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ impl Future for Delivery {
         }
         let decided_by = self.decided_by();
         let mut waiting = decided_by.completion.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Settled between the look and the lock: `complete` sets the outcome under this lock.
+        // The outcome may have been set before the lock was taken: `complete` sets it under this lock.
         if decided_by.completion.outcome.get().is_some() {
             drop(waiting);
             cx.waker().wake_by_ref();

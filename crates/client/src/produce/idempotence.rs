@@ -1,36 +1,36 @@
-//! Sequence numbers (KIP-98): how a broker recognises a batch it has already written.
+//! Sequence numbers, by which a broker recognises a batch that it has already written (KIP-98).
 
-/// What the broker gave this client.
+/// A producer id and its epoch, from the broker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ProducerId {
     pub(crate) id: i64,
     pub(crate) epoch: i16,
 }
 
-/// One partition's place in the sequence. Epochs count per partition: a broker knows a producer per partition only.
+/// The sequence of one partition. Epochs count per partition, because a broker knows a producer per partition only.
 #[derive(Debug, Default)]
 pub(crate) struct Numbering {
     id: Option<ProducerId>,
     next_sequence: i32,
-    /// Whether the broker has acknowledged a batch of this producer id: until then it takes any sequence, and batches
-    /// that overtake one another would stay in the wrong order.
+    /// `true` if the broker has acknowledged a batch of this producer id. Until then it accepts any sequence number, and
+    /// batches that overtake one another would stay in the wrong order.
     is_known: bool,
 }
 
-/// The epoch has reached its end.
+/// The highest epoch is in use.
 #[derive(Debug)]
 pub(crate) struct Exhausted;
 
 impl Numbering {
-    /// Starts at 0 when the producer id is another one than before.
+    /// Begins at 0 under a new producer id.
     pub(crate) fn adopt(&mut self, id: ProducerId) {
         if self.id.is_none_or(|known| known.id != id.id) {
             *self = Self { id: Some(id), ..Self::default() };
         }
     }
 
-    /// Starts at 0 when producer id or epoch are others than before: in transactions the coordinator counts epochs, for
-    /// all partitions at once. A broker that knows the id still knows what is out of order under a new epoch.
+    /// Begins at 0 under a new producer id or epoch: in transactions the coordinator raises epochs for all partitions. A
+    /// broker that knows the id detects a wrong order under a new epoch too.
     pub(crate) fn follow(&mut self, id: ProducerId) {
         if self.id != Some(id) {
             let is_known = self.is_known && self.id.is_some_and(|known| known.id == id.id);
@@ -38,7 +38,7 @@ impl Numbering {
         }
     }
 
-    /// The numbers for a batch of `count` records: producer id, epoch, first sequence.
+    /// Reserves the numbers of a batch of `count` records: producer id, epoch, first sequence.
     pub(crate) fn take(&mut self, count: i32) -> (i64, i16, i32) {
         let Some(ProducerId { id, epoch }) = self.id else { return (-1, -1, -1) };
         let first = self.next_sequence;
@@ -46,27 +46,27 @@ impl Numbering {
         (id, epoch, first)
     }
 
-    /// The broker has acknowledged a batch.
+    /// The broker acknowledged a batch.
     pub(crate) fn acknowledged(&mut self) {
         self.is_known = true;
     }
 
-    /// The partition is another one, of which the broker has acknowledged nothing.
+    /// The broker has no state of this producer, because the partition is a new one.
     pub(crate) fn forgotten(&mut self) {
         self.is_known = false;
     }
 
-    /// Whether the broker refuses what is out of order.
+    /// `true` if the broker detects batches that are out of order.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// The epoch its batches carry.
+    /// The epoch of the next batches.
     pub(crate) fn epoch(&self) -> Option<i16> {
         self.id.map(|id| id.epoch)
     }
 
-    /// Starts at 0 again under the next epoch (KIP-360).
+    /// Begins at 0 under the next epoch (KIP-360).
     pub(crate) fn bump(&mut self) -> Result<(), Exhausted> {
         if let Some(id) = &mut self.id {
             id.epoch = id.epoch.checked_add(1).ok_or(Exhausted)?;
@@ -76,7 +76,7 @@ impl Numbering {
     }
 }
 
-/// After `i32::MAX` comes 0.
+/// The sequence after `count` records: `i32::MAX` is followed by 0.
 fn advance(sequence: i32, count: i32) -> i32 {
     ((i64::from(sequence) + i64::from(count)) % (i64::from(i32::MAX) + 1)) as i32
 }

@@ -1,4 +1,4 @@
-//! The producer's memory: what unacknowledged records may take, and the buffers they take it in.
+//! The producer's memory: the budget of unacknowledged records, and the buffers of their batches.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,35 +6,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ottla_wire::{Buffer, BufferHome};
 use tokio::sync::Notify;
 
-use super::queue::{Push, Refused};
+use super::queue::{Push, PushRefused};
 
-/// The smallest buffer: a lone small record in each of very many partitions must not cost more.
+/// The smallest buffer. A lone small record in each of very many partitions must not cost more.
 const BUFFER_BYTES_MIN: usize = 1024;
-/// Each size of buffer is so many times the one below; the largest is that of the largest batch.
+/// The ratio of each buffer size to the next smaller one. The largest size is that of the largest batch.
 const GROWTH: usize = 8;
 
-/// Records are booked in chunks: one of this many parts of what is left, so that the limit is met exactly, and
-/// small enough for thousands of partitions to hold one each.
+/// Records are booked in chunks: the remaining records divided by this number. The limit is met exactly, and chunks are
+/// small enough for thousands of partitions to have one each.
 const CHUNKS: usize = 16_384;
 
-/// What senders that outrun the brokers may fill at first: little enough to stay in the processor's caches.
+/// The first limit of a producer that outruns the brokers: small enough to stay in the processor's caches.
 const PACE_BYTES_MIN: usize = 2 << 20;
-/// And so many of the largest batches: one that is filled, one that is full, those that are on their way.
+/// The same limit in largest batches: one that is filled, one that is full, and those in flight.
 const PACE_BATCHES_MIN: usize = 4;
 
-/// The bounds on bytes and records that wait for an acknowledgement. Bytes are capacity, not just what is written.
+/// The budget of bytes and records that wait for an acknowledgement. Bytes are the capacity of buffers.
 #[derive(Debug)]
 pub(crate) struct Memory {
     used: AtomicUsize,
     max: usize,
     pace: Pace,
     records: AtomicUsize,
-    /// 0 is no limit.
+    /// 0 means no limit.
     records_max: usize,
     shelves: Mutex<Shelves>,
-    /// Somebody was refused since the engine last looked: nothing lingers then.
+    /// `true` if a push was refused since the engine's last look; nothing lingers then.
     pressed: AtomicBool,
-    /// Told when room comes back.
+    /// Notified when memory is released.
     pub(crate) freed: Notify,
 }
 
@@ -60,7 +60,7 @@ impl Memory {
         self.max
     }
 
-    /// Whether hardly anything more is taken.
+    /// `true` if the budget is all but used up.
     pub(crate) fn is_full(&self) -> bool {
         let bytes = self.used() + BUFFER_BYTES_MIN > self.max;
         bytes || (self.records_max > 0 && self.records() >= self.records_max)
@@ -74,19 +74,19 @@ impl Memory {
         self.records_max
     }
 
-    /// Whether somebody was refused since the last call.
+    /// `true` if a push was refused since the last call.
     pub(crate) fn take_pressed(&self) -> bool {
         self.pressed.load(Ordering::Relaxed) && self.pressed.swap(false, Ordering::Relaxed)
     }
 
     /// A buffer of at least `need` bytes, booked by its size.
-    pub(crate) fn buffer(self: &Arc<Self>, need: usize, how: Push) -> Result<Buffer, Refused> {
+    pub(crate) fn buffer(self: &Arc<Self>, need: usize, how: Push) -> Result<Buffer, PushRefused> {
         let Some((size, kept)) = self.shelves().take(need) else {
             self.reserve(need, how)?;
             return Ok(Buffer::of_bytes(need));
         };
-        // A large one for a batch that may stay smaller is a luxury: with half of the memory in use, it gets what it
-        // needs.
+        // A large buffer for a batch that may stay small is a luxury. With half of the memory in use, the batch gets the
+        // size that it needs.
         let size = if self.used() + size > self.max / 2 && kept.is_none() {
             need.next_power_of_two().clamp(BUFFER_BYTES_MIN, size)
         } else {
@@ -97,14 +97,14 @@ impl Memory {
         Ok(Buffer::with_home(bytes, self.clone()))
     }
 
-    /// Books `bytes`, if there is room.
-    pub(crate) fn reserve(&self, bytes: usize, how: Push) -> Result<(), Refused> {
+    /// Books `bytes` if the budget allows it.
+    pub(crate) fn reserve(&self, bytes: usize, how: Push) -> Result<(), PushRefused> {
         if bytes == 0 {
             return Ok(());
         }
         let max = if how == Push::Patient { self.pace.limit().unwrap_or(self.max) } else { self.max };
         let booked = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            // A single batch may always exist, however small the budget.
+            // A single batch is always allowed, however small the budget.
             let fits = used == 0 || used + bytes <= max || how == Push::Forced;
             fits.then_some(used + bytes)
         });
@@ -113,15 +113,15 @@ impl Memory {
                 self.pace.begin();
             }
             self.pressed.store(true, Ordering::Relaxed);
-            return Err(Refused::Full);
+            return Err(PushRefused::Full);
         };
-        // What is in use and what is kept for the next batches stay below the bound together.
+        // Memory in use and buffers kept for later batches stay below the budget together.
         self.shelves().shrink(self.max.saturating_sub(before + bytes));
         Ok(())
     }
 
-    /// Books some records, at least one; a caller uses them up before it asks again.
-    pub(crate) fn reserve_records(&self, how: Push) -> Result<u32, Refused> {
+    /// Books a chunk of records, at least one. The caller uses them up before the next call.
+    pub(crate) fn reserve_records(&self, how: Push) -> Result<u32, PushRefused> {
         if self.records_max == 0 {
             return Ok(u32::MAX);
         }
@@ -133,19 +133,19 @@ impl Memory {
         });
         if booked.is_err() {
             self.pressed.store(true, Ordering::Relaxed);
-            return Err(Refused::Full);
+            return Err(PushRefused::Full);
         }
         Ok(chunk as u32)
     }
 
-    /// Books one record, whatever the limit.
+    /// Books one record beyond any limit.
     pub(crate) fn reserve_record(&self) {
         if self.records_max > 0 {
             self.records.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Gives back what a batch had booked.
+    /// Releases memory and records that a batch has booked.
     pub(crate) fn release(&self, bytes: usize, records: usize) {
         let records = if self.records_max > 0 { records } else { 0 };
         if bytes > 0 || records > 0 {
@@ -157,7 +157,7 @@ impl Memory {
         }
     }
 
-    /// A sender waits for room until what it gets is dropped.
+    /// Marks the caller as waiting for memory until the result is dropped.
     pub(crate) fn wait(&self) -> impl Drop {
         self.pace.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(&self.pace.waiting)
@@ -176,15 +176,14 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Holds back those that wait for room anyway, so that they go on writing into memory that is in the caches.
+/// Holds back callers that wait for room, so that they write into memory that is in the processor's caches.
 ///
-/// Once the buffer is full of what the brokers are too slow for, filling it to the brim again and again gains nothing
-/// and costs much: every batch would be written to, and sent from, memory that was not touched for a long time. So
-/// senders that can wait do it earlier. The limit doubles whenever all of it was sent before they came back, and is gone
-/// when nobody waits any more.
+/// If the brokers are slower than the application, every batch would use memory that was not touched for a long time.
+/// Filling the whole budget again and again has this cost and no benefit. So callers that can wait do so earlier. The
+/// limit doubles whenever all of it was sent before they return, and disappears when no caller waits.
 #[derive(Debug)]
 struct Pace {
-    /// 0 is none.
+    /// 0 means no limit.
     limit: AtomicUsize,
     first: usize,
     max: usize,
@@ -207,8 +206,8 @@ impl Pace {
         }
     }
 
-    /// Whether those that wait may go on, now that so many bytes are in use. Only the engine gives bytes back, so
-    /// nobody else changes the limit meanwhile but to begin it.
+    /// `true` if waiting callers may continue with `used` bytes in use. Only the engine releases bytes, so no other thread
+    /// changes the limit meanwhile, except to begin it.
     fn lets_go(&self, used: usize) -> bool {
         let Some(limit) = self.limit() else { return true };
         if used <= limit / 8 {
@@ -221,16 +220,16 @@ impl Pace {
 }
 
 impl BufferHome for Memory {
-    /// Memory that was touched once is not given back to the system only to be faulted in again.
+    /// Memory that was touched once is kept: returning it to the system would cost page faults later.
     fn take_back(&self, bytes: Vec<u8>) {
         self.shelves().keep(bytes, self.max.saturating_sub(self.used()));
     }
 }
 
-/// Buffers for the next batches, by size.
+/// Buffers for later batches, by size.
 #[derive(Debug)]
 struct Shelves {
-    /// Sizes and what is kept of each, the smallest first.
+    /// The sizes and the buffers of each, the smallest first.
     sizes: Vec<(usize, Vec<Vec<u8>>)>,
     bytes: usize,
 }
@@ -238,12 +237,12 @@ struct Shelves {
 impl Shelves {
     fn new(largest: usize) -> Self {
         let smaller = std::iter::successors(Some(BUFFER_BYTES_MIN), |size| Some(size * GROWTH));
-        // The largest but one must be worth having.
+        // The second largest size must be worth having.
         let smaller = smaller.take_while(|size| size * 2 <= largest);
         Self { sizes: smaller.chain([largest]).map(|size| (size, Vec::new())).collect(), bytes: 0 }
     }
 
-    /// The size for `need` bytes and a kept buffer of it; nothing when it is above the largest.
+    /// The size for `need` bytes with a kept buffer of it; `None` above the largest size.
     fn take(&mut self, need: usize) -> Option<(usize, Option<Vec<u8>>)> {
         let (size, kept) = self.sizes.iter_mut().find(|(size, _)| *size >= need)?;
         let buffer = kept.pop();
@@ -251,7 +250,7 @@ impl Shelves {
         Some((*size, buffer))
     }
 
-    /// Keeps a buffer if all that is kept then stays within `max`.
+    /// Keeps a buffer if all kept buffers stay within `max`.
     fn keep(&mut self, buffer: Vec<u8>, max: usize) {
         if self.bytes + buffer.len() > max {
             return;
@@ -262,7 +261,7 @@ impl Shelves {
         }
     }
 
-    /// Drops buffers until what is kept is at most `max`.
+    /// Drops buffers until the kept ones are within `max`.
     fn shrink(&mut self, max: usize) {
         while self.bytes > max {
             let Some(buffer) = self.sizes.iter_mut().rev().find_map(|(_, kept)| kept.pop()) else { return };
@@ -286,7 +285,7 @@ mod tests {
         assert_eq!(memory.buffer(100, Push::Normal).expect("room").len(), BUFFER_BYTES_MIN);
         memory.reserve((4 << 20) - BUFFER_BYTES_MIN, Push::Normal).expect("just enough");
         assert_eq!(memory.shelves().bytes, 0, "what is kept makes room for what is needed");
-        assert_eq!(memory.reserve(1, Push::Normal), Err(Refused::Full));
+        assert_eq!(memory.reserve(1, Push::Normal), Err(PushRefused::Full));
         assert!(memory.take_pressed());
         assert!(!memory.take_pressed());
     }

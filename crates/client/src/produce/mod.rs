@@ -1,8 +1,8 @@
-//! Producing: records into batches in the caller's thread, batches into requests in the engine's.
+//! Producing: records become batches in the application's threads, and batches become requests in the engine.
 
-pub(crate) mod answers;
 mod batch;
 mod compressor;
+mod core;
 pub(crate) mod delivery;
 pub(crate) mod idempotence;
 mod layout;
@@ -12,9 +12,8 @@ pub(crate) mod partitioner;
 pub(crate) mod queue;
 pub(crate) mod reports;
 pub(crate) mod sender;
-pub(crate) mod survey;
+pub(crate) mod snapshot;
 pub(crate) mod topics;
-mod transactional;
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -25,18 +24,17 @@ use bytes::Bytes;
 use ottla_wire::Sealed;
 use tokio::time::Instant;
 
-use self::answers::Purge;
 use self::delivery::Outcome;
-use self::queue::{OpenBatch, Queues, Told};
-use self::reports::{Held, Report, ReportQueue};
-use self::topics::{NotTaken, Topics};
+use self::queue::{DeliveryTargets, OpenBatch, Queues};
+use self::reports::{BookedMemory, Report, ReportQueue};
+use self::topics::{RecordRefused, Topics};
 use crate::config::Config;
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
 use crate::log::{Context, ERROR};
 use crate::stats::Observer;
 use crate::transaction::Transactions;
 
-/// What producing threads and the sender share.
+/// The state that producing threads and the sender share.
 #[derive(Debug)]
 pub(crate) struct Produce {
     pub(crate) config: Arc<Config>,
@@ -63,11 +61,12 @@ impl Produce {
         })
     }
 
-    pub(crate) fn random(&self) -> f64 {
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner).f64()
+    /// An RNG of the caller's own, seeded by the client's.
+    fn fork_rng(&self) -> fastrand::Rng {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
 
-    /// Has the sender fail what the application no longer wants sent.
+    /// Requests the sender to fail records that the application no longer wants sent.
     pub(crate) fn purge(&self, purge: Purge) {
         self.observer.log.debug(Context::Queue, "PURGE", || {
             let Purge { queued, in_flight } = purge;
@@ -86,17 +85,17 @@ impl Produce {
         self.purge.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The error for a record that was not taken.
-    pub(crate) fn refusal(&self, topic: &Arc<str>, refused: NotTaken) -> ProduceError {
+    /// The error of a record that was not taken.
+    pub(crate) fn refusal(&self, topic: &Arc<str>, refused: RecordRefused) -> ProduceError {
         let (partition, kind) = match refused {
-            NotTaken::NoTransaction => (-1, self.transactions.refuse_record()),
-            NotTaken::NoSuchPartition(partition, count) => {
+            RecordRefused::NoTransaction => (-1, self.transactions.refuse_record()),
+            RecordRefused::NoSuchPartition(partition, count) => {
                 (partition, ProduceErrorKind::NoSuchPartition { count })
             }
-            NotTaken::Refused(partition, queue::Refused::TooLarge(bytes)) => {
+            RecordRefused::Queue(partition, queue::PushRefused::TooLarge(bytes)) => {
                 (partition, ProduceErrorKind::TooLarge { bytes, max: self.queues.record_bytes_max() })
             }
-            NotTaken::Refused(partition, queue::Refused::Full | queue::Refused::NewBatch) => {
+            RecordRefused::Queue(partition, queue::PushRefused::Full | queue::PushRefused::NewBatch) => {
                 let memory = &self.queues.memory;
                 let kind = ProduceErrorKind::QueueFull {
                     used: memory.used(),
@@ -109,14 +108,16 @@ impl Produce {
                 });
                 (partition, kind)
             }
-            NotTaken::Refused(partition, queue::Refused::Closed) => (partition, ProduceErrorKind::Closed),
+            RecordRefused::Queue(partition, queue::PushRefused::Closed) => {
+                (partition, ProduceErrorKind::Closed)
+            }
         };
         ProduceError { topic: topic.clone(), partition, kind, persisted: Persisted::NotWritten }
     }
 
-    /// A batch has met its fate: tells whoever is to be told and gives back what it had booked.
-    pub(crate) fn conclude(&self, batch: Concluded<'_>, outcome: Outcome) {
-        let Concluded { queue, partition, told, created, count, mut memory, records } = batch;
+    /// Reports the outcome of a batch and releases its memory.
+    pub(crate) fn settle_batch(&self, batch: SettledBatch<'_>, outcome: Outcome) {
+        let SettledBatch { queue, partition, targets, created, count, mut memory, records } = batch;
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
@@ -133,12 +134,12 @@ impl Produce {
                 Outcome::Forwarded(_) => None,
             };
             if let Some(result) = result {
-                let kept = records.as_ref().map_or(0, |records| records.memory) + told.memory();
+                let kept = records.as_ref().map_or(0, |records| records.memory) + targets.memory();
                 let bytes = kept.min(memory);
                 memory -= bytes;
                 released = 0;
-                let held = Held { memory: self.queues.memory.clone(), bytes, records: count };
-                let (topic, tags) = (queue.topic.clone(), told.tags);
+                let held = BookedMemory { memory: self.queues.memory.clone(), bytes, records: count };
+                let (topic, tags) = (queue.topic.clone(), targets.tags);
                 let records = records.map(|records| records.bytes);
                 let latency = created.map(|created| queue::now().saturating_duration_since(created));
                 self.reports.push(Report {
@@ -153,19 +154,20 @@ impl Produce {
                 });
             }
         }
-        if let Some(completion) = told.completion {
+        if let Some(completion) = targets.completion {
             completion.complete(outcome);
         }
         self.queues.settle(memory, released);
     }
 
-    /// A record will not be written: what that means where no gap may be.
+    /// Ends a gapless producer because a record will not be written.
     fn note_gap(&self, error: &Arc<ProduceError>) {
         let is_gap = match &error.kind {
-            // The application's own doing, or what follows from a gap.
+            // The application's own action, or a consequence of an earlier gap.
             ProduceErrorKind::Purged { .. }
             | ProduceErrorKind::Closed
             | ProduceErrorKind::NoSuchPartition { .. }
+            | ProduceErrorKind::OtherTopic { .. }
             | ProduceErrorKind::Gapless(_)
             | ProduceErrorKind::Transaction(_) => false,
             ProduceErrorKind::TimedOut { .. }
@@ -177,46 +179,46 @@ impl Produce {
             | ProduceErrorKind::Compress(_)
             | ProduceErrorKind::Fatal(_) => true,
         };
-        let gapless = self.config.gapless && self.config.transactional_id.is_none();
+        let gapless = self.config.enable_gapless_guarantee && self.config.transactional_id.is_none();
         if gapless && is_gap && self.transactions.end_at_gap(error) {
             let text = ProduceErrorKind::Gapless(error.clone()).to_string();
             self.observer.log.say(ERROR, "FATAL", text);
         }
     }
 
-    /// A single record that no batch holds any more fails.
-    pub(crate) fn conclude_alone(
+    /// Fails a single record that is in no batch any more.
+    pub(crate) fn fail_single(
         &self,
         queue: &queue::Queue,
-        told: Told,
+        targets: DeliveryTargets,
         error: Arc<ProduceError>,
-        records: Option<Kept>,
+        records: Option<RetainedRecords>,
     ) {
         self.queues.begin_unsettled();
         queue.backlog.fetch_add(1, Ordering::Relaxed);
         let partition = error.partition;
-        // It is booked as long as its report lives, like any other.
-        let memory = records.as_ref().map_or(0, |records| records.memory) + told.memory();
+        // It is booked while its report lives, like any other record.
+        let memory = records.as_ref().map_or(0, |records| records.memory) + targets.memory();
         let _ = self.queues.memory.reserve(memory, queue::Push::Forced);
         self.queues.memory.reserve_record();
-        let batch = Concluded { queue, partition, told, created: None, count: 1, memory, records };
-        self.conclude(batch, Outcome::Failed(error));
+        let batch = SettledBatch { queue, partition, targets, created: None, count: 1, memory, records };
+        self.settle_batch(batch, Outcome::Failed(error));
     }
 
-    /// A batch that was not sent fails.
+    /// Fails a batch that was not sent.
     pub(crate) fn fail_unsent(&self, queue: &queue::Queue, open: OpenBatch, kind: ProduceErrorKind) {
         let (memory, count) = (open.memory(), open.builder.count());
-        let records = (self.keeps_records()).then(|| open.builder.seal(&ottla_wire::Seal::default()).ok());
-        let batch = Concluded {
+        let records = (self.retains_records()).then(|| open.builder.seal(&ottla_wire::Seal::default()).ok());
+        let batch = SettledBatch {
             queue,
             partition: queue.partition,
-            told: open.told,
+            targets: open.targets,
             created: Some(open.created),
             count,
             memory,
-            records: records.flatten().and_then(|sealed| Kept::of(&sealed)),
+            records: records.flatten().and_then(|sealed| RetainedRecords::of(&sealed)),
         };
-        self.conclude(batch, Self::failed(queue, kind, Persisted::NotWritten));
+        self.settle_batch(batch, Self::failed(queue, kind, Persisted::NotWritten));
     }
 
     /// The outcome of a failure in a queue's partition.
@@ -225,12 +227,12 @@ impl Produce {
         Outcome::Failed(Arc::new(ProduceError { topic, partition, kind, persisted }))
     }
 
-    /// Whether reports carry the records.
-    pub(crate) fn keeps_records(&self) -> bool {
+    /// `true` if reports carry the records.
+    pub(crate) fn retains_records(&self) -> bool {
         self.config.delivery_reports && self.config.delivery_report_records
     }
 
-    /// Refuses records from now on and fails those that no request carries.
+    /// Closes the producer to records and fails those that no request carries.
     pub(crate) fn close(&self) {
         for topic in self.topics.all() {
             for queue in topic.close() {
@@ -242,32 +244,41 @@ impl Produce {
     }
 }
 
-/// A batch at its end.
+/// The records to purge.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Purge {
+    /// Records that no request carries.
+    pub queued: bool,
+    /// Records in requests without a response. The broker may still write them.
+    pub in_flight: bool,
+}
+
+/// A batch whose outcome is known.
 #[derive(Debug)]
-pub(crate) struct Concluded<'a> {
-    /// Where it was queued.
+pub(crate) struct SettledBatch<'a> {
+    /// The queue that the batch came from.
     pub(crate) queue: &'a queue::Queue,
-    /// The partition it was for.
+    /// The partition that the batch was for.
     pub(crate) partition: i32,
-    pub(crate) told: Told,
-    /// When its first record was taken; nothing if it never waited in a batch.
+    pub(crate) targets: DeliveryTargets,
+    /// The time when the first record was taken; `None` for a record that was in no batch.
     pub(crate) created: Option<Instant>,
     pub(crate) count: u32,
-    /// Bytes it had booked.
+    /// Bytes that the batch has booked.
     pub(crate) memory: usize,
     /// The records before compression, if reports carry them.
-    pub(crate) records: Option<Kept>,
+    pub(crate) records: Option<RetainedRecords>,
 }
 
-/// Records that a report carries.
+/// The records that a report carries.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedRecords {
     pub(crate) bytes: Bytes,
-    /// What they keep: the whole buffer that they are in.
+    /// The bytes that they retain: the whole buffer that contains them.
     pub(crate) memory: usize,
 }
 
-impl Kept {
+impl RetainedRecords {
     pub(crate) fn of(sealed: &Sealed) -> Option<Self> {
         Some(Self { bytes: sealed.records()?, memory: sealed.records_memory() })
     }

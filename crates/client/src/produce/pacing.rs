@@ -1,36 +1,36 @@
-//! Whether a full batch follows one that is on its way, or waits for its answer.
+//! The pace of full batches: one follows a request in flight, or waits for its response.
 //!
-//! One large request at a time keeps a near broker busy, and the client in few buffers, which then stay in the processor's
-//! caches: a fifth less CPU per record than with five under way. A broker that is far, or slow, needs several: those
-//! whose answers do not come in the time such a request takes are not waited for.
+//! One large request at a time keeps a near broker busy, and the client's data in a few buffers that stay in the
+//! processor's caches. That costs a fifth less CPU per record than five requests in flight. A far or slow broker needs
+//! several: the pace does not wait for responses that take longer than such a request should.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Below this a request is short work, and the pause between two of them would not be.
+/// Smaller requests are short work; waiting after them would take longer than the work.
 const HELD_BYTES_MIN: usize = 256 << 10;
-/// What a near broker takes for a byte is less: twice the time of a link of 10 Gbit/s.
+/// The expected time per byte of a near broker: twice that of a link of 10 Gbit/s.
 const NANOS_PER_BYTE: u64 = 2;
-/// So many answers in a row that did not come in time make a leader a far one,
+/// The number of late responses in a row that makes a leader a far one.
 const LATE_MAX: u32 = 8;
-/// for so many requests; then it is looked at again.
+/// The number of requests for which a leader counts as far, until the next measurement.
 const FAR_REQUESTS: u32 = 512;
 
-/// What is known of a leader's answers.
+/// The recent response times of one leader.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
-    /// When the answer to the last request is late.
+    /// The time when the response to the last request is late.
     until: Option<Instant>,
-    /// Whether something has waited for it.
+    /// `true` if a batch has waited for that response.
     held: bool,
     late: u32,
-    /// Requests that still go without waiting.
+    /// The number of further requests that need not wait.
     far: u32,
 }
 
 impl Pacing {
-    /// A request has left.
+    /// A request was sent.
     pub(super) fn sent(&mut self, bytes: usize, now: Instant) {
         self.far = self.far.saturating_sub(1);
         let answer_within = Duration::from_nanos(bytes as u64 * NANOS_PER_BYTE);
@@ -38,7 +38,7 @@ impl Pacing {
         self.held = false;
     }
 
-    /// Its answer, or an earlier one's, has come.
+    /// A response arrived, to the last request or an earlier one.
     pub(super) fn answered(&mut self) {
         if self.held {
             self.late = 0;
@@ -46,7 +46,7 @@ impl Pacing {
         (self.until, self.held) = (None, false);
     }
 
-    /// Until when the next request waits for the answer, if it does.
+    /// The time until which the next request waits for the response; `None` if it need not wait.
     pub(super) fn holds(&mut self, now: Instant) -> Option<Instant> {
         let until = self.until?;
         if now < until {

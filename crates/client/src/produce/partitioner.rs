@@ -1,80 +1,81 @@
-//! Which partition a record goes to.
+//! The choice of a partition for a record.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::queue::Queue;
+use crate::record::Tag;
 
-/// How partitions are chosen for records that name none.
+/// The strategy that chooses a partition for records that request none.
 ///
-/// Every hash gives the partitions of librdkafka's partitioner of the same name; `Murmur2Random` gives Java's.
+/// Every hash yields the partitions of librdkafka's partitioner of the same name; `Murmur2Random` yields Java's.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Partitioner {
-    /// Any partition for every record, key or not.
+    /// Any partition for every record, with or without a key.
     Random,
     /// CRC32 of the key; a null key counts as an empty one.
     Consistent,
-    /// CRC32 of the key; records with an empty key or none go where the sticky partition is.
+    /// CRC32 of the key; records with an empty or null key go to the sticky partition.
     ConsistentRandom,
     /// Java's hash of the key; a null key counts as an empty one.
     Murmur2,
-    /// Java's default: its hash of the key; records without one go where the sticky partition is (KIP-480, KIP-794).
+    /// Java's default: its hash of the key; records without a key go to the sticky partition (KIP-480, KIP-794).
     #[default]
     Murmur2Random,
-    /// 32-bit FNV-1a of the key, as Sarama has it; a null key counts as an empty one.
+    /// 32-bit FNV-1a of the key as in Sarama; a null key counts as an empty one.
     Fnv1a,
-    /// 32-bit FNV-1a of the key; records without one go where the sticky partition is.
+    /// 32-bit FNV-1a of the key; records without a key go to the sticky partition.
     Fnv1aRandom,
-    /// The application's own.
+    /// The application's own partitioner.
     Custom(ChoosePartition),
 }
 
-/// An application's partitioner: gives the partition, or declines, and the record fails.
+/// An application's partitioner: returns the partition of a record, or `None`, which fails the record.
 ///
-/// It may be called from any thread, by several at once, and more than once for a record (again when the topic's
-/// partitions become known); it must be quick and must not call the producer.
+/// Several threads may call it at once, and more than once for a record: again when the topic's partitions become known.
+/// It must be quick and must not call the producer.
 pub type ChoosePartition = Arc<dyn Fn(&Choice<'_>) -> Option<u32> + Send + Sync>;
 
-/// What an application's partitioner decides on.
+/// The arguments of an application's partitioner.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     /// The topic.
     pub topic: &'a str,
     /// The record's key; `None` is null.
     pub key: Option<&'a [u8]>,
-    /// Partitions of the topic: 0 up to this number may be chosen.
+    /// The topic's number of partitions; the choice is below it.
     pub partitions: u32,
     /// The record's tag.
-    pub tag: u128,
+    pub tag: Tag,
     queues: &'a [Arc<Queue>],
 }
 
 impl<'a> Choice<'a> {
     pub(super) fn new(topic: &'a str, key: Option<&'a [u8]>, tag: u128, queues: &'a [Arc<Queue>]) -> Self {
-        Self { topic, key, partitions: queues.len() as u32, tag, queues }
+        Self { topic, key, partitions: queues.len() as u32, tag: tag.into(), queues }
     }
 
-    /// Whether the partition has a leader at this moment, as far as is known.
+    /// `true` if the partition has a leader, according to the latest metadata.
     pub fn is_available(&self, partition: u32) -> bool {
         self.queues.get(partition as usize).is_some_and(|queue| queue.is_available())
     }
 }
 
-/// What a partitioner says.
+/// The result of a partitioner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Chosen {
     Partition(u32),
     /// The sticky partition.
     Sticky,
-    /// Any.
+    /// Any partition.
     Random,
     Declined,
 }
 
 impl Partitioner {
-    /// The partition out of `partitions` that the key alone decides on; `None` where it does not: no key, an application's
-    /// own partitioner, or no partitions.
+    /// The partition out of `partitions` that the key decides; `None` without a key, with an application's partitioner, or
+    /// without partitions.
     ///
     /// ```
     /// use ottla_client::Partitioner;
@@ -86,7 +87,7 @@ impl Partitioner {
         if partitions == 0 || matches!(self, Self::Custom(_)) {
             return None;
         }
-        match self.choose(&Choice { topic: "", key, partitions, tag: 0, queues: &[] }) {
+        match self.choose(&Choice { topic: "", key, partitions, tag: Tag::default(), queues: &[] }) {
             Chosen::Partition(partition) => Some(partition),
             Chosen::Sticky | Chosen::Random | Chosen::Declined => None,
         }

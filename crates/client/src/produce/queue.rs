@@ -1,7 +1,7 @@
-//! The first of the three doors: producing threads push records in here, the engine takes batches out.
+//! The queue of one partition: producing threads push records, the engine takes batches.
 //!
 //! A push encodes the record into the partition's open batch under that partition's lock and no other. The engine is
-//! told once that a partition has something (`listed`), not once per record.
+//! notified once per partition with records (`listed`), not once per record.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -18,46 +18,49 @@ use super::delivery::{Completion, Delivery};
 use super::memory::Memory;
 use crate::clock::{Clock, Stamper};
 use crate::config::Config;
-use crate::ear::Ear;
+use crate::wake_callback::WakeCallback;
 
-/// A batch that takes records, or is full and waits to be sealed.
+/// A batch that takes records, or is full and waits for its request.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
     pub(crate) builder: BatchBuilder,
-    pub(crate) told: Told,
+    pub(crate) targets: DeliveryTargets,
     pub(crate) created: Instant,
 }
 
-/// Who is told of a batch's fate.
+/// The receivers of a batch's outcome, and the application's data about its records.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// The futures of its records, if anybody asked for one.
+pub(crate) struct DeliveryTargets {
+    /// Shared with the [`Delivery`] futures of the records, if there are any.
     pub(crate) completion: Option<Arc<Completion>>,
-    /// The records' tags, if any has one: shorter than the batch when the last ones have none.
+    /// The records' tags, if any has one. Shorter than the batch when the last records have none.
     pub(crate) tags: Vec<u128>,
+    /// The partition that each record of the unassigned queue requests, or -1. Shorter than the batch when the last
+    /// records request none.
+    pub(crate) partitions: Vec<i32>,
 }
 
 impl OpenBatch {
-    /// Whether `batch.size` and `batch.num.messages` allow it one more record of so many bytes.
+    /// `true` if `batch.size` and `batch.num.messages` allow one more record of `bytes` bytes.
     #[inline]
     fn may_take(&self, bytes: usize, queues: &Queues) -> bool {
         self.builder.len() + bytes <= queues.batch_bytes_max
             && self.builder.count() < queues.batch_records_max
     }
 
-    /// Bytes it has booked.
+    /// Bytes that the batch has booked.
     pub(crate) fn memory(&self) -> usize {
-        self.builder.memory() + self.told.memory()
+        self.builder.memory() + self.targets.memory()
     }
 }
 
-impl Told {
+impl DeliveryTargets {
     pub(crate) fn memory(&self) -> usize {
-        self.tags.capacity() * size_of::<u128>()
+        self.tags.capacity() * size_of::<u128>() + self.partitions.capacity() * size_of::<i32>()
     }
 }
 
-/// What all partitions' queues of one client share.
+/// The state that all partition queues of one client share.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) memory: Arc<Memory>,
@@ -66,35 +69,35 @@ pub(crate) struct Queues {
     record_bytes_max: usize,
     copy_bytes_max: usize,
     pub(super) clock: Clock,
-    /// How long keyless records stay with a partition; `None` is for a batch.
+    /// The time for which records without a key stay with a partition; `None` means for one batch.
     pub(super) sticky_linger: Option<Duration>,
     ready: Mutex<Vec<Arc<Queue>>>,
     /// Wakes the engine's sender.
     pub(crate) wake: Arc<Notify>,
-    /// Batches opened and not settled.
+    /// Batches that are neither acknowledged nor failed.
     unsettled: AtomicUsize,
-    /// Told the same as `settled`.
-    pub(crate) ear: Ear,
-    /// Told when no batch is unsettled.
+    /// Called when `settled` is notified.
+    pub(crate) wake_callback: WakeCallback,
+    /// Notified when no batch is unsettled.
     pub(crate) settled: Notify,
-    /// Callers of `flush` that wait: while there are any, nothing lingers.
+    /// Waiting callers of `flush`. While there are any, nothing lingers.
     pub(crate) flushing: AtomicUsize,
 }
 
 impl Queues {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            memory: Memory::new(config.buffer_bytes_max, config.buffer_records_max, config.batch_bytes_max),
-            batch_bytes_max: config.batch_bytes_max,
-            batch_records_max: u32::try_from(config.batch_records_max).unwrap_or(u32::MAX),
-            record_bytes_max: config.message_bytes_max,
-            copy_bytes_max: config.copy_bytes_max,
+            memory: Memory::new(config.buffer_memory, config.queue_buffering_max_messages, config.batch_size),
+            batch_bytes_max: config.batch_size,
+            batch_records_max: u32::try_from(config.batch_num_messages).unwrap_or(u32::MAX),
+            record_bytes_max: config.message_max_bytes,
+            copy_bytes_max: config.message_copy_max_bytes,
             clock: config.clock.clone(),
-            sticky_linger: config.sticky_linger,
+            sticky_linger: config.sticky_partitioning_linger,
             ready: Mutex::default(),
             wake: Arc::default(),
             unsettled: AtomicUsize::new(0),
-            ear: Ear::default(),
+            wake_callback: WakeCallback::default(),
             settled: Notify::new(),
             flushing: AtomicUsize::new(0),
         }
@@ -105,52 +108,50 @@ impl Queues {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    /// Bytes that one record may take, its batch's header included.
+    /// The largest size of a record in bytes, with its batch's header.
     pub(crate) fn record_bytes_max(&self) -> usize {
         self.record_bytes_max
     }
 
-    /// The partitions that got their first record, or another full batch, since the last call.
+    /// Moves the queues that were listed, or filled a batch, since the last call to `into`.
     pub(crate) fn take_ready(&self, into: &mut Vec<Arc<Queue>>) {
         into.append(&mut lock(&self.ready));
     }
 
-    /// One batch more that is neither acknowledged nor failed.
+    /// Counts one more batch that is neither acknowledged nor failed.
     pub(crate) fn begin_unsettled(&self) {
         self.unsettled.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes back what a batch that is acknowledged or failed had booked.
-    ///
-    /// Its records' outcome must have been set before.
+    /// Releases the memory and records of a batch that is acknowledged or failed. The outcome must be reported before.
     pub(crate) fn settle(&self, memory: usize, records: u32) {
         self.memory.release(memory, records as usize);
         if self.unsettled.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.settled.notify_waiters();
-            self.ear.tell();
+            self.wake_callback.notify();
         }
     }
 }
 
-/// How far a push may go.
+/// The limits that a push respects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Push {
-    /// Into the open batch or a new one.
+    /// Into the open batch or a new one, within the budget.
     Normal,
-    /// The same for somebody who will wait for room if there is none.
+    /// The same, for a caller that waits for room.
     Patient,
-    /// Only into a batch that is open: the sticky partitioner changes partitions where a new one would begin.
+    /// Into the open batch only: the sticky partitioner changes the partition where a new batch would begin.
     IntoOpenBatch,
-    /// Beyond the budget if need be: the record was admitted before and only moves.
+    /// Beyond the budget if necessary: the record was accepted before and only moves.
     Forced,
 }
 
-/// Why a push did not take the record.
+/// The reason why a push did not take a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Refused {
+pub(crate) enum PushRefused {
     /// The budget is used up.
     Full,
-    /// A new batch would have to be opened, and the caller would rather choose another partition first.
+    /// The push was limited to the open batch, and the record needs a new one.
     NewBatch,
     /// The record is larger than any batch may be.
     TooLarge(usize),
@@ -158,12 +159,12 @@ pub(crate) enum Refused {
     Closed,
 }
 
-/// One partition's records that the engine has not taken yet. Partition -1 holds those that have no partition yet.
+/// The records of one partition that the engine has not taken. Partition -1 holds records without a partition.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) topic: Arc<str>,
     pub(crate) partition: i32,
-    /// What holds for the topic.
+    /// The client's configuration with the topic's own settings over it.
     pub(super) config: Arc<Config>,
     /// Batches that are neither acknowledged nor failed.
     pub(super) backlog: AtomicU32,
@@ -175,34 +176,34 @@ pub(crate) struct Queue {
 struct State {
     open: Option<OpenBatch>,
     full: VecDeque<OpenBatch>,
-    /// Whether the engine knows that there is something here.
+    /// `true` if the engine knows that the queue has records.
     listed: bool,
-    /// Refuses records.
+    /// `true` if the queue refuses records.
     closed: bool,
     stamper: Stamper,
-    /// Bytes of the batch before: what the next one will probably need.
+    /// Size of the previous batch in bytes, an estimate for the next.
     expected_bytes: usize,
-    /// Records that are booked and have not come yet.
+    /// Records that are booked and not pushed yet.
     credit: u32,
 }
 
 impl State {
-    /// Puts the open batch, if there is one, to the full ones.
+    /// Moves the open batch, if there is one, to the full ones.
     fn retire(&mut self, queues: &Queues) {
         let Some(open) = self.open.take() else { return };
         self.expected_bytes = open.builder.len();
         self.full.push_back(open);
-        // The engine may be waiting for an answer with nothing full in hand: a full batch need not wait for it.
+        // A full batch need not wait for the response that the engine may be waiting for.
         queues.wake.notify_one();
     }
 
-    /// Gives back what is booked for records that may not come.
+    /// Releases the records that are booked and may not come.
     fn return_credit(&mut self, queues: &Queues) {
         queues.memory.release(0, std::mem::take(&mut self.credit) as usize);
     }
 }
 
-/// A record's contents, and what its sender wants to be told.
+/// A record to push, with the application's wishes for its report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
     pub(crate) timestamp_ms: Option<i64>,
@@ -211,9 +212,11 @@ pub(crate) struct Content<'a> {
     /// The value, if it may be shared instead of copied.
     pub(crate) shared: Option<&'a Bytes>,
     pub(crate) headers: &'a [HeaderRef<'a>],
-    /// Comes back in the record's report.
+    /// The partition that the application requests; the partitioner chooses one for `None`.
+    pub(crate) partition: Option<i32>,
+    /// Returned in the record's report.
     pub(crate) tag: u128,
-    /// Whether a [`Delivery`] is wanted.
+    /// `true` if the caller wants a [`Delivery`].
     pub(crate) watched: bool,
 }
 
@@ -229,7 +232,7 @@ impl Queue {
         })
     }
 
-    /// Whether the partition has a leader, as far as is known.
+    /// `true` if the partition has a leader, according to the latest metadata.
     pub(crate) fn is_available(&self) -> bool {
         self.available.load(Ordering::Relaxed)
     }
@@ -238,14 +241,14 @@ impl Queue {
         self.available.store(available, Ordering::Relaxed);
     }
 
-    /// Encodes a record into the open batch; the [`Delivery`] is there if it was wanted.
+    /// Encodes a record into the open batch. Returns a [`Delivery`] if `content` wants one.
     #[inline]
     pub(crate) fn push(
         self: &Arc<Self>,
         queues: &Queues,
         how: Push,
         content: &Content<'_>,
-    ) -> Result<Option<Delivery>, Refused> {
+    ) -> Result<Option<Delivery>, PushRefused> {
         let Content { key, value, headers, .. } = *content;
         let shared = content.shared.filter(|value| value.len() > queues.copy_bytes_max);
         let inline_value = if shared.is_some() { None } else { value };
@@ -260,7 +263,7 @@ impl Queue {
             self.make_fit(&mut state, queues, how, bytes_max, shared_bytes)?;
         }
         let State { open: Some(open), stamper, credit, .. } = &mut *state else {
-            return Err(Refused::Closed);
+            return Err(PushRefused::Closed);
         };
         *credit -= 1;
         let timestamp_ms = content.timestamp_ms.unwrap_or_else(|| stamper.stamp(&queues.clock));
@@ -270,11 +273,16 @@ impl Queue {
             Some(value) => open.builder.push_shared(timestamp_ms, key, value.clone(), headers),
         }
         if content.tag != 0 {
-            note_tag(&mut open.told.tags, index, content.tag, &queues.memory);
+            note(&mut open.targets.tags, index, content.tag, 0, &queues.memory);
+        }
+        if self.partition < 0
+            && let Some(partition) = content.partition
+        {
+            note(&mut open.targets.partitions, index, partition, -1, &queues.memory);
         }
         let delivery = content.watched.then(|| {
             let completion = open
-                .told
+                .targets
                 .completion
                 .get_or_insert_with(|| Completion::new(self.topic.clone(), self.partition));
             Delivery::new(completion.clone(), index)
@@ -282,12 +290,12 @@ impl Queue {
         if !state.listed {
             state.listed = true;
             drop(state);
-            self.tell_engine(queues);
+            self.notify_engine(queues);
         }
         Ok(delivery)
     }
 
-    /// Sees to it that the open batch takes a record of this size: gives it a larger buffer, or begins another batch.
+    /// Makes room for a record of this size: gives the open batch a larger buffer, or opens another batch.
     #[cold]
     #[inline(never)]
     fn make_fit(
@@ -297,21 +305,21 @@ impl Queue {
         how: Push,
         bytes_max: usize,
         shared_bytes: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PushRefused> {
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(PushRefused::Closed);
         }
         let alone = HEADER_BYTES + bytes_max + shared_bytes;
         if alone > queues.record_bytes_max {
-            return Err(Refused::TooLarge(alone));
+            return Err(PushRefused::TooLarge(alone));
         }
         let memory = &queues.memory;
         let result = memory.reserve(shared_bytes, how).and_then(|()| {
             let fit = self.fit(state, queues, how, bytes_max, shared_bytes);
             fit.inspect_err(|_| memory.release(shared_bytes, 0))
         });
-        if result == Err(Refused::Full) {
-            // What is here must not linger while others wait for its memory. Its size says nothing about the next.
+        if result == Err(PushRefused::Full) {
+            // Records must not linger while producers wait for memory. The size of such a batch is no estimate for the next.
             let expected_bytes = state.expected_bytes;
             state.retire(queues);
             state.expected_bytes = state.expected_bytes.max(expected_bytes);
@@ -326,7 +334,7 @@ impl Queue {
         how: Push,
         bytes_max: usize,
         shared_bytes: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PushRefused> {
         let memory = &queues.memory;
         if state.credit == 0 {
             state.credit = memory.reserve_records(how)?;
@@ -344,36 +352,36 @@ impl Queue {
             return Ok(());
         }
         if how == Push::IntoOpenBatch {
-            return Err(Refused::NewBatch);
+            return Err(PushRefused::NewBatch);
         }
-        // As large as the one before, at once: growing there would copy twice the bytes.
+        // The size of the previous batch, at once: growing to it would copy twice the bytes.
         let expected = state.open.as_ref().map_or(state.expected_bytes, |open| open.builder.len());
         let least = HEADER_BYTES + bytes_max;
         let buffer = match memory.buffer(least.max(expected.min(queues.batch_bytes_max)), how) {
-            // With nothing here to wait for, a smaller one will do; else the batches that wait leave a large one soon.
-            Err(Refused::Full) if state.full.is_empty() && state.open.is_none() => {
+            // Without a batch that will return its buffer soon, a smaller buffer will do.
+            Err(PushRefused::Full) if state.full.is_empty() && state.open.is_none() => {
                 memory.buffer(least, how)?
             }
             result => result?,
         };
         if state.open.is_some() {
             state.retire(queues);
-            // The engine looks at the partitions it is told of, not at all of them.
+            // The engine examines the listed partitions, not all of them.
             lock(&queues.ready).push(self.clone());
         }
         queues.begin_unsettled();
         self.backlog.fetch_add(1, Ordering::Relaxed);
         let mut builder = BatchBuilder::in_buffer(buffer);
-        // It is sent as it is written: its checksum can be taken as it grows.
-        if self.config.compression == Compression::None {
+        // An uncompressed batch is sent as it is written: the checksum is computed while it grows.
+        if self.config.compression_codec == Compression::None {
             builder = builder.summing();
         }
-        state.open = Some(OpenBatch { builder, told: Told::default(), created: now() });
+        state.open = Some(OpenBatch { builder, targets: DeliveryTargets::default(), created: now() });
         Ok(())
     }
 
-    /// Puts the open batch to the full ones if it was begun before `then`: its first record must not have the others
-    /// expire with it.
+    /// Moves the open batch to the full ones if it was opened before `then`, so that later records do not expire with
+    /// its first one.
     pub(crate) fn retire_older(&self, then: Instant, queues: &Queues) {
         let mut state = lock(&self.state);
         if state.open.as_ref().is_some_and(|open| open.created < then) {
@@ -381,39 +389,39 @@ impl Queue {
         }
     }
 
-    fn tell_engine(self: &Arc<Self>, queues: &Queues) {
+    fn notify_engine(self: &Arc<Self>, queues: &Queues) {
         lock(&queues.ready).push(self.clone());
         queues.wake.notify_one();
     }
 
-    /// The next full batch, or else the open one if `open_too`. The partition stays listed.
-    pub(crate) fn take(&self, open_too: bool) -> Option<OpenBatch> {
+    /// Removes the oldest batch, full or open, if `accepts` agrees. The queue stays listed.
+    pub(crate) fn take_if(&self, accepts: &mut dyn FnMut(&Waiting) -> bool) -> Option<OpenBatch> {
         let mut state = lock(&self.state);
-        if let Some(full) = state.full.pop_front() {
-            return Some(full);
-        }
-        if !open_too {
+        let oldest = state.full.front().or(state.open.as_ref())?;
+        let full = !state.full.is_empty();
+        if !accepts(&Waiting { full, since: oldest.created, bytes: oldest.builder.len() }) {
             return None;
+        }
+        if full {
+            return state.full.pop_front();
         }
         let open = state.open.take()?;
         state.expected_bytes = open.builder.len();
         Some(open)
     }
 
-    /// What waits here: whether a full batch does, and when the oldest batch was opened.
-    pub(crate) fn waiting(&self) -> Option<Waiting> {
-        let state = lock(&self.state);
-        let oldest = state.full.front().or(state.open.as_ref())?;
-        Some(Waiting { full: !state.full.is_empty(), since: oldest.created, bytes: oldest.builder.len() })
+    /// Removes the oldest batch, full or open. The queue stays listed.
+    pub(crate) fn take(&self) -> Option<OpenBatch> {
+        self.take_if(&mut |_| true)
     }
 
-    /// Records that are booked for this partition and not there yet.
+    /// Records that are booked for this partition and not pushed yet.
     pub(crate) fn booked_ahead(&self) -> usize {
         lock(&self.state).credit as usize
     }
 
-    /// Records and bytes that wait here.
-    pub(crate) fn held(&self) -> (u64, u64) {
+    /// Records and bytes in this queue.
+    pub(crate) fn buffered(&self) -> (u64, u64) {
         let state = lock(&self.state);
         let batches = state.full.iter().chain(&state.open);
         batches.fold((0, 0), |(records, bytes), batch| {
@@ -421,7 +429,7 @@ impl Queue {
         })
     }
 
-    /// The engine forgets this partition unless something waits here; the next push tells it again.
+    /// Unlists an empty queue, so that its next record notifies the engine; `false` if the queue has records.
     pub(crate) fn unlist_if_empty(&self, queues: &Queues) -> bool {
         let mut state = lock(&self.state);
         let empty = state.full.is_empty() && state.open.is_none();
@@ -432,7 +440,7 @@ impl Queue {
         empty
     }
 
-    /// Refuses records from now on if nothing waits here; `false` if something does.
+    /// Closes an empty queue to records; `false` if the queue has records.
     pub(crate) fn close_if_empty(&self, queues: &Queues) -> bool {
         let mut state = lock(&self.state);
         let empty = state.full.is_empty() && state.open.is_none();
@@ -443,7 +451,7 @@ impl Queue {
         empty
     }
 
-    /// Refuses records from now on and gives back those that wait.
+    /// Closes the queue to records and returns its batches.
     pub(crate) fn close(&self, queues: &Queues) -> Vec<OpenBatch> {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -453,14 +461,14 @@ impl Queue {
     }
 }
 
-/// What waits in a queue.
+/// The oldest batch of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// Whether a batch is full.
+    /// `true` if the batch takes no more records.
     pub(crate) full: bool,
-    /// When the oldest batch was opened.
+    /// The time when the batch was opened.
     pub(crate) since: Instant,
-    /// Bytes of the oldest batch, uncompressed.
+    /// The uncompressed size of the batch in bytes.
     pub(crate) bytes: usize,
 }
 
@@ -470,17 +478,18 @@ impl Waiting {
     }
 }
 
-fn note_tag(tags: &mut Vec<u128>, index: u32, tag: u128, memory: &Memory) {
-    let before = tags.capacity();
-    tags.resize(index as usize, 0);
-    tags.push(tag);
-    if tags.capacity() > before {
-        // Forced cannot be refused: the record is in the batch already.
-        let _ = memory.reserve((tags.capacity() - before) * size_of::<u128>(), Push::Forced);
+/// Sets the entry of one record, with `default` for the records before it that have none.
+fn note<T: Clone>(entries: &mut Vec<T>, index: u32, entry: T, default: T, memory: &Memory) {
+    let before = entries.capacity();
+    entries.resize(index as usize, default);
+    entries.push(entry);
+    if entries.capacity() > before {
+        // A forced reservation cannot be refused: the record is in the batch already.
+        let _ = memory.reserve((entries.capacity() - before) * size_of::<T>(), Push::Forced);
     }
 }
 
-/// The clock that batches are aged by: virtual in simulation, where every thread is the runtime's.
+/// The clock of batch ages: virtual in simulation, where every thread belongs to the runtime.
 pub(super) fn now() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,4 @@
-//! Delivery reports: the fate of records for applications that would rather read a queue than hold a future per record.
+//! Delivery reports: the outcome of records, for applications that read a queue instead of holding a future per record.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,29 +11,30 @@ use tokio::sync::Notify;
 use super::Produce;
 use super::memory::Memory;
 use crate::blocking;
-use crate::ear::Ear;
 use crate::error::ProduceError;
+use crate::record::Tag;
+use crate::wake_callback::WakeCallback;
 
-/// Reports that wait to be read.
+/// Reports that the application has not read.
 #[derive(Debug, Default)]
 pub(crate) struct ReportQueue {
     reports: Mutex<VecDeque<Report>>,
     filled: Notify,
-    ear: Ear,
+    wake_callback: WakeCallback,
 }
 
 impl ReportQueue {
     pub(super) fn push(&self, report: Report) {
         self.lock().push_back(report);
         self.filled.notify_waiters();
-        self.ear.tell();
+        self.wake_callback.notify();
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Records whose reports wait.
+    /// The number of records in unread reports.
     pub(crate) fn records(&self) -> usize {
         self.lock().iter().map(Report::len).sum()
     }
@@ -43,9 +44,9 @@ impl ReportQueue {
     }
 }
 
-/// The fate of one batch's records, in the order in which they were handed over.
+/// The outcome of one batch's records, in the order in which they were sent.
 ///
-/// Records that were reported count against `queue.buffering.max.messages` until their report is dropped.
+/// Reported records count against `queue.buffering.max.messages` until their report is dropped.
 #[derive(Debug)]
 pub struct Report {
     pub(super) topic: Arc<str>,
@@ -55,69 +56,69 @@ pub struct Report {
     pub(super) count: u32,
     pub(super) tags: Vec<u128>,
     pub(super) records: Option<Bytes>,
-    pub(super) _held: Held,
+    pub(super) _held: BookedMemory,
 }
 
-/// What a report keeps booked while it lives.
+/// The memory and records that a report keeps booked while it lives.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct BookedMemory {
     pub(super) memory: Arc<Memory>,
     pub(super) bytes: usize,
     pub(super) records: u32,
 }
 
-impl Drop for Held {
+impl Drop for BookedMemory {
     fn drop(&mut self) {
         self.memory.release(self.bytes, self.records as usize);
     }
 }
 
-/// One record's fate.
+/// The outcome of one record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reported {
-    /// Its offset; -1 if it failed, with `acks=0`, or where the broker did not say.
+    /// The record's offset; -1 if it failed, with `acks=0`, or if the broker did not return one.
     pub offset: i64,
-    /// The tag it was given, or 0.
-    pub tag: u128,
+    /// The record's tag.
+    pub tag: Tag,
 }
 
 impl Report {
-    /// The topic the records were sent to.
+    /// The topic of the records.
     pub fn topic(&self) -> &Arc<str> {
         &self.topic
     }
 
-    /// Their partition; -1 if none was chosen.
+    /// The partition of the records; -1 if none was chosen.
     pub fn partition(&self) -> i32 {
         self.partition
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Never: a batch has records.
+    /// Always `false`: a batch has records.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The first record's offset (-1 if the broker did not say), or why all of them failed.
+    /// The first record's offset (-1 if the broker did not return one), or the error of all records.
     pub fn result(&self) -> Result<i64, &ProduceError> {
         self.result.as_ref().map(|offset| *offset).map_err(|error| &**error)
     }
 
-    /// How long its oldest record took from being handed over to its fate; nothing where it was refused at once.
+    /// The time from sending the oldest record to its outcome; `None` if it was refused at once.
     pub fn latency(&self) -> Option<Duration> {
         self.latency
     }
 
-    /// Each record's offset and tag.
+    /// The offset and tag of each record.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Reported> + '_ {
         let first = *self.result.as_ref().unwrap_or(&-1);
         (0..self.count as usize).map(move |at| Reported {
             offset: if first < 0 { -1 } else { first + at as i64 },
-            tag: self.tags.get(at).copied().unwrap_or(0),
+            tag: self.tags.get(at).copied().unwrap_or(0).into(),
         })
     }
 
@@ -134,12 +135,12 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// How many reports wait.
+    /// The number of unread reports.
     pub fn len(&self) -> usize {
         self.produce.reports.len()
     }
 
-    /// Whether none waits.
+    /// `true` if there are no unread reports.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -149,9 +150,9 @@ impl Reports {
         self.produce.reports.lock().pop_front()
     }
 
-    /// Calls `wake` with every report that comes, from the thread that gives it: it must not block.
+    /// Calls `wake` for every new report, on the thread that reports it. The callback must not block.
     pub fn on_filled(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.produce.reports.ear.listen(Some(Arc::new(wake)));
+        self.produce.reports.wake_callback.set(Some(Arc::new(wake)));
     }
 
     /// Waits for the next report. Cancel safe: a report is returned or stays in the queue.
@@ -166,7 +167,7 @@ impl Reports {
         }
     }
 
-    /// Blocks the calling thread until there is a report, at most for `timeout`.
+    /// Blocks the calling thread until there is a report, for at most `timeout`.
     pub fn next_blocking(&self, timeout: Duration) -> Option<Report> {
         let mut next = None;
         blocking::wait_until(timeout, &self.produce.reports.filled, || {

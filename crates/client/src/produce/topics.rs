@@ -1,4 +1,4 @@
-//! The producer's topics: partition queues by number, and the choice among them.
+//! The producer's topics: the queues of their partitions, and the choice of a partition.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -9,14 +9,14 @@ use rustc_hash::FxHashMap;
 
 use super::delivery::{Completion, Delivery, Outcome};
 use super::partitioner::{Choice, Chosen};
-use super::queue::{Content, OpenBatch, Push, Queue, Queues, Refused, Told};
-use super::{Kept, Produce};
+use super::queue::{Content, DeliveryTargets, OpenBatch, Push, PushRefused, Queue, Queues};
+use super::{Produce, RetainedRecords};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::log::Context;
 
-/// How often one topic may grow while a client lives. Each growth leaves a list of pointers behind, so that a push can
-/// read the newest without a lock; who adds partitions 32 times to a topic does so by hand.
+/// The number of times that one topic may grow while a client lives. Each growth leaves a list of pointers behind, so
+/// that a push reads the newest list without a lock. Partitions are added by hand, hardly 32 times.
 const GROWTHS_MAX: usize = 32;
 
 /// A topic that is produced to.
@@ -25,27 +25,27 @@ pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     /// The client's configuration with the topic's own settings over it.
     pub(crate) config: Arc<Config>,
-    /// Records whose partition is not known yet, because the topic's layout is not.
+    /// Records that wait for the topic's metadata.
     pub(crate) unassigned: Arc<Queue>,
     /// By partition number, once for each time the topic has grown; a push reads the last one without a lock.
     grown: [OnceLock<Box<[Arc<Queue>]>>; GROWTHS_MAX],
-    /// How many of `grown` are set.
+    /// The number of entries of `grown` that are set.
     growths: AtomicUsize,
     closed: AtomicBool,
     /// The sticky partition in the lower half, a generator's state in the upper.
     sticky: AtomicU64,
-    /// Until when the sticky partition stays, where it stays for a time.
+    /// The time until which the sticky partition stays, with `sticky.partitioning.linger.ms`.
     sticky_until_ms: AtomicI64,
 }
 
-/// Why a record was not taken.
+/// The reason why a record was not taken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum NotTaken {
+pub(crate) enum RecordRefused {
     /// The queue refused it.
-    Refused(i32, Refused),
-    /// No transaction takes it.
+    Queue(i32, PushRefused),
+    /// No transaction is open.
     NoTransaction,
-    /// There is no such partition among so many.
+    /// The topic has so many partitions, and not this one.
     NoSuchPartition(i32, usize),
 }
 
@@ -67,28 +67,25 @@ impl Topic {
     pub(crate) fn push(
         &self,
         queues: &Queues,
-        partition: Option<i32>,
         content: &Content<'_>,
         how: Push,
-    ) -> Result<Option<Delivery>, NotTaken> {
+    ) -> Result<Option<Delivery>, RecordRefused> {
         loop {
             let partitions = self.partitions();
             if !partitions.is_empty() {
-                return self.push_among(partitions, queues, partition, content, how);
+                return self.push_among(partitions, queues, content, how);
             }
-            match self.push_unassigned(queues, partition, content, how) {
-                // Its records are moving to their partitions, which appear at once.
-                Err(NotTaken::Refused(_, Refused::Closed)) if !self.closed.load(Ordering::Acquire) => {
+            match self.unassigned.push(queues, how, content) {
+                // The unassigned records are moving to their partitions, which appear soon.
+                Err(PushRefused::Closed) if !self.closed.load(Ordering::Acquire) => {
                     std::thread::yield_now();
                 }
-                other => return other,
+                other => return other.map_err(|refused| RecordRefused::Queue(-1, refused)),
             }
         }
     }
 
-    /// The partitions known by now; empty until the layout is.
-    #[inline]
-    /// Records that are booked and not there yet.
+    /// Records that are booked and not pushed yet.
     pub(crate) fn booked_ahead(&self) -> usize {
         self.partitions().iter().chain([&self.unassigned]).map(|queue| queue.booked_ahead()).sum()
     }
@@ -97,6 +94,8 @@ impl Topic {
         self.partitions().get(partition as usize).is_some_and(|queue| queue.is_available())
     }
 
+    /// The known partitions; empty until the topic has metadata.
+    #[inline]
     fn partitions(&self) -> &[Arc<Queue>] {
         let growths = self.growths.load(Ordering::Acquire);
         growths.checked_sub(1).and_then(|last| self.grown[last].get()).map_or(&[], |partitions| partitions)
@@ -108,15 +107,14 @@ impl Topic {
         &self,
         partitions: &[Arc<Queue>],
         queues: &Queues,
-        partition: Option<i32>,
         content: &Content<'_>,
         how: Push,
-    ) -> Result<Option<Delivery>, NotTaken> {
-        let refused = |refused, partition| NotTaken::Refused(partition as i32, refused);
-        let chosen = match partition {
+    ) -> Result<Option<Delivery>, RecordRefused> {
+        let refused = |refused, partition| RecordRefused::Queue(partition as i32, refused);
+        let chosen = match content.partition {
             Some(partition) => match u32::try_from(partition) {
                 Ok(partition) => Chosen::Partition(partition),
-                Err(_) => return Err(NotTaken::NoSuchPartition(partition, partitions.len())),
+                Err(_) => return Err(RecordRefused::NoSuchPartition(partition, partitions.len())),
             },
             None => {
                 self.config.partitioner.choose(&Choice::new(&self.name, content.key, content.tag, partitions))
@@ -130,37 +128,21 @@ impl Topic {
                     let sticky = (self.sticky.load(Ordering::Relaxed) as u32) % partitions.len() as u32;
                     let into_open = if how == Push::Forced { Push::Forced } else { Push::IntoOpenBatch };
                     match partitions[sticky as usize].push(queues, into_open, content) {
-                        Err(Refused::NewBatch) => self.next_sticky(partitions),
+                        Err(PushRefused::NewBatch) => self.next_sticky(partitions),
                         other => return other.map_err(|why| refused(why, sticky)),
                     }
                 }
                 Some(linger) => self.sticky_for(linger, &queues.clock, partitions),
             },
-            Chosen::Declined => return Err(NotTaken::NoSuchPartition(-1, partitions.len())),
+            Chosen::Declined => return Err(RecordRefused::NoSuchPartition(-1, partitions.len())),
         };
         let Some(queue) = partitions.get(partition as usize) else {
-            return Err(NotTaken::NoSuchPartition(partition as i32, partitions.len()));
+            return Err(RecordRefused::NoSuchPartition(partition as i32, partitions.len()));
         };
         queue.push(queues, how, content).map_err(|why| refused(why, partition))
     }
 
-    /// Before the layout is known: the partition that was asked for travels as the record's first header.
-    fn push_unassigned(
-        &self,
-        queues: &Queues,
-        partition: Option<i32>,
-        content: &Content<'_>,
-        how: Push,
-    ) -> Result<Option<Delivery>, NotTaken> {
-        let partition = partition.unwrap_or(-1).to_be_bytes();
-        let mut headers = Vec::with_capacity(content.headers.len() + 1);
-        headers.push(("", Some(&partition[..])));
-        headers.extend_from_slice(content.headers);
-        let content = Content { headers: &headers, ..*content };
-        self.unassigned.push(queues, how, &content).map_err(|refused| NotTaken::Refused(-1, refused))
-    }
-
-    /// The sticky partition, another one when `linger` has passed since it was chosen.
+    /// The sticky partition; a new one when `linger` has passed since the last choice.
     fn sticky_for(&self, linger: Duration, clock: &Clock, partitions: &[Arc<Queue>]) -> u32 {
         let now_ms = clock.coarse_ms();
         let until_ms = self.sticky_until_ms.load(Ordering::Relaxed);
@@ -171,8 +153,8 @@ impl Topic {
         self.next_sticky(partitions)
     }
 
-    /// Chooses the sticky partition anew: of two at random, the one that has fewer batches to send (KIP-794's aim, at
-    /// the same price for any number of partitions). One without a leader is not chosen when the other has one.
+    /// Chooses a new sticky partition: of two at random, the one with fewer batches to send. This reaches the aim of
+    /// KIP-794 at the same cost for any number of partitions. A partition with a leader wins against one without.
     fn next_sticky(&self, partitions: &[Arc<Queue>]) -> u32 {
         let count = partitions.len() as u32;
         let mut state = self.sticky.load(Ordering::Relaxed);
@@ -186,37 +168,37 @@ impl Topic {
             (!queue.is_available(), queue.backlog.load(Ordering::Relaxed))
         };
         let next = if load(second) < load(first) { second } else { first };
-        // Losing a race only means that two threads share a partition for a batch.
+        // When two threads race, they share a partition for one batch.
         self.sticky.store((state >> 32 << 32) | u64::from(next), Ordering::Relaxed);
         next
     }
 
-    /// Notes which partitions have a leader.
+    /// Records which partitions have a leader.
     pub(crate) fn note_leaders(&self, has_leader: impl Fn(i32) -> bool) {
         for queue in self.partitions() {
             queue.set_available(has_leader(queue.partition));
         }
     }
 
-    /// Makes queues for partitions that are new. With the first ones, records that had none move there, before any
-    /// other thread can push behind them. Only the engine calls this.
+    /// Creates queues for new partitions. Unassigned records move to the first ones before any thread can push behind
+    /// them. Only the engine calls this.
     pub(crate) fn grow(&self, count: usize, produce: &Produce) {
         if count <= self.partitions().len() {
             return;
         }
         let growths = self.growths.load(Ordering::Acquire);
         let Some(slot) = self.grown.get(growths) else {
-            tracing::warn!(topic = %self.name, count, "the topic has grown too often: its newest partitions are not used");
+            tracing::warn!(topic = %self.name, count, "the topic has grown too often: the producer does not use its newest partitions");
             return;
         };
-        // Those that it had once, before it was created anew with fewer, are still there.
+        // A topic that was created again with fewer partitions still has its earlier queues.
         let most = self.grown[..growths].iter().filter_map(OnceLock::get).max_by_key(|all| all.len());
         let known = most.map_or(&[][..], |all| &all[..count.min(all.len())]);
         let new = (known.len()..count)
             .map(|partition| Queue::new(self.name.clone(), partition as i32, self.config.clone()));
         let partitions: Box<[Arc<Queue>]> = known.iter().cloned().chain(new).collect();
         loop {
-            while let Some(open) = self.unassigned.take(true) {
+            while let Some(open) = self.unassigned.take() {
                 self.forward(&partitions, open, produce);
             }
             if self.unassigned.close_if_empty(&produce.queues) {
@@ -228,7 +210,7 @@ impl Topic {
         }
     }
 
-    /// The topic was created anew with fewer partitions: no record is to go to the others. Only the engine calls this.
+    /// The topic was created again with fewer partitions: no record may go to the others. Only the engine calls this.
     pub(crate) fn shrink(&self, count: usize) {
         let known = self.partitions();
         let growths = self.growths.load(Ordering::Acquire);
@@ -241,7 +223,7 @@ impl Topic {
         }
     }
 
-    /// Moves the records of a batch that had no partition to the partitions they belong to.
+    /// Moves the records of an unassigned batch to their partitions.
     fn forward(&self, partitions: &[Arc<Queue>], open: OpenBatch, produce: &Produce) {
         let (memory, count) = (open.memory(), open.builder.count());
         produce.observer.log.debug(Context::Queue, "PARTCNT", || {
@@ -251,60 +233,61 @@ impl Topic {
                 partitions.len()
             )
         });
-        let OpenBatch { builder, mut told, .. } = open;
-        let watched = told.completion.is_some();
+        let OpenBatch { builder, mut targets, .. } = open;
+        let watched = targets.completion.is_some();
         let mut forwarded = Vec::with_capacity(if watched { count as usize } else { 0 });
         let sealed = builder.seal(&Seal::default()).ok();
         let records = sealed.and_then(|sealed| Records::of_batch(&sealed.to_bytes(), usize::MAX).ok());
         for (at, record) in records.iter().flatten().flatten().enumerate() {
-            let mut names = record.headers.iter();
-            // The first header is ours: the partition that was asked for.
-            let asked =
-                names.next().and_then(|(_, value)| Some(i32::from_be_bytes(*value?.first_chunk::<4>()?)));
+            let headers = record.headers.iter();
             let headers: Vec<HeaderRef<'_>> =
-                names.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
+                headers.filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value))).collect();
             let content = Content {
                 timestamp_ms: Some(record.timestamp),
                 key: record.key,
                 value: record.value,
                 shared: None,
                 headers: &headers,
-                tag: told.tags.get(at).copied().unwrap_or(0),
+                partition: targets.partitions.get(at).copied().filter(|partition| *partition >= 0),
+                tag: targets.tags.get(at).copied().unwrap_or(0),
                 watched,
             };
-            let asked = asked.filter(|partition| *partition >= 0);
-            match self.push_among(partitions, &produce.queues, asked, &content, Push::Forced) {
+            match self.push_among(partitions, &produce.queues, &content, Push::Forced) {
                 Ok(delivery) => forwarded.extend(delivery),
-                // A partition that does not exist: the record fails alone.
+                // A record for a partition that does not exist fails alone.
                 Err(refused) => forwarded.extend(self.refuse_alone(produce, refused, &content)),
             }
         }
-        // What the records say of themselves is said where they are now.
-        let completion = told.completion.take();
+        let completion = targets.completion.take();
         if let Some(completion) = completion {
             completion.complete(Outcome::Forwarded(forwarded));
         }
         produce.queues.settle(memory, count);
     }
 
-    /// Fails one record that had been taken.
-    fn refuse_alone(&self, produce: &Produce, refused: NotTaken, content: &Content<'_>) -> Option<Delivery> {
+    /// Fails one record that was taken before.
+    fn refuse_alone(
+        &self,
+        produce: &Produce,
+        refused: RecordRefused,
+        content: &Content<'_>,
+    ) -> Option<Delivery> {
         let completion = content.watched.then(|| Completion::new(self.name.clone(), -1));
         let delivery = completion.clone().map(|completion| Delivery::new(completion, 0));
         let error = produce.refusal(&self.name, refused);
         let mut batch = BatchBuilder::new();
         batch.push(content.timestamp_ms.unwrap_or(-1), content.key, content.value, content.headers);
-        let records = produce.keeps_records().then(|| batch.seal(&Seal::default()).ok()).flatten();
-        produce.conclude_alone(
+        let records = produce.retains_records().then(|| batch.seal(&Seal::default()).ok()).flatten();
+        produce.fail_single(
             &self.unassigned,
-            Told { completion, tags: vec![content.tag] },
+            DeliveryTargets { completion, tags: vec![content.tag], ..DeliveryTargets::default() },
             Arc::new(error),
-            records.and_then(|sealed| Kept::of(&sealed)),
+            records.and_then(|sealed| RetainedRecords::of(&sealed)),
         );
         delivery
     }
 
-    /// Refuses records from now on; gives every queue, the unassigned one included, to be emptied.
+    /// Closes the topic to records and returns its queues, the unassigned one too.
     pub(crate) fn close(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.closed.store(true, Ordering::Release);
         self.partitions().iter().chain([&self.unassigned])
@@ -315,7 +298,7 @@ impl Topic {
 #[derive(Debug)]
 pub(crate) struct Topics {
     by_name: RwLock<FxHashMap<Arc<str>, Arc<Topic>>>,
-    /// What holds for topics without settings of their own.
+    /// The configuration of topics without settings of their own.
     config: Arc<Config>,
     seed: AtomicU64,
 }
@@ -325,7 +308,7 @@ impl Topics {
         Self { by_name: RwLock::default(), config, seed: AtomicU64::new(seed) }
     }
 
-    /// The topic of that name, made when it is first asked for; `true` says that it is new.
+    /// The topic of that name, created by the first call; `true` if it is new.
     pub(crate) fn get(&self, name: &str) -> (Arc<Topic>, bool) {
         match self.known(name) {
             Some(topic) => (topic, false),
@@ -333,7 +316,7 @@ impl Topics {
         }
     }
 
-    /// The topic of that name, made with this configuration; `false` says that it was there before, with its own.
+    /// The topic of that name, created with this configuration; `false` if it existed before, with its own.
     pub(crate) fn get_with(&self, name: &str, config: Arc<Config>) -> (Arc<Topic>, bool) {
         let mut by_name = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(topic) = by_name.get(name) {
@@ -350,7 +333,7 @@ impl Topics {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Every topic, in order of name: the order must not depend on chance.
+    /// Every topic in order of name, so that the order does not depend on chance.
     pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
         let mut all: Vec<_> =
             self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();

@@ -1,4 +1,4 @@
-//! Our own certificate and private key, from PEM or a PKCS#12 keystore.
+//! The client's certificate and private key, from PEM or a PKCS#12 keystore.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::error::Error;
 /// A certificate with its chain, and its private key.
 pub(crate) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// What the settings name, if they name any.
+/// The certificate and key that the settings name, if any.
 pub(crate) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, Error> {
     if let Some(path) = &settings.keystore_location {
         let password = settings.keystore_password.clone().unwrap_or_default();
@@ -37,7 +37,7 @@ pub(crate) fn identity(settings: &TlsSettings) -> Result<Option<Identity>, Error
     Ok(Some((chain, private_key(name, pem.expose().as_bytes(), settings.key_password.as_ref())?)))
 }
 
-/// The text of whichever of the two properties is set, with its name.
+/// The text of the property that is set, with the property's name.
 pub(crate) fn text<'a>(
     (location, path): (&'a str, Option<&Path>),
     (inline, pem): (&'a str, Option<&str>),
@@ -98,22 +98,22 @@ fn private_key(
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// What a PKCS#12 keystore holds, in PEM.
+/// The contents of a PKCS#12 keystore, in PEM.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Keystore {
-    /// The certificate that belongs to the key, then those of whoever signed it; empty if there is no key.
+    /// The certificate of the key, followed by its issuers; empty if there is no key.
     pub chain: String,
     /// The private key, no longer encrypted.
     pub key: Option<Secret>,
-    /// Everybody else's certificates.
+    /// The other certificates.
     pub trusted: String,
 }
 
 /// Opens a PKCS#12 keystore.
 ///
 /// # Errors
-/// [`Error::Config`] for what is none, and for a wrong password.
+/// [`Error::Config`] for malformed data, and for a wrong password.
 pub fn open_keystore(bytes: &[u8], password: &Secret) -> Result<Keystore, Error> {
     let refuse = |error| Error::Config(format!("not a PKCS#12 keystore, or its password is wrong: {error}"));
     let store =

@@ -1,29 +1,29 @@
-//! Who we talk to and who we are: the settings of TLS and SASL.
+//! Security settings: TLS and SASL.
 
-mod judge;
 pub(crate) mod keys;
 pub(crate) mod roots;
 pub(crate) mod secret;
 pub(crate) mod suites;
 pub(crate) mod tls;
 pub(crate) mod token;
+mod verifier;
 
 use std::path::PathBuf;
 
-pub use judge::{CertificateJudge, CertificateProblem, Presented};
 pub use keys::{Keystore, open_keystore};
 pub use secret::Secret;
 pub use token::{Token, TokenCallback, TokenFuture, TokenProvider};
+pub use verifier::{CertificateProblem, CertificateVerifier, PresentedCertificate};
 
 use crate::error::Error;
 
-/// How connections to brokers are protected.
+/// Security settings of connections to brokers.
 ///
 /// ```
-/// use ottla_client::{Config, Mechanism, Protocol, Secret};
+/// use ottla_client::{Config, Mechanism, Secret, SecurityProtocol};
 ///
 /// let mut config = Config::new("broker.example:9093");
-/// config.security.protocol = Protocol::SaslSsl;
+/// config.security.protocol = SecurityProtocol::SaslSsl;
 /// config.security.tls.ca_location = Some("/etc/kafka/ca.pem".into());
 /// config.security.sasl.mechanism = Some(Mechanism::ScramSha512);
 /// config.security.sasl.username = Some("orders".into());
@@ -33,7 +33,7 @@ use crate::error::Error;
 #[derive(Clone, Debug, Default)]
 pub struct Security {
     /// `security.protocol`. Plaintext by default.
-    pub protocol: Protocol,
+    pub protocol: SecurityProtocol,
     /// Used by `ssl` and `sasl_ssl`.
     pub tls: TlsSettings,
     /// Used by `sasl_plaintext` and `sasl_ssl`.
@@ -42,66 +42,66 @@ pub struct Security {
 
 /// The values of `security.protocol`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Protocol {
+pub enum SecurityProtocol {
     /// `plaintext`: neither encrypted nor authenticated.
     #[default]
     Plaintext,
-    /// `ssl`: TLS; the client proves who it is with a certificate, or not at all.
+    /// `ssl`: TLS; the client may authenticate with a certificate.
     Ssl,
-    /// `sasl_plaintext`: SASL over an open connection. Only for networks that nobody listens to.
+    /// `sasl_plaintext`: SASL over an unencrypted connection, for trusted networks only.
     SaslPlaintext,
     /// `sasl_ssl`: SASL inside TLS.
     SaslSsl,
 }
 
-impl Protocol {
-    /// Whether connections are encrypted.
+impl SecurityProtocol {
+    /// Returns `true` if connections are encrypted.
     pub const fn is_tls(self) -> bool {
         matches!(self, Self::Ssl | Self::SaslSsl)
     }
 
-    /// Whether the client authenticates with SASL.
+    /// Returns `true` if the client authenticates with SASL.
     pub const fn is_sasl(self) -> bool {
         matches!(self, Self::SaslPlaintext | Self::SaslSsl)
     }
 }
 
-/// What is trusted, and our own certificate. Files are read when a client is made, and again, for the next connection,
-/// when one of them has changed.
+/// The trusted certificates and the client's own certificate. Files are read when a client is created. A changed file
+/// is read again for the next connection.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     /// `ssl.ca.location`: a PEM file, or a directory of them, in place of the system's certificates.
     pub ca_location: Option<PathBuf>,
     /// `ssl.ca.pem`: the same as text.
     pub ca_pem: Option<String>,
-    /// `ssl.crl.location`: a PEM file of revoked certificates; a certificate that no list covers is let through.
+    /// `ssl.crl.location`: a PEM file of revoked certificates; a certificate that no list covers is accepted.
     pub crl_location: Option<PathBuf>,
-    /// `ssl.certificate.location`: our certificate and its chain, PEM.
+    /// `ssl.certificate.location`: the client's certificate and its chain, PEM.
     pub certificate_location: Option<PathBuf>,
     /// `ssl.certificate.pem`: the same as text.
     pub certificate_pem: Option<String>,
-    /// `ssl.key.location`: our private key, PEM: PKCS#8 (encrypted or not), PKCS#1 or SEC 1.
+    /// `ssl.key.location`: the client's private key, PEM: PKCS#8 (encrypted or not), PKCS#1 or SEC 1.
     pub key_location: Option<PathBuf>,
     /// `ssl.key.pem`: the same as text.
     pub key_pem: Option<Secret>,
-    /// `ssl.key.password`: what the private key is encrypted with.
+    /// `ssl.key.password`: the password of the private key.
     pub key_password: Option<Secret>,
-    /// `ssl.keystore.location`: a PKCS#12 file with our certificate and key.
+    /// `ssl.keystore.location`: a PKCS#12 file with the client's certificate and key.
     pub keystore_location: Option<PathBuf>,
     /// `ssl.keystore.password`.
     pub keystore_password: Option<Secret>,
-    /// `ssl.endpoint.identification.algorithm`: `https` (on, the default) checks that the certificate was made for
-    /// the host that we connect to; `none` (off) takes any certificate that a trusted authority signed.
+    /// `ssl.endpoint.identification.algorithm`: `https` (on, the default) checks that the certificate names the host
+    /// of the connection; `none` (off) accepts any certificate from a trusted authority.
     pub endpoint_identification: bool,
-    /// `enable.ssl.certificate.verification`: on by default. Off, anyone can pose as the broker.
+    /// `enable.ssl.certificate.verification`: on by default. Off, any host can impersonate the broker.
     pub verify_certificates: bool,
-    /// `ssl.cipher.suites`: the only cipher suites that are offered, in this order, by OpenSSL's names or IANA's; those of
-    /// TLS 1.3 and of TLS 1.2 alike. Empty, all that rustls holds safe.
+    /// `ssl.cipher.suites`: the cipher suites to offer, in this order, by OpenSSL's or IANA's names, for TLS 1.3 and
+    /// TLS 1.2. If empty, all suites of rustls.
     pub cipher_suites: String,
-    /// `ssl.curves.list`: the only groups that keys are exchanged in.
+    /// `ssl.curves.list`: the groups to offer for the key exchange.
     pub curves: String,
-    /// `ssl.certificate.verify_cb`: who has the last word on brokers' certificates, while these are verified at all.
-    pub judge: Option<CertificateJudge>,
+    /// `ssl.certificate.verify_cb`: accepts or refuses brokers' certificates, if `verify_certificates` is on.
+    pub certificate_verifier: Option<CertificateVerifier>,
 }
 
 impl Default for TlsSettings {
@@ -121,12 +121,12 @@ impl Default for TlsSettings {
             verify_certificates: true,
             cipher_suites: String::new(),
             curves: String::new(),
-            judge: None,
+            certificate_verifier: None,
         }
     }
 }
 
-/// Who we are, and how we prove it.
+/// SASL settings: the mechanism and the credentials.
 #[derive(Clone, Debug, Default)]
 pub struct SaslSettings {
     /// `sasl.mechanism`, `sasl.mechanisms`. Needed with SASL: there is no default.
@@ -135,28 +135,28 @@ pub struct SaslSettings {
     pub username: Option<String>,
     /// `sasl.password`, of PLAIN and SCRAM.
     pub password: Option<Secret>,
-    /// Where OAUTHBEARER's tokens come from.
+    /// The source of OAUTHBEARER tokens.
     pub oauthbearer: OauthBearer,
 }
 
 /// The values of `sasl.mechanism`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mechanism {
-    /// `PLAIN`: the password itself is sent. Only inside TLS.
+    /// `PLAIN`: the client sends the password itself. Use it only inside TLS.
     Plain,
-    /// `SCRAM-SHA-256`: both sides prove that they know the password, and it is not sent.
+    /// `SCRAM-SHA-256`: both sides prove that they know the password without sending it.
     ScramSha256,
     /// `SCRAM-SHA-512`.
     ScramSha512,
-    /// `OAUTHBEARER`: a token is sent. Only inside TLS.
+    /// `OAUTHBEARER`: the client sends a token. Use it only inside TLS.
     OauthBearer,
 }
 
 impl Mechanism {
-    /// All there are.
+    /// All mechanisms.
     pub const ALL: [Self; 4] = [Self::Plain, Self::ScramSha256, Self::ScramSha512, Self::OauthBearer];
 
-    /// Its name on the wire and in the configuration.
+    /// The name on the wire and in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plain => "PLAIN",
@@ -167,18 +167,18 @@ impl Mechanism {
     }
 }
 
-/// Where OAUTHBEARER's tokens come from: the callback if there is one, else the OIDC endpoint if the method is
-/// [`OauthMethod::Oidc`], else, if allowed, tokens that nobody signed.
+/// The source of OAUTHBEARER tokens: the callback if there is one; otherwise the OIDC endpoint if the method is
+/// [`OauthMethod::Oidc`]; otherwise, if allowed, unsigned tokens.
 #[derive(Clone, Debug, Default)]
 pub struct OauthBearer {
-    /// `oauthbearer_token_refresh_cb`: asked whenever a token is needed and the last one is about to expire.
+    /// `oauthbearer_token_refresh_cb`: called when a token is needed and the last one is about to expire.
     pub callback: Option<TokenCallback>,
     /// `sasl.oauthbearer.method`.
     pub method: OauthMethod,
     /// `sasl.oauthbearer.config`: `key=value` pairs for unsecured tokens: `principal` (needed), `principalClaimName`,
     /// `scope` (comma-separated), `scopeClaimName`, `lifeSeconds`, `extension_NAME`.
     pub config: Option<Secret>,
-    /// `enable.sasl.oauthbearer.unsecure.jwt`: tokens without a signature, which no production broker accepts.
+    /// `enable.sasl.oauthbearer.unsecure.jwt`: tokens without a signature, which production brokers refuse.
     pub unsecured_jwt: bool,
     /// `sasl.oauthbearer.token.endpoint.url`: `https` only.
     pub token_endpoint_url: Option<String>,
@@ -186,13 +186,13 @@ pub struct OauthBearer {
     pub client_id: Option<String>,
     /// `sasl.oauthbearer.client.secret`, `sasl.oauthbearer.client.credentials.client.secret`.
     pub client_secret: Option<Secret>,
-    /// `sasl.oauthbearer.sub.claim.name`: the token's claim that names the principal; empty, it is `sub`.
+    /// `sasl.oauthbearer.sub.claim.name`: the token's claim with the principal; if empty, `sub`.
     pub sub_claim_name: String,
     /// `sasl.oauthbearer.scope`.
     pub scope: Option<String>,
-    /// `sasl.oauthbearer.extensions`: comma-separated `key=value` pairs that go to the broker beside the token.
+    /// `sasl.oauthbearer.extensions`: comma-separated `key=value` pairs that are sent with the token.
     pub extensions: String,
-    /// `https.ca.location`: what the endpoint's certificate is checked against, in place of the system's.
+    /// `https.ca.location`: the trusted certificates for the endpoint, in place of the system's.
     pub https_ca_location: Option<PathBuf>,
     /// `https.ca.pem`: the same as text.
     pub https_ca_pem: Option<String>,
@@ -204,12 +204,12 @@ pub enum OauthMethod {
     /// `default`: tokens from the callback, or unsecured ones.
     #[default]
     Default,
-    /// `oidc`: tokens from an OpenID Connect endpoint, by client credentials.
+    /// `oidc`: tokens from an OpenID Connect endpoint, with client credentials.
     Oidc,
 }
 
 impl Security {
-    /// Checks what is missing and what contradicts itself.
+    /// Checks for missing and contradictory settings.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |text: &str| Err(Error::Config(text.to_owned()));
         if self.protocol.is_tls() {
@@ -240,7 +240,7 @@ impl Security {
 }
 
 impl TlsSettings {
-    /// Whether a certificate of our own is configured.
+    /// Returns `true` if a client certificate is configured.
     pub(crate) fn has_certificate(&self) -> bool {
         self.certificate_location.is_some()
             || self.certificate_pem.is_some()
@@ -284,7 +284,7 @@ impl TlsSettings {
 }
 
 impl OauthBearer {
-    /// `sasl.oauthbearer.config`, as a text.
+    /// The text of `sasl.oauthbearer.config`.
     pub(crate) fn config(&self) -> &str {
         self.config.as_ref().map(Secret::expose).unwrap_or_default()
     }

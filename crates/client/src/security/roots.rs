@@ -1,4 +1,4 @@
-//! Whom we trust.
+//! The trusted certificates.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(crate) fn roots(
                 .map_err(|error| Error::Config(format!("{location_property}: {}: {error}", dir.display())))?;
             let mut found = Vec::new();
             for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
-                // Such directories hold other files too.
+                // Such directories may contain other files.
                 if let Ok(more) = certificates(location_property, &read(location_property, &entry.path())?) {
                     found.extend(more);
                 }

@@ -1,4 +1,4 @@
-//! Text that must not be seen.
+//! Text that must not be shown.
 
 use std::fmt;
 
@@ -22,12 +22,12 @@ impl Secret {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The text. Whoever asks for it sees that it goes no further.
+    /// Returns the text. The caller must not log or display it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is no text.
+    /// Returns `true` if the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

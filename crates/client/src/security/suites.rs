@@ -1,9 +1,10 @@
-//! What TLS offers: `ssl.cipher.suites` and `ssl.curves.list`, out of what rustls holds safe.
+//! The cipher suites and curves that TLS offers: `ssl.cipher.suites` and `ssl.curves.list`, limited to those of
+//! rustls.
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite};
 
-/// OpenSSL's name and IANA's, which is Java's.
+/// OpenSSL's name, and IANA's name, which Java uses.
 type Names = (&'static str, &'static str);
 
 const SUITES: &[(Names, CipherSuite)] = &[
@@ -42,7 +43,7 @@ const SUITES: &[(Names, CipherSuite)] = &[
 const CURVES: &[(Names, NamedGroup)] = &[
     (("X25519", "x25519"), NamedGroup::X25519),
     (("P-256", "secp256r1"), NamedGroup::secp256r1),
-    // OpenSSL's other name of the same.
+    // OpenSSL's other name of the same group.
     (("P-256", "prime256v1"), NamedGroup::secp256r1),
     (("P-384", "secp384r1"), NamedGroup::secp384r1),
 ];
@@ -57,7 +58,7 @@ pub(crate) fn curves(text: &str) -> Result<Vec<NamedGroup>, String> {
     parse(text, CURVES)
 }
 
-/// rustls' own choice, narrowed to what the lists name; an empty list narrows nothing.
+/// The default provider of rustls, restricted to the lists; an empty list has no effect.
 pub(crate) fn provider(cipher_suites: &str, curves_list: &str) -> Result<CryptoProvider, String> {
     let mut provider = rustls::crypto::ring::default_provider();
     let named = suites(cipher_suites).map_err(|error| format!("ssl.cipher.suites: {error}"))?;
@@ -74,7 +75,7 @@ fn narrow<T: Clone, N: PartialEq>(offered: &mut Vec<T>, named: &[N], name: impl 
     }
 }
 
-/// Names between colons, as OpenSSL has them, or commas, as Java does.
+/// Parses names separated by colons, as in OpenSSL, or by commas, as in Java.
 fn parse<T: Copy>(text: &str, known: &[(Names, T)]) -> Result<Vec<T>, String> {
     text.split([':', ','])
         .map(str::trim)

@@ -1,4 +1,4 @@
-//! TLS settings made into what rustls takes, and its errors made into text for people.
+//! Conversion of the TLS settings into a rustls configuration, and of its errors into explanations.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,25 +22,25 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::Error;
 
-/// Settings with their files, read again when one of them has changed.
+/// The settings and the configuration from their files, which are read again when one of them changes.
 #[derive(Debug)]
 pub(crate) struct TlsFiles {
     settings: TlsSettings,
     clock: Clock,
-    loaded: Mutex<Loaded>,
+    loaded: Mutex<LoadedTlsFiles>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedTlsFiles {
     stamps: Vec<Stamp>,
     config: Arc<ClientConfig>,
 }
 
-/// What tells that a file has changed.
+/// The modification time and size of a file, which reveal a change.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl TlsFiles {
-    /// `None` where TLS is not spoken.
+    /// Returns `None` if the protocol does not use TLS.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Error> {
         let security = &config.security;
         if !security.protocol.is_tls() {
@@ -49,14 +49,15 @@ impl TlsFiles {
         Self::load(security.tls.clone(), config.clock.clone()).map(Some)
     }
 
-    /// Reads everything once, so that a mistake shows at once.
+    /// Reads all files once, so that errors are reported at once.
     pub(crate) fn load(settings: TlsSettings, clock: Clock) -> Result<Self, Error> {
         let stamps = stamps(&settings);
         let config = Arc::new(client_config(&settings, &clock, |verifier| verifier)?);
-        Ok(Self { settings, clock, loaded: Mutex::new(Loaded { stamps, config }) })
+        Ok(Self { settings, clock, loaded: Mutex::new(LoadedTlsFiles { stamps, config }) })
     }
 
-    /// What the next connection uses. Files that are being replaced and do not fit together yet leave it as it was.
+    /// The configuration for the next connection. It stays unchanged while files that are being replaced do not
+    /// match.
     pub(crate) fn current(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = stamps(&self.settings);
@@ -64,7 +65,7 @@ impl TlsFiles {
             match client_config(&self.settings, &self.clock, |verifier| verifier) {
                 Ok(config) => {
                     tracing::info!("certificates have changed and were read again");
-                    *loaded = Loaded { stamps, config: Arc::new(config) };
+                    *loaded = LoadedTlsFiles { stamps, config: Arc::new(config) };
                 }
                 Err(error) => {
                     tracing::warn!(%error, "certificates have changed and cannot be used; the old ones stay");
@@ -101,7 +102,7 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     .collect()
 }
 
-/// What rustls takes. `watch` may put something before the verifier.
+/// Builds the rustls configuration. `watch` may wrap the verifier.
 pub(crate) fn client_config(
     settings: &TlsSettings,
     clock: &Clock,
@@ -113,8 +114,8 @@ pub(crate) fn client_config(
         let strict = strict_verifier(settings, provider.clone())?;
         let verifier: Arc<dyn ServerCertVerifier> =
             if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) };
-        match &settings.judge {
-            Some(judge) => judge.over(verifier),
+        match &settings.certificate_verifier {
+            Some(last) => last.over(verifier),
             None => verifier,
         }
     } else {
@@ -153,7 +154,7 @@ fn strict_verifier(
     builder.build().map_err(|error| Error::Config(format!("ssl.ca.location: {error}")))
 }
 
-/// Certificates are good or expired by the same clock that stamps records: a simulation decides what time it is.
+/// Certificates are verified with the clock of record timestamps, so that a simulation controls the time.
 impl TimeProvider for Clock {
     fn current_time(&self) -> Option<UnixTime> {
         let ms = u64::try_from(self.now_ms()).ok()?;
@@ -161,7 +162,7 @@ impl TimeProvider for Clock {
     }
 }
 
-/// Takes a certificate for another host, if a trusted authority signed it.
+/// Accepts a certificate for another host, if a trusted authority signed it.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -174,7 +175,7 @@ impl ServerCertVerifier for AnyName {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // The chain is verified before the name is looked at.
+        // The chain is verified before the name.
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -206,7 +207,7 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// Takes any certificate: `enable.ssl.certificate.verification=false`.
+/// Accepts any certificate: `enable.ssl.certificate.verification=false`.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -247,7 +248,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// What a TLS error means for whoever runs the client, and what to do.
+/// The cause of a TLS error and its remedy, for the operator.
 pub(crate) fn explain(error: &rustls::Error, has_certificate: bool) -> String {
     match error {
         rustls::Error::InvalidCertificate(problem) => explain_certificate(problem),

@@ -21,10 +21,10 @@ pub struct Token {
     pub extensions: Vec<(String, String)>,
 }
 
-/// What [`TokenProvider::token`] gives.
+/// The future that [`TokenProvider::token`] returns.
 pub type TokenFuture<'a> = Pin<Box<dyn Future<Output = Result<Token, String>> + Send + 'a>>;
 
-/// Whoever has tokens. A closure `Fn() -> Result<Token, String>` is one.
+/// A source of tokens. A closure `Fn() -> Result<Token, String>` is one.
 pub trait TokenProvider: Send + Sync {
     /// A token that is good from now on. Asked on the engine's thread, so it must not block; the error's text is
     /// reported and must hold no secret.
@@ -73,7 +73,8 @@ pub(crate) fn parse_extensions(text: &str) -> Result<Vec<(String, String)>, Erro
         .collect()
 }
 
-/// Whether RFC 7628 lets an extension be sent: `auth` is the token's own name, and control characters end a value.
+/// Returns `true` if RFC 7628 permits the extension: `auth` is the token's own name, and control characters end a
+/// value.
 pub(crate) fn is_extension(key: &str, value: &str) -> bool {
     !key.is_empty()
         && key != "auth"

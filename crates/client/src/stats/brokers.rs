@@ -1,4 +1,4 @@
-//! Brokers as seen from here: what went to them, what came back, and what is under way.
+//! Counters per broker: requests, responses, and requests in flight.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,20 +9,20 @@ use ottla_protocol::ApiKey;
 use tokio::time::Instant;
 
 use super::Observer;
-use super::wanted::Exchanged;
+use super::events::RequestEvent;
 use super::window::Window;
 use crate::error::Error;
 use crate::log::Context;
-use crate::net::versions::BrokerVersion;
+use crate::types::broker_version::BrokerVersion;
 
-/// Latencies above ten minutes are none.
+/// Higher latencies, above ten minutes, are not recorded.
 const LATENCY_MAX_US: u64 = 600_000_000;
 const THROTTLE_MAX_MS: u64 = 3_600_000;
 
-/// One broker, by its address.
+/// The counters of one broker, by its address.
 #[derive(Debug)]
 pub(super) struct Broker {
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     pub(super) state_since: Instant,
     pub(super) open: u32,
     pub(super) connects: u64,
@@ -43,16 +43,16 @@ pub(super) struct Broker {
     pub(super) outbuf_latency: Window,
     pub(super) rtt: Window,
     pub(super) throttle: Window,
-    /// Requests under way, by connection and correlation id.
-    pub(super) flights: BTreeMap<(u64, i32), Flight>,
-    /// Since when it is tried to connect, without success so far.
+    /// Requests in progress, by connection and correlation id.
+    pub(super) flights: BTreeMap<(u64, i32), InFlightRequest>,
+    /// The time since which connection attempts fail.
     pub(super) trying_since: Option<Instant>,
-    pub(super) attempt: Option<Attempt>,
+    pub(super) attempt: Option<ConnectAttempt>,
 }
 
 /// The last attempt to connect.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct ConnectAttempt {
     pub(super) at: Instant,
     pub(super) under_way: bool,
     pub(super) count: u32,
@@ -60,14 +60,14 @@ pub(super) struct Attempt {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     Init,
     Connect,
     Up,
     Down,
 }
 
-impl State {
+impl ConnectionState {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Init => "INIT",
@@ -78,9 +78,9 @@ impl State {
     }
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlightRequest {
     pub(super) api: ApiKey,
     version: i16,
     bytes: usize,
@@ -92,7 +92,7 @@ pub(super) struct Flight {
 impl Broker {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            state: State::Init,
+            state: ConnectionState::Init,
             state_since: now,
             open: 0,
             connects: 0,
@@ -119,9 +119,9 @@ impl Broker {
         }
     }
 
-    fn enter(&mut self, state: State, now: Instant) {
-        // A lane that connects, or fails to, beside an open one changes nothing.
-        if self.state != state && (self.open == 0 || state == State::Up) {
+    fn enter(&mut self, state: ConnectionState, now: Instant) {
+        // A further lane that connects, or fails to, does not change the state while another one is open.
+        if self.state != state && (self.open == 0 || state == ConnectionState::Up) {
             self.state = state;
             self.state_since = now;
         }
@@ -132,11 +132,11 @@ impl Broker {
         self.trying_since.get_or_insert(now);
         let count = self.attempt.as_ref().map_or(0, |attempt| attempt.count) + 1;
         let failure = self.attempt.take().map(|attempt| attempt.failure).unwrap_or_default();
-        self.attempt = Some(Attempt { at: now, under_way: true, count, failure });
-        self.enter(State::Connect, now);
+        self.attempt = Some(ConnectAttempt { at: now, under_way: true, count, failure });
+        self.enter(ConnectionState::Connect, now);
     }
 
-    /// Whether a connection to it is open.
+    /// Returns `true` if a connection to it is open.
     pub(super) fn is_connected(&self) -> bool {
         self.open > 0
     }
@@ -144,50 +144,50 @@ impl Broker {
     pub(super) fn connected(&mut self, now: Instant) {
         self.trying_since = None;
         self.attempt = None;
-        self.enter(State::Up, now);
+        self.enter(ConnectionState::Up, now);
     }
 
-    /// Says whether the attempt before did not fail for the same reason.
+    /// Records a failed attempt. Returns `false` if the previous attempt failed for the same reason.
     pub(super) fn not_connected(&mut self, failure: String, now: Instant) -> bool {
         let mut is_news = true;
         if let Some(attempt) = &mut self.attempt {
             is_news = attempt.failure != failure;
             (attempt.at, attempt.under_way, attempt.failure) = (now, false, failure);
         }
-        self.enter(State::Down, now);
+        self.enter(ConnectionState::Down, now);
         is_news
     }
 }
 
-/// Why a connection broke, as far as it is counted.
+/// The failures of connections that are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Broken {
-    /// An answer that was not due.
+pub(crate) enum ConnectionFailure {
+    /// A response with an unexpected correlation id.
     CorrelationId,
     /// Reading failed.
     Read,
-    /// A request was not written or not answered in time.
+    /// A request timed out.
     Timeout,
     /// Writing failed.
     Write,
 }
 
-/// Watches one connection.
+/// Observes one connection.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct ConnectionObserver {
     observer: Arc<Observer>,
     address: Arc<str>,
     id: u64,
     is_open: Cell<bool>,
 }
 
-impl Wire {
+impl ConnectionObserver {
     pub(super) fn new(observer: Arc<Observer>, address: Arc<str>, id: u64) -> Self {
         observer.broker(&address, |broker, _| broker.open += 1);
         Self { observer, address, id, is_open: Cell::new(true) }
     }
 
-    /// A request was put in the outbox.
+    /// Counts a request that entered the outbox.
     pub(crate) fn enqueued(
         &self,
         api: ApiKey,
@@ -197,21 +197,21 @@ impl Wire {
         answered: bool,
     ) {
         self.observer.broker(&self.address, |broker, now| {
-            let flight = Flight { api, version, bytes, answered, enqueued: now, written: None };
+            let flight = InFlightRequest { api, version, bytes, answered, enqueued: now, written: None };
             broker.flights.insert((self.id, correlation_id), flight);
         });
     }
 
-    /// Its last byte was written.
+    /// Counts a request that was written completely.
     pub(crate) fn written(&self, correlation_id: i32) {
         let counting = self.observer.counting;
-        let told = self.observer.broker(&self.address, |broker, now| {
+        let counted = self.observer.broker(&self.address, |broker, now| {
             let flight = broker.flights.get_mut(&(self.id, correlation_id))?;
             flight.written = Some(now);
             broker.tx += 1;
             broker.tx_bytes += flight.bytes as u64;
             broker.tx_at = Some(now);
-            let told = (flight.api, flight.version, flight.bytes);
+            let sent = (flight.api, flight.version, flight.bytes);
             if counting {
                 *broker.requests.entry(flight.api.name()).or_default() += 1;
                 broker.outbuf_latency.record((now - flight.enqueued).as_micros() as u64);
@@ -219,9 +219,9 @@ impl Wire {
             if !flight.answered {
                 broker.flights.remove(&(self.id, correlation_id));
             }
-            Some(told)
+            Some(sent)
         });
-        if let Some((api, version, bytes)) = told {
+        if let Some((api, version, bytes)) = counted {
             self.exchanged(api, version, correlation_id, bytes, None);
             self.observer.log.debug(Context::Protocol, "SEND", || {
                 format!(
@@ -233,22 +233,22 @@ impl Wire {
         }
     }
 
-    /// Its answer has come.
+    /// Counts a response.
     pub(crate) fn received(&self, correlation_id: i32, bytes: usize) {
         let counting = self.observer.counting;
-        let told = self.observer.broker(&self.address, |broker, now| {
+        let counted = self.observer.broker(&self.address, |broker, now| {
             broker.rx += 1;
             broker.rx_bytes += bytes as u64;
             broker.rx_at = Some(now);
             let flight = broker.flights.remove(&(self.id, correlation_id))?;
-            // The answer may overtake the news that the request is written.
+            // The response may be recorded before the write of the request is.
             let rtt = now.saturating_duration_since(flight.written.unwrap_or(flight.enqueued));
             if counting {
                 broker.rtt.record(rtt.as_micros() as u64);
             }
             Some((flight.api, flight.version, rtt))
         });
-        if let Some((api, version, rtt)) = told {
+        if let Some((api, version, rtt)) = counted {
             self.exchanged(api, version, correlation_id, bytes, Some(rtt));
             self.observer.log.debug(Context::Protocol, "RECV", || {
                 format!(
@@ -269,33 +269,33 @@ impl Wire {
         bytes: usize,
         round_trip: Option<Duration>,
     ) {
-        self.observer.exchanges.push_if_wanted(|| {
+        self.observer.exchanges.push_with(|| {
             let (broker, node) = (self.address.to_string(), self.observer.node_at(&self.address));
             let api_key = api.code();
-            Some(Exchanged { broker, node, api_key, version, correlation_id, bytes, round_trip })
+            Some(RequestEvent { broker, node, api_key, version, correlation_id, bytes, round_trip })
         });
     }
 
-    /// What breaks the connection.
-    pub(crate) fn broken(&self, broken: Broken) {
+    /// Counts a failure of the connection.
+    pub(crate) fn broken(&self, broken: ConnectionFailure) {
         self.observer.broker(&self.address, |broker, _| match broken {
-            Broken::CorrelationId => broker.rx_correlation_errors += 1,
-            Broken::Read => broker.rx_errors += 1,
-            Broken::Timeout => broker.timeouts += 1,
-            Broken::Write => broker.tx_errors += 1,
+            ConnectionFailure::CorrelationId => broker.rx_correlation_errors += 1,
+            ConnectionFailure::Read => broker.rx_errors += 1,
+            ConnectionFailure::Timeout => broker.timeouts += 1,
+            ConnectionFailure::Write => broker.tx_errors += 1,
         });
     }
 
-    /// The connection was closed: nothing is under way any more.
+    /// Records that the connection is closed, and drops its requests in flight.
     pub(crate) fn closed(&self, reason: &str) {
         if self.is_open.replace(false) {
             let waited_for = self.observer.broker(&self.address, |broker, now| {
                 let flights = broker.flights.len();
-                broker.flights.retain(|(wire, _), _| *wire != self.id);
+                broker.flights.retain(|(connection, _), _| *connection != self.id);
                 let waited_for = flights - broker.flights.len();
                 broker.open -= 1;
                 broker.disconnects += 1;
-                broker.enter(State::Down, now);
+                broker.enter(ConnectionState::Down, now);
                 waited_for
             });
             if waited_for > 0 {
@@ -306,17 +306,17 @@ impl Wire {
         }
     }
 
-    /// The address as it was connected to.
+    /// The address, as used to connect.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// A step of TLS or SASL; never a secret.
+    /// Logs a step of TLS or SASL; never a secret.
     pub(crate) fn secured(&self, step: &str) {
         self.observer.log.debug(Context::Security, "SECURITY", || format!("{}: {step}", self.address));
     }
 
-    /// The broker's versions have come.
+    /// Logs the number of the broker's supported APIs.
     pub(crate) fn greeted(&self, apis: usize) {
         self.observer.log.debug(Context::Feature, "APIVERSION", || {
             format!("{}: the broker knows {apis} requests", self.address)
@@ -330,7 +330,7 @@ impl Wire {
         });
     }
 
-    /// The broker is not asked for its versions.
+    /// Logs the assumed version of a broker that is not asked for its versions.
     pub(crate) fn taken_for(&self, version: BrokerVersion) {
         self.observer.log.debug(Context::Feature, "APIVERSION", || {
             format!("{}: taken for a broker of version {version:?} without being asked", self.address)
@@ -338,13 +338,13 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         self.closed("no longer used");
     }
 }
 
-/// How long ago something was, in microseconds; -1 if it never was.
+/// The time since an event, in microseconds; -1 if it never happened.
 pub(super) fn idle_us(at: Option<Instant>, now: Instant) -> i64 {
     at.map_or(-1, |at| micros(now.saturating_duration_since(at)))
 }

@@ -1,4 +1,4 @@
-//! The task that puts the numbers together: a snapshot each interval, and a look at what is stuck.
+//! The task that creates a snapshot at each interval and checks for stalls.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,13 +14,13 @@ use crate::clock::Stamper;
 use crate::cluster::Cluster;
 use crate::produce::Produce;
 use crate::produce::idempotence::ProducerId;
-use crate::produce::survey::Held;
+use crate::produce::snapshot::PartitionBuffer;
 use crate::watchdog::Watchdog;
 
-/// The watchdog looks so many times before what is stuck becomes a stall.
+/// The number of the watchdog's checks within the time after which a stall is reported.
 pub(crate) const LOOKS: u32 = 5;
 
-/// Serves one engine until it drops this.
+/// Runs for one engine until the engine drops it.
 pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
     let observer = produce.observer.clone();
     let began = Instant::now();
@@ -37,8 +37,8 @@ pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
         observer.surveyed.notified().await;
         let now = Instant::now();
         if look_at.is_some_and(|at| at <= now) {
-            let findings = observer.findings(&produce, now);
-            for report in watchdog.look(now, observer.stall_after, findings) {
+            let stalls = observer.active_stalls(&produce, now);
+            for report in watchdog.look(now, observer.stall_after, stalls) {
                 observer.stalled(report);
             }
             look_at = next(look_every);
@@ -46,17 +46,17 @@ pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
         if let Some(at) = snapshot_at.filter(|at| *at <= now) {
             let snapshot = Arc::new(observer.snapshot(&cluster, &produce, began, now));
             #[cfg(feature = "metrics")]
-            super::facade::publish(&snapshot);
+            super::metrics_export::publish(&snapshot);
             observer.state().last = Some(snapshot.clone());
             observer.statistics.push(snapshot);
-            // At the interval's own pace, however long this has taken.
+            // The next interval starts at a fixed time, independently of the duration of this one.
             snapshot_at = Some((at + interval).max(now));
         }
     }
 }
 
 impl Observer {
-    /// The interval's numbers; the windows begin anew.
+    /// The statistics of the interval; the windows start again.
     fn snapshot(&self, cluster: &Cluster, produce: &Produce, began: Instant, now: Instant) -> Snapshot {
         let mut state = self.state();
         let state = &mut *state;
@@ -102,11 +102,11 @@ impl Observer {
                 assignment_size: group.partitions,
             }
         });
-        snapshot.eos = produce.config.idempotence.then(|| {
+        snapshot.eos = produce.config.enable_idempotence.then(|| {
             let age = |since: Instant| now.saturating_duration_since(since).as_millis() as i64;
             let (idempotence, since) = state.idempotence.unwrap_or(("Init", began));
-            let transactions = produce.transactions.told();
-            // In transactions, ids and epochs are the coordinator's.
+            let transactions = produce.transactions.status();
+            // In transactions, the coordinator assigns ids and epochs.
             let (id, epoch, count) = match (&produce.transactions.id, state.producer_id) {
                 (Some(_), _) => {
                     let ProducerId { id, epoch } = transactions.producer;
@@ -137,7 +137,7 @@ fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker
     let mut snapshots = BTreeMap::new();
     for (address, broker) in &mut state.brokers {
         let node = node_at(address);
-        let outgoing = |held: &&Held| held.leader.is_some() && held.leader == node;
+        let outgoing = |held: &&PartitionBuffer| held.leader.is_some() && held.leader == node;
         let name = node.map_or_else(|| format!("{address}/bootstrap"), |node| format!("{address}/{node}"));
         let (waiting, outbox): (Vec<_>, Vec<_>) =
             broker.flights.values().partition(|flight| flight.written.is_some());
@@ -191,7 +191,7 @@ fn topics(state: &mut State, cluster: &Cluster, snapshot: &mut Snapshot, now: In
         let layout = cluster.topic(name);
         let known = layout.as_ref().map_or(0, |layout| layout.partitions.len() as i32);
         let held = state.survey.partitions.iter().filter(|held| held.topic == *name);
-        let held: BTreeMap<i32, &Held> = held.map(|held| (held.partition, held)).collect();
+        let held: BTreeMap<i32, &PartitionBuffer> = held.map(|held| (held.partition, held)).collect();
         let mut numbers: Vec<i32> = (0..known).collect();
         numbers.extend(counts.partitions.keys().chain(held.keys()).filter(|at| !(0..known).contains(at)));
         for number in numbers {
@@ -220,7 +220,7 @@ fn topics(state: &mut State, cluster: &Cluster, snapshot: &mut Snapshot, now: In
                 (partition.xmit_msgq_cnt, partition.xmit_msgq_bytes) = held.outgoing;
                 partition.msgs_inflight = held.in_flight;
             }
-            // What was fetched; else what was handed over: sent, or still to be sent for the first time.
+            // The number of fetched records; for producers, of records sent or queued for the first time.
             partition.msgs =
                 if partition.rxmsgs > 0 { partition.rxmsgs } else { partition.txmsgs + partition.msgq_cnt };
             let at = snapshot

@@ -1,4 +1,4 @@
-//! The statistics over HTTP, for Prometheus to fetch.
+//! The statistics over HTTP, for Prometheus.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -18,22 +18,22 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::client::Client;
 use crate::error::Error;
 
-/// One Prometheus, perhaps a second one, and somebody who looks: more wait.
+/// The limit of concurrent connections, enough for two Prometheus servers and a few users; further connections wait.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Who connects must ask within this time.
+/// The time limit for a client to send its request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
-/// After an accept that failed, for want of file descriptors for example.
+/// The pause after a failed accept, for example because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What Prometheus' text format is called.
+/// The media type of Prometheus' text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is served, made anew for each request.
+/// The source of the response text, called for each request.
 pub(crate) type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Answers `GET /metrics` with a client's statistics until it is dropped; see [`Client::serve_prometheus`].
+/// Serves `GET /metrics` with a client's statistics until it is dropped; see [`Client::serve_prometheus`].
 #[derive(Debug)]
 pub struct PrometheusEndpoint {
     address: SocketAddr,
@@ -71,7 +71,7 @@ impl PrometheusEndpoint {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address that the endpoint listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

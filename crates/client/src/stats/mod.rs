@@ -1,17 +1,17 @@
-//! What the client observes of itself: counters and windows for statistics, requests under way for the watchdog, and
-//! the log. The rest of the client calls it in single lines, once per batch or request and never once per record.
+//! The client's view of itself: counters and windows for statistics, requests in progress for the watchdog, and the
+//! log. Other modules call it in single lines, once per batch or request and never once per record.
 
 mod brokers;
 mod collect;
 #[cfg(feature = "prometheus")]
 pub(crate) mod endpoint;
+pub(crate) mod events;
 #[cfg(feature = "metrics")]
-mod facade;
-mod findings;
+mod metrics_export;
 pub(crate) mod prometheus;
 pub(crate) mod snapshot;
+mod stalls;
 mod topics;
-pub(crate) mod wanted;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,43 +23,43 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::brokers::Broker;
-pub(crate) use self::brokers::{Broken, Wire};
+pub(crate) use self::brokers::{ConnectionFailure, ConnectionObserver};
 pub(crate) use self::collect::{LOOKS, run};
-pub(crate) use self::findings::{ConsumerFindings, Reach};
+use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
 use self::snapshot::Snapshot;
+pub(crate) use self::stalls::{ConsumerStalls, Reachability};
 use self::topics::TopicCounts;
-use self::wanted::{AutoCommitted, BrokerState, Exchanged, Throttled, Wanted};
 use crate::config::Config;
 use crate::log::{Context, ERROR, INFO, Log};
-use crate::notices::Notices;
-use crate::produce::survey::Survey;
-use crate::watchdog::{Finding, StallReport};
+use crate::notification_queue::NotificationQueue;
+use crate::produce::snapshot::BufferSnapshot;
+use crate::watchdog::{ActiveStall, StallReport};
 
-/// Snapshots and reports that wait to be read; older ones are lost.
-const NOTICES_MAX: usize = 64;
-/// Stalls are as many as partitions may be.
+/// The limit of unread snapshots; older ones are dropped.
+const SNAPSHOTS_MAX: usize = 64;
+/// The limit of unread stall reports, for as many partitions.
 const STALLS_MAX: usize = 1024;
 
-/// Failures of connections that wait to be read.
+/// The limit of unread connection errors.
 const ERRORS_MAX: usize = 100;
 
-/// One client's view of itself.
+/// The statistics and events of one client.
 #[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) log: Log,
-    pub(crate) statistics: Notices<Arc<Snapshot>>,
-    pub(crate) stalls: Notices<StallReport>,
-    pub(crate) errors: Notices<crate::Error>,
-    pub(crate) throttles: Wanted<Throttled>,
-    pub(crate) auto_commits: Wanted<AutoCommitted>,
-    pub(crate) exchanges: Wanted<Exchanged>,
-    pub(crate) broker_states: Wanted<BrokerState>,
+    pub(crate) statistics: NotificationQueue<Arc<Snapshot>>,
+    pub(crate) stalls: NotificationQueue<StallReport>,
+    pub(crate) errors: NotificationQueue<crate::Error>,
+    pub(crate) throttles: OnDemandQueue<ThrottleEvent>,
+    pub(crate) auto_commits: OnDemandQueue<AutoCommitEvent>,
+    pub(crate) exchanges: OnDemandQueue<RequestEvent>,
+    pub(crate) broker_states: OnDemandQueue<BrokerStateEvent>,
     pub(crate) stall_after: Duration,
     name: Arc<str>,
-    /// Whether anything is counted.
+    /// `true` if statistics are collected.
     counting: bool,
     state: Mutex<State>,
-    next_wire: AtomicU64,
+    next_id: AtomicU64,
     survey_wanted: AtomicBool,
     surveyed: Notify,
 }
@@ -68,22 +68,22 @@ pub(crate) struct Observer {
 struct State {
     /// By `host:port`.
     brokers: BTreeMap<Arc<str>, Broker>,
-    /// Where each node of the cluster is.
+    /// The address of each node of the cluster.
     nodes: BTreeMap<i32, Arc<str>>,
     topics: BTreeMap<Arc<str>, TopicCounts>,
     consumes: bool,
     producer_id: Option<(i64, i16)>,
     producer_ids: u64,
-    /// Where the producer stands with its id, since when.
+    /// The state of the idempotent producer, and the time of its last change.
     idempotence: Option<(&'static str, Instant)>,
     group: Option<GroupCounts>,
-    survey: Survey,
-    /// Nodes that wanted to be left alone when they last answered.
+    survey: BufferSnapshot,
+    /// Nodes that throttled the client in their last response.
     throttling: BTreeSet<i32>,
-    /// What is stuck, by consumer.
-    consumers: BTreeMap<u64, Vec<Finding>>,
+    /// The active stalls, by consumer.
+    consumers: BTreeMap<u64, Vec<ActiveStall>>,
     last: Option<Arc<Snapshot>>,
-    /// Whether it was said that no broker is connected.
+    /// `true` if the failure of all brokers was reported.
     all_down: bool,
 }
 
@@ -94,13 +94,13 @@ struct GroupCounts {
     partitions: u64,
 }
 
-/// A batch that goes to its leader.
+/// A batch that is sent to its leader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) node: i32,
     pub(crate) topic: &'a Arc<str>,
     pub(crate) partition: i32,
-    /// Its place among the partition's batches: one that was seen before goes again.
+    /// The batch's order in its partition; a repeated one indicates a retry.
     pub(crate) order: u64,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
@@ -108,24 +108,24 @@ pub(crate) struct Sent<'a> {
 }
 
 impl Observer {
-    /// `seed` tells clients of one `client.id` apart.
+    /// `seed` distinguishes clients with the same `client.id`.
     pub(crate) fn new(config: &Config, seed: u64) -> Arc<Self> {
         let name = config.name.clone().unwrap_or_else(|| format!("{}#{:04x}", config.client_id, seed as u16));
         let name: Arc<str> = name.into();
         let observer = Self {
             log: Log::new(config, name.clone()),
-            statistics: Notices::keeping(NOTICES_MAX),
-            stalls: Notices::keeping(STALLS_MAX),
-            errors: Notices::keeping(ERRORS_MAX),
-            throttles: Wanted::keeping(ERRORS_MAX),
-            auto_commits: Wanted::keeping(ERRORS_MAX),
-            exchanges: Wanted::keeping(ERRORS_MAX),
-            broker_states: Wanted::keeping(ERRORS_MAX),
+            statistics: NotificationQueue::keeping(SNAPSHOTS_MAX),
+            stalls: NotificationQueue::keeping(STALLS_MAX),
+            errors: NotificationQueue::keeping(ERRORS_MAX),
+            throttles: OnDemandQueue::keeping(ERRORS_MAX),
+            auto_commits: OnDemandQueue::keeping(ERRORS_MAX),
+            exchanges: OnDemandQueue::keeping(ERRORS_MAX),
+            broker_states: OnDemandQueue::keeping(ERRORS_MAX),
             stall_after: config.stall_after,
             name,
             counting: !config.statistics_interval.is_zero(),
             state: Mutex::default(),
-            next_wire: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
             survey_wanted: AtomicBool::new(false),
             surveyed: Notify::new(),
         };
@@ -138,14 +138,14 @@ impl Observer {
         Arc::new(observer)
     }
 
-    /// Whether somebody wants to know what the sender holds; asking answers the question.
+    /// Returns `true` if a snapshot of the sender's buffers is requested, and clears the request.
     #[inline]
     pub(crate) fn take_survey_wish(&self) -> bool {
         self.survey_wanted.load(Ordering::Relaxed) && self.survey_wanted.swap(false, Ordering::Relaxed)
     }
 
-    /// The sender says what it holds.
-    pub(crate) fn survey(&self, survey: Survey) {
+    /// Stores the snapshot of the sender's buffers.
+    pub(crate) fn survey(&self, survey: BufferSnapshot) {
         let mut state = self.state();
         if state.idempotence.is_none_or(|(name, _)| name != survey.idempotence) {
             state.idempotence = Some((survey.idempotence, Instant::now()));
@@ -160,7 +160,7 @@ impl Observer {
         self.state().last.clone()
     }
 
-    /// Batches go to their leader in one request.
+    /// Counts a batch that is sent to its leader.
     pub(crate) fn batch_sent(&self, sent: Sent<'_>) {
         if !self.counting {
             return;
@@ -180,14 +180,14 @@ impl Observer {
         }
     }
 
-    /// A batch was acknowledged.
+    /// Counts an acknowledged batch.
     pub(crate) fn delivered(&self, topic: &str, partition: i32, records: i32, bytes: usize) {
         self.log.debug(Context::Msg, "MSGSET", || {
             format!("{topic} [{partition}]: MessageSet with {records} message(s) ({bytes} bytes) delivered")
         });
     }
 
-    /// A broker said how long it has held an answer back, or wants to be left alone.
+    /// Records a broker's throttle time.
     pub(crate) fn throttled(&self, node: i32, throttle_ms: i32) {
         if throttle_ms > 0 {
             self.log
@@ -201,24 +201,24 @@ impl Observer {
                 broker.throttle.record(throttle_ms.max(0) as u64);
             }
         }
-        self.throttles.push_if_wanted(|| {
+        self.throttles.push_with(|| {
             let mut state = self.state();
             let was = state.throttling.remove(&node);
             if throttle_ms > 0 {
                 state.throttling.insert(node);
             }
             let broker = state.nodes.get(&node).map(ToString::to_string).unwrap_or_default();
-            let told = Throttled { broker, node, throttle_ms: throttle_ms.max(0) };
-            (was || throttle_ms > 0).then_some(told)
+            let event = ThrottleEvent { broker, node, throttle_ms: throttle_ms.max(0) };
+            (was || throttle_ms > 0).then_some(event)
         });
     }
 
-    /// The nodes that metadata named, in order.
+    /// The node ids in metadata, in order.
     pub(crate) fn node_ids(&self) -> Vec<i32> {
         self.state().nodes.keys().copied().collect()
     }
 
-    /// The idempotent producer has an id.
+    /// Records the producer id of the idempotent producer.
     pub(crate) fn producer_id(&self, id: i64, epoch: i16) {
         self.log.debug(Context::Eos, "GETPID", || format!("producer id {id}, epoch {epoch}"));
         let mut state = self.state();
@@ -227,7 +227,7 @@ impl Observer {
         state.idempotence = Some(("Assigned", Instant::now()));
     }
 
-    /// The idempotent producer numbers a partition's batches anew, under a higher epoch.
+    /// The idempotent producer restarts the sequence numbers of a partition under a higher epoch.
     pub(crate) fn epoch_raised(&self, topic: &str, partition: i32, epoch: i16) {
         self.log
             .debug(Context::Eos, "EPOCH", || format!("{topic} [{partition}]: goes on under epoch {epoch}"));
@@ -238,7 +238,7 @@ impl Observer {
         }
     }
 
-    /// Metadata has come: where the nodes are, and which topics it spoke of.
+    /// Applies a metadata response: the addresses of nodes, and the topics in it.
     pub(crate) fn learned<'a>(
         &self,
         nodes: impl Iterator<Item = (i32, &'a str, i32)>,
@@ -271,14 +271,14 @@ impl Observer {
         self.log.debug(Context::Metadata, "METADATA", || format!("metadata of {count} topic(s)"));
     }
 
-    /// Metadata did not come.
+    /// Logs a failed metadata request.
     pub(crate) fn not_learned(&self, error: &crate::Error, failures: u32) {
         self.log.debug(Context::Metadata, "METADATA", || {
             format!("no metadata, {failures} times in a row: {error}")
         });
     }
 
-    /// A fetch has brought a partition's records.
+    /// Counts the records of a partition in a fetch response.
     pub(crate) fn fetched(
         &self,
         node: i32,
@@ -300,7 +300,7 @@ impl Observer {
         }
     }
 
-    /// The application has polled records of a partition.
+    /// Counts the records of a partition that the application has polled.
     pub(crate) fn consumed(&self, topic: &Arc<str>, partition: i32, records: u64, bytes: u64, next: i64) {
         if self.counting {
             let now = Instant::now();
@@ -310,7 +310,7 @@ impl Observer {
         }
     }
 
-    /// The group has given this client so many partitions.
+    /// Records the number of partitions that the group assigned.
     pub(crate) fn assigned(&self, group: Option<&str>, partitions: usize) {
         let Some(group) = group else { return };
         self.log
@@ -321,14 +321,14 @@ impl Observer {
         state.group = Some(GroupCounts { rebalances, rebalanced_at: Instant::now(), partitions });
     }
 
-    /// An attempt to connect begins.
+    /// A connection attempt starts.
     pub(crate) fn connecting(&self, host: &str, port: u16) {
         let address = address_of(host, port);
         self.log.debug(Context::Broker, "CONNECT", || format!("{address}: connecting"));
         self.broker(&address, Broker::connecting);
     }
 
-    /// The attempt has succeeded.
+    /// The connection attempt succeeded.
     pub(crate) fn connected(&self, host: &str, port: u16) {
         let address = address_of(host, port);
         self.log.debug(Context::Broker, "CONNECTED", || format!("{address}: connected"));
@@ -336,11 +336,12 @@ impl Observer {
         self.state().all_down = false;
     }
 
-    /// The attempt has failed.
+    /// The connection attempt failed.
     pub(crate) fn not_connected(&self, host: &str, port: u16, error: &crate::Error) {
         let address = address_of(host, port);
         let failure = error.to_string();
-        // Each reason once until a connection stands: attempts go on as often as `reconnect.backoff.ms` says.
+        // Each reason is logged once until a connection succeeds, because attempts repeat every
+        // `reconnect.backoff.ms`.
         if self.broker(&address, |broker, now| broker.not_connected(failure, now)) {
             self.log.say(ERROR, "FAIL", format!("{address}: {error}"));
         } else {
@@ -350,7 +351,7 @@ impl Observer {
         self.look_whether_all_are_down(error);
     }
 
-    /// Says once that no broker is connected any more.
+    /// Reports once that no broker is connected any more.
     fn look_whether_all_are_down(&self, error: &crate::Error) {
         let mut state = self.state();
         if state.all_down || state.brokers.values().any(Broker::is_connected) {
@@ -363,18 +364,18 @@ impl Observer {
         self.errors.push(crate::Error::Unreachable { brokers, waited_ms: 0, reason: error.to_string() });
     }
 
-    /// Watches a connection.
-    pub(crate) fn wire(self: &Arc<Self>, address: &str) -> Wire {
-        let id = self.next_wire.fetch_add(1, Ordering::Relaxed);
-        Wire::new(self.clone(), address.into(), id)
+    /// Creates the observer of a connection.
+    pub(crate) fn connection(self: &Arc<Self>, address: &str) -> ConnectionObserver {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        ConnectionObserver::new(self.clone(), address.into(), id)
     }
 
-    /// The client ends.
+    /// Records that the client stopped.
     pub(crate) fn ended(&self) {
         self.log.debug(Context::Generic, "TERM", || format!("client {} has ended", self.name));
     }
 
-    /// A stall has begun or ended.
+    /// Reports a stall that began or ended.
     pub(crate) fn stalled(&self, report: StallReport) {
         let level = if report.over { INFO } else { crate::log::WARNING };
         self.log.say(level, "STALL", report.to_string());
@@ -393,15 +394,15 @@ impl Observer {
         let after = broker.state;
         drop(state);
         if before != after {
-            self.broker_states.push_if_wanted(|| {
+            self.broker_states.push_with(|| {
                 let node = self.node_at(address);
-                Some(BrokerState { broker: address.to_owned(), node, state: after.name() })
+                Some(BrokerStateEvent { broker: address.to_owned(), node, state: after.name() })
             });
         }
         changed
     }
 
-    /// The number of the node that metadata named at this address; -1 if it named none.
+    /// The id of the node with this address in metadata; -1 if there is none.
     fn node_at(&self, address: &str) -> i32 {
         let state = self.state();
         state.nodes.iter().find(|(_, at)| ***at == *address).map_or(-1, |(node, _)| *node)
@@ -412,7 +413,7 @@ impl Observer {
     }
 }
 
-/// `host:port`, with the brackets that an IPv6 address needs.
+/// `host:port`, with brackets around an IPv6 address.
 pub(crate) fn address_of(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::snapshot::{Broker, Partition, Snapshot, Topic, Window};
 
-/// A number's name, help text, kind, and where it is.
+/// The name, the help text, the kind and the accessor of a value.
 type Field<T> = (&'static str, &'static str, Kind, fn(&T) -> u64);
-/// A window's name, help text, and where it is.
+/// The name, the help text and the accessor of a window.
 type Measured<T> = (&'static str, &'static str, fn(&T) -> &Window);
 type Quantile = (&'static str, fn(&Window) -> u64);
 
@@ -59,7 +59,7 @@ pub(super) const PARTITION: &[Field<Partition>] = &[
     }),
 ];
 
-/// Behind each name.
+/// The quantiles of each window.
 pub(super) const QUANTILES: &[Quantile] = &[
     ("0.5", |it| it.p50),
     ("0.75", |it| it.p75),
@@ -69,7 +69,7 @@ pub(super) const QUANTILES: &[Quantile] = &[
     ("0.9999", |it| it.p99_99),
 ];
 
-/// Writes the whole text.
+/// Creates the whole text.
 pub(crate) fn text(snapshot: &Snapshot) -> String {
     let mut out = String::new();
     let client = format!("client=\"{}\"", escaped(&snapshot.name));

@@ -1,4 +1,4 @@
-//! What statistics say, as values: librdkafka's keys and nesting. docs/STATISTICS.md describes each.
+//! The values of the statistics, with librdkafka's keys and nesting. docs/STATISTICS.md describes each.
 
 #![allow(missing_docs, reason = "the names are the keys; docs/STATISTICS.md says what each one means")]
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What an offset is that is not known.
+/// The value of an unknown offset.
 pub(super) const NO_OFFSET: i64 = -1001;
 
 /// The statistics of one interval. The keys of its JSON are described in docs/STATISTICS.md.
@@ -100,15 +100,15 @@ pub struct Window {
     pub outofrange: u64,
     pub hdrsize: u64,
     pub cnt: u64,
-    /// Since the client began, for Prometheus; no part of the JSON.
+    /// The total since the client started, for Prometheus; not in the JSON.
     #[serde(skip)]
     pub total_sum: u64,
-    /// Since the client began, for Prometheus; no part of the JSON.
+    /// The total since the client started, for Prometheus; not in the JSON.
     #[serde(skip)]
     pub total_cnt: u64,
 }
 
-/// A partition that a broker leads.
+/// A partition, listed under its leader.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Toppar {
@@ -243,7 +243,7 @@ pub struct Eos {
 }
 
 impl Snapshot {
-    /// As one JSON object, with librdkafka's keys.
+    /// Returns the statistics as one JSON object, with librdkafka's keys.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self)
             .expect("maps with text for keys, numbers and texts always have a JSON form")

@@ -1,4 +1,4 @@
-//! What goes to topics and comes from them, counted by batch and by poll.
+//! Counters of records and bytes per topic, updated per batch and per poll.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct TopicCounts {
 /// One partition's counters.
 #[derive(Debug)]
 pub(super) struct PartitionCounts {
-    /// Batches below it were sent before.
+    /// Batches with a lower order were sent before.
     next_order: u64,
     pub(super) tx_records: u64,
     pub(super) tx_bytes: u64,
@@ -63,7 +63,7 @@ impl TopicCounts {
         }
     }
 
-    /// Counts a batch that is sent, unless it was sent before; `true` if it was not.
+    /// Counts a batch. Returns `false` for a batch that was sent before, which is not counted.
     pub(super) fn sent(&mut self, sent: &Sent<'_>) -> bool {
         let partition = self.partitions.entry(sent.partition).or_default();
         if sent.order < partition.next_order {

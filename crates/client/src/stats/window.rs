@@ -1,13 +1,13 @@
-//! One measurement over one interval: its histogram, and its sums since the client began.
+//! One measurement over one interval: its histogram, and its sums since the client started.
 
 use hdrhistogram::Histogram;
 
 use super::snapshot::Window as WindowSnapshot;
 
-/// Two digits: percentiles are right within 1 %, in some kilobytes.
+/// Two digits: percentiles are exact to 1 %, in a few kilobytes.
 const DIGITS: u8 = 2;
 
-/// Values of one interval. The histogram is made with the first value.
+/// The values of one interval. The histogram is created with the first value.
 #[derive(Debug)]
 pub(super) struct Window {
     histogram: Option<Histogram<u64>>,
@@ -35,7 +35,7 @@ impl Sums {
 }
 
 impl Window {
-    /// A window of values up to `value_max`; larger ones are only counted.
+    /// Creates a window for values up to `value_max`; larger ones are only counted.
     pub(super) fn up_to(value_max: u64) -> Self {
         Self {
             histogram: None,
@@ -50,7 +50,7 @@ impl Window {
         self.record_n(value, 1);
     }
 
-    /// The same value so many times.
+    /// Records the same value several times.
     pub(super) fn record_n(&mut self, value: u64, times: u64) {
         if value > self.value_max || times == 0 {
             self.out_of_range += times;
@@ -68,7 +68,7 @@ impl Window {
         }
     }
 
-    /// What the interval brought; the next one begins.
+    /// Returns the values of the interval and starts the next one.
     pub(super) fn roll(&mut self) -> WindowSnapshot {
         let Sums { count, sum, min, max } = std::mem::take(&mut self.interval);
         let mut snapshot = WindowSnapshot {
@@ -83,7 +83,7 @@ impl Window {
             ..WindowSnapshot::default()
         };
         if let Some(histogram) = &mut self.histogram {
-            // A bucket stands for several values; what is reported was never outside of what was measured.
+            // A bucket contains several values; the reported value stays within the measured range.
             let at = |percent: f64| histogram.value_at_percentile(percent).clamp(min, max);
             snapshot.p50 = at(50.0);
             snapshot.p75 = at(75.0);

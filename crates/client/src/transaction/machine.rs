@@ -1,16 +1,16 @@
-//! Where a transactional producer stands: every state, and every step between them. No clocks, no sockets.
+//! The state of a transactional producer: every state, and every transition. No clocks, no sockets.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
 
-use super::error::{Then, TransactionError, TransactionErrorKind};
-use super::verdict::{Call, Protocol, Verdict, judge};
+use super::error_table::{ResponseAction, TransactionProtocol, TxnRequest, action_for};
+use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::error::{Error, ProduceError, ProduceErrorKind};
 use crate::produce::idempotence::ProducerId;
 
-/// What the producer is doing, or waits for.
+/// The producer's state, or the event that it waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum State {
     Uninitialized,
@@ -18,50 +18,50 @@ pub(crate) enum State {
     Ready,
     /// Takes records.
     InTransaction,
-    /// A commit waits for the records' acknowledgements; nothing is decided yet.
+    /// A commit waits for the records' acknowledgements; its outcome is still open.
     Flushing,
-    /// The commit may have been sent: nothing but a commit is allowed.
+    /// The commit may have been sent: only a commit is allowed.
     Committing,
     Aborting,
-    /// Something failed: nothing but an abort is allowed.
+    /// An error occurred: only an abort is allowed.
     Abortable(Arc<TransactionError>),
-    /// Nothing says what became of the transaction: nothing but a new start is allowed.
+    /// The outcome of the transaction is unknown: only a new initialization is allowed.
     Undecided(Arc<TransactionError>),
     Fatal(Arc<TransactionError>),
 }
 
-/// A transactional producer's state, and what it knows of its coordinator.
+/// The state of a transactional producer, and its knowledge of the coordinator.
 #[derive(Debug)]
 pub(crate) struct Machine {
     id: Arc<str>,
     state: State,
     producer: Option<ProducerId>,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: TransactionProtocol,
     /// The epoch must change before anything else is sent.
     stale: bool,
-    /// The coordinator does not know our producer id any more.
+    /// The coordinator no longer knows the producer id.
     forgotten: bool,
     /// The coordinator may know of this transaction.
     touched: bool,
     /// The coordinator knows of this transaction.
     added: bool,
-    /// A batch that had its sequence number failed: those after it would not follow.
+    /// A batch with a sequence number failed, so later batches would be out of order.
     gap: bool,
-    /// Requests that were sent and not answered: a copy may still arrive, whenever it likes.
+    /// Requests without a response: a copy may still arrive at any time.
     unanswered: u32,
     /// Counts transactions.
     serial: u64,
     last_problem: String,
 }
 
-/// What the sender needs to know.
+/// The parts of the state that the sender needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct View {
-    /// Whether batches may go; otherwise they fail.
+pub(crate) struct MachineView {
+    /// `true` if batches may be sent; otherwise they fail.
     pub(crate) sends: bool,
-    /// Whose batches they are; none while a new epoch is needed first.
+    /// The producer id and epoch of the batches; `None` while a new epoch is required.
     pub(crate) producer: Option<ProducerId>,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: TransactionProtocol,
     pub(crate) serial: u64,
 }
 
@@ -71,7 +71,7 @@ impl Machine {
             id,
             state: State::Uninitialized,
             producer: None,
-            protocol: Protocol::V1,
+            protocol: TransactionProtocol::V1,
             stale: false,
             forgotten: false,
             touched: false,
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// What the statistics call its state: librdkafka's word. What can only be initialized anew is at its beginning.
+    /// The state's name in librdkafka's statistics. A producer that must be initialized again counts as `Init`.
     pub(crate) fn state_name(&self) -> &'static str {
         match self.state {
             State::Uninitialized | State::Undecided(_) => "Init",
@@ -97,19 +97,19 @@ impl Machine {
         }
     }
 
-    /// Whether records are taken.
+    /// Returns `true` if records are accepted.
     pub(crate) fn takes_records(&self) -> bool {
         matches!(self.state, State::InTransaction)
     }
 
-    /// Whether batches of the transaction may go.
+    /// Returns `true` if batches of the transaction may be sent.
     pub(crate) fn sends(&self) -> bool {
         matches!(self.state, State::InTransaction | State::Flushing)
     }
 
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> MachineView {
         let producer = self.producer.filter(|_| !self.needs_epoch());
-        View { sends: self.sends(), producer, protocol: self.protocol, serial: self.serial }
+        MachineView { sends: self.sends(), producer, protocol: self.protocol, serial: self.serial }
     }
 
     /// The producer id and epoch that requests carry.
@@ -117,18 +117,18 @@ impl Machine {
         self.producer.unwrap_or(ProducerId { id: -1, epoch: -1 })
     }
 
-    /// Whether InitProducerId must come before anything else is sent.
+    /// Returns `true` if InitProducerId must precede all other requests.
     pub(crate) fn needs_epoch(&self) -> bool {
         self.stale || self.forgotten || self.producer.is_none()
     }
 
-    /// What InitProducerId is asked with: the id whose epoch is to be raised, or nothing for whatever the coordinator
-    /// has. An epoch that is not the latest is refused, so that a zombie does not fence its successor (KIP-360).
+    /// The producer id to send in InitProducerId, to raise its epoch; `None` requests the coordinator's current id.
+    /// The coordinator refuses an epoch that is not the latest, so a zombie cannot fence its successor (KIP-360).
     pub(crate) fn epoch_of(&self) -> Option<ProducerId> {
         self.producer.filter(|_| !self.forgotten)
     }
 
-    /// `init_transactions` is called.
+    /// Handles `init_transactions`.
     pub(crate) fn begin_init(&mut self) -> Result<(), TransactionError> {
         match self.state {
             State::Uninitialized | State::Undecided(_) => Ok(()),
@@ -136,8 +136,8 @@ impl Machine {
         }
     }
 
-    /// The coordinator has given an epoch.
-    pub(crate) fn initialized(&mut self, producer: ProducerId, protocol: Protocol) {
+    /// The coordinator assigned an epoch.
+    pub(crate) fn initialized(&mut self, producer: ProducerId, protocol: TransactionProtocol) {
         (self.producer, self.protocol) = (Some(producer), protocol);
         (self.stale, self.forgotten, self.unanswered) = (false, false, 0);
         if matches!(self.state, State::Uninitialized | State::Undecided(_)) {
@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// `begin_transaction` is called.
+    /// Handles `begin_transaction`.
     pub(crate) fn begin(&mut self) -> Result<(), TransactionError> {
         if !matches!(self.state, State::Ready) {
             return Err(self.refuse("begin_transaction"));
@@ -155,7 +155,7 @@ impl Machine {
         Ok(())
     }
 
-    /// `send_offsets_to_transaction` is called.
+    /// Handles `send_offsets_to_transaction`.
     pub(crate) fn begin_offsets(&mut self) -> Result<(), TransactionError> {
         if !matches!(self.state, State::InTransaction) {
             return Err(self.refuse("send_offsets_to_transaction"));
@@ -163,25 +163,25 @@ impl Machine {
         Ok(())
     }
 
-    /// The cluster speaks this protocol now. A transaction that no coordinator can know of yet changes over, with a new
+    /// Applies the cluster's protocol. A transaction that no coordinator can know yet changes to it, with a new
     /// epoch.
-    pub(crate) fn follow(&mut self, protocol: Protocol) {
+    pub(crate) fn follow(&mut self, protocol: TransactionProtocol) {
         if protocol != self.protocol && matches!(self.state, State::InTransaction) && !self.touched {
             self.stale = true;
         }
     }
 
-    /// The coordinator is about to learn of the transaction.
+    /// Called before the coordinator is informed of the transaction.
     pub(crate) fn touch(&mut self) {
         self.touched = true;
     }
 
-    /// The coordinator has learned of the transaction.
+    /// Called when the coordinator knows the transaction.
     pub(crate) fn added(&mut self) {
         self.added = true;
     }
 
-    /// `commit_transaction` is called: records are not taken any more.
+    /// Handles `commit_transaction`: records are no longer accepted.
     pub(crate) fn begin_commit(&mut self) -> Result<(), TransactionError> {
         match self.state {
             State::InTransaction | State::Flushing => {
@@ -193,8 +193,8 @@ impl Machine {
         }
     }
 
-    /// Every record has its fate. `true`: the coordinator must be told of the commit. An empty transaction is committed
-    /// by forgetting it.
+    /// Called when all records are settled. Returns `true` if the coordinator must be informed of the commit. An
+    /// empty transaction commits without a request.
     pub(crate) fn flushed(&mut self) -> Result<bool, TransactionError> {
         match self.state {
             State::Flushing if !self.touched => {
@@ -209,7 +209,7 @@ impl Machine {
         }
     }
 
-    /// `abort_transaction` is called: what is not sent is not sent any more.
+    /// Handles `abort_transaction`: unsent batches are no longer sent.
     pub(crate) fn begin_abort(&mut self) -> Result<(), TransactionError> {
         match self.state {
             State::InTransaction | State::Flushing | State::Abortable(_) | State::Aborting => {
@@ -220,10 +220,10 @@ impl Machine {
         }
     }
 
-    /// Nothing is in flight any more. `true`: the coordinator must be told of the abort.
+    /// Called when nothing is in flight. Returns `true` if the coordinator must be informed of the abort.
     pub(crate) fn drained(&mut self) -> Result<bool, TransactionError> {
         match self.state {
-            // What the coordinator has forgotten it has aborted.
+            // A coordinator that has forgotten the transaction has aborted it.
             State::Aborting if !self.touched || self.forgotten => {
                 self.close();
                 Ok(false)
@@ -233,43 +233,45 @@ impl Machine {
         }
     }
 
-    /// A request is about to be sent.
+    /// Called before a request is sent.
     pub(crate) fn asked(&mut self) {
         self.unanswered += 1;
     }
 
-    /// Its answer is here.
+    /// Called when its response arrives.
     pub(crate) fn answered(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// What an answer means here.
-    pub(crate) fn judge(&mut self, call: Call, code: ErrorCode) -> Verdict {
-        match (call, judge(call, code, self.protocol)) {
-            // It never heard of the transaction: there is nothing to abort.
-            (Call::Abort, Verdict::Fatal) if code == ErrorCode::InvalidTxnState && !self.added => {
-                Verdict::Done
+    /// The action for a response in the current state.
+    pub(crate) fn action_for(&mut self, call: TxnRequest, code: ErrorCode) -> ResponseAction {
+        match (call, action_for(call, code, self.protocol)) {
+            // The coordinator never received the transaction: there is nothing to abort.
+            (TxnRequest::Abort, ResponseAction::Fatal)
+                if code == ErrorCode::InvalidTxnState && !self.added =>
+            {
+                ResponseAction::Done
             }
-            // What it has forgotten it has aborted.
-            (Call::Abort, Verdict::Forgotten) => {
+            // A coordinator that has forgotten the transaction has aborted it.
+            (TxnRequest::Abort, ResponseAction::Forgotten) => {
                 self.forgotten = true;
-                Verdict::Done
+                ResponseAction::Done
             }
-            (Call::InitProducerId, Verdict::Forgotten) if self.epoch_of().is_some() => {
+            (TxnRequest::InitProducerId, ResponseAction::Forgotten) if self.epoch_of().is_some() => {
                 self.forgotten = true;
-                Verdict::Again
+                ResponseAction::Again
             }
-            (_, verdict) => verdict,
+            (_, action) => action,
         }
     }
 
-    /// EndTxn is done; KIP-890's brings the next epoch.
+    /// EndTxn succeeded; in the KIP-890 protocol, it returns the next epoch.
     pub(crate) fn ended(&mut self, next: Option<ProducerId>) {
         match (self.protocol, next) {
-            (Protocol::V2, Some(next)) => (self.producer, self.unanswered) = (Some(next), 0),
-            (Protocol::V2, None) => self.stale = true,
-            // What was lost on the way may arrive in the middle of the next transaction: under an old epoch it does nothing.
-            (Protocol::V1, _) => self.stale |= self.gap || self.unanswered > 0,
+            (TransactionProtocol::V2, Some(next)) => (self.producer, self.unanswered) = (Some(next), 0),
+            (TransactionProtocol::V2, None) => self.stale = true,
+            // A delayed request may arrive during the next transaction; under an old epoch it has no effect.
+            (TransactionProtocol::V1, _) => self.stale |= self.gap || self.unanswered > 0,
         }
         self.close();
     }
@@ -279,50 +281,52 @@ impl Machine {
         (self.touched, self.added, self.gap) = (false, false, false);
     }
 
-    /// An answer ends the call. The error, and the state that goes with it; `what` is what the broker says of it.
+    /// A response ends the call. Enters the state for the error and returns it; `what` contains the broker's message.
     pub(crate) fn refused(
         &mut self,
-        call: Call,
+        call: TxnRequest,
         code: ErrorCode,
         what: &str,
-        verdict: Verdict,
+        action: ResponseAction,
     ) -> TransactionError {
-        let kind = match verdict {
-            Verdict::Fenced => TransactionErrorKind::Fenced { code },
+        let kind = match action {
+            ResponseAction::Fenced => TransactionErrorKind::Fenced { code },
             _ => TransactionErrorKind::Coordinator { request: call.request(), what: what.to_owned(), code },
         };
-        // An earlier copy of the commit may have done its work before somebody took over, or could not be asked.
-        let lost = self.unanswered > 0 && (verdict >= Verdict::Fatal || call == Call::FindCoordinator);
-        let unknown = matches!(self.state, State::Committing) && (verdict == Verdict::Unknown || lost);
-        let then = match verdict {
-            Verdict::Done | Verdict::Again | Verdict::Elsewhere => Then::Retry,
-            Verdict::Forgotten => {
+        // An earlier copy of the commit may have succeeded before the producer was fenced or the coordinator was
+        // lost.
+        let lost =
+            self.unanswered > 0 && (action >= ResponseAction::Fatal || call == TxnRequest::FindCoordinator);
+        let unknown = matches!(self.state, State::Committing) && (action == ResponseAction::Unknown || lost);
+        let then = match action {
+            ResponseAction::Done | ResponseAction::Again | ResponseAction::Elsewhere => Recovery::Retry,
+            ResponseAction::Forgotten => {
                 self.forgotten = true;
-                if call == Call::InitProducerId { Then::Close } else { Then::Abort }
+                if call == TxnRequest::InitProducerId { Recovery::Close } else { Recovery::Abort }
             }
-            Verdict::Abortable if unknown => Then::Init,
+            ResponseAction::Abortable if unknown => Recovery::Init,
             // There is nothing to abort.
-            Verdict::Abortable if matches!(self.state, State::Uninitialized | State::Undecided(_)) => {
-                Then::Close
+            ResponseAction::Abortable if matches!(self.state, State::Uninitialized | State::Undecided(_)) => {
+                Recovery::Close
             }
-            Verdict::Abortable => Then::Abort,
-            Verdict::Unknown => Then::Init,
-            Verdict::Fatal | Verdict::Fenced => Then::Close,
+            ResponseAction::Abortable => Recovery::Abort,
+            ResponseAction::Unknown => Recovery::Init,
+            ResponseAction::Fatal | ResponseAction::Fenced => Recovery::Close,
         };
         self.fall(kind, then, unknown)
     }
 
-    /// A request failed in a way that repeating it does not mend.
-    pub(crate) fn impossible(&mut self, call: Call, error: Error) -> TransactionError {
+    /// A request failed, and a retry cannot succeed.
+    pub(crate) fn impossible(&mut self, call: TxnRequest, error: Error) -> TransactionError {
         let kind = match error {
             Error::Closed => TransactionErrorKind::Closed,
             error => TransactionErrorKind::Request { request: call.request(), error: Box::new(error) },
         };
         let unknown = matches!(self.state, State::Committing) && self.unanswered > 0;
-        self.fall(kind, Then::Close, unknown)
+        self.fall(kind, Recovery::Close, unknown)
     }
 
-    /// A record of the transaction has failed.
+    /// A record of the transaction failed.
     pub(crate) fn record_failed(&mut self, error: &Arc<ProduceError>) {
         if !self.sends() {
             return;
@@ -331,17 +335,17 @@ impl Machine {
             ProduceErrorKind::Broker {
                 code: code @ (ErrorCode::ProducerFenced | ErrorCode::InvalidProducerEpoch),
                 ..
-            } => self.fall(TransactionErrorKind::Fenced { code }, Then::Close, false),
-            _ => self.fall(TransactionErrorKind::Record(error.clone()), Then::Abort, false),
+            } => self.fall(TransactionErrorKind::Fenced { code }, Recovery::Close, false),
+            _ => self.fall(TransactionErrorKind::Record(error.clone()), Recovery::Abort, false),
         };
     }
 
-    /// A batch that had its sequence number has failed.
+    /// A batch with a sequence number failed.
     pub(crate) fn sequence_broken(&mut self) {
         self.gap = true;
     }
 
-    /// The error after which nothing goes on.
+    /// The error that ended the producer.
     pub(crate) fn fatal(&self) -> Option<Arc<TransactionError>> {
         match &self.state {
             State::Fatal(error) => Some(error.clone()),
@@ -356,27 +360,32 @@ impl Machine {
         }
     }
 
-    fn fall(&mut self, kind: TransactionErrorKind, then: Then, outcome_unknown: bool) -> TransactionError {
+    fn fall(
+        &mut self,
+        kind: TransactionErrorKind,
+        then: Recovery,
+        outcome_unknown: bool,
+    ) -> TransactionError {
         let error = TransactionError { transactional_id: self.id.clone(), kind, then, outcome_unknown };
         let state = match then {
-            Then::Abort => State::Abortable(error.clone().into()),
-            Then::Init => State::Undecided(error.clone().into()),
-            Then::Close => State::Fatal(error.clone().into()),
-            Then::Mend | Then::Retry => return error,
+            Recovery::Abort => State::Abortable(error.clone().into()),
+            Recovery::Init => State::Undecided(error.clone().into()),
+            Recovery::Close => State::Fatal(error.clone().into()),
+            Recovery::Mend | Recovery::Retry => return error,
         };
-        // An abort that goes on stays one.
-        if !(then == Then::Abort && matches!(self.state, State::Aborting)) {
+        // An abort in progress stays one.
+        if !(then == Recovery::Abort && matches!(self.state, State::Aborting)) {
             self.state = state;
         }
         error
     }
 
-    /// Notes what went wrong with an attempt.
+    /// Records the problem of an attempt.
     pub(crate) fn note(&mut self, problem: String) {
         self.last_problem = problem;
     }
 
-    /// The error of a call whose time is over. The state stays: the call can be made again.
+    /// The error of a call that exceeded its time limit. The state stays, so the call can be repeated.
     pub(crate) fn timed_out(&self, call: &'static str, waited: Duration) -> TransactionError {
         let last = match self.last_problem.as_str() {
             "" => "no answer yet".into(),
@@ -385,33 +394,33 @@ impl Machine {
         TransactionError {
             transactional_id: self.id.clone(),
             kind: TransactionErrorKind::TimedOut { call, waited_ms: waited.as_millis(), last },
-            then: Then::Retry,
+            then: Recovery::Retry,
             outcome_unknown: matches!(self.state, State::Committing),
         }
     }
 
-    /// The error of a call that does not belong here; after a failure, that failure.
+    /// The error of a call that is not allowed in the current state; after a failure, that failure.
     pub(crate) fn refuse(&self, call: &'static str) -> TransactionError {
         let (state, then) = match &self.state {
             State::Abortable(error) | State::Undecided(error) | State::Fatal(error) => {
                 return (**error).clone();
             }
-            State::Uninitialized => ("before init_transactions", Then::Mend),
-            State::Ready => ("outside a transaction: begin_transaction first", Then::Mend),
-            State::InTransaction => ("inside a transaction", Then::Mend),
-            State::Flushing => ("while the transaction is being committed", Then::Mend),
+            State::Uninitialized => ("before init_transactions", Recovery::Mend),
+            State::Ready => ("outside a transaction: begin_transaction first", Recovery::Mend),
+            State::InTransaction => ("inside a transaction", Recovery::Mend),
+            State::Flushing => ("while the transaction is being committed", Recovery::Mend),
             State::Committing => {
-                ("after a commit was sent: commit_transaction again tells its outcome", Then::Mend)
+                ("after a commit was sent: commit_transaction again tells its outcome", Recovery::Mend)
             }
             State::Aborting => {
-                ("while the transaction is being aborted: abort_transaction again", Then::Mend)
+                ("while the transaction is being aborted: abort_transaction again", Recovery::Mend)
             }
         };
         let kind = TransactionErrorKind::State { call, state };
         TransactionError { transactional_id: self.id.clone(), kind, then, outcome_unknown: false }
     }
 
-    /// The error of a record that may not go.
+    /// The error of a record that is not accepted.
     pub(crate) fn refuse_record(&self) -> ProduceErrorKind {
         let mut error = self.refuse("producing");
         if matches!(self.state, State::Aborting) {

@@ -1,14 +1,13 @@
 //! Transactions: records and offsets that become visible together, or not at all.
 //!
-//! [`machine`] decides, [`operations`] talks: one linear function per call of the application, run in the engine. The
-//! sender asks the machine what may go, and adds partitions to the transaction where the coordinator wants to be told.
+//! [`machine`] decides and [`operations`] sends requests: one linear function per call of the application, run in the
+//! engine. The sender queries the machine before it sends batches, and adds partitions to the transaction where the
+//! protocol requires it.
 
-mod api;
-mod calls;
-pub(crate) mod error;
+mod coordinator_calls;
+pub(crate) mod error_table;
 pub(crate) mod machine;
-mod operations;
-pub(crate) mod verdict;
+pub(crate) mod operations;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,78 +16,55 @@ use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::calls::Coordinates;
-use self::error::{Then, TransactionError, TransactionErrorKind};
-use self::machine::{Machine, View};
-use self::verdict::Protocol;
+use self::coordinator_calls::Coordinates;
+use self::error_table::TransactionProtocol;
+use self::machine::{Machine, MachineView};
 use crate::config::Config;
+use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::error::{ProduceError, ProduceErrorKind};
 use crate::produce::idempotence::ProducerId;
 
-pub(crate) use self::operations::{FEATURE, prepare};
+pub(crate) use self::operations::prepare;
 
-/// What producing threads, the sender and the transactional calls share.
+/// State that producing threads, the sender and the transactional calls share.
 #[derive(Debug)]
 pub(crate) struct Transactions {
-    /// Whether records are taken; always, without a `transactional.id`.
+    /// `true` if records are accepted; always without a `transactional.id`.
     gate: AtomicBool,
     pub(crate) id: Option<Arc<str>>,
-    /// The record that is missing where no gap may be: nothing is taken after it.
+    /// The failed record that ended a producer without gaps: no later record is accepted.
     gap: OnceLock<Arc<ProduceError>>,
     machine: Mutex<Machine>,
     history: Mutex<History>,
-    /// Which node coordinates what, as far as is known.
+    /// The known coordinators' nodes.
     nodes: Mutex<FxHashMap<Coordinates, i32>>,
     /// One transactional call at a time.
     turn: tokio::sync::Mutex<()>,
     /// One request for an epoch at a time.
     epoch: tokio::sync::Mutex<()>,
-    /// Told when nothing is in flight.
+    /// Notified when nothing is in flight.
     quiet: Mutex<Option<oneshot::Sender<()>>>,
 }
 
-/// What the statistics remember of the machine.
+/// Statistics about the machine.
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
-    /// When the state last became another one.
+    /// The time of the last state change.
     changed_at: Option<Instant>,
-    /// How many producer ids and epochs there were.
+    /// The number of producer ids and epochs so far.
     producer_ids: u64,
 }
 
-/// What statistics say of transactions.
+/// The transaction state that statistics show.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct TransactionStatus {
     pub(crate) state: &'static str,
     pub(crate) changed_at: Option<Instant>,
     pub(crate) takes_records: bool,
-    /// Whether the coordinator must give an epoch before anything is sent.
+    /// `true` if the coordinator must assign an epoch before anything is sent.
     pub(crate) needs_epoch: bool,
     pub(crate) producer: ProducerId,
     pub(crate) producer_ids: u64,
-}
-
-/// Who commits offsets: what a consumer is in its group, from [`Consumer::group_metadata`](crate::ConsumerControl::group_metadata).
-///
-/// The coordinator refuses the offsets of a member that is out of its group.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct GroupMetadata {
-    /// `group.id`.
-    pub group_id: String,
-    /// The generation; -1 outside a membership.
-    pub generation: i32,
-    /// The member id; empty outside a membership.
-    pub member_id: String,
-    /// `group.instance.id`, of a static member.
-    pub instance_id: Option<String>,
-}
-
-impl GroupMetadata {
-    /// A group whose members are not checked: for offsets that no membership guards.
-    pub fn new(group_id: impl Into<String>) -> Self {
-        Self { group_id: group_id.into(), generation: -1, member_id: String::new(), instance_id: None }
-    }
 }
 
 impl Transactions {
@@ -107,17 +83,17 @@ impl Transactions {
         }
     }
 
-    /// Whether the producer takes records at the moment.
+    /// Returns `true` if the producer currently accepts records.
     #[inline]
     pub(crate) fn takes_records(&self) -> bool {
         self.gate.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> MachineView {
         lock(&self.machine).view()
     }
 
-    /// A step of the machine; the gate follows it.
+    /// Performs a step of the machine and updates the gate.
     pub(crate) fn update<T>(&self, step: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = lock(&self.machine);
         let (state, producer) = (machine.state_name(), machine.producer());
@@ -132,40 +108,40 @@ impl Transactions {
         result
     }
 
-    /// A record is missing that others may not follow: the producer ends. `false` if it had ended already.
+    /// A record failed that later ones must not follow: the producer ends. Returns `false` if it had already ended.
     pub(crate) fn end_at_gap(&self, error: &Arc<ProduceError>) -> bool {
         self.gate.store(false, Ordering::Relaxed);
         self.gap.set(error.clone()).is_ok()
     }
 
-    /// Whether the producer has ended because a record is missing.
+    /// Returns `true` if the producer has ended because a record failed.
     pub(crate) fn has_gap(&self) -> bool {
         self.gap.get().is_some()
     }
 
-    /// Why the producer is of no more use, if it is.
+    /// The reason why the producer cannot be used any more.
     pub(crate) fn fatal(&self) -> Option<ProduceErrorKind> {
         let gap = self.gap.get().map(|error| ProduceErrorKind::Gapless(error.clone()));
         gap.or_else(|| lock(&self.machine).fatal().map(ProduceErrorKind::Transaction))
     }
 
-    /// The cluster's level of `transaction.version`, as the newest connection has it.
+    /// Applies the cluster's level of `transaction.version`, as reported by the newest connection.
     pub(crate) fn follow_level(&self, level: i16) {
-        self.update(|machine| machine.follow(Protocol::at_level(level)));
+        self.update(|machine| machine.follow(TransactionProtocol::at_level(level)));
     }
 
-    /// A record has failed; what it does to the transaction, if there is one.
+    /// Applies the failure of a record to the transaction, if there is one.
     pub(crate) fn record_failed(&self, error: &Arc<ProduceError>) {
         if self.id.is_some() {
             self.update(|machine| machine.record_failed(error));
         }
     }
 
-    /// What statistics say of transactions.
-    pub(crate) fn told(&self) -> Told {
+    /// The transaction state that statistics show.
+    pub(crate) fn status(&self) -> TransactionStatus {
         let machine = lock(&self.machine);
         let History { changed_at, producer_ids } = *lock(&self.history);
-        Told {
+        TransactionStatus {
             state: machine.state_name(),
             changed_at,
             takes_records: self.id.is_some() && machine.takes_records(),
@@ -175,7 +151,7 @@ impl Transactions {
         }
     }
 
-    /// The error of a record that may not go.
+    /// The error of a record that is not accepted.
     pub(crate) fn refuse_record(&self) -> ProduceErrorKind {
         match self.gap.get() {
             Some(error) => ProduceErrorKind::Gapless(error.clone()),
@@ -183,26 +159,26 @@ impl Transactions {
         }
     }
 
-    /// Asks the sender to say when nothing is in flight.
-    fn ask_quiet(&self) -> oneshot::Receiver<()> {
-        let (told, quiet) = oneshot::channel();
-        *lock(&self.quiet) = Some(told);
+    /// Requests a notification from the sender when nothing is in flight.
+    fn subscribe_idle(&self) -> oneshot::Receiver<()> {
+        let (sender, quiet) = oneshot::channel();
+        *lock(&self.quiet) = Some(sender);
         quiet
     }
 
-    /// Whether somebody waits until nothing is in flight.
-    pub(crate) fn is_quiet_wanted(&self) -> bool {
+    /// Returns `true` if a task waits until nothing is in flight.
+    pub(crate) fn has_idle_waiter(&self) -> bool {
         lock(&self.quiet).is_some()
     }
 
-    /// Nothing is in flight.
-    pub(crate) fn tell_quiet(&self) {
+    /// Notifies the waiting task that nothing is in flight.
+    pub(crate) fn notify_idle(&self) {
         if let Some(quiet) = lock(&self.quiet).take() {
             let _ = quiet.send(());
         }
     }
 
-    fn error(&self, kind: TransactionErrorKind, then: Then) -> TransactionError {
+    pub(crate) fn error(&self, kind: TransactionErrorKind, then: Recovery) -> TransactionError {
         let transactional_id = self.id.clone().unwrap_or_default();
         TransactionError { transactional_id, kind, then, outcome_unknown: false }
     }

@@ -1,5 +1,5 @@
-//! The transactional calls, from top to bottom. Each can be dropped at any await and made again: what is decided is in
-//! the machine before the next request goes out.
+//! The transactional calls. Each can be dropped at any await and repeated: the machine stores a decision before the
+//! next request is sent.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,28 +14,27 @@ use ottla_protocol::messages::txn_offset_commit::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
 
-use super::calls::{Calls, Coordinates, of_group, of_transaction};
-use super::error::{Then, TransactionError, TransactionErrorKind};
+use super::Transactions;
+use super::coordinator_calls::{Coordinates, CoordinatorCalls, of_group, of_transaction};
+use super::error_table::{TransactionProtocol, TxnRequest};
 use super::machine::Machine;
-use super::verdict::{Call, Protocol};
-use super::{GroupMetadata, Transactions};
 use crate::cluster::Cluster;
-use crate::consumer::TopicPartition;
+use crate::cluster::brokers::TRANSACTION_VERSION;
+use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::produce::Produce;
 use crate::produce::idempotence::ProducerId;
+use crate::types::{GroupMetadata, TopicPartition};
 
-/// Version 6 is for two-phase commits.
+/// Version 6 adds two-phase commit.
 const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
-/// From version 4 on, it is for brokers.
+/// Versions from 4 on are for brokers only.
 const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
 const ADD_OFFSETS_VERSION_MAX: i16 = 4;
-/// KIP-890's feature: its level decides on the protocol.
-pub(crate) const FEATURE: &str = "transaction.version";
 
 /// One transactional call, in the engine.
-pub(super) struct Operation {
-    pub(super) cluster: Rc<Cluster>,
-    pub(super) produce: Arc<Produce>,
+pub(crate) struct Operation {
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) produce: Arc<Produce>,
 }
 
 impl Operation {
@@ -43,17 +42,17 @@ impl Operation {
         &self.produce.transactions
     }
 
-    fn calls(&self) -> Calls<'_> {
-        Calls { cluster: &self.cluster, transactions: self.transactions(), goes_on: |_| true }
+    fn calls(&self) -> CoordinatorCalls<'_> {
+        CoordinatorCalls { cluster: &self.cluster, transactions: self.transactions(), goes_on: |_| true }
     }
 
-    pub(super) async fn init(&self) -> Result<(), TransactionError> {
+    pub(crate) async fn init(&self) -> Result<(), TransactionError> {
         let _turn = self.transactions().turn.lock().await;
         self.transactions().update(Machine::begin_init)?;
         take_epoch(&self.calls()).await
     }
 
-    pub(super) async fn send_offsets(
+    pub(crate) async fn send_offsets(
         &self,
         offsets: &BTreeMap<TopicPartition, i64>,
         group: &GroupMetadata,
@@ -67,48 +66,48 @@ impl Operation {
         if offsets.is_empty() {
             return Ok(());
         }
-        let calls = Calls { goes_on: Machine::sends, ..self.calls() };
+        let calls = CoordinatorCalls { goes_on: Machine::sends, ..self.calls() };
         ensure_epoch(&calls).await?;
         transactions.update(Machine::touch);
-        if transactions.view().protocol == Protocol::V1 {
+        if transactions.view().protocol == TransactionProtocol::V1 {
             add_offsets(&calls, group).await?;
         }
         commit_offsets(&calls, offsets, group).await
     }
 
-    pub(super) async fn commit(&self) -> Result<(), TransactionError> {
+    pub(crate) async fn commit(&self) -> Result<(), TransactionError> {
         let transactions = self.transactions();
         let _turn = transactions.turn.lock().await;
         transactions.update(Machine::begin_commit)?;
         self.quiet().await?;
         if transactions.update(Machine::flushed)? {
-            end(&self.calls(), Call::Commit).await?;
+            end(&self.calls(), TxnRequest::Commit).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn abort(&self) -> Result<(), TransactionError> {
+    pub(crate) async fn abort(&self) -> Result<(), TransactionError> {
         let transactions = self.transactions();
         let _turn = transactions.turn.lock().await;
         transactions.update(Machine::begin_abort)?;
         self.quiet().await?;
         if transactions.update(Machine::drained)? {
-            end(&self.calls(), Call::Abort).await?;
+            end(&self.calls(), TxnRequest::Abort).await?;
         }
         Ok(())
     }
 
-    /// Waits until every record has its fate and every request its answer, without lingering.
+    /// Waits, without lingering, until every record has an outcome and every request a response.
     async fn quiet(&self) -> Result<(), TransactionError> {
         let queues = &self.produce.queues;
         let _flushing = Flushing::new(&self.produce);
-        let quiet = self.transactions().ask_quiet();
+        let quiet = self.transactions().subscribe_idle();
         queues.wake.notify_one();
-        quiet.await.map_err(|_| self.transactions().error(TransactionErrorKind::Closed, Then::Close))
+        quiet.await.map_err(|_| self.transactions().error(TransactionErrorKind::Closed, Recovery::Close))
     }
 }
 
-/// While there is one, nothing lingers.
+/// Disables lingering while it exists.
 struct Flushing<'a>(&'a Produce);
 
 impl<'a> Flushing<'a> {
@@ -124,14 +123,14 @@ impl Drop for Flushing<'_> {
     }
 }
 
-/// What the sender needs before it may send to these partitions: an epoch, and the partitions in the transaction.
+/// Prepares a transaction for batches to these partitions: requests an epoch and adds the partitions.
 pub(crate) async fn prepare(
     cluster: Rc<Cluster>,
     produce: Arc<Produce>,
     partitions: BTreeMap<Arc<str>, Vec<i32>>,
 ) -> Result<(), TransactionError> {
     let transactions = &produce.transactions;
-    let calls = Calls { cluster: &cluster, transactions, goes_on: Machine::sends };
+    let calls = CoordinatorCalls { cluster: &cluster, transactions, goes_on: Machine::sends };
     ensure_epoch(&calls).await?;
     if !partitions.is_empty() {
         transactions.update(Machine::touch);
@@ -140,7 +139,7 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-async fn ensure_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
+async fn ensure_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
     let _one_asks = calls.transactions.epoch.lock().await;
     if calls.transactions.update(|machine| machine.needs_epoch()) {
         take_epoch(calls).await?;
@@ -148,8 +147,8 @@ async fn ensure_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
     Ok(())
 }
 
-/// Has the coordinator raise the epoch; what was open before under this id is aborted by that.
-async fn take_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
+/// Requests a higher epoch from the coordinator, which also aborts an open transaction of this id.
+async fn take_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
     let timeout = calls.cluster.config.transaction_timeout;
     let make = |_version: i16| {
@@ -163,20 +162,21 @@ async fn take_epoch(calls: &Calls<'_>) -> Result<(), TransactionError> {
         }
         request
     };
-    let call = calls.call(Call::InitProducerId, &whose, INIT_PRODUCER_ID_VERSION_MAX, make, |response| {
-        vec![response.error_code]
-    });
+    let call =
+        calls.call(TxnRequest::InitProducerId, &whose, INIT_PRODUCER_ID_VERSION_MAX, make, |response| {
+            vec![response.error_code]
+        });
     let (response, connection) = call.await?;
     let producer = ProducerId { id: response.producer_id, epoch: response.producer_epoch };
-    let level = connection.feature(FEATURE).unwrap_or(0);
-    let protocol = Protocol::at_level(level);
+    let level = connection.feature(TRANSACTION_VERSION).unwrap_or(0);
+    let protocol = TransactionProtocol::at_level(level);
     tracing::debug!(id, ?producer, ?protocol, "producer epoch");
     calls.transactions.update(|machine| machine.initialized(producer, protocol));
     Ok(())
 }
 
 async fn add_partitions(
-    calls: &Calls<'_>,
+    calls: &CoordinatorCalls<'_>,
     partitions: &BTreeMap<Arc<str>, Vec<i32>>,
 ) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
@@ -196,7 +196,7 @@ async fn add_partitions(
             ..Default::default()
         }
     };
-    let call = calls.call(Call::AddPartitions, &whose, ADD_PARTITIONS_VERSION_MAX, make, |response| {
+    let call = calls.call(TxnRequest::AddPartitions, &whose, ADD_PARTITIONS_VERSION_MAX, make, |response| {
         let topics = response.results_by_topic_v3_and_below.iter();
         topics
             .flat_map(|topic| &topic.results_by_partition)
@@ -208,7 +208,7 @@ async fn add_partitions(
     Ok(())
 }
 
-async fn add_offsets(calls: &Calls<'_>, group: &GroupMetadata) -> Result<(), TransactionError> {
+async fn add_offsets(calls: &CoordinatorCalls<'_>, group: &GroupMetadata) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
     let make = |_version: i16| {
         let producer = calls.transactions.update(|machine| machine.producer());
@@ -219,23 +219,24 @@ async fn add_offsets(calls: &Calls<'_>, group: &GroupMetadata) -> Result<(), Tra
             group_id: group.group_id.clone(),
         }
     };
-    let call = calls
-        .call(Call::AddOffsets, &whose, ADD_OFFSETS_VERSION_MAX, make, |response| vec![response.error_code]);
+    let call = calls.call(TxnRequest::AddOffsets, &whose, ADD_OFFSETS_VERSION_MAX, make, |response| {
+        vec![response.error_code]
+    });
     call.await?;
     calls.transactions.update(Machine::added);
     Ok(())
 }
 
 async fn commit_offsets(
-    calls: &Calls<'_>,
+    calls: &CoordinatorCalls<'_>,
     offsets: &BTreeMap<TopicPartition, i64>,
     group: &GroupMetadata,
 ) -> Result<(), TransactionError> {
     let (id, _) = names(calls);
     // From version 5 on, the group's coordinator adds itself to the transaction.
     let version_max = match calls.transactions.view().protocol {
-        Protocol::V1 => 4,
-        Protocol::V2 => 5,
+        TransactionProtocol::V1 => 4,
+        TransactionProtocol::V2 => 5,
     };
     let make = |version: i16| {
         let producer = calls.transactions.update(|machine| machine.producer());
@@ -256,7 +257,7 @@ async fn commit_offsets(
         request
     };
     let whose = of_group(&group.group_id);
-    let call = calls.call(Call::CommitOffsets, &whose, version_max, make, |response| {
+    let call = calls.call(TxnRequest::CommitOffsets, &whose, version_max, make, |response| {
         let topics = response.topics.iter();
         topics.flat_map(|topic| &topic.partitions).map(|partition| partition.error_code).collect()
     });
@@ -273,7 +274,7 @@ fn by_topic(offsets: &BTreeMap<TopicPartition, i64>) -> Vec<TxnOffsetCommitReque
             committed_leader_epoch: -1,
             committed_metadata: Some(String::new()),
         };
-        // The map is in order: a topic's partitions stand side by side.
+        // The map is sorted, so a topic's partitions are adjacent.
         match topics.last_mut().filter(|topic| topic.name == *at.topic) {
             Some(topic) => topic.partitions.push(partition),
             None => topics.push(TxnOffsetCommitRequestTopic {
@@ -285,12 +286,12 @@ fn by_topic(offsets: &BTreeMap<TopicPartition, i64>) -> Vec<TxnOffsetCommitReque
     topics
 }
 
-async fn end(calls: &Calls<'_>, how: Call) -> Result<(), TransactionError> {
+async fn end(calls: &CoordinatorCalls<'_>, how: TxnRequest) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
-    // From version 5 on, the answer brings the next epoch.
+    // From version 5 on, the response contains the next epoch.
     let version_max = match calls.transactions.view().protocol {
-        Protocol::V1 => 4,
-        Protocol::V2 => 5,
+        TransactionProtocol::V1 => 4,
+        TransactionProtocol::V2 => 5,
     };
     let make = |_version: i16| {
         let producer = calls.transactions.update(|machine| machine.producer());
@@ -298,7 +299,7 @@ async fn end(calls: &Calls<'_>, how: Call) -> Result<(), TransactionError> {
             transactional_id: id.clone(),
             producer_id: producer.id,
             producer_epoch: producer.epoch,
-            committed: how == Call::Commit,
+            committed: how == TxnRequest::Commit,
         }
     };
     let call = calls.call(how, &whose, version_max, make, |response| vec![response.error_code]);
@@ -308,7 +309,7 @@ async fn end(calls: &Calls<'_>, how: Call) -> Result<(), TransactionError> {
     Ok(())
 }
 
-fn names(calls: &Calls<'_>) -> (String, Coordinates) {
+fn names(calls: &CoordinatorCalls<'_>) -> (String, Coordinates) {
     let id = calls.transactions.id.as_deref().unwrap_or_default();
     (id.to_owned(), of_transaction(id))
 }

@@ -1,4 +1,4 @@
-//! Why a consumer gets no further: a closed list, so that a program can act on each.
+//! Causes of a consumer's stall: a closed list, so that a program can act on each.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use ottla_protocol::ErrorCode;
 
 use crate::error::Error;
 
-/// Why a consumer gets no further.
+/// The cause of a consumer's stall.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Cause {
     /// The group has no coordinator, or it is not ready.
     NoCoordinator,
     /// The partition has no leader, or its topic is not known.
     NoLeader,
-    /// The broker that is needed cannot be connected to.
+    /// The client cannot connect to the broker.
     NoConnection,
-    /// The broker answered with an error that passes; it is asked again after a pause.
+    /// The broker responded with a transient error; the client retries after a pause.
     BackOff,
-    /// The group shares the partitions out anew, and other members are waited for.
+    /// The group rebalances and waits for other members.
     Rebalance,
     /// The position does not exist, and `auto.offset.reset` is `error`: seek.
     OffsetOutOfRange,
-    /// The broker does not take this client for who it says it is, or does not let it.
+    /// The broker does not authenticate or authorize this client.
     Unauthorized,
-    /// What polls returned is still held, and takes all of `queued.max.messages.kbytes`: drop it.
+    /// Records of earlier polls use all of `queued.max.messages.kbytes`: drop them.
     BudgetHeld,
-    /// What came waits in the queue: poll.
+    /// Records wait in the queue: poll.
     NotPolled,
-    /// The broker does not answer, or not for this partition.
+    /// The broker does not respond, or not for this partition.
     NoAnswer,
-    /// It was stopped by another error, which a poll returned or will return: seek past it.
+    /// Another error, which a poll returns, stopped the partition: seek past it.
     Stopped,
 }
 
@@ -51,14 +51,14 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What went wrong last.
+/// The last problem, with its cause.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct StallReason {
     pub(crate) cause: Cause,
     pub(crate) text: String,
 }
 
-impl Trouble {
+impl StallReason {
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error {
             Error::Broker { code, .. } | Error::Refused { code, .. } => cause_of(*code),

@@ -1,4 +1,4 @@
-//! What one consumer waits for: decided from facts that others collect. Sync, without a clock.
+//! The stalls of one consumer, decided from collected facts. Sync, without a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,165 +6,165 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cause::{Cause, Trouble};
-use super::{Finding, Stall};
-use crate::consumer::TopicPartition;
+use super::cause::{Cause, StallReason};
+use super::{ActiveStall, Stall};
+use crate::types::TopicPartition;
 
-/// What is known of one partition at a moment.
+/// A snapshot of one partition.
 #[derive(Debug)]
 pub(crate) struct PartitionFacts {
     pub(crate) at: TopicPartition,
-    /// Another number after each seek and each new assignment.
+    /// Changes after each seek and each new assignment.
     pub(crate) turn: u64,
     pub(crate) paused: bool,
     /// The next offset for the application.
     pub(crate) position: Option<i64>,
-    /// Where the partition ends for it.
+    /// The end of the partition for this consumer.
     pub(crate) end: Option<i64>,
     pub(crate) queue: QueueFacts,
     pub(crate) fetching: Fetching,
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<StallReason>,
 }
 
-/// What waits of a partition, and where.
+/// The records that wait in a partition's queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueFacts {
     pub(crate) id: usize,
-    /// How often somebody has looked into it.
+    /// The number of polls of the queue.
     pub(crate) looks: u64,
-    /// Records that wait; a chunk that is being read is not in the queue any more.
+    /// Waiting records; the queue no longer contains a chunk that is being read.
     pub(crate) records: u64,
-    /// Whether anything waits, be it an error.
+    /// `true` if a record or an error waits.
     pub(crate) waits: bool,
 }
 
-/// Where the fetching of a partition stands.
+/// The state of the fetches of a partition.
 #[derive(Debug)]
 pub(crate) enum Fetching {
-    /// Nothing is fetched before the application seeks, or the group assigns it again.
+    /// Fetching resumes only after a seek or a new assignment.
     Stopped,
     NoLeader {
-        /// Whether any broker could say who it is.
+        /// `true` if a broker that could report the leader is reachable.
         reachable: bool,
     },
     NotConnected {
         node: i32,
-        /// What was tried, how often, with what result.
+        /// The attempts, their number and the result.
         text: String,
     },
     /// A pause until the next attempt.
     Blocked,
-    /// There is no room for a fetch.
+    /// The budget has no room for a fetch.
     NoRoom,
-    /// A request is under way, or about to be.
+    /// A request is in progress, or about to be sent.
     Asked {
         what: &'static str,
         node: i32,
-        /// Since when the answer is due.
+        /// The time at which the response is due.
         due: Option<Instant>,
-        /// Answers from this broker so far.
+        /// Responses from this broker so far.
         answers: u64,
     },
-    /// More waits for the application than needs to be fetched.
+    /// Enough records wait for the application; no fetch is needed.
     Ahead,
 }
 
-/// What is known of the consumer.
+/// A snapshot of the consumer.
 #[derive(Debug)]
 pub(crate) struct ConsumerFacts {
     pub(crate) partitions: Vec<PartitionFacts>,
-    /// How long the last poll is past; zero while one waits.
+    /// The time since the last poll; zero while a poll waits.
     pub(crate) poll_age: Duration,
     pub(crate) budget_used: usize,
     pub(crate) budget_max: usize,
-    /// Bytes of it that wait to be polled.
+    /// Bytes of the budget that wait to be polled.
     pub(crate) queued_bytes: usize,
     pub(crate) group: Option<GroupFacts>,
 }
 
-/// Where the consumer stands with its group.
+/// The consumer's state in its group.
 #[derive(Debug)]
 pub(crate) struct GroupFacts {
     pub(crate) group: Arc<str>,
-    /// Whether its partitions are about to change.
+    /// `true` if a change of the assignment is in progress.
     pub(crate) unsettled: bool,
-    /// Since when it gets no further.
+    /// The time since which the group makes no progress.
     pub(crate) since: Instant,
-    /// Why, if it does not.
-    pub(crate) trouble: Option<Trouble>,
+    /// The reason, if known.
+    pub(crate) trouble: Option<StallReason>,
 }
 
-/// What is to be said, and done.
+/// The stalls to report and the actions to take.
 #[derive(Debug, Default)]
-pub(crate) struct Verdicts {
-    pub(crate) findings: Vec<Finding>,
-    /// Brokers that answer, but not for a partition: their sessions begin anew.
+pub(crate) struct WatchResult {
+    pub(crate) stalls: Vec<ActiveStall>,
+    /// Brokers that respond without data for a partition: their fetch sessions are restarted.
     pub(crate) restart: Vec<i32>,
 }
 
-/// Remembers how far each partition was.
+/// The progress of each partition at earlier checks.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerWatch {
-    partitions: BTreeMap<TopicPartition, Known>,
+    partitions: BTreeMap<TopicPartition, TrackedPartition>,
     queues: BTreeMap<usize, (u64, Instant)>,
-    /// What is said of many partitions at once, until it is true of none.
-    many: BTreeSet<Blame>,
+    /// Causes that were reported for many partitions at once, until no partition has them.
+    many: BTreeSet<SharedCause>,
     group: Option<(Cause, Option<Cause>)>,
 }
 
-/// What many partitions may be stuck by: a cause, and a broker where it is one's.
-type Blame = (Option<i32>, Cause);
+/// A cause that many partitions can share, with the broker if it concerns one.
+type SharedCause = (Option<i32>, Cause);
 
-/// More partitions than this with one blame are said together.
+/// Above this number, partitions with the same cause are reported together.
 const FEW: usize = 10;
-/// So many of them are named.
+/// The number of partitions that such a report names.
 const NAMED: usize = 3;
 
 #[derive(Debug)]
-struct Known {
+struct TrackedPartition {
     turn: u64,
     position: Option<i64>,
     since: Instant,
-    /// The broker's answers when it got this far.
+    /// The broker and its number of responses at the last progress.
     answers: Option<(i32, u64)>,
     cause: Option<Cause>,
-    /// Another cause that was found once: one look is no proof, attempts come and go.
+    /// Another cause that was found once. A single check is not enough, because attempts start and end.
     rival: Option<Cause>,
     restarted: bool,
 }
 
-enum Verdict {
-    /// It waits for its turn: somebody has polled so long ago.
+enum Diagnosis {
+    /// The partition waits for its turn; the last poll of its queue was this long ago.
     Goes(Duration),
-    /// Nothing new: what was found before holds.
+    /// No new finding: the previous cause holds.
     Unsure,
     Stuck(Cause, String),
 }
 
 /// The consumer's own queue.
 const MAIN_QUEUE: usize = 0;
-/// Answers without anything for a partition that is behind: so many are no chance.
+/// Responses without data for a partition that is behind, after which its fetch session is restarted.
 const ANSWERS_ENOUGH: u64 = 3;
 
 impl ConsumerWatch {
-    /// What does not go on, `after` having passed.
-    pub(crate) fn look(&mut self, now: Instant, after: Duration, facts: &ConsumerFacts) -> Verdicts {
+    /// Returns the partitions without progress for at least `after`.
+    pub(crate) fn look(&mut self, now: Instant, after: Duration, facts: &ConsumerFacts) -> WatchResult {
         self.look_at_queues(now, facts);
-        let mut verdicts = Verdicts::default();
+        let mut result = WatchResult::default();
         let still = |at: &TopicPartition| facts.partitions.iter().any(|partition| partition.at == *at);
         if self.partitions.len() > facts.partitions.len() {
             self.partitions.retain(|at, _| still(at));
         }
         let mut stuck = BTreeMap::new();
         for partition in &facts.partitions {
-            self.look_at(now, after, facts, partition, &mut stuck, &mut verdicts.restart);
+            self.look_at(now, after, facts, partition, &mut stuck, &mut result.restart);
         }
-        self.say(now, after, stuck, &mut verdicts.findings);
-        self.look_at_group(now, after, facts, &mut verdicts);
-        verdicts
+        self.say(now, after, stuck, &mut result.stalls);
+        self.look_at_group(now, after, facts, &mut result);
+        result
     }
 
-    /// A queue lives when somebody looks into it, or when records of it are handed out.
+    /// A queue is alive if it is polled, or if records of it are returned.
     fn look_at_queues(&mut self, now: Instant, facts: &ConsumerFacts) {
         for partition in &facts.partitions {
             let QueueFacts { id, looks, .. } = partition.queue;
@@ -179,7 +179,7 @@ impl ConsumerWatch {
         }
     }
 
-    /// For how long nobody has taken anything out of a queue.
+    /// The time since the last poll of a queue.
     fn idle(&self, now: Instant, queue: usize, poll_age: Duration) -> Duration {
         let idle = self.queues.get(&queue).map_or(Duration::ZERO, |seen| now - seen.1);
         if queue == MAIN_QUEUE { idle.min(poll_age) } else { idle }
@@ -191,7 +191,7 @@ impl ConsumerWatch {
         after: Duration,
         facts: &ConsumerFacts,
         partition: &PartitionFacts,
-        stuck: &mut BTreeMap<Blame, Vec<(TopicPartition, Instant, String)>>,
+        stuck: &mut BTreeMap<SharedCause, Vec<(TopicPartition, Instant, String)>>,
         restart: &mut Vec<i32>,
     ) {
         let PartitionFacts { at, turn, position, .. } = partition;
@@ -206,7 +206,7 @@ impl ConsumerWatch {
             Fetching::Asked { node, answers, .. } => Some((node, answers)),
             _ => None,
         };
-        let fresh = || Known {
+        let fresh = || TrackedPartition {
             turn: *turn,
             position: *position,
             since: now,
@@ -223,17 +223,17 @@ impl ConsumerWatch {
             known.answers = answers;
         }
         match decide(now, after, facts, partition, known, idle) {
-            Verdict::Goes(ago) => (known.since, known.cause) = (known.since.max(now - ago), None),
-            Verdict::Unsure => {}
-            Verdict::Stuck(cause, _) if known.cause.is_some_and(|old| old != cause) => {
+            Diagnosis::Goes(ago) => (known.since, known.cause) = (known.since.max(now - ago), None),
+            Diagnosis::Unsure => {}
+            Diagnosis::Stuck(cause, _) if known.cause.is_some_and(|old| old != cause) => {
                 if known.rival.replace(cause) == Some(cause) {
                     (known.cause, known.rival) = (Some(cause), None);
                 }
             }
-            Verdict::Stuck(cause, _) => (known.cause, known.rival) = (Some(cause), None),
+            Diagnosis::Stuck(cause, _) => (known.cause, known.rival) = (Some(cause), None),
         }
         let lasted = now - known.since;
-        // Those that are on their way to it count where many are said together.
+        // Partitions that are about to reach the limit count when many are reported together.
         let Some(cause) = known.cause.filter(|_| lasted >= after / 2) else { return };
         if let (Cause::NoAnswer, Fetching::Asked { node, answers, .. }, Some((_, before)), false) =
             (cause, &partition.fetching, known.answers, known.restarted)
@@ -244,7 +244,7 @@ impl ConsumerWatch {
             restart.push(*node);
         }
         let trying = match decide(now, after, facts, partition, known, idle) {
-            Verdict::Stuck(found, text) if found == cause => text,
+            Diagnosis::Stuck(found, text) if found == cause => text,
             _ => partition.trouble.as_ref().map_or_else(|| "trying again".into(), |last| last.text.clone()),
         };
         let lag = position.zip(partition.end).map(|(position, end)| end - position);
@@ -253,18 +253,18 @@ impl ConsumerWatch {
             Fetching::Asked { node, .. } | Fetching::NotConnected { node, .. } => Some(node),
             _ => None,
         };
-        // What the application does or leaves is no broker's.
+        // Causes in the application concern no broker.
         let node = node.filter(|_| !matches!(cause, Cause::NotPolled | Cause::BudgetHeld));
         stuck.entry((node, cause)).or_default().push((at.clone(), known.since, numbers + &trying));
     }
 
-    /// Few that are stuck are said one by one, many together.
+    /// Reports a few stalled partitions one by one, and many together.
     fn say(
         &mut self,
         now: Instant,
         after: Duration,
-        stuck: BTreeMap<Blame, Vec<(TopicPartition, Instant, String)>>,
-        findings: &mut Vec<Finding>,
+        stuck: BTreeMap<SharedCause, Vec<(TopicPartition, Instant, String)>>,
+        stalls: &mut Vec<ActiveStall>,
     ) {
         self.many.retain(|blame| stuck.contains_key(blame));
         self.many.extend(stuck.iter().filter(|(_, all)| all.len() > FEW).map(|(blame, _)| *blame));
@@ -272,7 +272,7 @@ impl ConsumerWatch {
             let mut long = all.iter().filter(|(_, since, _)| now - *since >= after).peekable();
             let Some((_, _, text)) = long.peek() else { continue };
             if !self.many.contains(&(node, cause)) {
-                findings.extend(long.map(|(at, since, text)| Finding {
+                stalls.extend(long.map(|(at, since, text)| ActiveStall {
                     stall: Stall::Consuming { topic: at.topic.clone(), partition: at.partition, cause },
                     since: Some(*since),
                     trying: text.clone(),
@@ -284,7 +284,7 @@ impl ConsumerWatch {
             let trying =
                 format!("{count} partitions: {} and {more} more; the first: {text}", names.join(", "));
             let since = all.iter().map(|(_, since, _)| *since).min();
-            findings.push(Finding { stall: Stall::ConsumingMany { node, cause }, since, trying });
+            stalls.push(ActiveStall { stall: Stall::ConsumingMany { node, cause }, since, trying });
         }
     }
 
@@ -293,7 +293,7 @@ impl ConsumerWatch {
         now: Instant,
         after: Duration,
         facts: &ConsumerFacts,
-        verdicts: &mut Verdicts,
+        result: &mut WatchResult,
     ) {
         let Some(GroupFacts { group, since, trouble: Some(trouble), .. }) = &facts.group else {
             self.group = None;
@@ -307,7 +307,7 @@ impl ConsumerWatch {
         }
         if now.saturating_duration_since(*since) >= after {
             let stall = Stall::Group { group: group.clone(), cause: *cause };
-            verdicts.findings.push(Finding { stall, since: Some(*since), trying: trouble.text.clone() });
+            result.stalls.push(ActiveStall { stall, since: Some(*since), trying: trouble.text.clone() });
         }
     }
 }
@@ -317,68 +317,68 @@ fn decide(
     after: Duration,
     facts: &ConsumerFacts,
     partition: &PartitionFacts,
-    known: &Known,
+    known: &TrackedPartition,
     idle: Duration,
-) -> Verdict {
+) -> Diagnosis {
     let trouble = partition.trouble.as_ref();
     let last = || trouble.map_or_else(|| "none is known".to_owned(), |trouble| trouble.text.clone());
     let queue = &partition.queue;
     match &partition.fetching {
-        Fetching::Stopped if facts.group.as_ref().is_some_and(|group| group.unsettled) => Verdict::Stuck(
+        Fetching::Stopped if facts.group.as_ref().is_some_and(|group| group.unsettled) => Diagnosis::Stuck(
             Cause::Rebalance,
             "the group takes it back; waiting for the application and the group".into(),
         ),
-        Fetching::Stopped => Verdict::Stuck(
+        Fetching::Stopped => Diagnosis::Stuck(
             trouble.map_or(Cause::Stopped, |trouble| trouble.cause),
             format!("nothing before a seek; the error: {}", last()),
         ),
-        _ if queue.waits && idle < after => Verdict::Goes(idle),
-        Fetching::Ahead => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
-        _ if queue.waits => Verdict::Stuck(Cause::NotPolled, not_polled(queue, idle)),
+        _ if queue.waits && idle < after => Diagnosis::Goes(idle),
+        Fetching::Ahead => Diagnosis::Stuck(Cause::NotPolled, not_polled(queue, idle)),
+        _ if queue.waits => Diagnosis::Stuck(Cause::NotPolled, not_polled(queue, idle)),
         Fetching::NoLeader { reachable: true } => {
             let cause = trouble.map(|trouble| trouble.cause).filter(|cause| *cause == Cause::Unauthorized);
             let text = format!("asking for metadata; the last problem: {}", last());
-            Verdict::Stuck(cause.unwrap_or(Cause::NoLeader), text)
+            Diagnosis::Stuck(cause.unwrap_or(Cause::NoLeader), text)
         }
         Fetching::NoLeader { reachable: false } => {
-            Verdict::Stuck(Cause::NoConnection, "connecting to any broker, to find the leader".into())
+            Diagnosis::Stuck(Cause::NoConnection, "connecting to any broker, to find the leader".into())
         }
         Fetching::NotConnected { text, .. } => match trouble {
-            Some(Trouble { cause: Cause::Unauthorized, .. }) => {
-                Verdict::Stuck(Cause::Unauthorized, format!("connecting again; {}", last()))
+            Some(StallReason { cause: Cause::Unauthorized, .. }) => {
+                Diagnosis::Stuck(Cause::Unauthorized, format!("connecting again; {}", last()))
             }
-            _ => Verdict::Stuck(Cause::NoConnection, text.clone()),
+            _ => Diagnosis::Stuck(Cause::NoConnection, text.clone()),
         },
         Fetching::Blocked => {
             let cause = trouble.map_or(Cause::BackOff, |trouble| trouble.cause);
-            Verdict::Stuck(cause, format!("asking again after a pause; the last problem: {}", last()))
+            Diagnosis::Stuck(cause, format!("asking again after a pause; the last problem: {}", last()))
         }
         Fetching::NoRoom if facts.queued_bytes >= facts.budget_used / 2 => {
             if facts.poll_age < after {
-                return Verdict::Goes(facts.poll_age);
+                return Diagnosis::Goes(facts.poll_age);
             }
             let text = format!(
                 "nothing before a poll: {} of {} bytes are in use, {} of them wait in the queue",
                 facts.budget_used, facts.budget_max, facts.queued_bytes
             );
-            Verdict::Stuck(Cause::NotPolled, text)
+            Diagnosis::Stuck(Cause::NotPolled, text)
         }
         Fetching::NoRoom => {
             let text = format!(
                 "nothing before something is dropped: {} of {} bytes are in use, {} of them wait in the queue",
                 facts.budget_used, facts.budget_max, facts.queued_bytes
             );
-            Verdict::Stuck(Cause::BudgetHeld, text)
+            Diagnosis::Stuck(Cause::BudgetHeld, text)
         }
         Fetching::Asked { what, node, due, answers } => {
             if trouble.is_some_and(|trouble| trouble.cause == Cause::Unauthorized) {
-                return Verdict::Stuck(Cause::Unauthorized, format!("asking again; {}", last()));
+                return Diagnosis::Stuck(Cause::Unauthorized, format!("asking again; {}", last()));
             }
             let ignored = known.answers.is_some_and(|(_, before)| *answers >= before + ANSWERS_ENOUGH);
             if ignored && trouble.is_none() && partition.end.is_some() {
                 let text =
                     format!("node {node} answers, but not for this partition: a new fetch session begins");
-                return Verdict::Stuck(Cause::NoAnswer, text);
+                return Diagnosis::Stuck(Cause::NoAnswer, text);
             }
             match due.map(|due| now.saturating_duration_since(due)).filter(|late| *late >= after) {
                 Some(late) => {
@@ -386,10 +386,10 @@ fn decide(
                     let text = format!(
                         "{what} to node {node} has been due for {ms} ms; then the connection is dropped and it goes again"
                     );
-                    Verdict::Stuck(Cause::NoAnswer, text)
+                    Diagnosis::Stuck(Cause::NoAnswer, text)
                 }
-                None => trouble.map_or(Verdict::Unsure, |Trouble { cause, text }| {
-                    Verdict::Stuck(*cause, format!("asking again; the last problem: {text}"))
+                None => trouble.map_or(Diagnosis::Unsure, |StallReason { cause, text }| {
+                    Diagnosis::Stuck(*cause, format!("asking again; the last problem: {text}"))
                 }),
             }
         }
@@ -429,16 +429,16 @@ mod tests {
         ConsumerFacts { partitions, poll_age, budget_used, budget_max, queued_bytes, group: None }
     }
 
-    /// The causes that are found, and the brokers whose sessions begin anew, at each second in turn.
+    /// The causes and the restarted brokers, checked once per second.
     fn causes(looks: impl IntoIterator<Item = ConsumerFacts>) -> Vec<(Option<Cause>, Vec<i32>)> {
         let (begin, mut watch) = (Instant::now(), ConsumerWatch::default());
         let look = |(second, facts): (usize, ConsumerFacts)| {
-            let verdicts = watch.look(begin + Duration::from_secs(second as u64), AFTER, &facts);
-            let found = verdicts.findings.first().map(|finding| match finding.stall {
+            let result = watch.look(begin + Duration::from_secs(second as u64), AFTER, &facts);
+            let found = result.stalls.first().map(|found| match found.stall {
                 Stall::Consuming { cause, .. } => cause,
-                _ => panic!("{finding:?}"),
+                _ => panic!("{found:?}"),
             });
-            (found, verdicts.restart)
+            (found, result.restart)
         };
         looks.into_iter().enumerate().map(look).collect()
     }
@@ -449,7 +449,7 @@ mod tests {
         let found = causes((0..6).map(unread));
         assert!(found[..5].iter().all(|(cause, _)| cause.is_none()));
         assert_eq!(found[5].0, Some(Cause::NotPolled));
-        // Somebody looks into the queue now and then, or is given records, or has them all.
+        // The queue is polled now and then, or records are read, or all records are read.
         let looked = causes((0..20).map(|i| facts(3, 7, i / 4, Fetching::Ahead)));
         let moved = causes((0..20).map(|i| facts(i / 4, 7, 0, Fetching::Ahead)));
         let through = causes((0..20).map(|_| facts(10, 0, 0, asked(0))));

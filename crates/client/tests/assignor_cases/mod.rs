@@ -1,4 +1,4 @@
-//! Groups and what assignors make of them, as text: for the vectors recorded from Java, and for those made on the fly.
+//! Groups and their assignments as text, for test vectors recorded from Java and for generated ones.
 //!
 //! ```text
 //! case 7
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use ottla_client::TopicPartition;
 use ottla_client::assignor::{
-    Assignment, Assignor, CooperativeSticky, Held, Member, Range, RoundRobin, Sticky, Topics,
+    Assignment, Assignor, CooperativeSticky, Member, OwnedPartitions, Range, RoundRobin, Sticky, Topics,
 };
 
 /// One group.
@@ -25,10 +25,10 @@ pub(crate) struct Case {
     pub(crate) members: BTreeMap<String, Member>,
 }
 
-/// What one assignor made of a group: its assignment, and every member's user data in hexadecimal digits.
+/// The result of one assignor for a group: its assignment, and every member's user data in hexadecimal digits.
 pub(crate) type Answer = (Assignment, BTreeMap<String, String>);
 
-/// Answers by assignor's name.
+/// Results by assignor name.
 pub(crate) type Answers = BTreeMap<String, Answer>;
 
 pub(crate) fn assignors() -> [Box<dyn Assignor>; 4] {
@@ -36,7 +36,7 @@ pub(crate) fn assignors() -> [Box<dyn Assignor>; 4] {
 }
 
 impl Case {
-    /// The group as its lines.
+    /// The group as lines of text.
     pub(crate) fn to_text(&self) -> String {
         let mut text = format!("case {}\n", self.number);
         for (topic, partitions) in &self.topics {
@@ -61,7 +61,7 @@ impl Case {
         text
     }
 
-    /// What ours make of it, each member with the user data of that assignor.
+    /// The results of our assignors, each member with the user data of that assignor.
     pub(crate) fn answer(&self) -> Answers {
         assignors().iter().map(|assignor| (assignor.name().to_owned(), self.answer_of(&**assignor))).collect()
     }
@@ -71,7 +71,7 @@ impl Case {
         let mut user_data = BTreeMap::new();
         for (id, member) in &mut members {
             let partitions = if member.generation.is_some() { member.owned.clone() } else { Vec::new() };
-            member.user_data = assignor.user_data(&Held::new(partitions, member.generation));
+            member.user_data = assignor.user_data(&OwnedPartitions::new(partitions, member.generation));
             let hex = |data: &bytes::Bytes| {
                 data.iter().fold(String::new(), |mut text, byte| {
                     let _ = write!(text, "{byte:02x}");
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-/// Groups; what assignors answered is skipped.
+/// Reads groups and skips the results of assignors.
 #[allow(dead_code, reason = "only those who read vectors need it")]
 pub(crate) fn read_cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn read_cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// What assignors answered, by the number of the case.
+/// The results of assignors, by the number of the case.
 pub(crate) fn read_answers(text: &str) -> BTreeMap<usize, Answers> {
     let mut answers: BTreeMap<usize, Answers> = BTreeMap::new();
     let mut number = 0;

@@ -1,5 +1,5 @@
-//! Every key of the statistics: docs/STATISTICS.md and docs/statistics-schema.json are made of it, and what a client
-//! really gives is compared with it.
+//! Every key of the statistics. docs/STATISTICS.md and docs/statistics-schema.json are generated from it, and a
+//! client's statistics are compared with it.
 
 /// An object of the statistics, and its keys.
 pub(crate) struct Section {
@@ -16,15 +16,15 @@ pub(crate) type Field = (&'static str, Kind, &'static str);
 pub(crate) enum Kind {
     Text,
     Flag,
-    /// Only ever grows.
+    /// A value that only grows.
     Counter,
-    /// Goes up and down.
+    /// A value that rises and falls.
     Gauge,
     /// A map of counters.
     Counters,
     /// An object of this section.
     Object(&'static str),
-    /// One that may be missing.
+    /// An optional object of this section.
     Maybe(&'static str),
     /// A map of objects of this section.
     Objects(&'static str),

@@ -1,4 +1,4 @@
-//! A connector that remembers every request it carries, when, and how much came back.
+//! A connector that records every request with its time, and counts the response bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,32 +11,32 @@ use ottla_client::{Connecting, Connector, Io, TcpConnector};
 use ottla_protocol::{ApiKey, Decoder, Request, RequestHeader, decode_request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for expected requests to arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was seen so far.
+/// The recorded requests.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Frames without their sizes, in the order of their first bytes.
     frames: Vec<(Instant, Bytes)>,
-    /// When connecting was tried, and to which port.
+    /// The times and ports of connection attempts.
     pub(crate) attempts: Vec<(Instant, u16)>,
-    /// Bytes that came back.
+    /// The number of received bytes.
     pub(crate) read_bytes: usize,
 }
 
-/// Connects over TCP and looks on.
+/// Connects over TCP and records the requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) seen: Arc<Mutex<Seen>>,
-    /// Connecting to this port fails.
+    /// Connections to this port fail.
     pub(crate) refused_port: Option<u16>,
-    /// The first byte of this text is changed wherever it comes from a broker.
+    /// The first byte of this text is changed in data from a broker.
     pub(crate) damaged: Option<&'static [u8]>,
     pub(crate) gate: Arc<Mutex<Gate>>,
 }
 
-/// Where bytes pass on their way to brokers.
+/// The gate for bytes on their way to brokers.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     shut: bool,
@@ -44,12 +44,12 @@ pub(crate) struct Gate {
 }
 
 impl Recorder {
-    /// From now on no connection takes bytes.
+    /// From now on, no connection accepts bytes.
     pub(crate) fn shut(&self) {
         self.gate.lock().expect("no panic at the gate").shut = true;
     }
 
-    /// Connections take bytes again.
+    /// Connections accept bytes again.
     pub(crate) fn open(&self) {
         let mut gate = self.gate.lock().expect("no panic at the gate");
         gate.shut = false;
@@ -75,7 +75,7 @@ impl Recorder {
         found
     }
 
-    /// How many requests of this kind were written.
+    /// The number of requests of this kind that were written.
     pub(crate) fn count(&self, key: ApiKey) -> usize {
         self.look(|seen| {
             seen.frames
@@ -91,7 +91,7 @@ impl Recorder {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -122,7 +122,7 @@ impl Connector for Recorder {
 struct Recorded {
     io: Box<dyn Io>,
     seen: Arc<Mutex<Seen>>,
-    /// Written bytes that are no whole frame yet.
+    /// Written bytes of an incomplete frame.
     unread: Vec<u8>,
     damaged: Option<&'static [u8]>,
     pub(crate) gate: Arc<Mutex<Gate>>,

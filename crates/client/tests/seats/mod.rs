@@ -1,32 +1,32 @@
-//! Members of a group, polled in turn by one thread that keeps book: who owns what, and what each has seen.
+//! Members of a group, polled in turn by one thread that records their partitions and records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ottla_client::{Config, Consumer, Error, Event, Polled, TopicPartition};
 
-/// Generous: nothing here takes long unless it is broken.
+/// The time limit for a rebalance.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 const TURN: Duration = Duration::from_millis(10);
 
-/// One member as its application sees it.
+/// One member, as its application sees it.
 pub(crate) struct Seat {
     pub(crate) name: String,
     pub(crate) consumer: Option<Consumer>,
     pub(crate) owned: BTreeSet<TopicPartition>,
     pub(crate) events: Vec<Event>,
     pub(crate) errors: Vec<Error>,
-    /// Whether it is left out of [`Seats::drive`].
+    /// `true` if [`Seats::drive`] skips it.
     pub(crate) stalls: bool,
 }
 
-/// All of them.
+/// All members.
 #[derive(Default)]
 pub(crate) struct Seats {
     pub(crate) list: Vec<Seat>,
-    /// How often each record was seen: partition and offset.
+    /// The number of times that each record was seen, by partition and offset.
     pub(crate) seen: BTreeMap<(TopicPartition, i64), usize>,
-    /// The coordinator forgets who its members were: an owner may hear of it after the next one has joined.
+    /// The coordinator forgets its members: an owner may learn of it after the next one has joined.
     pub(crate) forgetful: bool,
 }
 
@@ -53,7 +53,7 @@ impl Seats {
         consumer.close_blocking(PATIENCE).expect("closed");
     }
 
-    /// The member vanishes without a word.
+    /// The member stops without leaving the group.
     pub(crate) fn kill(&mut self, name: &str) {
         self.list.retain(|seat| seat.name != name);
     }
@@ -62,8 +62,8 @@ impl Seats {
         self.list.iter().find(|seat| seat.name == name).expect("a member of that name").owned.clone()
     }
 
-    /// Polls everybody in turn until `done`. No partition may have two owners at any moment, unless one of them stalls
-    /// and cannot know.
+    /// Polls all members in turn until `done`. No partition may have two owners at any moment, unless one of them
+    /// stalls and cannot know.
     pub(crate) fn drive(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !done(self) {
@@ -76,13 +76,13 @@ impl Seats {
         }
     }
 
-    /// Polls for so long, whatever happens.
+    /// Polls for this time.
     pub(crate) fn drive_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         self.drive("time passes", |_| Instant::now() >= until);
     }
 
-    /// Until all `count` partitions are owned and shares are even.
+    /// Polls until all `count` partitions are owned and the shares are balanced.
     pub(crate) fn settle(&mut self, what: &str, count: usize) {
         self.drive(what, |seats| {
             let shares: Vec<usize> =

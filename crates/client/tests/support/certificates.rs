@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew for each.
+//! Certificates for tests, generated for each test.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rcgen::{
     KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
-/// An authority that signs for whoever asks.
+/// A certificate authority that signs every request.
 pub(crate) struct Authority {
     pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -31,17 +31,17 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// For these host names and addresses; the first is the common name.
+    /// Signs a certificate for these host names and addresses; the first is the common name.
     pub(crate) fn sign(&self, names: &[&str]) -> Certificate {
         self.sign_until(names, 2100)
     }
 
-    /// The same, until the first day of a year.
+    /// The same, valid until the first day of a year.
     pub(crate) fn sign_until(&self, names: &[&str], year: i32) -> Certificate {
         self.sign_with(names, |params| params.not_after = date_time_ymd(year, 1, 1))
     }
 
-    /// The same, for some days from now.
+    /// The same, valid for some days from now.
     #[allow(dead_code, reason = "not every test lets time pass")]
     pub(crate) fn sign_for_days(&self, names: &[&str], days: u64) -> Certificate {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
@@ -49,7 +49,7 @@ impl Authority {
         self.sign_with(names, |params| params.not_after = until)
     }
 
-    /// A certificate of this number, and the list that revokes it.
+    /// A certificate with this serial number, and the list that revokes it.
     #[allow(dead_code, reason = "not every test revokes")]
     pub(crate) fn sign_and_revoke(&self, names: &[&str], number: u64) -> (Certificate, String) {
         let list = CertificateRevocationListParams {

@@ -1,4 +1,4 @@
-//! Connections that are counted, and what is written on them.
+//! Counters of connections and of the writes on them.
 
 #![allow(dead_code, reason = "not every test looks at everything")]
 
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What was seen of a client's connections so far.
+/// Counters of a client's connections.
 #[derive(Default)]
 pub(crate) struct Tally {
     opened: AtomicUsize,
@@ -25,17 +25,17 @@ struct Written {
 }
 
 impl Tally {
-    /// How many connections there ever were.
+    /// The total number of connections.
     pub(crate) fn opened(&self) -> usize {
         self.opened.load(Ordering::SeqCst)
     }
 
-    /// How many there are.
+    /// The number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// How often was written, and how many TLS records of application data that made.
+    /// The number of writes, and of the TLS records of application data in them.
     pub(crate) fn writes_and_records(&self) -> (usize, usize) {
         let written = self.written.lock().expect("no panic");
         let (mut at, mut records) = (0, 0);
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-/// A connection that is counted for as long as it lives.
+/// A connection that is counted while it exists.
 pub(crate) struct Counted<T> {
     io: T,
     tally: Arc<Tally>,

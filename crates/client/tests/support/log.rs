@@ -1,4 +1,4 @@
-//! Everything that is logged, kept.
+//! A capture of the whole log.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What was logged so far.
+/// The captured log.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Captures what this process logs from now on, at its most talkative.
+    /// Captures the log of this process from now on, at its most verbose level.
     pub(crate) fn capture() -> Self {
         let log = Self::default();
         tracing_subscriber::fmt()
@@ -26,7 +26,7 @@ impl Log {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    /// As if it had been logged.
+    /// Appends bytes as if they had been logged.
     pub(crate) fn add(&self, bytes: &[u8]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
     }

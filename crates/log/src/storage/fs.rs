@@ -1,4 +1,4 @@
-//! Real files below one directory.
+//! Files of the operating system below one directory.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use ottla_wire::ReadAt;
 
 use super::{Entry, File, Open, Storage, check_path};
 
-/// Records are nobody else's business.
+/// Other users must not read the records.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 /// Mode bits with which other users can replace files.
@@ -33,7 +33,7 @@ impl FsStorage {
         Ok(Self { root })
     }
 
-    /// The directory all paths are relative to.
+    /// The directory to which all paths are relative.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -45,6 +45,10 @@ impl FsStorage {
 }
 
 impl Storage for FsStorage {
+    fn root(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+
     fn create_dir(&self, path: &str) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.path(path)?)
     }
@@ -137,15 +141,15 @@ impl File for FsFile {
     }
 }
 
-/// The right to use a data directory; given back when dropped, or when the process ends in any way.
+/// The exclusive lock on a data directory. It is released when it is dropped, and at the end of the process.
 #[derive(Debug)]
 pub struct DirLock {
     _file: std::fs::File,
 }
 
-/// Takes the exclusive right to use `dir`, creating the directory if it is missing.
+/// Takes the exclusive lock on `dir` and creates the directory if it is missing.
 ///
-/// A second process, or a second call in this one, gets an error that names the directory.
+/// In a second process, or for a second call in this one, returns an error that names the directory.
 pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
     let failed = |source| LockError::Io { dir: dir.to_path_buf(), source };
     DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir).map_err(failed)?;
@@ -171,10 +175,10 @@ pub fn lock(dir: &Path) -> Result<DirLock, LockError> {
     }
 }
 
-/// Why a data directory cannot be had.
+/// The reasons why a data directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another process holds the lock.
     #[error("data directory {} is in use by another process", dir.display())]
     InUse {
         /// The directory.
@@ -192,7 +196,7 @@ pub enum LockError {
         /// Its mode.
         mode: u32,
     },
-    /// The lock file is a symbolic link: locking what it names would guard nothing here.
+    /// The lock file is a symbolic link: a lock on its target would not protect this directory.
     #[error("{} is a symbolic link; remove it, and start again", file.display())]
     Link {
         /// The lock file.
@@ -203,7 +207,7 @@ pub enum LockError {
     Io {
         /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Files in memory: for tests and simulation, where they can be torn by a crash and fail at any call, and for brokers
-//! that keep nothing.
+//! Files in memory: for tests and simulation, where crashes can tear them and calls can fail, and for brokers without
+//! durable data.
 //!
 //! The crash model is stricter than most disks: bytes that were not synced survive in any part, by prefix or by
 //! sector; a name that was not synced with its directory may be gone even though the file's bytes were synced; a
@@ -27,15 +27,15 @@ pub struct MemStorage {
 /// A call that changes the disk or reads from it, as a fault hook sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Op<'a> {
-    /// How many changing calls came before this one. Reads do not count.
+    /// The number of changing calls before this one. Reads do not count.
     pub index: u64,
-    /// Which call.
+    /// The operation.
     pub kind: OpKind,
     /// The file or directory.
     pub path: &'a str,
 }
 
-/// The calls a hook can make fail.
+/// The operations that a hook can make fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the names of the calls")]
 pub enum OpKind {
@@ -50,7 +50,7 @@ pub enum OpKind {
     Read,
 }
 
-/// What goes wrong.
+/// The faults of the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
     /// `EIO`: nothing is written.
@@ -81,19 +81,19 @@ struct Disk {
     hooked: AtomicBool,
     dead: AtomicBool,
     ops: AtomicU64,
-    /// Rises with each crash: handles of an earlier life are refused.
+    /// The number of crashes: handles from before the last one are rejected.
     life: AtomicU64,
-    /// Whether to remember what a crash would lose.
+    /// `true` if the disk records which bytes a crash would lose.
     forgetful: bool,
 }
 
 impl MemStorage {
-    /// An empty disk that does not model crashes: cheapest.
+    /// Returns an empty disk that does not model crashes, which is the fastest.
     pub fn new() -> Self {
         Self::build(false)
     }
 
-    /// An empty disk that remembers what is not durable yet, so that [`MemStorage::crash`] can lose it.
+    /// Returns an empty disk that records unsynced changes, so that [`MemStorage::crash`] can lose them.
     pub fn forgetful() -> Self {
         Self::build(true)
     }
@@ -112,10 +112,10 @@ impl MemStorage {
         }
     }
 
-    /// Cuts the power and gives it back: of what was not made durable, `rng` decides what survives.
+    /// Simulates a power cut. `rng` determines which unsynced changes survive.
     ///
-    /// Handles opened before are refused from now on; a hook set by [`MemStorage::inject`] is gone. On a disk that
-    /// is not forgetful everything survives, as after a kill of the process.
+    /// Earlier handles are rejected afterwards, and a hook from [`MemStorage::inject`] is removed. On a disk that is
+    /// not forgetful all changes survive, as after a kill of the process.
     pub fn crash(&self, rng: &mut fastrand::Rng) {
         let mut names = lock(&self.disk.names);
         self.disk.life.fetch_add(1, Ordering::SeqCst);
@@ -149,7 +149,7 @@ impl MemStorage {
         names.live = tree;
     }
 
-    /// A copy of the disk as it is now, all of it durable: what a kill of the process leaves behind.
+    /// Returns a durable copy of the current disk, as after a kill of the process.
     pub fn fork(&self) -> Self {
         let copy = Self::build(self.disk.forgetful);
         {
@@ -167,13 +167,13 @@ impl MemStorage {
         copy
     }
 
-    /// Asks `hook` before each call whether it fails; replaces the hook before.
+    /// Sets a hook that is called before each operation and can make it fail. Replaces an earlier hook.
     pub fn inject(&self, hook: impl FnMut(&Op<'_>) -> Option<Fault> + Send + 'static) {
         *lock(&self.disk.hook) = Some(Box::new(hook));
         self.disk.hooked.store(true, Ordering::SeqCst);
     }
 
-    /// Lets the changing call number `nth` from now fail (0 is the next one), and those after it when `forever`.
+    /// Makes the `nth` changing call from now fail (0 is the next one), and with `forever` all later ones too.
     pub fn fail_nth(&self, nth: u64, fault: Fault, forever: bool) {
         let at = self.ops() + nth;
         self.inject(move |op| {
@@ -181,24 +181,24 @@ impl MemStorage {
         });
     }
 
-    /// Removes the hook: no more faults.
+    /// Removes the hook.
     pub fn heal(&self) {
         self.disk.hooked.store(false, Ordering::SeqCst);
         *lock(&self.disk.hook) = None;
     }
 
-    /// Changing calls so far.
+    /// Returns the number of changing calls.
     pub fn ops(&self) -> u64 {
         self.disk.ops.load(Ordering::SeqCst)
     }
 
-    /// The bytes of a file, past all faults; `None` if there is no such file.
+    /// Returns the bytes of a file without calling the hook; `None` if there is no such file.
     pub fn contents(&self, path: &str) -> Option<Vec<u8>> {
         let names = lock(&self.disk.names);
         names.live.files.get(path).map(|inode| lock(inode).live.to_vec())
     }
 
-    /// Replaces the bytes of a file or creates it, past all faults, durably: a test's hand on the platter.
+    /// Replaces the bytes of a file, or creates it, durably and without calling the hook: for tests that damage a disk.
     pub fn set_contents(&self, path: &str, bytes: &[u8]) {
         let mut names = lock(&self.disk.names);
         let fresh = Inode { live: Pages::from(bytes), durable: bytes.to_vec(), pending: Vec::new() };
@@ -211,7 +211,7 @@ impl MemStorage {
         }
     }
 
-    /// Paths of all files, sorted.
+    /// Returns the paths of all files, sorted.
     pub fn paths(&self) -> Vec<String> {
         lock(&self.disk.names).live.files.keys().cloned().collect()
     }
@@ -230,7 +230,7 @@ impl fmt::Debug for MemStorage {
 }
 
 impl Disk {
-    /// Counts the call and lets the hook speak. `Ok(Some(fault))` is a fault that acts before it fails.
+    /// Counts the call and calls the hook. `Ok(Some(fault))` is a fault that has an effect before the call fails.
     fn begin(&self, kind: OpKind, path: &str) -> io::Result<Option<Fault>> {
         if self.dead.load(Ordering::SeqCst) {
             return Err(Fault::PowerCut.error());
@@ -256,7 +256,7 @@ impl Disk {
         }
     }
 
-    /// Performs a change of names: in the live tree, and in the list of what is not durable.
+    /// Performs a change of names in the live tree and in the list of unsynced changes.
     fn change(&self, kind: OpKind, path: &str, op: NameOp) -> io::Result<()> {
         let fault = self.begin(kind, path)?;
         let mut names = lock(&self.names);
@@ -463,7 +463,7 @@ fn not_found(path: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{path}: no such file or directory"))
 }
 
-/// A panic in one test thread says nothing about the bytes: the lock goes on.
+/// Locks the mutex even if it is poisoned: a panic in one test thread does not invalidate the bytes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,19 @@
-//! The seam between the log and a disk: a handful of calls, each with the durability it promises and no more.
+//! The interface between the log and a disk: a few calls, each with its documented durability.
 //!
 //! | call | durable when it returns? | made durable by |
 //! |---|---|---|
 //! | [`File::write_at`], [`File::set_len`] | no | [`File::sync_data`] of that file |
-//! | [`Storage::open`] that creates, [`Storage::rename`], [`Storage::remove`] | no | [`Storage::sync_dir`] of the parent |
+//! | [`Storage::open`] that creates, [`Storage::rename`], [`Storage::remove`] | no | [`Storage::sync_dir`] of the
+//! parent |
 //!
-//! [`fs`] is a real directory; [`mem`] lives in memory, can forget what was not made durable, and can fail at any call.
+//! [`fs`] is a real directory. [`mem`] is in memory; it can lose unsynced changes, and each call can be made to fail.
 
 pub mod fs;
 pub mod mem;
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use ottla_wire::ReadAt;
@@ -20,19 +22,24 @@ use ottla_wire::ReadAt;
 ///
 /// Paths are relative, of plain names joined by `/`: see [`check_path`].
 pub trait Storage: Send + Sync + fmt::Debug {
-    /// Creates a directory and those above it; one that exists is fine.
+    /// Returns the directory of the operating system that contains the files, if there is one, for messages.
+    fn root(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Creates a directory and its parents. An existing directory is no error.
     fn create_dir(&self, path: &str) -> io::Result<()>;
 
     /// Opens a file for reading and writing.
     fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>>;
 
-    /// What a directory holds, sorted by name; names that are not UTF-8 are left out. `""` is the storage's root.
+    /// Lists a directory, sorted by name, without names that are not UTF-8. `""` is the storage's root.
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>>;
 
-    /// Gives a file another name in the same directory, in place of any file of that name.
+    /// Renames a file in its directory, and replaces a file that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file; open handles go on reading it.
+    /// Removes a file. Open handles can still read it.
     fn remove(&self, path: &str) -> io::Result<()>;
 
     /// Removes an empty directory.
@@ -47,23 +54,23 @@ pub trait File: ReadAt {
     /// Writes all of `bytes` at `offset`. After an error any part of them may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Its length.
+    /// Returns the length of the file.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the file is empty.
     fn is_empty(&self) -> io::Result<bool> {
         self.len().map(|len| len == 0)
     }
 
-    /// Makes its bytes and its length durable. After an error nothing is known about what had been written before,
-    /// and a second call that succeeds proves nothing.
+    /// Makes the bytes and the length of the file durable. After an error the state of earlier writes is unknown, even
+    /// if a second call succeeds.
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// How [`Storage::open`] treats files that exist or do not.
+/// The treatment of existing and missing files by [`Storage::open`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Open {
     /// The file must exist.
@@ -81,11 +88,11 @@ pub struct Entry {
     pub name: String,
     /// Bytes; 0 for a directory.
     pub len: u64,
-    /// Whether it is a directory.
+    /// `true` for a directory.
     pub is_dir: bool,
 }
 
-/// Refuses every path that could leave the storage's root: absolute ones, `.` and `..`, NUL, empty names.
+/// Rejects paths that could leave the storage's root: absolute paths, `.` and `..`, NUL, empty names.
 pub fn check_path(path: &str) -> io::Result<()> {
     let plain = |name: &str| !name.is_empty() && name != "." && name != ".." && !name.contains(['\0', '\\']);
     if path.split('/').all(plain) {
@@ -110,11 +117,11 @@ pub fn read_file(storage: &dyn Storage, path: &str, max: u64) -> io::Result<Vec<
     Ok(bytes)
 }
 
-/// Of files that are about to replace another; left behind by a crash, they mean nothing.
+/// The suffix of files that will replace another file. After a crash such a file is ignored.
 pub(crate) const FRESH_SUFFIX: &str = ".tmp";
 
-/// Replaces a small file so that after a crash either the old or the new bytes are there, and durably the new ones
-/// once this returns. `""` as the directory is the storage's root.
+/// Replaces a small file atomically: after a crash it has either the old or the new bytes. The new bytes are durable
+/// when this returns. `""` as the directory is the storage's root.
 pub fn replace_file(storage: &dyn Storage, dir: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let path = if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") };
     let fresh = format!("{path}{FRESH_SUFFIX}");

@@ -1,4 +1,4 @@
-//! What the stories share: batches, and looking at what is in a log.
+//! Functions that the tests share: they build batches and read the contents of a log.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;

@@ -1,20 +1,20 @@
-//! The circuit breaker: when everything fails, nothing is tried for a while.
+//! The circuit breaker: it pauses all work after too many failures in a row.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What it does with failures.
+/// Settings of the circuit breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct BreakerSettings {
-    /// So many failures in a row open it.
+    /// Number of consecutive failures that opens the breaker.
     pub(crate) failures: u32,
-    /// How long nothing is tried.
+    /// Time that the breaker stays open.
     pub(crate) pause: Duration,
 }
 
-/// Closed while things go well. Open, it lets nothing through until its pause is over, and then one piece of work: its
-/// outcome decides.
+/// Closed, the breaker lets all work through. Open, it lets nothing through until the pause is over. It then lets one
+/// work item through, whose outcome closes or reopens it.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     settings: Option<BreakerSettings>,
@@ -26,31 +26,32 @@ pub(crate) struct Breaker {
 enum State {
     Closed { failures: u32 },
     Open { until: Instant },
-    Trying,
+    Trial,
 }
 
 impl Breaker {
-    /// Without settings it is always closed.
+    /// Without settings the breaker is always closed.
     pub(crate) fn new(settings: Option<BreakerSettings>) -> Self {
         Self { settings, state: State::Closed { failures: 0 }, opened: 0 }
     }
 
-    /// Whether a piece of work may begin; who is told so begins it.
+    /// `true` if a work item may start. A caller that receives `true` must start one or call
+    /// [`Breaker::cancel_trial`].
     pub(crate) fn lets_through(&mut self, now: Instant) -> bool {
         match self.state {
             State::Closed { .. } => true,
             State::Open { until } if now < until => false,
             State::Open { .. } => {
-                self.state = State::Trying;
+                self.state = State::Trial;
                 true
             }
-            State::Trying => false,
+            State::Trial => false,
         }
     }
 
-    /// What let through was not begun after all, or nobody will say how it ended.
-    pub(crate) fn forget_try(&mut self, now: Instant) {
-        if matches!(self.state, State::Trying) {
+    /// Cancels the trial: its work item did not start, or ended without a result.
+    pub(crate) fn cancel_trial(&mut self, now: Instant) {
+        if matches!(self.state, State::Trial) {
             self.state = State::Open { until: now };
         }
     }
@@ -58,8 +59,8 @@ impl Breaker {
     pub(crate) fn on_success(&mut self) {
         match &mut self.state {
             State::Closed { failures } => *failures = 0,
-            State::Trying => self.state = State::Closed { failures: 0 },
-            // It began before the breaker opened: what is tried after the pause tells more.
+            State::Trial => self.state = State::Closed { failures: 0 },
+            // This work item started before the breaker opened; only the trial after the pause closes it.
             State::Open { .. } => {}
         }
     }
@@ -71,7 +72,7 @@ impl Breaker {
                 *failures += 1;
                 *failures >= settings.failures
             }
-            State::Trying => true,
+            State::Trial => true,
             State::Open { .. } => false,
         };
         if opens {
@@ -83,7 +84,7 @@ impl Breaker {
     pub(crate) fn open_until(&self) -> Option<Instant> {
         match self.state {
             State::Open { until } => Some(until),
-            State::Closed { .. } | State::Trying => None,
+            State::Closed { .. } | State::Trial => None,
         }
     }
 
@@ -91,12 +92,12 @@ impl Breaker {
         matches!(self.state, State::Closed { .. })
     }
 
-    /// How often it has opened.
+    /// Returns the number of times that the breaker has opened.
     pub(crate) const fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// After how many failures in a row a piece of work is not gone on with.
+    /// The number of consecutive failures after which a worker stops a work item.
     pub(crate) fn failures_max(&self) -> u32 {
         self.settings.map_or(u32::MAX, |settings| settings.failures)
     }
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_try_after_the_pause_decides() {
+    fn one_trial_after_the_pause_closes_or_reopens_it() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut breaker = Breaker::new(Some(BreakerSettings { failures: 2, pause: Duration::from_secs(10) }));

@@ -1,21 +1,21 @@
-//! Lanes: what must stay in order goes through one of them, one piece of work at a time.
+//! Lanes keep order: each lane runs one work item at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::work::{Origin, Work};
+use super::work::{AssignmentId, Work};
 
-/// Queues of work. Work without a lane is as ready as what is at the front of an idle lane.
+/// The queues of work items. An item without a lane is ready at once, and so is the front item of an idle lane.
 ///
-/// The oldest goes first, whatever its lane: none runs ahead of the others by more than what keeps the workers busy, so
-/// little is handled twice if this is the last that is heard of the process.
+/// The oldest ready item is taken first, from any lane. No lane therefore runs far ahead of the others, and few
+/// records are handled twice after a crash.
 #[derive(Debug)]
 pub(crate) struct Lanes<P> {
     all: Vec<Lane<P>>,
-    /// By age.
+    /// Ready items and lanes, by age.
     ready: BTreeMap<u64, Ready<P>>,
-    /// Pieces of work that nobody has taken.
+    /// Work items that no worker has taken.
     queued: usize,
-    /// Their records.
+    /// Records in those work items.
     queued_records: usize,
 }
 
@@ -27,13 +27,13 @@ struct Lane<P> {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Nothing to do.
+    /// The lane is empty.
     Idle,
-    /// Waits for a worker.
+    /// The lane waits for a worker.
     Ready,
-    /// A worker has a piece of work of it, of this assignment.
-    Busy(Origin),
-    /// Its first record has failed, and is not due yet.
+    /// A worker runs an item of this lane, from this assignment.
+    Busy(AssignmentId),
+    /// The lane's first record has failed and waits for its retry.
     Held,
 }
 
@@ -48,7 +48,7 @@ impl<P> Lanes<P> {
         Self { all: Vec::new(), ready: BTreeMap::new(), queued: 0, queued_records: 0 }
     }
 
-    /// Behind everything that is in its lane.
+    /// Appends a work item to its lane.
     pub(crate) fn push(&mut self, work: Work<P>) {
         self.count(&work);
         match work.lane {
@@ -63,7 +63,7 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Back to the front of its lane, which is still busy.
+    /// Returns a work item to the front of its lane, which stays busy.
     pub(crate) fn put_back(&mut self, work: Work<P>) {
         self.count(&work);
         match work.lane {
@@ -72,7 +72,7 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// The next piece of work. Its lane is busy until [`Lanes::leave`].
+    /// Takes the oldest ready work item. Its lane is busy until [`Lanes::leave`].
     pub(crate) fn take(&mut self) -> Option<Work<P>> {
         loop {
             let work = match self.ready.pop_first()?.1 {
@@ -83,7 +83,7 @@ impl<P> Lanes<P> {
                         lane.state = State::Idle;
                         continue;
                     };
-                    lane.state = State::Busy(work.of);
+                    lane.state = State::Busy(work.assignment);
                     work
                 }
             };
@@ -93,43 +93,44 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// A piece of work of this lane is over, if the lane still waits for it.
-    pub(crate) fn leave(&mut self, index: u32, of: Origin) {
-        if self.lane(index).state == State::Busy(of) {
-            self.go_on(index);
+    /// Ends the lane's work item and makes its next one ready, if the lane is busy with this assignment.
+    pub(crate) fn leave(&mut self, index: u32, assignment: AssignmentId) {
+        if self.lane(index).state == State::Busy(assignment) {
+            self.free_lane(index);
         }
     }
 
-    /// What is at the front of this lane has failed, and is due at the [`Lanes::release`].
+    /// Blocks the lane until [`Lanes::release`]: its front record has failed and will be retried.
     pub(crate) fn hold(&mut self, index: u32) {
         self.lane(index).state = State::Held;
     }
 
-    /// What was held is due.
+    /// Makes a held lane ready: its retry is due.
     pub(crate) fn release(&mut self, index: u32) {
         if self.lane(index).state == State::Held {
-            self.go_on(index);
+            self.free_lane(index);
         }
     }
 
-    /// Nobody waits any more for workers that have something of an assignment.
-    pub(crate) fn abandon(&mut self, of: Origin) {
+    /// Frees all lanes that are busy with an assignment, without waiting for its workers.
+    pub(crate) fn abandon(&mut self, assignment: AssignmentId) {
         for index in 0..self.all.len() as u32 {
-            self.leave(index, of);
+            self.leave(index, assignment);
         }
     }
 
-    /// Throws away what nobody has taken of an assignment.
-    pub(crate) fn purge(&mut self, of: Origin) {
+    /// Drops the queued work items of an assignment.
+    pub(crate) fn purge(&mut self, assignment: AssignmentId) {
         for index in 0..self.all.len() {
             let lane = &mut self.all[index];
-            let was_held = lane.state == State::Held && lane.queue.front().is_some_and(|work| work.of == of);
-            lane.queue.retain(|work| work.of != of);
+            let was_held = lane.state == State::Held
+                && lane.queue.front().is_some_and(|work| work.assignment == assignment);
+            lane.queue.retain(|work| work.assignment != assignment);
             if was_held {
-                self.go_on(index as u32);
+                self.free_lane(index as u32);
             }
         }
-        self.ready.retain(|_, ready| !matches!(ready, Ready::Free(work) if work.of == of));
+        self.ready.retain(|_, ready| !matches!(ready, Ready::Free(work) if work.assignment == assignment));
         let free = self
             .ready
             .values()
@@ -147,7 +148,7 @@ impl<P> Lanes<P> {
         self.queued_records
     }
 
-    /// Whether a worker would find something. An emptied lane may still stand there: then it finds nothing.
+    /// `true` if something may be ready. A lane that was emptied may still be listed: `take` skips it.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -157,7 +158,7 @@ impl<P> Lanes<P> {
         self.queued_records += work.size.records;
     }
 
-    fn go_on(&mut self, index: u32) {
+    fn free_lane(&mut self, index: u32) {
         self.lane(index).state = State::Idle;
         self.make_ready(index);
     }

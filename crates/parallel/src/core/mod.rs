@@ -1,4 +1,5 @@
-//! What decides: which record is handled when, and up to where all are done. No clock, no lock, no thread.
+//! Decides the order in which records are handled, and the offset up to which all are done. No clock, no lock, no
+//! thread.
 
 pub(crate) mod breaker;
 pub(crate) mod lanes;
@@ -17,40 +18,40 @@ use tokio::time::Instant;
 use self::breaker::{Breaker, BreakerSettings};
 use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
-use self::work::{Offsets, Origin, Outcome, Size, Unsettled, Work};
+use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, Work};
 use crate::retry::Retry;
 
-/// Before anything was measured a record is taken to be slow: then each goes to a worker of its own.
+/// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
 const RECORD_TIME_UNKNOWN: Duration = Duration::from_millis(1);
 
-/// What is tried again is older than all that is new: commits wait for it.
-const FRESH: u64 = 1 << 63;
+/// Added to the age of new work. Retried work comes first, because commits wait for it.
+const NEW_WORK_AGE: u64 = 1 << 63;
 
-/// What the processor has under way, of all partitions.
+/// The work of all partitions.
 #[derive(Debug)]
 pub(crate) struct Core<P> {
     retry: Retry,
-    /// Whether anybody wants to know what is done.
+    /// `false` if finished offsets are not tracked; see [`Core::untracked`].
     tracked: bool,
     rng: fastrand::Rng,
     slots: Vec<Slot>,
     lanes: Lanes<P>,
-    /// What is due later; numbered, since two may be due at the same time.
+    /// Delayed work by due time. The number makes keys unique.
     delayed: BTreeMap<(Instant, u64), Delayed<P>>,
-    /// Numbers given so far, to work and to what is delayed.
+    /// The last number assigned to work or to a delay.
     numbers: u64,
     breaker: Breaker,
     record_time: Duration,
     pub(crate) counts: Counts,
 }
 
-/// What has happened so far.
+/// Counters for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) handled: u64,
     pub(crate) failures: u64,
     pub(crate) retries: u64,
-    /// Results that came after the partition was gone.
+    /// Results that arrived after the partition was revoked.
     pub(crate) late: u64,
 }
 
@@ -60,14 +61,14 @@ enum Delayed<P> {
     Free(Work<P>),
 }
 
-/// A partition.
+/// An assigned partition.
 #[derive(Debug)]
 struct Slot {
-    turn: u32,
+    generation: u32,
     state: SlotState,
     tracker: Tracker,
     in_flight: Size,
-    /// Pieces of work that workers have, and records whose outputs or dead letters are being written.
+    /// Work items in progress, and records whose outputs or dead letters are being written.
     running: usize,
     blocking_since: Instant,
     tracked: bool,
@@ -77,14 +78,14 @@ struct Slot {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SlotState {
     Assigned,
-    /// Nothing of it is begun any more.
+    /// No more of its work is started.
     Stopping,
     Free,
 }
 
-/// Where a partition stands.
+/// The progress of a partition.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct CommitProgress {
     pub(crate) committable: Committable,
     pub(crate) blocking: Option<(i64, Instant)>,
     pub(crate) in_flight: Size,
@@ -106,20 +107,21 @@ impl<P> Core<P> {
         }
     }
 
-    /// Nobody wants to know what is done.
+    /// Turns off the tracking of finished offsets.
     pub(crate) fn untracked(mut self) -> Self {
         self.tracked = false;
         self
     }
 
-    /// A partition is ours, and everything before `start` is done. The flag is up when nothing more of it is to be begun.
-    pub(crate) fn assign(&mut self, start: i64, now: Instant) -> (Origin, Arc<AtomicBool>) {
+    /// Adds an assigned partition; everything before `start` is done. The returned flag is set when no more of its
+    /// records may be started.
+    pub(crate) fn assign(&mut self, start: i64, now: Instant) -> (AssignmentId, Arc<AtomicBool>) {
         let stopped = Arc::new(AtomicBool::new(false));
         let free = self.slots.iter().position(|slot| slot.state == SlotState::Free);
         let index = free.unwrap_or(self.slots.len());
-        let turn = free.map_or(0, |index| self.slots[index].turn);
+        let generation = free.map_or(0, |index| self.slots[index].generation);
         let slot = Slot {
-            turn,
+            generation,
             state: SlotState::Assigned,
             tracker: Tracker::new(start),
             in_flight: Size::default(),
@@ -132,74 +134,81 @@ impl<P> Core<P> {
             Some(index) => self.slots[index] = slot,
             None => self.slots.push(slot),
         }
-        (Origin { slot: index as u32, turn }, stopped)
+        (AssignmentId { slot: index as u32, generation }, stopped)
     }
 
-    /// Whether offsets from `from` to before `next` can be taken now; if not, when more are done.
-    pub(crate) fn has_room(&self, of: Origin, from: i64, next: i64) -> bool {
-        self.slot(of).is_none_or(|slot| slot.tracker.has_room(from, next))
+    /// `true` if the offsets `from..next` fit into the tracker's window now.
+    pub(crate) fn has_room(&self, assignment: AssignmentId, from: i64, next: i64) -> bool {
+        self.slot(assignment).is_none_or(|slot| slot.tracker.has_room(from, next))
     }
 
-    /// These records are under way. All of a partition are taken in order, whatever lanes they go to with
-    /// [`Core::admit`] then.
-    pub(crate) fn take_offsets(&mut self, of: Origin, offsets: &Offsets, size: Size, now: Instant) {
-        if let Some(slot) = self.slot_mut(of) {
+    /// Marks the records as in flight. A partition's records are taken in offset order; [`Core::admit`] then assigns
+    /// them to lanes.
+    pub(crate) fn take_offsets(
+        &mut self,
+        assignment: AssignmentId,
+        offsets: &Offsets,
+        size: Size,
+        now: Instant,
+    ) {
+        if let Some(slot) = self.slot_mut(assignment) {
             slot.take(offsets, size, now);
         }
     }
 
-    /// Work to be done, behind what its lane has already; its records are taken.
+    /// Appends work to its lane. Its records were taken with [`Core::take_offsets`].
     pub(crate) fn admit(&mut self, mut work: Work<P>) {
-        work.age = FRESH | self.age();
-        if self.is_assigned(work.of) {
+        work.age = NEW_WORK_AGE | self.age();
+        if self.is_assigned(work.assignment) {
             self.lanes.push(work);
         }
     }
 
-    /// There are no records up to `next`.
-    pub(crate) fn pass(&mut self, of: Origin, next: i64) {
-        if let Some(slot) = self.slot_mut(of).filter(|slot| slot.tracked) {
+    /// Advances over the offsets before `next`, which have no records.
+    pub(crate) fn pass(&mut self, assignment: AssignmentId, next: i64) {
+        if let Some(slot) = self.slot_mut(assignment).filter(|slot| slot.tracked) {
             slot.tracker.pass(next);
         }
     }
 
-    /// The leader with this epoch wrote what is taken from `from` on.
-    pub(crate) fn note_epoch(&mut self, of: Origin, from: i64, epoch: Option<i32>) {
-        if let Some(slot) = self.slot_mut(of) {
+    /// Records the epoch of the leader that wrote the records from `from`.
+    pub(crate) fn note_epoch(&mut self, assignment: AssignmentId, from: i64, epoch: Option<i32>) {
+        if let Some(slot) = self.slot_mut(assignment) {
             slot.tracker.note_epoch(from, epoch);
         }
     }
 
-    /// Work for a worker, who must tell its [`Outcome`].
+    /// Takes a work item for a worker. The worker must report its [`Outcome`].
     pub(crate) fn take(&mut self, now: Instant) -> Option<Work<P>> {
         if !self.lanes.has_ready() || !self.breaker.lets_through(now) {
             return None;
         }
         let Some(work) = self.lanes.take() else {
-            self.breaker.forget_try(now);
+            self.breaker.cancel_trial(now);
             return None;
         };
-        let slot = self.slot_mut(work.of).expect("what is queued of a partition goes with it");
+        let slot = self.slot_mut(work.assignment).expect("what is queued of a partition goes with it");
         assert_eq!(slot.state, SlotState::Assigned, "nothing is begun of a partition that is taken back");
         slot.running += 1;
         Some(work)
     }
 
-    /// A piece of work is over. What has failed too often comes back.
+    /// Ends a work item. Returns the work whose retries are used up.
     pub(crate) fn finish(&mut self, outcome: Outcome<P>, now: Instant) -> Vec<Work<P>> {
-        let Outcome { of, lane, offsets, until, open, done, deferred, failed, held, rest, took } = outcome;
+        let Outcome { assignment, lane, offsets, until, open, done, deferred, failed, held, rest, took } =
+            outcome;
         self.measure(done.records + failed.len() + usize::from(held.is_some()), took);
         if done.records > 0 {
             self.breaker.on_success();
         }
         if done.records == 0 && failed.is_empty() && held.is_none() {
-            self.breaker.forget_try(now);
+            self.breaker.cancel_trial(now);
         }
         self.counts.handled += done.records as u64;
-        let Some(slot) = self.slot_mut(of) else {
+        let Some(slot) = self.slot_mut(assignment) else {
             self.counts.late += done.records as u64;
             if let Some(lane) = lane {
-                self.lanes.leave(lane, of);
+                self.lanes.leave(lane, assignment);
             }
             return Vec::new();
         };
@@ -225,17 +234,18 @@ impl<P> Core<P> {
             if holds {
                 self.lanes.hold(lane);
             } else {
-                self.lanes.leave(lane, of);
+                self.lanes.leave(lane, assignment);
             }
         }
         given_up
     }
 
-    /// A record that its lane waits for has failed: whether it does, and what is given up.
+    /// Handles a failure for which the lane must wait. Returns `true` if the lane is held, and the work whose retries
+    /// are used up.
     fn hold(&mut self, work: Work<P>, now: Instant) -> (bool, Option<Work<P>>) {
         let Some(lane) = work.lane else { return (false, self.fail(work, now)) };
         let Some(delay) = self.failed(&work, now) else { return (false, self.give_up(work)) };
-        if !self.is_assigned(work.of) {
+        if !self.is_assigned(work.assignment) {
             return (false, None);
         }
         self.lanes.put_back(work);
@@ -243,17 +253,17 @@ impl<P> Core<P> {
         (true, None)
     }
 
-    /// Work that no lane waits for has failed once more; it comes back if that was once too often.
+    /// Schedules failed work that no lane waits for. Returns it if its retries are used up.
     fn fail(&mut self, mut work: Work<P>, now: Instant) -> Option<Work<P>> {
         let Some(delay) = self.failed(&work, now) else { return self.give_up(work) };
-        if self.is_assigned(work.of) {
+        if self.is_assigned(work.assignment) {
             (work.lane, work.age) = (None, self.age());
             self.delay(now + delay, Delayed::Free(work));
         }
         None
     }
 
-    /// After which time it is tried again, if it is.
+    /// Counts a failure. Returns the delay before the retry, or `None` if the retries are used up.
     fn failed(&mut self, work: &Work<P>, now: Instant) -> Option<Duration> {
         self.counts.failures += 1;
         self.breaker.on_failure(now);
@@ -262,16 +272,16 @@ impl<P> Core<P> {
         Some(delay)
     }
 
-    /// Records wait for somebody else: for dead letters to be written, or outputs. See [`Core::settle`].
+    /// Keeps records in flight while a dead letter or an output is written for them. See [`Core::settle`].
     pub(crate) fn give_up(&mut self, work: Work<P>) -> Option<Work<P>> {
-        let slot = self.slot_mut(work.of)?;
+        let slot = self.slot_mut(work.assignment)?;
         slot.running += 1;
         Some(work)
     }
 
-    /// What was open is done.
-    pub(crate) fn settle(&mut self, done: &Unsettled, now: Instant) {
-        match self.slot_mut(done.of) {
+    /// Finishes the records: what they waited for was written.
+    pub(crate) fn settle(&mut self, done: &PendingRecords, now: Instant) {
+        match self.slot_mut(done.assignment) {
             Some(slot) => {
                 slot.running -= 1;
                 slot.in_flight -= done.size;
@@ -281,14 +291,14 @@ impl<P> Core<P> {
         }
     }
 
-    /// What was open will never be done: nobody is to wait for it.
-    pub(crate) fn abandon(&mut self, of: Origin) {
-        if let Some(slot) = self.slot_mut(of) {
+    /// Removes the records without finishing them: the write has failed.
+    pub(crate) fn abandon(&mut self, assignment: AssignmentId) {
+        if let Some(slot) = self.slot_mut(assignment) {
             slot.running -= 1;
         }
     }
 
-    /// Makes ready what is due, and says when the next is.
+    /// Makes due work ready. Returns the time of the next delay.
     pub(crate) fn wake(&mut self, now: Instant) -> Option<Instant> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
@@ -304,46 +314,47 @@ impl<P> Core<P> {
         [due, closes].into_iter().flatten().min()
     }
 
-    /// Nothing more of the partition is begun; what waits is thrown away, for its next owner to handle.
-    pub(crate) fn stop(&mut self, of: Origin) {
-        let Some(slot) = self.slot_mut(of) else { return };
+    /// Stops a partition: no more of its records are started, and its queued work is dropped for the next owner.
+    pub(crate) fn stop(&mut self, assignment: AssignmentId) {
+        let Some(slot) = self.slot_mut(assignment) else { return };
         slot.state = SlotState::Stopping;
         slot.stopped.store(true, Ordering::Release);
-        self.lanes.purge(of);
-        self.delayed.retain(|_, delayed| !matches!(delayed, Delayed::Free(work) if work.of == of));
+        self.lanes.purge(assignment);
+        self.delayed
+            .retain(|_, delayed| !matches!(delayed, Delayed::Free(work) if work.assignment == assignment));
     }
 
-    /// Whether nothing of it is being handled.
-    pub(crate) fn is_quiet(&self, of: Origin) -> bool {
-        self.slot(of).is_none_or(|slot| slot.running == 0)
+    /// `true` if none of its records are being handled.
+    pub(crate) fn is_idle(&self, assignment: AssignmentId) -> bool {
+        self.slot(assignment).is_none_or(|slot| slot.running == 0)
     }
 
-    /// Whether everything that was taken of it is done.
-    pub(crate) fn is_through(&self, of: Origin) -> bool {
-        self.slot(of).is_none_or(|slot| slot.running == 0 && slot.tracker.is_idle())
+    /// `true` if all of its taken records are done.
+    pub(crate) fn is_finished(&self, assignment: AssignmentId) -> bool {
+        self.slot(assignment).is_none_or(|slot| slot.running == 0 && slot.tracker.is_idle())
     }
 
-    /// The partition is somebody else's: what comes of it from now on is late.
-    pub(crate) fn remove(&mut self, of: Origin) {
-        self.stop(of);
-        self.lanes.abandon(of);
-        if let Some(slot) = self.slot_mut(of) {
+    /// Removes a revoked partition. Later results count as late.
+    pub(crate) fn remove(&mut self, assignment: AssignmentId) {
+        self.stop(assignment);
+        self.lanes.abandon(assignment);
+        if let Some(slot) = self.slot_mut(assignment) {
             slot.state = SlotState::Free;
-            slot.turn += 1;
+            slot.generation += 1;
         }
     }
 
-    pub(crate) fn standing(&mut self, of: Origin) -> Option<Standing> {
-        let slot = self.slot_mut(of)?;
-        Some(Standing {
+    pub(crate) fn progress(&mut self, assignment: AssignmentId) -> Option<CommitProgress> {
+        let slot = self.slot_mut(assignment)?;
+        Some(CommitProgress {
             committable: slot.tracker.committable(),
             blocking: slot.tracker.blocking().map(|offset| (offset, slot.blocking_since)),
             in_flight: slot.in_flight,
         })
     }
 
-    pub(crate) fn in_flight(&self, of: Origin) -> Size {
-        self.slot(of).map(|slot| slot.in_flight).unwrap_or_default()
+    pub(crate) fn in_flight(&self, assignment: AssignmentId) -> Size {
+        self.slot(assignment).map(|slot| slot.in_flight).unwrap_or_default()
     }
 
     pub(crate) const fn lanes(&self) -> &Lanes<P> {
@@ -354,7 +365,7 @@ impl<P> Core<P> {
         &self.breaker
     }
 
-    /// How long a record takes, of late.
+    /// The moving average of the handling time of a record.
     pub(crate) const fn record_time(&self) -> Duration {
         self.record_time
     }
@@ -371,23 +382,25 @@ impl<P> Core<P> {
         self.delayed.insert((due, number), delayed);
     }
 
-    /// How old something is: a number above all before it.
+    /// The next number. Numbers increase, so the smallest is the oldest.
     fn age(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    fn is_assigned(&self, of: Origin) -> bool {
-        self.slot(of).is_some_and(|slot| slot.state == SlotState::Assigned)
+    fn is_assigned(&self, assignment: AssignmentId) -> bool {
+        self.slot(assignment).is_some_and(|slot| slot.state == SlotState::Assigned)
     }
 
-    fn slot(&self, of: Origin) -> Option<&Slot> {
-        self.slots.get(of.slot as usize).filter(|slot| slot.turn == of.turn && slot.state != SlotState::Free)
+    fn slot(&self, assignment: AssignmentId) -> Option<&Slot> {
+        self.slots
+            .get(assignment.slot as usize)
+            .filter(|slot| slot.generation == assignment.generation && slot.state != SlotState::Free)
     }
 
-    fn slot_mut(&mut self, of: Origin) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(of.slot as usize);
-        slot.filter(|slot| slot.turn == of.turn && slot.state != SlotState::Free)
+    fn slot_mut(&mut self, assignment: AssignmentId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(assignment.slot as usize);
+        slot.filter(|slot| slot.generation == assignment.generation && slot.state != SlotState::Free)
     }
 }
 

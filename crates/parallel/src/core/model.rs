@@ -1,15 +1,15 @@
-//! The core against a model of it: random completions, failures, revocations and crashes.
+//! Tests the core against a model with random completions, failures, revocations and crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-/// What CI walks; `OTTLA_SOAK_STEPS` names another number.
+/// Number of steps in CI; `OTTLA_SOAK_STEPS` overrides it.
 const STEPS: u64 = 1_000_000;
 
 const PARTITIONS: usize = 3;
 const KEYS: u8 = 5;
-/// Records of a partition in one round, at the end of which everything must have been handled.
+/// Records of a partition in one round. All must be handled at the end of it.
 const RECORDS: usize = 400;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,7 +21,7 @@ enum Order {
 
 type Records = Vec<(i64, u8)>;
 
-/// A worker with a piece of work, and the record in its hands.
+/// A worker with a work item and its current record.
 struct Running {
     work: Work<Records>,
     partition: usize,
@@ -35,10 +35,10 @@ struct Running {
 
 struct Partition {
     log: Records,
-    owned: Option<(Origin, Arc<AtomicBool>)>,
-    /// It is being taken back.
+    owned: Option<(AssignmentId, Arc<AtomicBool>)>,
+    /// The partition is being revoked.
     stopping: bool,
-    /// The next record to be admitted.
+    /// Index of the next record to admit.
     next: usize,
     committed: i64,
     done: BTreeSet<i64>,
@@ -117,7 +117,7 @@ impl Model {
 
     fn admit(&mut self, index: usize) {
         let partition = &mut self.partitions[index];
-        let Some((of, _)) = partition.owned.clone().filter(|_| !partition.stopping) else { return };
+        let Some((assignment, _)) = partition.owned.clone().filter(|_| !partition.stopping) else { return };
         let count = self.rng.usize(1..8).min(partition.log.len() - partition.next);
         let records = partition.log[partition.next..partition.next + count].to_vec();
         partition.next += count;
@@ -126,19 +126,19 @@ impl Model {
         }
         let work = |lane, offsets, payload: Records| {
             let size = Size { records: payload.len(), bytes: payload.len() };
-            Work { of, age: 0, lane, offsets, size, failures: 0, payload }
+            Work { assignment, age: 0, lane, offsets, size, failures: 0, payload }
         };
         if self.order != Order::Key {
-            let lane = (self.order == Order::Partition).then_some(of.slot);
+            let lane = (self.order == Order::Partition).then_some(assignment.slot);
             let offsets = Offsets::Range(records[0].0, records[records.len() - 1].0 + 1);
             let work = work(lane, offsets, records);
-            self.core.take_offsets(of, &work.offsets, work.size, self.now);
+            self.core.take_offsets(assignment, &work.offsets, work.size, self.now);
             self.core.admit(work);
             return;
         }
         let offsets = Offsets::Each(records.iter().map(|(offset, _)| *offset).collect());
         let size = Size { records: count, bytes: count };
-        self.core.take_offsets(of, &offsets, size, self.now);
+        self.core.take_offsets(assignment, &offsets, size, self.now);
         for key in 0..KEYS {
             let of_key: Records = records.iter().copied().filter(|(_, its)| *its == key).collect();
             if !of_key.is_empty() {
@@ -152,7 +152,8 @@ impl Model {
     fn take(&mut self) {
         let Some(work) = self.core.take(self.now) else { return };
         let owner = |partition: &Partition| {
-            partition.owned.as_ref().is_some_and(|(of, _)| *of == work.of) && !partition.stopping
+            partition.owned.as_ref().is_some_and(|(assignment, _)| *assignment == work.assignment)
+                && !partition.stopping
         };
         let partition = self.partitions.iter().position(owner).expect("work only of what is owned");
         let stopped = self.partitions[partition].owned.as_ref().expect("owned").1.clone();
@@ -169,7 +170,7 @@ impl Model {
         });
     }
 
-    /// One of the workers begins or ends a record.
+    /// A worker starts or ends a record.
     fn work(&mut self, failures: bool) {
         if self.running.is_empty() {
             return;
@@ -192,7 +193,7 @@ impl Model {
             let first = running.index == 0;
             running.open.push(offset);
             running.failed.push(Work {
-                of: running.work.of,
+                assignment: running.work.assignment,
                 age: running.work.age,
                 lane: None,
                 offsets: Offsets::Each(vec![offset]),
@@ -201,8 +202,11 @@ impl Model {
                 payload: vec![(offset, key)],
             });
         } else {
-            // What ends after the partition was taken away does not count for who had it.
-            if self.partitions[running.partition].owned.as_ref().is_some_and(|(of, _)| *of == running.work.of)
+            // A result that arrives after the revocation does not count for the previous owner.
+            if self.partitions[running.partition]
+                .owned
+                .as_ref()
+                .is_some_and(|(assignment, _)| *assignment == running.work.assignment)
             {
                 self.partitions[running.partition].done.insert(offset);
             }
@@ -218,13 +222,14 @@ impl Model {
         let running = &self.running[at];
         let (offset, key) = running.work.payload[running.index];
         let partition = &mut self.partitions[running.partition];
-        let owned = partition.owned.as_ref().is_some_and(|(of, _)| *of == running.work.of);
+        let owned =
+            partition.owned.as_ref().is_some_and(|(assignment, _)| *assignment == running.work.assignment);
         assert!(owned && !partition.stopping, "nothing is handled after its lane was taken back");
         if self.order != Order::None && running.work.lane.is_some() {
             let same = |other: &&Running| {
                 let record = other.work.payload.get(other.index);
                 other.in_hand
-                    && other.work.of == running.work.of
+                    && other.work.assignment == running.work.assignment
                     && other.work.lane.is_some()
                     && record.is_some_and(|(_, its)| self.order == Order::Partition || *its == key)
             };
@@ -239,11 +244,11 @@ impl Model {
     fn end(&mut self, at: usize, hold: bool) {
         let running = self.running.swap_remove(at);
         let Running { mut work, index, open, failed, done, .. } = running;
-        let (of, lane, offsets) = (work.of, work.lane, work.offsets.clone());
+        let (assignment, lane, offsets) = (work.assignment, work.lane, work.offsets.clone());
         let rest: Records = work.payload.split_off(index);
         let until = rest.first().map_or(i64::MAX, |(offset, _)| *offset);
         let part = |records: &[(i64, u8)], failures| Work {
-            of,
+            assignment,
             age: work.age,
             lane,
             offsets: Offsets::Each(records.iter().map(|(offset, _)| *offset).collect()),
@@ -257,8 +262,19 @@ impl Model {
         let rest = (!rest.is_empty()).then(|| part(rest, if hold { 0 } else { before }));
         let done = Size { records: done, bytes: done };
         let took = Duration::from_micros(done.records as u64);
-        let outcome =
-            Outcome { of, lane, offsets, until, open, done, deferred: false, failed, held, rest, took };
+        let outcome = Outcome {
+            assignment,
+            lane,
+            offsets,
+            until,
+            open,
+            done,
+            deferred: false,
+            failed,
+            held,
+            rest,
+            took,
+        };
         for given_up in self.core.finish(outcome, self.now) {
             assert_eq!(given_up.payload.len(), 1, "only one record has failed");
             self.dead.push((running.partition, given_up));
@@ -267,19 +283,25 @@ impl Model {
 
     fn settle_dead(&mut self) {
         let Some((partition, work)) = self.dead.pop() else { return };
-        let owned = self.partitions[partition].owned.as_ref().is_some_and(|(of, _)| *of == work.of);
+        let owned = self.partitions[partition]
+            .owned
+            .as_ref()
+            .is_some_and(|(assignment, _)| *assignment == work.assignment);
         let (offset, _) = work.payload[0];
         if owned {
             self.partitions[partition].done.insert(offset);
         }
-        let Work { of, offsets, size, .. } = work;
-        self.core.settle(&Unsettled { of, offsets, until: i64::MAX, except: Vec::new(), size }, self.now);
+        let Work { assignment, offsets, size, .. } = work;
+        self.core.settle(
+            &PendingRecords { assignment, offsets, until: i64::MAX, except: Vec::new(), size },
+            self.now,
+        );
     }
 
     fn commit(&mut self, index: usize) {
         let partition = &mut self.partitions[index];
-        let Some((of, _)) = partition.owned else { return };
-        let offset = self.core.standing(of).expect("owned").committable.offset;
+        let Some((assignment, _)) = partition.owned else { return };
+        let offset = self.core.progress(assignment).expect("owned").committable.offset;
         let from = partition.log.partition_point(|(its, _)| *its < partition.committed);
         for (before, _) in partition.log[from..].iter().take_while(|(its, _)| *its < offset) {
             assert!(partition.done.contains(before), "{offset} committed, {before} is not done");
@@ -295,19 +317,19 @@ impl Model {
 
     fn stop(&mut self, index: usize) {
         let partition = &mut self.partitions[index];
-        if let Some((of, _)) = partition.owned {
+        if let Some((assignment, _)) = partition.owned {
             partition.stopping = true;
-            self.core.stop(of);
+            self.core.stop(assignment);
         }
     }
 
-    /// In time if its workers are through by then, and otherwise when the deadline is over.
+    /// Removes a revoked partition when its workers have finished, or at a random time, as after the deadline.
     fn give_back(&mut self, index: usize) {
         let partition = &self.partitions[index];
-        let Some((of, _)) = partition.owned.clone().filter(|_| partition.stopping) else { return };
-        if self.core.is_quiet(of) || self.rng.bool() {
+        let Some((assignment, _)) = partition.owned.clone().filter(|_| partition.stopping) else { return };
+        if self.core.is_idle(assignment) || self.rng.bool() {
             self.commit(index);
-            self.core.remove(of);
+            self.core.remove(assignment);
             self.partitions[index].owned = None;
             self.partitions[index].stopping = false;
             self.late += 1;
@@ -324,7 +346,7 @@ impl Model {
         }
     }
 
-    /// Without failures everything comes to its end.
+    /// Runs without failures until every record is handled.
     fn finish(&mut self) -> u64 {
         let mut steps = 0;
         let through = |model: &Self| model.partitions.iter().all(|partition| partition.done.len() == RECORDS);

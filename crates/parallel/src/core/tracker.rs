@@ -1,38 +1,39 @@
-//! Which offsets of a partition are under way, and up to where all are done.
+//! Tracks the in-flight offsets of a partition, and the offset up to which all are done.
 
 use std::collections::VecDeque;
 
-/// How far apart the first unfinished offset and the last one taken may be: what bounds the memory, a bit for each.
+/// Maximum distance between the first unfinished offset and the last one taken. It bounds the memory, at one bit per
+/// offset.
 pub(crate) const OFFSETS_MAX: i64 = 1 << 20;
 
 const WORDS_MIN: usize = 16;
 
-/// Changes of leader between the first unfinished record and the last: more are forgotten, the oldest first.
+/// Maximum number of leader epochs between the first unfinished record and the last. The oldest are dropped first.
 const EPOCHS_MAX: usize = 16;
 
-/// An offset to commit and what belongs to it, computed together.
+/// An offset to commit with its leader epoch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Committable {
     pub(crate) offset: i64,
-    /// The epoch of the leader that wrote the record before it.
+    /// The epoch of the leader that wrote the record before this offset.
     pub(crate) leader_epoch: Option<i32>,
 }
 
-/// A ring of bits, one for each offset from the first unfinished one on; set where a record is under way. Offsets
-/// without a record (compaction, markers of transactions) are simply never set.
+/// A ring of bits, one for each offset from the first unfinished one. A bit is set while its record is in flight.
+/// Offsets without a record (compaction, transaction markers) are never set.
 #[derive(Debug)]
 pub(crate) struct Tracker {
-    /// Everything before is done.
+    /// Everything before this offset is done.
     finished: i64,
-    /// Everything that was taken lies before.
+    /// The offset after the last one taken.
     taken: i64,
     words: Vec<u64>,
-    /// From which offset on which leader wrote.
+    /// First offset and leader epoch, in order.
     epochs: VecDeque<(i64, i32)>,
 }
 
 impl Tracker {
-    /// Nothing is under way, everything before `start` is done.
+    /// Starts with nothing in flight and everything before `start` done.
     pub(crate) fn new(start: i64) -> Self {
         Self { finished: start, taken: start, words: vec![0; WORDS_MIN], epochs: VecDeque::new() }
     }
@@ -41,25 +42,24 @@ impl Tracker {
         self.finished == self.taken
     }
 
-    /// The offset that keeps the prefix where it is.
+    /// The offset that holds back the commit.
     pub(crate) fn blocking(&self) -> Option<i64> {
         (!self.is_idle()).then_some(self.finished)
     }
 
-    /// Whether offsets before `next`, of which the first is `from`, can be taken now.
+    /// `true` if the offsets `from..next` fit into the window now.
     pub(crate) const fn has_room(&self, from: i64, next: i64) -> bool {
         let first = if self.is_idle() { from } else { self.finished };
         next - first <= OFFSETS_MAX - 64
     }
 
-    /// All offsets from `from` to before `next` are under way; what lies between the last one taken and `from` has no
-    /// records.
+    /// Marks the offsets `from..next` as in flight. There are no records between the last one taken and `from`.
     pub(crate) fn take_range(&mut self, from: i64, next: i64) {
         self.make_room(from, next);
         self.in_words(from, next, |word, mask| *word |= mask);
     }
 
-    /// One offset is under way.
+    /// Marks one offset as in flight.
     #[inline]
     pub(crate) fn take(&mut self, offset: i64) {
         self.make_room(offset, offset + 1);
@@ -67,7 +67,7 @@ impl Tracker {
         self.words[word] |= bit;
     }
 
-    /// There are no records up to `next`.
+    /// Advances over the offsets before `next`, which have no records.
     pub(crate) fn pass(&mut self, next: i64) {
         if self.is_idle() {
             self.finished = self.finished.max(next);
@@ -75,7 +75,7 @@ impl Tracker {
         self.taken = self.taken.max(next);
     }
 
-    /// The leader with this epoch wrote what is taken from `from` on.
+    /// Records the epoch of the leader that wrote the records from `from`.
     pub(crate) fn note_epoch(&mut self, from: i64, epoch: Option<i32>) {
         let Some(epoch) = epoch else { return };
         if self.epochs.back().is_none_or(|(_, last)| *last != epoch) {
@@ -86,7 +86,7 @@ impl Tracker {
         }
     }
 
-    /// All of these are done; says whether the prefix has grown.
+    /// Finishes a range of offsets. Returns `true` if the finished prefix has grown.
     pub(crate) fn finish_range(&mut self, from: i64, next: i64) -> bool {
         let (from, next) = (from.max(self.finished), next.min(self.taken));
         if from >= next {
@@ -96,7 +96,7 @@ impl Tracker {
         from == self.finished && self.advance()
     }
 
-    /// This one is done; says whether the prefix has grown.
+    /// Finishes one offset. Returns `true` if the finished prefix has grown.
     #[inline]
     pub(crate) fn finish(&mut self, offset: i64) -> bool {
         if offset < self.finished || offset >= self.taken {
@@ -107,7 +107,7 @@ impl Tracker {
         offset == self.finished && self.advance()
     }
 
-    /// The end of the contiguous finished prefix, and what belongs to it: one value.
+    /// The end of the contiguous finished prefix and its leader epoch.
     pub(crate) fn committable(&mut self) -> Committable {
         let offset = self.finished;
         while self.epochs.get(1).is_some_and(|(from, _)| *from < offset) {
@@ -141,7 +141,7 @@ impl Tracker {
         self.words = grown;
     }
 
-    /// Moves over everything that is done; there is something under way or there was.
+    /// Advances the prefix over everything that is done.
     fn advance(&mut self) -> bool {
         let before = self.finished;
         while self.finished < self.taken {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prefix_ends_before_the_first_record_that_is_not_done() {
+    fn the_prefix_ends_before_the_first_unfinished_record() {
         let mut tracker = Tracker::new(10);
         tracker.take_range(10, 20);
         assert!(!tracker.finish_range(12, 20));
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_done_as_soon_as_what_is_before_them() {
+    fn gaps_are_finished_with_the_records_before_them() {
         let mut tracker = Tracker::new(0);
         for offset in [3, 7, 500_000] {
             tracker.take(offset);
         }
         tracker.pass(500_010);
         assert!(!tracker.finish(7));
-        assert_eq!(tracker.committable().offset, 3, "3 is under way, and nothing before it has a record");
+        assert_eq!(tracker.committable().offset, 3, "3 is in flight, and no record precedes it");
         assert!(!tracker.has_room(500_010, 3 + OFFSETS_MAX));
         assert!(tracker.finish(3));
         assert_eq!(tracker.committable().offset, 500_000);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_goes_with_the_epoch_of_the_record_before_it() {
+    fn an_offset_has_the_epoch_of_the_record_before_it() {
         let mut tracker = Tracker::new(0);
         for (from, epoch) in [(0, 4), (10, 4), (20, 7)] {
             tracker.note_epoch(from, Some(epoch));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_a_set_of_offsets_says() {
+    fn the_tracker_agrees_with_a_set_of_offsets() {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut tracker = Tracker::new(0);
         let (mut pending, mut next) = (BTreeSet::new(), 0);

@@ -1,37 +1,37 @@
-//! A piece of work: records that one worker handles one after the other, or as one batch.
+//! A work item: records that one worker handles one by one, or as one batch.
 
-/// Which records of its partition a piece of work is.
+/// The offsets of a work item's records.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Offsets {
-    /// All from the first to before the second.
+    /// All offsets from the first up to, but not including, the second.
     Range(i64, i64),
-    /// These, rising.
+    /// These offsets, in increasing order.
     Each(Vec<i64>),
 }
 
-/// Records under way.
+/// A work item.
 #[derive(Debug)]
 pub(crate) struct Work<P> {
-    pub(crate) of: Origin,
-    /// A number of its own, the smaller the older; see [`Core::age`](super::Core::age).
+    pub(crate) assignment: AssignmentId,
+    /// Unique number that increases with time; see [`Core::age`](super::Core::age).
     pub(crate) age: u64,
-    /// Which lane it keeps the order of, if any.
+    /// The lane whose order it keeps, if any.
     pub(crate) lane: Option<u32>,
     pub(crate) offsets: Offsets,
     pub(crate) size: Size,
-    /// How often its first record (or all of it, where it is a batch) has failed.
+    /// Failures of its first record, or of the whole item if it is a batch.
     pub(crate) failures: u32,
     pub(crate) payload: P,
 }
 
-/// Of which partition, in which of its assignments.
+/// A partition in one of its assignments.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Origin {
+pub(crate) struct AssignmentId {
     pub(crate) slot: u32,
-    pub(crate) turn: u32,
+    pub(crate) generation: u32,
 }
 
-/// What counts against the limits.
+/// The amounts that count against the limits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Size {
     pub(crate) records: usize,
@@ -52,34 +52,35 @@ impl std::ops::SubAssign for Size {
     }
 }
 
-/// How a piece of work ended, told in one go.
+/// The result of a work item.
 #[derive(Debug)]
 pub(crate) struct Outcome<P> {
-    pub(crate) of: Origin,
+    pub(crate) assignment: AssignmentId,
     pub(crate) lane: Option<u32>,
     pub(crate) offsets: Offsets,
-    /// Records of it from this offset on were not handled.
+    /// The records from this offset were not handled.
     pub(crate) until: i64,
-    /// These have failed: somebody else tells when they are done.
+    /// Offsets of failed records. They are finished separately.
     pub(crate) open: Vec<i64>,
     /// The records that are done.
     pub(crate) done: Size,
-    /// Those count only when their outputs are written: see [`Core::settle`](super::Core::settle).
+    /// `true` if the done records count only after their outputs are written: see
+    /// [`Core::settle`](super::Core::settle).
     pub(crate) deferred: bool,
-    /// Failed, each with one more failure; its lane does not wait for it.
+    /// Failed work, each with one more failure, for which no lane waits.
     pub(crate) failed: Vec<Work<P>>,
-    /// Failed, with one more failure; its lane waits for it.
+    /// A failed record, with one more failure, for which its lane waits.
     pub(crate) held: Option<Work<P>>,
-    /// What was not handled, behind all of these.
+    /// Records that were not handled.
     pub(crate) rest: Option<Work<P>>,
-    /// How long its records took, all together.
+    /// The total handling time.
     pub(crate) took: std::time::Duration,
 }
 
-/// Records whose handlers are through, and which are done when something has been written.
+/// Records whose handlers have succeeded and that are done once a write is acknowledged.
 #[derive(Debug)]
-pub(crate) struct Unsettled {
-    pub(crate) of: Origin,
+pub(crate) struct PendingRecords {
+    pub(crate) assignment: AssignmentId,
     pub(crate) offsets: Offsets,
     pub(crate) until: i64,
     pub(crate) except: Vec<i64>,

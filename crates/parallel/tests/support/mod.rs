@@ -1,4 +1,4 @@
-//! What the stories have in common.
+//! Shared helpers of the tests.
 
 #![allow(dead_code, clippy::disallowed_methods, reason = "a test is a shell; each uses some of this")]
 
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread};
-use ottla_client::{Admin, Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, Consumer, Polled, Producer, Record, StartAt, TopicPartition};
 use ottla_parallel::{Builder, Failure, Mode, Order, Processor};
 
-/// Generous: nothing here takes long unless it is broken.
+/// Timeout of each wait; only a defect exhausts it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn broker(topic: &str, partitions: i32) -> BrokerThread {
@@ -38,7 +38,7 @@ pub(crate) fn produce(servers: String, topic: &str, keys: usize, count: usize) {
     produce_from(servers, topic, keys, 0, count);
 }
 
-/// `count` records; number `n` has the key `n % keys` and the value `n / keys`, or no key if there are none.
+/// Produces `count` records. Record `n` has the key `n % keys` and the value `n / keys`; with `keys` 0 it has no key.
 pub(crate) fn produce_from(servers: String, topic: &str, keys: usize, from: usize, count: usize) {
     let producer = Producer::new(Config::new(servers)).expect("a producer");
     let topic_producer = producer.topic(topic);
@@ -62,7 +62,7 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Key, partition, offset and value of a record.
 pub(crate) type Handled = (String, i32, i64, usize);
 
-/// What handlers have seen.
+/// The records that handlers have received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen(Arc<Mutex<Vec<Handled>>>);
 
@@ -81,14 +81,14 @@ impl Seen {
         self.0.lock().expect("no panic").len()
     }
 
-    /// How many different records.
+    /// The number of different records.
     pub(crate) fn distinct(&self) -> usize {
         let places: std::collections::BTreeSet<_> =
             self.all().into_iter().map(|(_, partition, offset, _)| (partition, offset)).collect();
         places.len()
     }
 
-    /// How often the record was handled that was handled most often.
+    /// The largest number of times that one record was handled.
     pub(crate) fn most_often(&self) -> usize {
         let mut times: BTreeMap<(i32, i64), usize> = BTreeMap::new();
         self.all().into_iter().for_each(|(_, partition, offset, _)| {
@@ -97,7 +97,7 @@ impl Seen {
         times.into_values().max().unwrap_or_default()
     }
 
-    /// Each key's records were first handled in the order in which they were written.
+    /// Asserts that each key's records were first handled in the order in which they were produced.
     pub(crate) fn assert_key_order(&self) {
         let mut next: BTreeMap<String, usize> = BTreeMap::new();
         for (key, _, _, value) in self.all() {
@@ -108,7 +108,7 @@ impl Seen {
     }
 }
 
-/// Starts a processor of any mode whose handler does `each` with every record.
+/// Starts a processor of any mode whose handler calls `each` with every record.
 pub(crate) fn start(
     builder: Builder,
     mode: Mode,
@@ -131,7 +131,7 @@ pub(crate) fn builder(broker: &BrokerThread, mode: Mode, order: Order) -> Builde
         .batch_wait(Duration::from_millis(5))
 }
 
-/// What the group has committed, all partitions together.
+/// The sum of the group's committed offsets over all partitions.
 pub(crate) fn committed(config: Config, topic: &str, partitions: i32) -> i64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let consumer = Consumer::new(config).expect("a consumer");
@@ -139,7 +139,7 @@ pub(crate) fn committed(config: Config, topic: &str, partitions: i32) -> i64 {
     runtime.block_on(consumer.committed(&partitions)).expect("an answer").values().sum()
 }
 
-/// Everything in a topic: partition, offset, key, value and headers.
+/// All records of a topic: partition, offset, key, value and headers.
 pub(crate) fn read_all(
     mut config: Config,
     topic: &str,
@@ -148,11 +148,11 @@ pub(crate) fn read_all(
     config.set("isolation.level", "read_committed").expect("a property");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = Client::new(config).expect("a client");
-    let mut consumer = Consumer::of(&client);
+    let mut consumer = client.consumer();
     let starts: Vec<_> =
         (0..partitions).map(|index| (TopicPartition::new(topic, index), StartAt::Beginning)).collect();
     let all: Vec<_> = starts.iter().map(|(at, _)| (at.clone(), ottla_client::OffsetAt::Latest)).collect();
-    let ends = runtime.block_on(Admin::of(&client).list_offsets(&all)).expect("ends");
+    let ends = runtime.block_on(client.admin().list_offsets(&all)).expect("ends");
     runtime.block_on(consumer.assign(&starts)).expect("assigned");
     let mut records = Vec::new();
     let deadline = Instant::now() + PATIENCE;

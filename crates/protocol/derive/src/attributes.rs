@@ -1,4 +1,4 @@
-//! What the attributes say.
+//! Parses the attributes of `#[derive(Message)]`.
 
 use syn::spanned::Spanned;
 use syn::{
@@ -16,7 +16,7 @@ impl Versions {
     pub(crate) const ALL: Self = Self { min: 0, max: i16::MAX };
     pub(crate) const NONE: Self = Self { min: 0, max: -1 };
 
-    /// Whether every version of `other` is one of these.
+    /// `true` if this range contains every version of `other`.
     pub(crate) fn covers(self, other: Self) -> bool {
         self.min <= other.min && self.max >= other.max
     }
@@ -25,7 +25,10 @@ impl Versions {
         let value = text.value();
         let number = |part: &str| {
             part.parse::<i16>().map_err(|_| {
-                Error::new(text.span(), format!("`{value}`: a version range is `3`, `3+`, `3-9` or `none`"))
+                Error::new(
+                    text.span(),
+                    format!("`{value}` is not a version range: use `3`, `3+`, `3-9` or `none`"),
+                )
             })
         };
         Ok(match value.split_once('-') {
@@ -39,10 +42,10 @@ impl Versions {
     }
 }
 
-/// The struct as a whole.
+/// The attributes of a struct.
 pub(crate) struct Container {
     pub(crate) name: Ident,
-    /// Nested structs have none: they follow the message they stand in.
+    /// `None` for a nested struct, which has the versions of its message.
     pub(crate) message: Option<MessageAttributes>,
     pub(crate) fields: Vec<Field>,
 }
@@ -52,7 +55,7 @@ pub(crate) struct MessageAttributes {
     pub(crate) flexible: Versions,
     pub(crate) api: Option<Ident>,
     pub(crate) response: Option<Type>,
-    /// The newest version is still open to change upstream.
+    /// `true` if the newest version may still change upstream.
     pub(crate) latest_unstable: bool,
 }
 
@@ -70,12 +73,12 @@ pub(crate) struct Field {
 impl Container {
     pub(crate) fn parse(input: &DeriveInput) -> syn::Result<Self> {
         let Data::Struct(data) = &input.data else {
-            return Err(Error::new(input.span(), "a message is a struct"));
+            return Err(Error::new(input.span(), "a message must be a struct"));
         };
         let fields = match &data.fields {
             Fields::Named(fields) => fields.named.iter().map(Field::parse).collect::<syn::Result<_>>()?,
             Fields::Unit => Vec::new(),
-            Fields::Unnamed(_) => return Err(Error::new(input.span(), "message fields have names")),
+            Fields::Unnamed(_) => return Err(Error::new(input.span(), "message fields must have names")),
         };
         let mut message = None;
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("message")) {
@@ -105,10 +108,10 @@ impl Container {
                 Ok(())
             })?;
             if parsed.versions.max == i16::MAX {
-                return Err(Error::new(attribute.span(), "a message needs `versions` with an end"));
+                return Err(Error::new(attribute.span(), "a message needs `versions` with an upper bound"));
             }
             if parsed.api.is_some() != parsed.response.is_some() {
-                return Err(Error::new(attribute.span(), "`api` and `response` come together"));
+                return Err(Error::new(attribute.span(), "`api` and `response` require each other"));
             }
             message = Some(parsed);
         }
@@ -119,7 +122,7 @@ impl Container {
 impl Field {
     fn parse(field: &syn::Field) -> syn::Result<Self> {
         let name =
-            field.ident.clone().ok_or_else(|| Error::new(field.span(), "message fields have names"))?;
+            field.ident.clone().ok_or_else(|| Error::new(field.span(), "message fields must have names"))?;
         let is_option = is_option(&field.ty);
         let mut versions = None;
         let mut nullable = None;
@@ -147,7 +150,7 @@ impl Field {
             })?;
         }
         if nullable.is_some() && !is_option {
-            return Err(Error::new(field.span(), "a nullable field is an `Option`"));
+            return Err(Error::new(field.span(), "a nullable field must be an `Option`"));
         }
         let versions = versions.unwrap_or(Versions::ALL);
         let nullable = match nullable {
@@ -159,7 +162,7 @@ impl Field {
     }
 }
 
-/// Whether `ty` is spelt `Option<..>`.
+/// `true` if `ty` is spelled `Option<..>`.
 fn is_option(ty: &Type) -> bool {
     last_segment(ty).is_some_and(|segment| segment.ident == "Option")
 }

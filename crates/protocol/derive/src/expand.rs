@@ -1,4 +1,4 @@
-//! What the derive writes.
+//! Generates the code of `#[derive(Message)]`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -30,7 +30,7 @@ fn default_impl(container: &Container) -> TokenStream {
     }
 }
 
-/// The struct as part of something larger.
+/// The `Field` implementation, for structs inside messages.
 fn field_impl(container: &Container) -> TokenStream {
     let name = &container.name;
     let text = name.to_string();
@@ -129,7 +129,7 @@ fn write_body(container: &Container) -> TokenStream {
     body
 }
 
-/// Writes one field that the version has.
+/// Code that writes a field in a version that has it.
 fn write_value(field: &Field) -> TokenStream {
     let (ident, name) = (&field.name, field.name.to_string());
     let null_check = (field.is_option && !field.nullable.covers(field.versions)).then(|| {
@@ -148,7 +148,7 @@ fn write_value(field: &Field) -> TokenStream {
     }
 }
 
-/// The `else` of a field that the version lacks: a value that would be lost is an error.
+/// The `else` branch for a version without the field: a value that would be lost is an error.
 fn absent_check(field: &Field) -> TokenStream {
     if field.ignorable {
         return TokenStream::new();
@@ -205,7 +205,7 @@ fn read_body(container: &Container) -> TokenStream {
     }
 }
 
-/// Reads one field that the version has.
+/// Code that reads a field in a version that has it.
 fn read_value(field: &Field) -> TokenStream {
     let (ty, name) = (&field.ty, field.name.to_string());
     let null_check = (field.is_option && !field.nullable.covers(field.versions)).then(|| {
@@ -225,7 +225,7 @@ fn read_value(field: &Field) -> TokenStream {
     }
 }
 
-/// `Message` and `Request`, for structs that are whole messages.
+/// The `Message` and `Request` implementations, for whole messages.
 fn message_impl(container: &Container) -> Option<TokenStream> {
     let message = container.message.as_ref()?;
     let name = &container.name;
@@ -296,7 +296,7 @@ fn versions_value(Versions { min, max }: Versions) -> TokenStream {
     quote! { ::ottla_protocol::schema::Versions { min: #min, max: #max } }
 }
 
-/// The condition under which `form.version` lies in `versions`; none when it always does.
+/// The condition that `form.version` is in `versions`; `None` if it always is.
 fn in_version(versions: Versions) -> Option<TokenStream> {
     let Versions { min, max } = versions;
     match (min, max) {
@@ -313,7 +313,8 @@ fn default_value(field: &Field) -> TokenStream {
     let ty = &field.ty;
     let Some(default) = &field.default else {
         return match option_inner(ty) {
-            // Kafka's own default for records is null; for all else it is the empty value, even where null is allowed.
+            // Kafka's default for records is null. For all other types it is the empty value, even if null is
+            // allowed.
             Some(inner) if last_segment(inner).is_some_and(|segment| segment.ident == "Chain") => {
                 quote! { ::core::option::Option::None }
             }

@@ -1,4 +1,4 @@
-//! `#[derive(Message)]`: from a struct and its attributes to encoder, decoder, defaults and schema.
+//! `#[derive(Message)]`: generates encoder, decoder, defaults and schema from a struct and its attributes.
 //!
 //! ```text
 //! #[message(api = Produce, versions = "3-13", flexible = "9+", response = ProduceResponse)]   on a request
@@ -7,8 +7,9 @@
 //! #[field(versions = "3+", nullable = "3+", tag = 0, default = null, ignorable)]     each part is optional
 //! ```
 //!
-//! Without `versions` a field is in every version. `Option` types are nullable in every version unless `nullable`
-//! says otherwise. `default` is what a version without the field decodes to, and what a tagged field is not written
+//! Without `versions` a field is in every version. `Option` types are nullable in every version unless `nullable` is
+//! set. `default` is the decoded value in versions without the field. A tagged field with this value is not written.
+//! The derive implements `Default`, so do not derive it as well.
 //! for. The derive writes `Default`, so do not derive it as well.
 
 mod attributes;
@@ -17,7 +18,8 @@ mod expand;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Writes the wire form of a Kafka message, or of a struct inside one. See the crate page for the attributes.
+/// Implements the wire format of a Kafka message, or of a struct inside one. The attributes are described in the
+/// crate documentation.
 #[proc_macro_derive(Message, attributes(message, field))]
 pub fn derive_message(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

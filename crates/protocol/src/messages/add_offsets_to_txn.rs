@@ -1,4 +1,4 @@
-//! AddOffsetsToTxn: a transaction is about to commit the offsets of a group.
+//! AddOffsetsToTxn: announces the group whose offsets a transaction will commit.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! AddPartitionsToTxn: a transaction is about to write to partitions.
+//! AddPartitionsToTxn: announces the partitions that a transaction will write to.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! AlterConfigs: replaces all configuration of a resource; IncrementalAlterConfigs came after it.
+//! AlterConfigs: replaces all configs of a resource. IncrementalAlterConfigs supersedes it.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! AlterUserScramCredentials: sets and deletes what users prove their passwords with.
+//! AlterUserScramCredentials: sets and deletes users' SCRAM credentials.
 
 use bytes::Bytes;
 use ottla_protocol_derive::Message;

@@ -1,4 +1,4 @@
-//! ApiVersions: which requests a broker answers, in which versions.
+//! ApiVersions: the requests that a broker supports, with their versions.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! What the members of a classic consumer group tell each other through JoinGroup and SyncGroup.
+//! The messages between members of a classic consumer group, which JoinGroup and SyncGroup carry.
 //!
 //! The group protocol carries these as opaque bytes: a version of two bytes, then the message. They have no flexible
 //! versions.
@@ -11,7 +11,7 @@ use crate::encode::Encoder;
 use crate::error::{DecodeError, EncodeError};
 use crate::message::Message;
 
-/// What a member wants: in its JoinGroup request, as the metadata of a protocol.
+/// A member's subscription: the metadata of a protocol in its JoinGroup request.
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(versions = "0-3")]
 pub struct ConsumerProtocolSubscription {
@@ -26,7 +26,7 @@ pub struct ConsumerProtocolSubscription {
     pub rack_id: Option<String>,
 }
 
-/// What a member gets: in its SyncGroup response.
+/// A member's assignment: in its SyncGroup response.
 #[derive(Clone, Debug, PartialEq, Message)]
 #[message(versions = "0-3")]
 pub struct ConsumerProtocolAssignment {
@@ -43,24 +43,24 @@ pub struct TopicPartition {
 }
 
 impl ConsumerProtocolSubscription {
-    /// The version and the subscription.
+    /// Encodes the version and the subscription.
     pub fn to_bytes(&self, version: i16) -> Result<Bytes, EncodeError> {
         to_bytes(self, version)
     }
 
-    /// The subscription behind a version.
+    /// Decodes a version and a subscription.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, DecodeError> {
         from_bytes(bytes)
     }
 }
 
 impl ConsumerProtocolAssignment {
-    /// The version and the assignment.
+    /// Encodes the version and the assignment.
     pub fn to_bytes(&self, version: i16) -> Result<Bytes, EncodeError> {
         to_bytes(self, version)
     }
 
-    /// The assignment behind a version.
+    /// Decodes a version and an assignment.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, DecodeError> {
         from_bytes(bytes)
     }
@@ -73,7 +73,7 @@ fn to_bytes<M: Message>(message: &M, version: i16) -> Result<Bytes, EncodeError>
     Ok(out.finish().to_bytes().expect("none of it is in a file"))
 }
 
-/// A newer version than ours only adds fields at the end: what we know is read, the rest left.
+/// A version newer than ours only adds fields at the end: the known fields are read, the others ignored.
 fn from_bytes<M: Message>(bytes: Bytes) -> Result<M, DecodeError> {
     let mut input = Decoder::new(bytes);
     let version = input.i16().map_err(|error| error.within("version").within_message(M::NAME, 0))?;

@@ -1,4 +1,4 @@
-//! CreateAcls: new access rules.
+//! CreateAcls: creates ACLs.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! CreatePartitions: more partitions for a topic.
+//! CreatePartitions: adds partitions to topics.
 
 use ottla_protocol_derive::Message;
 

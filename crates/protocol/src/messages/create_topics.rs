@@ -1,4 +1,4 @@
-//! CreateTopics.
+//! CreateTopics: creates topics.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! DeleteAcls: deletes what filters match, and says what that was.
+//! DeleteAcls: deletes the ACLs that filters match, and returns them.
 
 use ottla_protocol_derive::Message;
 

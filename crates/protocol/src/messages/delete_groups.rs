@@ -1,4 +1,4 @@
-//! DeleteGroups: empty groups and their offsets.
+//! DeleteGroups: deletes empty groups and their offsets.
 
 use ottla_protocol_derive::Message;
 

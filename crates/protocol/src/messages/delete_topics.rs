@@ -1,4 +1,4 @@
-//! DeleteTopics: by name, or from version 6 by id.
+//! DeleteTopics: deletes topics by name, or from version 6 by id.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! DescribeAcls: the access rules that a filter matches.
+//! DescribeAcls: the ACLs that a filter matches.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! DescribeConfigs: the configuration of topics and brokers, and where it comes from.
+//! DescribeConfigs: the configs of topics and brokers, with their sources.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! DescribeConfigs in version 0, which Apache Kafka 4 no longer has and brokers before 1.1 have alone.
+//! DescribeConfigs in version 0. Apache Kafka 4 has removed it, and brokers before 1.1 support only this version.
 
 use ottla_protocol_derive::Message;
 

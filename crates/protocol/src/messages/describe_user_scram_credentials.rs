@@ -1,4 +1,4 @@
-//! DescribeUserScramCredentials: who can log in with which mechanism of SCRAM.
+//! DescribeUserScramCredentials: users and their SCRAM mechanisms.
 
 use ottla_protocol_derive::Message;
 

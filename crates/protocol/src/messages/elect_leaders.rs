@@ -1,4 +1,4 @@
-//! ElectLeaders: gives partitions to their preferred leaders, or to whatever replica is left.
+//! ElectLeaders: elects preferred leaders, or unclean ones.
 
 use ottla_protocol_derive::Message;
 

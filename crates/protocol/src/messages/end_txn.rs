@@ -1,4 +1,4 @@
-//! EndTxn: commit or abort.
+//! EndTxn: commits or aborts a transaction.
 
 use ottla_protocol_derive::Message;
 

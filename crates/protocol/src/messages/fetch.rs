@@ -1,4 +1,4 @@
-//! Fetch: record batches from an offset on.
+//! Fetch: reads record batches from an offset.
 
 use ottla_protocol_derive::Message;
 use ottla_wire::Chain;

@@ -1,4 +1,4 @@
-//! FindCoordinator: which broker keeps a group or a transaction.
+//! FindCoordinator: the broker that coordinates a group or a transaction.
 
 use ottla_protocol_derive::Message;
 

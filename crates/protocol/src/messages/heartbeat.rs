@@ -1,4 +1,4 @@
-//! Heartbeat: a member of a classic group is alive.
+//! Heartbeat: keeps a member of a classic group alive.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! IncrementalAlterConfigs: set, delete, append to or subtract from configuration.
+//! IncrementalAlterConfigs: sets, deletes, appends to and subtracts from configs.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! JoinGroup: to become or stay a member of a classic group.
+//! JoinGroup: joins or rejoins a classic group.
 
 use bytes::Bytes;
 use ottla_protocol_derive::Message;

@@ -1,4 +1,4 @@
-//! LeaveGroup: members go.
+//! LeaveGroup: removes members from a classic group.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! ListGroups: the groups a broker coordinates.
+//! ListGroups: the groups that a broker coordinates.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! ListOffsets: the offset for a timestamp, or the first or last one.
+//! ListOffsets: the first offset, the last offset, or the offset for a timestamp.
 
 use ottla_protocol_derive::Message;
 

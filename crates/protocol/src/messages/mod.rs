@@ -1,7 +1,7 @@
-//! The messages, one file per request: the request, its answer, and the structs inside them.
+//! The messages, one file per request: request, response and nested structs.
 //!
-//! Names are Kafka's, in snake case; what the fields mean stands in Kafka's protocol guide. Structs inside messages stay in
-//! the module of their request, since Kafka uses some names twice.
+//! Names are Kafka's, in snake case. Kafka's protocol guide documents the fields. Nested structs stay in the module
+//! of their request, because Kafka uses some names twice.
 #![allow(missing_docs, reason = "the fields are Kafka's, and Kafka's protocol guide documents them")]
 
 pub mod add_offsets_to_txn;

@@ -1,4 +1,4 @@
-//! OffsetCommit: how far a group has come.
+//! OffsetCommit: commits a group's offsets.
 
 use ottla_protocol_derive::Message;
 

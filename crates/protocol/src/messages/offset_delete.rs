@@ -1,4 +1,4 @@
-//! OffsetDelete: a group forgets offsets of some partitions.
+//! OffsetDelete: deletes a group's offsets of some partitions.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! OffsetFetch: how far groups have come.
+//! OffsetFetch: the committed offsets of groups.
 
 use ottla_protocol_derive::Message;
 

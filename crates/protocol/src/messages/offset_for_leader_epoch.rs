@@ -1,4 +1,4 @@
-//! OffsetForLeaderEpoch: where a leader epoch ended, to find truncation.
+//! OffsetForLeaderEpoch: the end offset of a leader epoch, to detect truncation.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! Produce: record batches to be appended.
+//! Produce: appends record batches.
 
 use ottla_protocol_derive::Message;
 use ottla_wire::Chain;

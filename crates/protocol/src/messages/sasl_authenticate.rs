@@ -1,4 +1,4 @@
-//! SaslAuthenticate: the messages of the mechanism.
+//! SaslAuthenticate: carries the messages of a SASL mechanism.
 
 use bytes::Bytes;
 use ottla_protocol_derive::Message;

@@ -1,4 +1,4 @@
-//! SaslHandshake: the choice of a mechanism.
+//! SaslHandshake: selects a SASL mechanism.
 
 use ottla_protocol_derive::Message;
 

@@ -1,4 +1,4 @@
-//! SyncGroup: the leader hands out assignments, every member gets its own.
+//! SyncGroup: the leader sends the assignments, and every member receives its own.
 
 use bytes::Bytes;
 use ottla_protocol_derive::Message;

@@ -1,4 +1,4 @@
-//! TxnOffsetCommit: how far a group has come, valid once the transaction commits.
+//! TxnOffsetCommit: commits a group's offsets as part of a transaction.
 
 use ottla_protocol_derive::Message;
 

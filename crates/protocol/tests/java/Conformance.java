@@ -35,12 +35,12 @@ import org.apache.kafka.common.record.BaseRecords;
 import org.apache.kafka.common.record.MemoryRecords;
 
 /**
- * The Java client's side of the conformance test.
+ * The Java side of the conformance test.
  *
- * <p>Reads, from {@code messages} in the directory given, messages that Rust wrote: reads each with the client's own
- * classes, writes it again and compares. Then, for each name and version seen, makes random messages of its own and
- * leaves them in {@code made}, with the facts that are not in any message in {@code facts}, the schemas in
- * {@code schemas/} and whatever went wrong in {@code failures}.
+ * <p>Reads messages that Rust wrote to {@code messages} in the given directory, with the client's own classes,
+ * writes them again and compares. Then creates random messages for each name and version in {@code made}. Also
+ * writes facts that no message contains to {@code facts}, the schemas to {@code schemas/}, and errors to
+ * {@code failures}.
  */
 public final class Conformance {
     private static final int MADE_PER_VERSION = 40;
@@ -102,7 +102,7 @@ public final class Conformance {
         }
     }
 
-    /** Reads and writes a message; says what is wrong with it, or null. */
+    /** Reads and writes a message; returns the error, or null. */
     private static String check(String name, short version, byte[] bytes) {
         try {
             ByteBuffer buffer = ByteBuffer.wrap(bytes);
@@ -137,7 +137,7 @@ public final class Conformance {
         }
     }
 
-    /** A random object: every field that its schema has in this version is set. */
+    /** A random object: every field of its schema in this version is set. */
     private Object make(Class<?> type, short version) throws ReflectiveOperationException {
         Object made = type.getDeclaredConstructor().newInstance();
         Schema schema = ((Schema[]) type.getField("SCHEMAS").get(null))[version];

@@ -1,10 +1,11 @@
-//! The Java client as a peer: its jars through Maven, our program through javac.
+//! Runs the Java client: its jars come from Maven, our program is compiled with javac.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The class path of the Java client and our program, compiled into `directory`; or why there is none.
+/// The class path of the Java client and of our program, compiled into `directory`; the error is the reason for a
+/// failure.
 pub(crate) fn classpath(directory: &Path) -> Result<String, String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/java");
     let jars = jars(&sources)?;
@@ -17,14 +18,14 @@ pub(crate) fn classpath(directory: &Path) -> Result<String, String> {
     Ok(format!("{}/*:{}", jars.display(), directory.display()))
 }
 
-/// The directory with the jars, which stays for the next run.
+/// The directory of the jars, which later runs reuse.
 fn jars(sources: &Path) -> Result<PathBuf, String> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let jars = cache.join("kafka-clients-4.1.0");
     if jars.exists() {
         return Ok(jars);
     }
-    // Fetched aside and moved, so that a run that is cut off leaves nothing that looks complete.
+    // Downloaded to a temporary directory and moved, so that an interrupted run leaves no partial directory.
     let aside = tempfile::tempdir_in(cache).map_err(|error| error.to_string())?;
     let fetched = aside.path().join("jars");
     run(Command::new("mvn")
@@ -40,7 +41,7 @@ fn jars(sources: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Runs the program in `directory`, or says why not.
+/// Runs the program in `directory`; the error is the reason for a failure.
 pub(crate) fn run_conformance(classpath: &str, directory: &Path, seed: u64) -> Result<(), String> {
     run(Command::new("java").args(["-cp", classpath, "Conformance"]).arg(directory).arg(seed.to_string()))
 }
@@ -54,7 +55,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{}: {}\n{}", command.get_program().display(), output.status, String::from_utf8_lossy(&text)))
 }
 
-/// A test without its peer passes with a word about it, except in CI, where peers are promised.
+/// Skips a test without its peer with a message, except in CI, where it fails.
 pub(crate) fn skip(why: &str) {
     assert!(env::var("CI").is_err(), "no peer kafka-clients 4.1.0: {why}");
     eprintln!("skipped: no peer kafka-clients 4.1.0: {why}");

@@ -1,7 +1,7 @@
-//! Random messages, written as bytes straight from the schema.
+//! Random messages, encoded from the schema.
 //!
-//! This is a second encoder that shares no code with the one under test: it walks the schema and writes what Kafka's
-//! protocol guide says. What it writes is canonical, so reading and writing it again must give the same bytes.
+//! This second encoder shares no code with the one under test. It walks the schema and follows Kafka's protocol
+//! guide. Its output is canonical, so recoding must return the same bytes.
 
 #![allow(dead_code, reason = "every test file uses a part")]
 
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use ottla_protocol::schema::{FieldSchema, FieldType, Schema};
 
-/// Elements in an array, at most.
+/// Maximum number of array elements.
 const ELEMENTS_MAX: usize = 3;
 
 /// A random message of `version`, without header.
@@ -43,7 +43,7 @@ impl Writer<'_> {
         for field in present.filter(|field| field.tag.is_some()) {
             let mut value = Vec::new();
             self.value(field, &mut value);
-            // A tagged field is not written while it has its default.
+            // A tagged field with its default value is not written.
             if self.rng.bool() && value != self.default(field) {
                 tagged.push((field.tag.unwrap(), value));
             }
@@ -106,7 +106,7 @@ impl Writer<'_> {
                 out.extend(text.bytes());
             }
             FieldType::Bytes | FieldType::Records => {
-                // Some are long enough to be linked rather than copied.
+                // Some are long enough to be linked instead of copied.
                 let len =
                     if self.rng.u8(..8) == 0 { self.rng.usize(1000..3000) } else { self.rng.usize(..9) };
                 self.length(len, out);
@@ -145,7 +145,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The default of a field, written.
+    /// The encoded default of a field.
     fn default(&mut self, field: &FieldSchema) -> Vec<u8> {
         let mut out = Vec::new();
         if field.default == "null" {
@@ -167,7 +167,7 @@ impl Writer<'_> {
             FieldType::Int64 => out.extend(number.to_be_bytes()),
             FieldType::Float64 => out.extend((number as f64).to_be_bytes()),
             FieldType::Uuid => out.extend([0; 16]),
-            // Tagged fields stand in flexible versions only: a compact length of zero.
+            // Tagged fields exist in flexible versions only: a compact length of zero.
             FieldType::String | FieldType::Bytes | FieldType::Records | FieldType::Array(_) => out.push(1),
             FieldType::Struct(structure) => {
                 if is_nullable_type(field) {
@@ -185,7 +185,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether the field's struct carries the byte that says whether it is there.
+/// `true` if the field's struct has a presence byte.
 fn is_nullable_type(field: &FieldSchema) -> bool {
     matches!(field.ty, FieldType::Struct(_)) && !field.nullable.is_empty()
 }

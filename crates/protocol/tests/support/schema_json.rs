@@ -1,11 +1,11 @@
-//! Kafka's schemas, as the client's jar carries them, compared with ours.
+//! Compares Kafka's schemas from the client's jar with ours.
 
 #![allow(clippy::needless_pass_by_value, reason = "the facts to compare are mostly made on the spot")]
 
 use ottla_protocol::schema::{FieldSchema, FieldType, Schema, Versions};
 use serde_json::Value;
 
-/// Reads a schema: JSON with comments.
+/// Parses a schema: JSON with comments.
 pub(crate) fn parse(text: &str) -> Value {
     let mut json = String::with_capacity(text.len());
     for line in text.lines() {
@@ -27,7 +27,7 @@ pub(crate) fn parse(text: &str) -> Value {
     serde_json::from_str(&json).expect("a schema is JSON")
 }
 
-/// All facts in which `schema` and Kafka's `json` differ.
+/// All differences between `schema` and Kafka's `json`.
 pub(crate) fn differences(schema: &Schema, json: &Value) -> Vec<String> {
     let mut found = Differences(Vec::new());
     let name = json["name"].as_str().expect("a text");
@@ -50,8 +50,8 @@ impl Differences {
         }
     }
 
-    /// Compares the fields of a struct that stands in `around` versions. Only those count: `3+` and `0+` are the
-    /// same in a message that begins with version 3.
+    /// Compares the fields of a struct that exists in `around` versions. Versions outside of them are ignored: `3+`
+    /// equals `0+` in a message that begins with version 3.
     fn fields(&mut self, path: &str, ours: &[FieldSchema], kafkas: &Value, common: &Value, around: Versions) {
         let kafkas = kafkas.as_array().expect("an array");
         self.compare(path, "number of fields", ours.len(), kafkas.len());
@@ -119,7 +119,7 @@ fn versions(json: &Value) -> Versions {
     }
 }
 
-/// Kafka writes some values bare and some in quotes.
+/// Kafka quotes some values and not others.
 fn text(json: &Value) -> Option<String> {
     match json {
         Value::Null => None,
@@ -128,7 +128,7 @@ fn text(json: &Value) -> Option<String> {
     }
 }
 
-/// One spelling for every default.
+/// Normalises the spelling of defaults.
 fn default(ty: &str, text: &str) -> String {
     let number = match text {
         "null" => return "null".into(),

@@ -9,7 +9,7 @@ use super::{CompressError, corrupt, read_capped};
 use crate::batch::Compression;
 
 thread_local! {
-    /// A compressor's tables are larger than most batches: each compressing thread keeps its own.
+    /// A compressor's tables are larger than most batches: each compressing thread keeps one.
     static COMPRESSOR: RefCell<Option<(i32, Compressor)>> = const { RefCell::new(None) };
 }
 
@@ -19,7 +19,7 @@ pub(super) fn compress(input: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()
             Some((at, compressor)) if *at == level => compressor,
             _ => {
                 let level_of = CompressionLvl::new(level)
-                    .map_err(|_| corrupt(Compression::Gzip, format!("there is no level {level}")))?;
+                    .map_err(|_| corrupt(Compression::Gzip, format!("unsupported level {level}")))?;
                 &mut slot.insert((level, Compressor::new(level_of))).1
             }
         };

@@ -1,4 +1,4 @@
-//! lz4 frames with independent blocks of 64 KiB, the only kind Java's reader takes.
+//! lz4 frames with independent blocks of 64 KiB, the only kind that Java's reader accepts.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::{CompressError, corrupt, read_capped, too_large};
 use crate::batch::Compression;
 
 const FRAME_MAGIC: u32 = 0x184d_2204;
-/// The largest block a frame can announce.
+/// The largest block size that a frame can declare.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
 pub(super) fn compress(input: &[u8], _level: i32, out: &mut Vec<u8>) -> Result<(), CompressError> {
@@ -26,29 +26,29 @@ pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressEr
     read_capped(Compression::Lz4, input, cap, FrameDecoder::new(input))
 }
 
-/// Decompresses a frame of message format v0, whose header checksum Java computed wrongly (KAFKA-3160), by walking
-/// its blocks and ignoring every checksum; the message's own CRC covers the bytes.
+/// Decompresses a frame of message format v0, whose header checksum Java computed wrongly (KAFKA-3160). It walks the
+/// blocks and ignores every checksum; the message's own CRC covers the bytes.
 pub fn decompress_ignoring_checksums(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
     let bad = |reason: &str| corrupt(Compression::Lz4, reason);
-    let (magic, rest) = input.split_first_chunk::<4>().ok_or_else(|| bad("the frame is cut off"))?;
+    let (magic, rest) = input.split_first_chunk::<4>().ok_or_else(|| bad("the frame is truncated"))?;
     if u32::from_le_bytes(*magic) != FRAME_MAGIC {
         return Err(bad("no frame magic"));
     }
-    let flags = *rest.first().ok_or_else(|| bad("the frame is cut off"))?;
+    let flags = *rest.first().ok_or_else(|| bad("the frame is truncated"))?;
     let block_checksums = flags & 0x10 != 0;
     let content_size = flags & 0x08 != 0;
     let header = 3 + if content_size { 8 } else { 0 };
-    let mut rest = rest.get(header..).ok_or_else(|| bad("the frame is cut off"))?;
+    let mut rest = rest.get(header..).ok_or_else(|| bad("the frame is truncated"))?;
     let mut out = Vec::new();
     loop {
         let (word, after) =
-            rest.split_first_chunk::<4>().ok_or_else(|| bad("a block's length is cut off"))?;
+            rest.split_first_chunk::<4>().ok_or_else(|| bad("a block's length is truncated"))?;
         let word = u32::from_le_bytes(*word);
         if word == 0 {
             return Ok(out);
         }
         let length = (word & 0x7fff_ffff) as usize;
-        let (block, after) = after.split_at_checked(length).ok_or_else(|| bad("a block is cut off"))?;
+        let (block, after) = after.split_at_checked(length).ok_or_else(|| bad("a block is truncated"))?;
         if word & 0x8000_0000 == 0 {
             let room = cap.saturating_sub(out.len());
             let mut block_out = vec![0; room.min(BLOCK_BYTES_MAX).min(length.saturating_mul(255))];

@@ -1,4 +1,4 @@
-//! The four codecs of record batches, each with a cap on what it inflates.
+//! The four codecs of record batches. Decompression never exceeds a cap.
 
 mod gzip;
 mod lz4;
@@ -11,18 +11,18 @@ use std::cell::RefCell;
 
 use crate::batch::Compression;
 
-/// Codecs write where there is room for the worst; what a thread keeps for that is at most this.
+/// Maximum scratch memory that a thread keeps. Codecs need room for their worst case.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 thread_local! {
-    /// Memory that was touched before, and output in a buffer of just its size.
+    /// Reused scratch memory: the output is then allocated at its exact size.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The most a batch may inflate to unless configured otherwise (FAULTS C16): 64 MiB.
+/// Default cap on the decompressed size of a batch: 64 MiB (FAULTS C16).
 pub const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
-/// Why bytes could not be compressed or decompressed.
+/// An error of a codec.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CompressError {
     /// The bytes are not what the codec expects.
@@ -30,17 +30,17 @@ pub enum CompressError {
     Corrupt {
         /// The codec.
         codec: Compression,
-        /// What it said.
+        /// The codec's own message.
         reason: String,
     },
-    /// The bytes inflate beyond the cap; nothing beyond the cap was allocated.
+    /// The decompressed bytes exceed the cap. Nothing beyond the cap was allocated.
     #[error("{codec}: {compressed} bytes inflate to more than the cap of {cap}", codec = codec.name())]
     TooLarge {
         /// The codec.
         codec: Compression,
-        /// Bytes that came in.
+        /// Size of the compressed input in bytes.
         compressed: usize,
-        /// The cap in force.
+        /// The cap.
         cap: usize,
     },
     /// A level the codec does not have.
@@ -48,16 +48,16 @@ pub enum CompressError {
     Level {
         /// The codec.
         codec: Compression,
-        /// The level asked for.
+        /// The requested level.
         level: i32,
-        /// The lowest there is.
+        /// The lowest level.
         min: i32,
-        /// The highest there is.
+        /// The highest level.
         max: i32,
     },
 }
 
-/// The levels of a codec: lowest, default, highest. Snappy has none, and lz4 frames are written at one speed.
+/// The levels of a codec: lowest, default, highest. Snappy has none; lz4 frames are written at one speed.
 pub const fn levels(codec: Compression) -> Option<(i32, i32, i32)> {
     match codec {
         Compression::Gzip => Some((1, 6, 9)),
@@ -67,10 +67,10 @@ pub const fn levels(codec: Compression) -> Option<(i32, i32, i32)> {
     }
 }
 
-/// Appends `input`, compressed, to `out`.
+/// Compresses `input` and appends the result to `out`.
 ///
-/// A `level` of `None` or -1 is the codec's default; one that the codec does not have is an error, except for codecs
-/// without levels, which ignore it.
+/// A `level` of `None` or -1 is the codec's default. A level outside the codec's range is an error. Codecs without
+/// levels ignore it.
 pub fn compress(
     codec: Compression,
     level: Option<i32>,
@@ -101,7 +101,7 @@ pub fn compress(
     })
 }
 
-/// Decompresses `input`; more than `cap` bytes is an error, found before they are allocated.
+/// Decompresses `input`. Output above `cap` bytes is an error, which is detected before the bytes are allocated.
 pub fn decompress(codec: Compression, input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
     match codec {
         Compression::None if input.len() > cap => Err(too_large(codec, input, cap)),
@@ -121,7 +121,7 @@ fn too_large(codec: Compression, input: &[u8], cap: usize) -> CompressError {
     CompressError::TooLarge { codec, compressed: input.len(), cap }
 }
 
-/// Reads a decoder to its end, growing with what really comes out and never beyond the cap.
+/// Reads a decoder to its end. Memory grows with the actual output and never exceeds the cap.
 fn read_capped(
     codec: Compression,
     input: &[u8],
@@ -129,7 +129,7 @@ fn read_capped(
     decoder: impl std::io::Read,
 ) -> Result<Vec<u8>, CompressError> {
     use std::io::Read;
-    // Records compress three to eight times: one allocation for most batches, and little for a small bomb.
+    // Records compress three to eight times: most batches need one allocation, and a small bomb costs little.
     let mut out = Vec::with_capacity(input.len().saturating_mul(4).min(cap));
     decoder.take(cap as u64 + 1).read_to_end(&mut out).map_err(|error| corrupt(codec, error))?;
     if out.len() > cap { Err(too_large(codec, input, cap)) } else { Ok(out) }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_codec_and_level_gives_the_bytes_back() {
+    fn every_codec_and_level_round_trips() {
         for codec in Compression::ALL {
             let (min, _, max) = levels(codec).unwrap_or((0, 0, 0));
             for level in [min, max] {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_stopped_at_the_cap() {
+    fn a_decompression_bomb_stops_at_the_cap() {
         let zeros = vec![0_u8; 32 << 20];
         for codec in &Compression::ALL[1..] {
             let mut bomb = Vec::new();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_cut_input_is_an_error_or_other_bytes_never_a_panic() {
+    fn damaged_or_truncated_input_never_panics() {
         let input = text();
         for codec in &Compression::ALL[1..] {
             let mut good = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_does_not_exist_is_named_with_the_range() {
+    fn an_unknown_level_is_reported_with_the_range() {
         let error = compress(Compression::Gzip, Some(10), b"", &mut Vec::new()).expect_err("1 to 9");
         assert_eq!(error.to_string(), "gzip: level 10 is outside 1..=9");
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! 82 'SNAPPY' 00 | version i32 | compatible version i32 | (block length i32 | raw block)*
 //! ```
-//! Java clients write and read this; librdkafka and others read both forms, so the framed one is what we write.
+//! Java clients read and write the framed form; librdkafka and others read both. We write the framed form.
 
 use std::cell::RefCell;
 
@@ -14,11 +14,11 @@ use crate::batch::Compression;
 
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const HEADER_BYTES: usize = 16;
-/// Input bytes a block takes: what Java's writer uses.
+/// Input bytes per block, as Java's writer uses.
 const BLOCK_BYTES: usize = 32 << 10;
 
 thread_local! {
-    /// With its table, which is as large as a small batch: each compressing thread keeps its own.
+    /// An encoder's table is as large as a small batch: each compressing thread keeps one.
     static ENCODER: RefCell<Encoder> = RefCell::new(Encoder::new());
 }
 
@@ -50,13 +50,13 @@ pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressEr
     };
     while !rest.is_empty() {
         let Some((length, after)) = rest.split_first_chunk::<4>() else {
-            return Err(corrupt(Compression::Snappy, "a block's length is cut off"));
+            return Err(corrupt(Compression::Snappy, "a block's length is truncated"));
         };
         let length = i32::from_be_bytes(*length);
         let Some((block, after)) =
             usize::try_from(length).ok().and_then(|length| after.split_at_checked(length))
         else {
-            let reason = format!("a block claims {length} bytes, {} are left", after.len());
+            let reason = format!("a block declares {length} bytes, {} remain", after.len());
             return Err(corrupt(Compression::Snappy, reason));
         };
         inflate(input, block, cap, &mut out)?;
@@ -65,15 +65,16 @@ pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressEr
     Ok(out)
 }
 
-/// Appends one raw block, whose claimed length is checked against the cap and against what its bytes could hold.
+/// Decompresses one raw block and appends it. The declared length is checked against the cap and against the most
+/// that its bytes can hold.
 fn inflate(input: &[u8], block: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), CompressError> {
     let length = decompress_len(block).map_err(|error| corrupt(Compression::Snappy, error))?;
     if length > cap.saturating_sub(out.len()) {
         return Err(too_large(Compression::Snappy, input, cap));
     }
-    // A copy element of 3 bytes yields 64 at most: a block cannot hold more than 22 times its own length.
+    // A copy element of 3 bytes yields at most 64: a block cannot hold more than 22 times its own length.
     if length > block.len().saturating_mul(22) + 64 {
-        let reason = format!("a block of {} bytes claims {length}", block.len());
+        let reason = format!("a block of {} bytes declares {length}", block.len());
         return Err(corrupt(Compression::Snappy, reason));
     }
     let front = out.len();

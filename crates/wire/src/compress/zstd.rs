@@ -9,11 +9,11 @@ use ::zstd::zstd_safe::compress_bound;
 use super::{CompressError, corrupt, read_capped};
 use crate::batch::Compression;
 
-/// Frames may ask for a window of at most 64 MiB, the default cap: the decoder allocates it up front.
+/// Maximum window of a frame: 64 MiB, the default cap. The decoder allocates the window before it decodes.
 const WINDOW_LOG_MAX: u32 = 26;
 
 thread_local! {
-    /// A context costs more to make than a small batch to compress: each compressing thread keeps its own.
+    /// Creating a context costs more than compressing a small batch: each compressing thread keeps one.
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
 }
 

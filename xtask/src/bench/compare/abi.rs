@@ -35,7 +35,7 @@ impl fmt::Display for Library {
     }
 }
 
-/// What the program does, and what of librdkafka's CPU per message ours may need.
+/// The program's mode, and the share of librdkafka's CPU per message that is our target.
 const FAST: [(&str, f64); 5] = [
     ("produce", 1.0 / 3.0),
     ("consume-one", 1.0 / 3.0),

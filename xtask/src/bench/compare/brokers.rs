@@ -1,4 +1,4 @@
-//! What the peers are driven against: Apache Kafka with one or two nodes, or our broker.
+//! The clusters of the measurements: Apache Kafka with one or two nodes, or our broker.
 
 use std::fmt;
 use std::fs;
@@ -88,7 +88,7 @@ impl Brokers {
         }
     }
 
-    /// Where all nodes' logs lie.
+    /// The directory of all nodes' logs.
     pub(super) fn data(&self) -> &Path {
         &self.data
     }

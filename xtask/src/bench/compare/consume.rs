@@ -17,13 +17,13 @@ use super::peers::{Job, Peer};
 use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options, watch};
 
-/// What of our CPU per message may be of the others'.
+/// Our targets: shares of the others' CPU per message.
 const ONE_RATIO: f64 = 0.2;
 const BATCH_RATIO: f64 = 0.25;
-/// What a message may cost more out of many partitions than out of one.
+/// The target for the cost of a message from many partitions, compared with one.
 const PARTITIONS_RATIO: f64 = 1.2;
 
-/// What a topic is filled with; rows that read the same share one.
+/// The contents of a topic; rows that read the same contents share one.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Content {
     size: usize,
@@ -31,7 +31,7 @@ struct Content {
     partitions: u32,
 }
 
-/// What a call gives.
+/// The unit that a call returns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Unit {
     One,
@@ -107,7 +107,7 @@ impl Reader {
 
 /// A test against one cluster.
 pub(super) struct Row {
-    /// What `--only` looks at.
+    /// The name that `--only` selects by.
     name: String,
     test: &'static Test,
     count: u64,
@@ -189,7 +189,7 @@ impl Compare<'_> {
         floors: &mut Floors,
     ) {
         for (row, readers) in measured {
-            // In turn, so that nobody always follows the same one.
+            // In turn, so that no peer always follows the same one.
             let first = pass % readers.len();
             readers.rotate_left(first);
             for (reader, samples) in &mut *readers {

@@ -27,7 +27,7 @@ const LINGERS: [Option<&str>; 6] = [None, Some("0"), Some("1"), Some("2"), Some(
 const BATCHES: [&str; 3] = ["16384", "131072", "1000000"];
 const IN_FLIGHT: [&str; 2] = ["1", "5"];
 
-/// What people set who want librdkafka's lowest latency; the best of them counts.
+/// Common settings for librdkafka's lowest latency; the best of them counts.
 const LIBRDKAFKA_TUNED: [&[(&str, &str)]; 3] = [
     &[("linger.ms", "0")],
     &[("linger.ms", "0"), ("socket.nagle.disable", "true")],
@@ -62,7 +62,7 @@ impl Setting {
     }
 }
 
-/// What can be measured against a cluster, by the names that `--only` looks at.
+/// The measurements of a cluster, by the names that `--only` selects.
 pub(super) fn names(kind: Kind, nodes: usize) -> Vec<String> {
     let parts = if nodes == 1 { &["latency", "pingpong", "e2e", "subscribe"][..] } else { &[] };
     parts.iter().map(|part| format!("{kind}-{nodes}/{part}")).collect()
@@ -234,7 +234,7 @@ impl Compare<'_> {
     }
 }
 
-/// Where and what is measured.
+/// The cluster and the part that are measured.
 struct At<'a> {
     topic: &'a str,
     bootstrap: &'a str,
@@ -243,7 +243,7 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// What a topic that is only read from is filled by.
+    /// The program that fills a topic for readers.
     fn filling(&self) -> At<'a> {
         At { topic: self.topic, bootstrap: self.bootstrap, mode: "produce", count: 1000 }
     }

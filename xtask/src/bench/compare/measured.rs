@@ -1,4 +1,4 @@
-//! What a run at full speed has cost, next to the floor.
+//! The cost of a run at full speed, next to the floor.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,12 +15,12 @@ use super::{Compare, watch};
 /// The batch limit of every peer: librdkafka's default, and as good as franz-go's.
 pub(super) const BATCH_BYTES: &str = "1000000";
 
-/// What a record takes in a log besides its value.
+/// The bytes of a record in a log besides its value.
 pub(super) const RECORD_BYTES: u64 = 12;
 
 const FLOOR_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the floor program needed, by the row's name.
+/// The floor program's CPU, by the row's name.
 pub(super) type Floors = BTreeMap<String, Samples>;
 
 impl Compare<'_> {
@@ -81,7 +81,7 @@ pub(super) fn medians_ratio<C: Copy + Eq>(clients: &[(C, Samples)], a: C, b: C, 
     Some(of(clients, a)?.median(field)? / of(clients, b)?.median(field)?)
 }
 
-/// Who was bound by the broker, if anybody was.
+/// The peers whose rate the broker limited.
 pub(super) fn broker_bound<C: Display>(clients: &[(C, Samples)]) -> Option<String> {
     let bound = clients.iter().filter(|(_, samples)| median(samples.of("bound")) > Some(0.0));
     let names: Vec<_> = bound.map(|(client, _)| client.to_string()).collect();

@@ -16,7 +16,7 @@ const MODES: [&str; 4] = ["sync", "batch", "multi-async", "multi-batch"];
 /// Fewer than there are workers: some of the patterns have more to do than partitions.
 const PARTITIONS: u32 = 4;
 
-/// What of Sarama's rate ours must be, and of its CPU per message; and what tracking may cost.
+/// Our targets: the ratio to Sarama's rate, to its CPU per message, and the cost of tracking.
 const RATE_MIN: f64 = 3.0;
 const CPU_MAX: f64 = 0.25;
 const TRACKING_MAX: f64 = 1.05;
@@ -38,7 +38,7 @@ impl fmt::Display for Reader {
     }
 }
 
-/// Whether it is wanted of a cluster; it needs one node.
+/// `true` if a cluster is measured; the part needs one node.
 pub(super) fn wanted(kind: Kind, nodes: usize, options: &Options) -> bool {
     nodes == 1 && options.wants(&format!("{kind}-{nodes}/patterns"))
 }

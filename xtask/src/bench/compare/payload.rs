@@ -1,4 +1,4 @@
-//! What all peers send: files of JSON lines, all of the same length.
+//! The messages of all peers: files of JSON lines of one length.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -54,7 +54,7 @@ fn lines(size: usize, count: usize) -> String {
         } else {
             order(&mut text, ts, before + size, &mut random);
         }
-        // What is left is an opaque id, as events and orders have one.
+        // The rest of the line is an opaque id, as in events and orders.
         let end = before + size - "\"}".len();
         while text.len() < end {
             let digit = char::from_digit(random.below(16) as u32, 16);

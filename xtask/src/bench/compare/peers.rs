@@ -168,7 +168,7 @@ fn our_binary() -> Result<PathBuf, Failure> {
     Err(Failure::new("no release build of ottla"))
 }
 
-/// The library is the one inside the newest wheel of confluent-kafka; a wheel that lies there already is kept.
+/// The library is the one inside the newest wheel of confluent-kafka; an existing wheel is kept.
 fn librdkafka(dir: &Path) -> Result<PathBuf, Failure> {
     let wheels = dir.join("wheel");
     if named(&wheels, "confluent_kafka-").is_none() {

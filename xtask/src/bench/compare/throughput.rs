@@ -15,7 +15,7 @@ use super::peers::{Job, Peer};
 use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options, watch};
 
-/// What of our CPU per message may be of the others', per codec: librdkafka's, and franz-go's where a target says so.
+/// Our targets per codec: shares of the CPU per message of librdkafka, and of franz-go where there is a target.
 const CPU_RATIOS: &[(&str, f64, Option<f64>)] = &[
     ("none", 0.2, Some(1.0 / 3.0)),
     ("snappy", 0.5, None),
@@ -46,7 +46,7 @@ const TESTS: [Test; 6] = [
 
 /// One row: a test with a size of message.
 pub(super) struct Cell {
-    /// What `--only` looks at.
+    /// The name that `--only` selects by.
     name: String,
     test: &'static Test,
     size: usize,
@@ -95,7 +95,7 @@ impl Compare<'_> {
                 _ => println!("{}: pass {pass} of {repeats}", brokers.name),
             }
             for (cell, peers) in &mut rows {
-                // In turn, so that nobody always follows the same one.
+                // In turn, so that no peer always follows the same one.
                 let first = pass % peers.len();
                 peers.rotate_left(first);
                 for (peer, samples) in &mut *peers {

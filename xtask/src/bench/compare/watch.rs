@@ -1,4 +1,4 @@
-//! Whether the broker or the machine was the limit: their CPU time, looked at while a peer runs.
+//! Finds whether the broker or the machine was the limit, by their CPU time while a peer runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ struct Look {
 /// Looks in the order of time.
 pub(super) struct Looks(Vec<Look>);
 
-/// What was busy in a phase, as a share of one processor or of all.
+/// The busy share of one processor or of all in a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Busy {
     /// Of the brokers' busiest thread.
@@ -110,7 +110,7 @@ fn look(processes: &[u32]) -> Option<Look> {
     Some(Look { at, machine_busy, machine, threads })
 }
 
-/// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ..`: busy, and all. What the host took away is not idle.
+/// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ..`: busy, and all. Time that the host took is not idle.
 fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = line.split_whitespace().take(8).filter_map(|field| field.parse().ok()).collect();

@@ -1,36 +1,36 @@
-//! `ottla bench patterns --live`: a producer of so many messages a second, and how far behind it each pattern is.
+//! `ottla bench patterns --live`: measures each mode's lag behind a producer with a fixed rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ottla_client::{Admin, Client, Config, NewTopic, Producer, Record};
+use ottla_client::{Client, Config, NewTopic, Producer, Record};
 use ottla_parallel::{Mode, Processor};
 use serde_json::json;
 
-use super::{Args, SILENCE_MAX, Tally, WRITE_WITHIN, group, start};
+use super::{Args, SILENCE_MAX, WRITE_WITHIN, WorkerTotals, group, start};
 use crate::bench::TOPIC_WITHIN;
 use crate::bench::measure::{Phase, report, rounded};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// How often the producer catches up with the clock.
+/// Interval at which the producer catches up with the clock.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How often it is looked how far behind a pattern is.
+/// Interval at which the lag is checked.
 const LAG_EVERY: Duration = Duration::from_millis(20);
 
-/// A lag of more than what is produced in this time is no longer bounded by anything but the time.
+/// A lag above the amount that is produced in this time counts as unbounded.
 const LAG_MAX: Duration = Duration::from_secs(1);
 
-/// What a producer has sent so far, and whether it goes on.
+/// The progress of a producer.
 #[derive(Default)]
-struct Sent {
+struct ProducerProgress {
     count: AtomicU64,
     ended: AtomicBool,
 }
 
-/// Lags while the producer was at work: a pattern that keeps up has none that grow.
+/// Lags while the producer was running. They do not grow in a mode that keeps up.
 #[derive(Default)]
 struct Lags(Vec<u64>);
 
@@ -51,7 +51,7 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     for mode in modes {
         let topic = format!("{}-live-{}", args.common.topic, group(mode.name()));
-        let admin = Admin::of(client);
+        let admin = client.admin();
         runtime()?.block_on(async {
             admin.create_topics(&[NewTopic::new(&topic).partitions(args.common.partitions)]).await?;
             admin.await_topic(&topic, TOPIC_WITHIN).await
@@ -64,7 +64,7 @@ pub(super) fn run(
 }
 
 fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) -> Result<(), Failure> {
-    let sent: Arc<Sent> = Arc::default();
+    let sent: Arc<ProducerProgress> = Arc::default();
     let producer =
         produce(config.clone(), topic.to_owned(), rate, Duration::from_secs(args.seconds), sent.clone());
     config.set_all([("group.id", topic), ("auto.offset.reset", "earliest")])?;
@@ -73,7 +73,7 @@ fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) 
         builder = builder.order(order);
     }
     let phase = Phase::start();
-    let processor = start(mode, builder, Tally::default(), Duration::ZERO, Duration::ZERO)?;
+    let processor = start(mode, builder, WorkerTotals::default(), Duration::ZERO, Duration::ZERO)?;
     let (mut lags, mut handled, mut moved) = (Lags::default(), 0, Instant::now());
     let mut ended_at = None;
     loop {
@@ -94,7 +94,7 @@ fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) 
             processor.stop();
             processor.join()?;
             return Err(Failure::failed(format!(
-                "{}: {handled} of {count} messages, and no more",
+                "{}: received only {handled} of {count} messages",
                 mode.name()
             )));
         }
@@ -116,20 +116,20 @@ fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) 
     fields.insert("bounded".into(), (second <= lag_max).into());
     let asked = rate * args.seconds;
     let title = format!(
-        "{}: {count} messages of {asked} in {} s, the producer's work included; bounded is a lag of {lag_max} at most",
+        "{}: {count} of {asked} messages in {} s, including the producer's work; a lag of at most {lag_max} is bounded",
         mode.name(),
         args.seconds
     );
     report(&title, fields, args.common.json)
 }
 
-/// Sends `{"id":N}` at this rate; what it is late with it sends at once.
+/// Sends `{"id":N}` at this rate. Late messages are sent at once.
 fn produce(
     config: Config,
     topic: String,
     rate: u64,
     within: Duration,
-    sent: Arc<Sent>,
+    sent: Arc<ProducerProgress>,
 ) -> std::thread::JoinHandle<Result<(), Failure>> {
     std::thread::spawn(move || {
         let send = || -> Result<(), Failure> {
@@ -140,7 +140,7 @@ fn produce(
                 let due = (rate as f64 * began.elapsed().as_secs_f64()) as u64;
                 while id < due {
                     let value = format!("{{\"id\":{id}}}");
-                    sender.post_blocking(&Record::to(&topic).value(&value))?;
+                    sender.send_unobserved_blocking(Record::to(&topic).value(&value))?;
                     id += 1;
                 }
                 sent.count.store(id, Ordering::Release);

@@ -1,4 +1,5 @@
-//! `ottla bench patterns --waits`: handlers that wait, more and more at a time, and how much of what is possible is reached.
+//! `ottla bench patterns --waits`: measures which share of the possible rate is reached with more and more concurrent
+//! handlers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,22 +8,22 @@ use ottla_client::Config;
 use ottla_parallel::{Mode, Processor};
 use serde_json::{Value, json};
 
-use super::{Args, LOOK_EVERY, SILENCE_MAX, Tally, Totals, group, start};
+use super::{Args, CHECK_INTERVAL, SILENCE_MAX, Totals, WorkerTotals, group, start};
 use crate::bench::measure::{Phase, rounded};
 use crate::failure::Failure;
 use crate::output::print;
 use crate::table::Table;
 
-/// Async handlers that wait 1 ms, so many at a time; blocking ones that wait 10 ms.
+/// Wait and concurrency of async handlers, then of blocking handlers.
 const ASYNC: (Duration, &[usize]) = (Duration::from_millis(1), &[1, 3, 10, 30, 100, 300, 1000]);
 const BLOCKING: (Duration, &[usize]) = (Duration::from_millis(10), &[1, 2, 5, 10, 20, 50, 100, 200]);
 
-/// How long each is measured, if the topic has messages for that.
+/// Duration of each measurement, if the topic has enough messages.
 const MEASURED_FOR: Duration = Duration::from_secs(3);
 
-/// What of workers divided by the wait is to be reached,
+/// Required share of the possible rate, which is workers divided by wait,
 const SHARE_MIN: f64 = 0.8;
-/// unless the machine has no more to give than this part of its cores: the broker and the kernel's share is not counted.
+/// unless this share of all cores is in use. The CPU time of the broker and the kernel is not counted.
 const CORES_FULL: f64 = 0.8;
 
 pub(super) fn run(args: &Args, config: &Config) -> Result<(), Failure> {
@@ -66,7 +67,7 @@ pub(super) fn run(args: &Args, config: &Config) -> Result<(), Failure> {
         }
     }
     let mut text = format!(
-        "handlers that wait, on {available} cores; possible is how many wait at once, divided\nby how long they ask to wait; timers wake late, which is the time they waited\n{}",
+        "waiting handlers on {available} cores; the possible rate is their number divided by the requested wait;\ntimers fire late: WAITED MS is the actual wait\n{}",
         table.render()
     );
     if args.common.json {
@@ -75,11 +76,11 @@ pub(super) fn run(args: &Args, config: &Config) -> Result<(), Failure> {
     print(&text)
 }
 
-/// What is measured from the first message on.
+/// The result, measured from the first message.
 struct Waits {
     rate: f64,
     cores: f64,
-    /// How long a handler has waited, on average.
+    /// Average wait of a handler.
     waited: Duration,
 }
 
@@ -92,16 +93,16 @@ fn measure(
 ) -> Result<Waits, Failure> {
     let kind = if is_async { "async" } else { "blocking" };
     let possible = at_once as f64 * MEASURED_FOR.as_secs_f64() / wait.as_secs_f64();
-    // The first ones are not measured.
+    // The first messages are not measured.
     let count = (possible as u64).clamp(1, (args.common.count * 9 / 10).max(1));
     config.set_all([("group.id", &*group(kind)), ("auto.offset.reset", "earliest")])?;
     let builder = Processor::builder(config, Mode::MultiAsync).topics([&*args.common.topic]).workers(at_once);
     let (wait, block) = if is_async { (wait, Duration::ZERO) } else { (Duration::ZERO, wait) };
     let totals: Arc<Totals> = Arc::default();
-    let processor = start(Mode::MultiAsync, builder, Tally::of(&totals), wait, block)?;
+    let processor = start(Mode::MultiAsync, builder, WorkerTotals::of(&totals), wait, block)?;
     let (mut phase, mut first, mut handled, mut moved) = (Phase::start(), 0, 0, Instant::now());
     while first == 0 || handled < first + count {
-        std::thread::park_timeout(LOOK_EVERY);
+        std::thread::park_timeout(CHECK_INTERVAL);
         let now = processor.metrics().handled;
         if first == 0 && now > 0 {
             (phase, first) = (Phase::start(), now);
@@ -112,7 +113,7 @@ fn measure(
             processor.stop();
             processor.join()?;
             let why =
-                format!("{kind} handlers, {at_once} at a time: {handled} messages, and no more of {count}");
+                format!("{at_once} concurrent {kind} handlers: received only {handled} of {count} messages");
             return Err(Failure::failed(why));
         }
         if handled >= args.common.count {

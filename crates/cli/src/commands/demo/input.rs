@@ -1,26 +1,26 @@
-//! What the demo sends: a file, standard input, the source tree, or lines made up.
+//! The demo's input: a file, standard input, the source tree, or generated lines.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::lines::Lines;
 
-/// The longest line: it must fit into one request.
+/// Maximum line length: a line must fit into one request.
 const LINE_BYTES_MAX: usize = 900_000;
-/// As much of a source tree as is read.
+/// Maximum number of bytes to read from a source tree.
 const TREE_BYTES_MAX: u64 = 256 << 20;
-/// Source files are found no deeper than this: links may go round in circles.
+/// Maximum directory depth: symbolic links may form a cycle.
 const DEPTH_MAX: usize = 24;
-/// Lines that are made up when there is nothing to read.
+/// Number of generated lines if there is nothing to read.
 const GENERATED: u64 = 100_000;
 
-/// What counts as source.
+/// File extensions of source code.
 const EXTENSIONS: [&str; 16] =
     ["c", "cc", "cpp", "go", "h", "hpp", "java", "js", "md", "py", "rs", "sh", "toml", "ts", "txt", "yml"];
-/// Directories that hold what is made from sources.
+/// Directories of build outputs.
 const SKIPPED: [&str; 4] = ["target", "node_modules", "build", "dist"];
 
-/// Lines to send, one after the other.
+/// The lines to send.
 pub(super) enum Input {
     Lines { lines: Lines, name: String },
     Tree { files: std::vec::IntoIter<PathBuf>, open: Option<Lines>, count: usize, bytes: u64 },
@@ -52,12 +52,12 @@ impl Input {
                 format!("the {count} source files under the current directory, {bytes} bytes")
             }
             Self::Generated { .. } => {
-                format!("{GENERATED} lines made up, because no source files are under the current directory")
+                format!("{GENERATED} generated lines, because the current directory has no source files")
             }
         }
     }
 
-    /// How many lines there are, where that is known before they are read.
+    /// The number of lines, if it is known in advance.
     pub(super) fn lines_known(&self) -> Option<u64> {
         match self {
             Self::Generated { .. } => Some(GENERATED),
@@ -75,13 +75,13 @@ impl Input {
                 }
                 *next += 1;
                 *line = format!(
-                    "line {next} of {GENERATED}, made up for the demo: {:016x}",
+                    "line {next} of {GENERATED}, generated for the demo: {:016x}",
                     next.wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 );
                 Ok(Some(line.as_bytes()))
             }
             Self::Tree { files, open, .. } => {
-                // One look ahead decides whether this file is done, so that what is returned borrows only once.
+                // Look ahead to find the end of this file, so that the returned line is the only borrow.
                 while !open.as_mut().map_or(Ok(false), Lines::has_next)? {
                     let Some(path) = files.next() else { return Ok(None) };
                     *open = Some(Lines::of_file(&path, LINE_BYTES_MAX)?);
@@ -92,7 +92,7 @@ impl Input {
     }
 }
 
-/// Adds the source files under `dir`; directories that cannot be read are left out.
+/// Adds the source files under `dir`; unreadable directories are skipped.
 fn collect(dir: &Path, depth: usize, files: &mut Vec<PathBuf>, bytes: &mut u64) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {

@@ -1,11 +1,11 @@
-//! One thread sends, one reads in a group; both add up what they saw.
+//! One thread produces, another consumes in a group; both compute checksums.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use ottla_client::{Client, Consumer, Delivery, Polled, Producer, Record};
+use ottla_client::{Client, Consumer, Delivery, Polled, Record};
 use ottla_wire::crc::crc32c;
 
 use super::input::Input;
@@ -13,34 +13,34 @@ use crate::connect::runtime;
 use crate::failure::Failure;
 use crate::signals::Interrupt;
 
-/// How long the rest may take once everything is sent.
-const REST_WITHIN: Duration = Duration::from_secs(60);
+/// Time limit for the remaining lines after everything is sent.
+const REMAINING_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-/// Not known yet.
+/// The total is not yet known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What one side saw. The checksum does not depend on the order, which is checked apart.
+/// The lines that one side has processed. The checksum does not depend on the order, which is checked separately.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ProcessedLines {
     pub(super) lines: u64,
     pub(super) bytes: u64,
     pub(super) checksum: u64,
 }
 
-impl Seen {
+impl ProcessedLines {
     fn add(&mut self, number: u64, line: &[u8]) {
         self.lines += 1;
         self.bytes += line.len() as u64;
-        // The number belongs to the sum: two lines that change places change it.
+        // The checksum includes the number, so that swapped lines change it.
         let mixed = u64::from(crc32c(line)) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.checksum = self.checksum.wrapping_add(mixed.wrapping_mul(0xff51_afd7_ed55_8ccd));
     }
 }
 
-/// How it went.
+/// The result of the demo.
 pub(super) struct Outcome {
-    pub(super) produced: Seen,
-    pub(super) consumed: Seen,
+    pub(super) produced: ProcessedLines,
+    pub(super) consumed: ProcessedLines,
     pub(super) produced_in: Duration,
     pub(super) consumed_in: Duration,
     pub(super) latencies: Histogram<u64>,
@@ -60,7 +60,7 @@ impl Outcome {
     }
 }
 
-/// Lines sent and read so far.
+/// Lines produced and consumed so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub(super) produced: u64,
@@ -73,7 +73,7 @@ pub(super) struct Run<'a> {
     started: Instant,
     produced: AtomicU64,
     consumed: AtomicU64,
-    /// How many lines there are, once the last is sent.
+    /// The number of lines, after the last one is sent.
     total: AtomicU64,
     interrupt: Interrupt,
 }
@@ -99,12 +99,12 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn run(&self, input: Input) -> Result<Outcome, Failure> {
-        let mut consumer = Consumer::of(&self.client);
+        let mut consumer = self.client.consumer();
         runtime()?.block_on(consumer.subscribe(&[self.topic]))?;
-        // The member is in its group before the first line: what is measured is lines, not joining.
+        // The consumer joins its group before the first line, so that joining is not measured.
         while !matches!(consumer.poll_blocking(POLL)?, Some(Polled::Event(_))) {
             self.interrupt.check()?;
-            if self.started.elapsed() > REST_WITHIN {
+            if self.started.elapsed() > REMAINING_WITHIN {
                 return Err(Failure::failed("the consumer did not get its partitions"));
             }
         }
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         let (produced, consumed) = std::thread::scope(|scope| {
             let consuming = scope.spawn(|| self.consume(consumer, sending));
             let produced = self.produce(input, sending);
-            // Without a total the consumer would wait for lines that never come.
+            // The consumer waits for this total.
             let sent = produced.as_ref().map_or(0, |(seen, _)| seen.lines);
             self.total.store(sent, Ordering::Release);
             let consumed = consuming.join().unwrap_or_else(|_| Err(Failure::failed("the consumer panicked")));
@@ -123,11 +123,11 @@ impl<'a> Run<'a> {
         Ok(Outcome { produced, consumed, produced_in, consumed_in, latencies })
     }
 
-    fn produce(&self, mut input: Input, sending: Instant) -> Result<(Seen, Duration), Failure> {
-        let producer = Producer::of(&self.client);
+    fn produce(&self, mut input: Input, sending: Instant) -> Result<(ProcessedLines, Duration), Failure> {
+        let producer = self.client.producer();
         let topic = producer.topic(self.topic);
         let mut window: VecDeque<Delivery> = VecDeque::new();
-        let mut seen = Seen::default();
+        let mut seen = ProcessedLines::default();
         while let Some(line) = input.next()? {
             self.interrupt.check()?;
             let number = seen.lines;
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
                 self.take_done(&mut window)?;
             }
         }
-        producer.flush_blocking(REST_WITHIN)?;
+        producer.flush_blocking(REMAINING_WITHIN)?;
         self.take_done(&mut window)?;
         match window.len() {
             0 => Ok((seen, sending.elapsed())),
@@ -161,9 +161,9 @@ impl<'a> Run<'a> {
         &self,
         mut consumer: Consumer,
         sending: Instant,
-    ) -> Result<(Seen, Duration, Histogram<u64>), Failure> {
+    ) -> Result<(ProcessedLines, Duration, Histogram<u64>), Failure> {
         let mut latencies = crate::bench::measure::histogram();
-        let mut seen = Seen::default();
+        let mut seen = ProcessedLines::default();
         let mut order = Order::default();
         let mut last = sending.elapsed();
         let mut silent_since = Instant::now();
@@ -171,8 +171,8 @@ impl<'a> Run<'a> {
             self.interrupt.check()?;
             let Some(polled) = consumer.poll_blocking(POLL)? else {
                 let all_sent = self.total.load(Ordering::Acquire) != UNKNOWN;
-                if all_sent && silent_since.elapsed() > REST_WITHIN {
-                    return Err(Failure::failed(format!("no more lines came after {}", seen.lines)));
+                if all_sent && silent_since.elapsed() > REMAINING_WITHIN {
+                    return Err(Failure::failed(format!("received no more lines after {}", seen.lines)));
                 }
                 continue;
             };
@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Offsets without gaps and numbers that only grow, in each partition: no line twice, none out of order.
+/// Checks that offsets have no gaps and that line numbers increase in each partition: no duplicates, no reordering.
 #[derive(Default)]
 struct Order {
     partitions: Vec<(i64, Option<u64>)>,
@@ -215,7 +215,7 @@ impl Order {
         let (next, last) = &mut self.partitions[at];
         if offset != *next {
             return Err(Failure::failed(format!(
-                "partition {partition}: offset {offset} came where {next} was expected"
+                "partition {partition}: received offset {offset}, expected {next}"
             )));
         }
         if last.is_some_and(|last| last >= number) {

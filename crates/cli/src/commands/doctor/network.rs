@@ -1,4 +1,4 @@
-//! Names and connections: before anybody speaks.
+//! Name resolution and connections.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use ottla_client::Config;
 
-use super::Seen;
+use super::Measurements;
+use super::connection::{Connection, ProbeError, ProbeSettings, Stopwatch};
 use super::report::{Report, Status, Step, millis};
-use super::wire::{Stopwatch, Terms, Trouble, Wire};
 use crate::failure::{Failure, sentence};
 
 const DEFAULT_PORT: u16 = 9092;
 
-/// Connects per address: the fastest is what the network takes, the others what else happens.
+/// Connects per address. The fastest is attributed to the network.
 const CONNECTS: usize = 3;
 
-/// An address that took a connection, and the name that led there.
+/// An address that accepted a connection, and its host name.
 #[derive(Clone, Debug)]
 pub(super) struct Reachable {
     pub(super) host: String,
@@ -29,27 +29,28 @@ impl fmt::Display for Reachable {
     }
 }
 
-/// Resolves and connects every bootstrap server; gives the first address of each that took a connection.
+/// Resolves and connects to every bootstrap server. Returns the first address of each that accepted a connection.
 pub(super) fn examine(
     config: &Config,
-    terms: &Terms,
+    settings: &ProbeSettings,
     report: &mut Report,
-    seen: &mut Seen,
+    measurements: &mut Measurements,
 ) -> Result<Vec<Reachable>, Failure> {
     let mut reachable = Vec::new();
     for server in config.bootstrap_servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
         let (host, port) = host_and_port(server);
         let Some(addresses) = resolve("dns", &host, port, report)? else { continue };
-        let steps: Vec<_> = addresses.iter().map(|address| connect(*address, terms)).collect();
+        let steps: Vec<_> = addresses.iter().map(|address| connect(*address, settings)).collect();
         let open = steps.iter().filter(|(_, took)| took.is_some()).count();
         for (address, (step, took)) in addresses.iter().zip(steps) {
             if let Some(took) = took {
-                seen.connect = Some(seen.connect.map_or(took, |fastest| fastest.min(took)));
+                measurements.connect = Some(measurements.connect.map_or(took, |fastest| fastest.min(took)));
                 if !reachable.iter().any(|known: &Reachable| known.host == host) {
                     reachable.push(Reachable { host: host.clone(), address: *address });
                 }
             }
-            // `localhost` is often ::1 first, and the broker on 127.0.0.1 only: others of the name do.
+            // `localhost` often resolves to ::1 first while the broker listens on 127.0.0.1 only: another address of
+            // the name works.
             let status = match took {
                 Some(_) => Status::Ok,
                 None if open > 0 => Status::Warn,
@@ -61,7 +62,7 @@ pub(super) fn examine(
     Ok(reachable)
 }
 
-/// A host and a port of `host`, `host:port`, `[v6]` or `[v6]:port`, behind an optional `PROTOCOL://`.
+/// The host and port of `host`, `host:port`, `[v6]` or `[v6]:port`, after an optional `PROTOCOL://`.
 pub(super) fn host_and_port(server: &str) -> (String, u16) {
     let server = server.split_once("://").map_or(server, |(_, rest)| rest);
     if let Some((host, rest)) = server.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -74,7 +75,7 @@ pub(super) fn host_and_port(server: &str) -> (String, u16) {
     }
 }
 
-/// The addresses of a name; `None` when there is none, which is reported.
+/// The addresses of a name, or `None` after reporting that there are none.
 pub(super) fn resolve(
     name: &'static str,
     host: &str,
@@ -103,51 +104,52 @@ pub(super) fn resolve(
         Err(error) => sentence(&error),
     };
     let step = step.status(Status::Fail).fact(why);
-    report.add(
-        step.advice(
-            "see that the name is right, and that this machine's resolver knows it (DNS, /etc/hosts)",
-        ),
-    )?;
+    report
+        .add(step.advice("check the spelling, and that this machine resolves the name (DNS, /etc/hosts)"))?;
     Ok(None)
 }
 
-/// Connects a few times; the time is the fastest one.
-pub(super) fn connect(address: SocketAddr, terms: &Terms) -> (Step, Option<Duration>) {
+/// Connects a few times and returns the shortest time.
+pub(super) fn connect(address: SocketAddr, settings: &ProbeSettings) -> (Step, Option<Duration>) {
     let step = Step::new("connect", address.to_string());
     let mut times = Vec::new();
     for _ in 0..CONNECTS {
-        match Wire::connect(address, terms) {
+        match Connection::connect(address, settings) {
             Ok((_, took)) => times.push(took),
-            Err(trouble) => {
-                let advice = connect_advice(address, &trouble);
-                return (step.fact(trouble.to_string()).advice(advice), None);
+            Err(probe_error) => {
+                let advice = connect_advice(address, &probe_error);
+                return (step.fact(probe_error.to_string()).advice(advice), None);
             }
         }
     }
     let fastest = times.iter().min().copied().unwrap_or_default();
     let slowest = times.iter().max().copied().unwrap_or_default();
     let mut step = step.took(fastest);
-    // A lost SYN is sent again after a second.
+    // A lost SYN is retransmitted after one second.
     if slowest > fastest + Duration::from_millis(900) {
         step = step.status(Status::Warn).fact(format!("one connect took {}", millis(slowest)));
-        step =
-            step.advice("packets are lost, or the broker's queue of connections is full: look at both ends");
+        step = step.advice("packets are lost, or the broker's accept queue is full: check both ends");
     }
     (step, Some(fastest))
 }
 
-pub(super) fn connect_advice(address: SocketAddr, trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Silent(_) => format!(
-            "nothing comes back from {}: a firewall drops packets, or the address is wrong",
+pub(super) fn connect_advice(address: SocketAddr, probe_error: &ProbeError) -> String {
+    match probe_error {
+        ProbeError::Timeout(_) => {
+            format!("{} does not answer: a firewall drops packets, or the address is wrong", address.ip())
+        }
+        _ if is_local(address.ip()) => {
+            format!("no process listens on port {} of this machine", address.port())
+        }
+        _ => format!(
+            "no process listens on port {} of {}, or a firewall rejects connections",
+            address.port(),
             address.ip()
         ),
-        _ if is_local(address.ip()) => format!("nothing listens on port {} of this machine", address.port()),
-        _ => format!("nothing listens on port {} of {}, or a firewall refuses", address.port(), address.ip()),
     }
 }
 
-/// Whether an address means the machine that looks at it.
+/// `true` if the address belongs to this machine.
 pub(super) fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified()
 }

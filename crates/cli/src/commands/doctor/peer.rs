@@ -1,4 +1,4 @@
-//! Who is it that does not speak Kafka?
+//! Identifies a peer that does not speak Kafka.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -8,34 +8,35 @@ use std::time::Duration;
 use ottla_protocol::ApiKey;
 use ottla_protocol::messages::SaslHandshakeRequest;
 
+use super::connection::{Connection, ProbeError, ProbeSettings};
 use super::network::Reachable;
-use super::wire::{Terms, Trouble, Wire};
 
-/// What a peer speaks instead.
+/// The peer's protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Speaks {
+pub(super) enum OtherProtocol {
     Http,
     Ssh,
     Tls,
 }
 
-impl Speaks {
-    /// Told from where a Kafka frame would have its size. None of these would be a size that anybody allows.
+impl OtherProtocol {
+    /// Identifies the protocol from the bytes at the position of a Kafka frame's size. As a size, each would exceed
+    /// every limit.
     pub(super) fn from_first_bytes(bytes: [u8; 4]) -> Option<Self> {
         match bytes {
-            // A page without a status line is the answer of HTTP 0.9, to what is no request.
+            // A page without a status line is an HTTP 0.9 response, which is sent to an invalid request.
             [b'H', b'T', b'T', b'P'] | [b'<', b'!', b'D' | b'd', _] | [b'<', b'h' | b'H', b't' | b'T', _] => {
                 Some(Self::Http)
             }
             [b'S', b'S', b'H', b'-'] => Some(Self::Ssh),
-            // A handshake record, or an alert, of SSL 3 to TLS 1.3.
+            // A handshake or alert record of SSL 3 to TLS 1.3.
             [0x15 | 0x16, 3, 0..=4, _] => Some(Self::Tls),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Speaks {
+impl fmt::Display for OtherProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Http => "HTTP",
@@ -45,89 +46,97 @@ impl fmt::Display for Speaks {
     }
 }
 
-/// What the peer is, as far as asking it tells, and what to do about it.
-pub(super) fn diagnose(peer: &Reachable, terms: &Terms, trouble: &Trouble) -> Vec<String> {
-    let speaks = match trouble {
-        Trouble::Foreign(speaks) => Some(*speaks),
-        Trouble::Closed | Trouble::Silent(_) | Trouble::Nonsense(_) => speaks_to(peer.address, terms),
-        Trouble::Io(_) | Trouble::Unknown(_) | Trouble::Tls(_) | Trouble::Unproven(_) => None,
+/// The probable cause of a failed exchange, and advice.
+pub(super) fn diagnose(peer: &Reachable, settings: &ProbeSettings, probe_error: &ProbeError) -> Vec<String> {
+    let protocol = match probe_error {
+        ProbeError::OtherProtocol(protocol) => Some(*protocol),
+        ProbeError::Closed | ProbeError::Timeout(_) | ProbeError::InvalidResponse(_) => {
+            identify(peer.address, settings)
+        }
+        ProbeError::Io(_)
+        | ProbeError::UnsupportedVersion(_)
+        | ProbeError::Tls(_)
+        | ProbeError::Authentication(_) => None,
     };
-    let text = match speaks {
-        Some(Speaks::Tls) => {
+    let text = match protocol {
+        Some(OtherProtocol::Tls) => {
             "this is a TLS listener: set security.protocol to ssl or sasl_ssl, or use the plaintext listener's port"
         }
-        Some(Speaks::Http) => {
-            "a web server listens there (a REST proxy, a schema registry, an admin page?): use the port of the broker's listener"
+        Some(OtherProtocol::Http) => {
+            "this is a web server (a REST proxy, a schema registry, an admin page?): use the port of the broker's listener"
         }
-        Some(Speaks::Ssh) => "an SSH server listens there: use the port of the broker's listener",
-        None => match trouble {
-            Trouble::Closed => {
-                "it takes connections and does not want ours: a broker older than 0.10, a controller's listener, or a proxy without anything behind it"
+        Some(OtherProtocol::Ssh) => "this is an SSH server: use the port of the broker's listener",
+        None => match probe_error {
+            ProbeError::Closed => {
+                "it accepts connections and closes them: a broker older than 0.10, a controller's listener, or a proxy without a backend"
             }
-            Trouble::Silent(_) => {
-                "something takes connections and does not answer: a broker that hangs or starts, or a load balancer without anything behind it"
+            ProbeError::Timeout(_) => {
+                "it accepts connections and does not answer: a broker that hangs or is starting, or a load balancer without a backend"
             }
-            Trouble::Tls(_) => "the broker has ended the TLS connection: its log says why",
-            Trouble::Io(_) | Trouble::Foreign(_) | Trouble::Unproven(_) => {
-                "see that the broker runs, and that no firewall is between"
+            ProbeError::Tls(_) => "the broker closed the TLS connection: check its log for the reason",
+            ProbeError::Io(_) | ProbeError::OtherProtocol(_) | ProbeError::Authentication(_) => {
+                "check that the broker is running and that no firewall blocks the connection"
             }
-            Trouble::Nonsense(_) => "something else than a Kafka broker listens there",
-            Trouble::Unknown(_) => "the broker is too old, or too new, for this version of Ottla",
+            ProbeError::InvalidResponse(_) => "this is not a Kafka broker",
+            ProbeError::UnsupportedVersion(_) => "the broker is too old or too new for this version of Ottla",
         },
     };
     vec![text.to_owned()]
 }
 
-/// Greets as clients of other protocols do, each on a connection of its own.
-fn speaks_to(address: SocketAddr, terms: &Terms) -> Option<Speaks> {
-    [HTTP_REQUEST, CLIENT_HELLO].into_iter().find_map(|greeting| answer_to(greeting, address, terms))
+/// Sends the first messages of other protocols, each on its own connection.
+fn identify(address: SocketAddr, settings: &ProbeSettings) -> Option<OtherProtocol> {
+    [HTTP_REQUEST, CLIENT_HELLO].into_iter().find_map(|greeting| answer_to(greeting, address, settings))
 }
 
-fn answer_to(greeting: &[u8], address: SocketAddr, terms: &Terms) -> Option<Speaks> {
-    let mut stream = TcpStream::connect_timeout(&address, terms.connect).ok()?;
-    stream.set_read_timeout(Some(terms.answer.min(GREETING_WITHIN))).ok()?;
+fn answer_to(greeting: &[u8], address: SocketAddr, settings: &ProbeSettings) -> Option<OtherProtocol> {
+    let mut stream = TcpStream::connect_timeout(&address, settings.connect).ok()?;
+    stream.set_read_timeout(Some(settings.answer.min(GREETING_WITHIN))).ok()?;
     stream.write_all(greeting).ok()?;
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).ok()?;
-    Speaks::from_first_bytes(answer)
+    OtherProtocol::from_first_bytes(answer)
 }
 
-/// What SASL mechanisms a listener has that closes connections when they do not begin with SASL.
-pub(super) fn sasl_mechanisms(peer: &Reachable, terms: &Terms) -> Option<Vec<String>> {
-    let mut wire = Wire::open(peer, terms).ok()?;
-    wire.greet().ok()?;
-    // No mechanism has this name: the refusal lists those that there are.
+/// The SASL mechanisms of a listener that closes connections which do not begin with SASL.
+pub(super) fn sasl_mechanisms(peer: &Reachable, settings: &ProbeSettings) -> Option<Vec<String>> {
+    let mut connection = Connection::open(peer, settings).ok()?;
+    connection.request_api_versions().ok()?;
+    // No mechanism has this name, so the error response lists the supported ones.
     let request = SaslHandshakeRequest { mechanism: "OTTLA-DOCTOR".into() };
-    let (answer, _) = wire.ask(&request, 1).ok()?;
+    let (answer, _) = connection.request(&request, 1).ok()?;
     (!answer.mechanisms.is_empty()).then_some(answer.mechanisms)
 }
 
-/// What is wrong when a broker greets and then closes the connection.
+/// The probable cause if a broker closes the connection after ApiVersions.
 pub(super) fn diagnose_after_greeting(
     peer: &Reachable,
-    terms: &Terms,
+    settings: &ProbeSettings,
     api: ApiKey,
-    trouble: &Trouble,
+    probe_error: &ProbeError,
 ) -> String {
-    if !matches!(trouble, Trouble::Closed | Trouble::Silent(_)) {
-        return format!("the broker greets and does not answer {}", api.name());
+    if !matches!(probe_error, ProbeError::Closed | ProbeError::Timeout(_)) {
+        return format!("the broker answers ApiVersions but not {}", api.name());
     }
-    match sasl_mechanisms(peer, terms) {
+    match sasl_mechanisms(peer, settings) {
         Some(mechanisms) => format!(
-            "this listener wants SASL ({}): set security.protocol to sasl_plaintext or sasl_ssl, and sasl.mechanism",
+            "this listener requires SASL ({}): set security.protocol to sasl_plaintext or sasl_ssl, and sasl.mechanism",
             mechanisms.join(", ")
         ),
-        None => format!("the broker greets and does not answer {}: its log says why", api.name()),
+        None => {
+            format!("the broker answers ApiVersions but not {}: check its log for the reason", api.name())
+        }
     }
 }
 
-/// How long the answer to a greeting of another protocol may take.
+/// Time limit for the answer to another protocol's first message.
 const GREETING_WITHIN: Duration = Duration::from_secs(2);
 
-/// A request that every web server answers, if only to refuse it. A broker takes its first bytes for a size and hangs up.
+/// A request that every web server answers, at least with an error. A broker reads its first bytes as a size and
+/// disconnects.
 const HTTP_REQUEST: &[u8] = b"HEAD / HTTP/1.0\r\n\r\n";
 
-/// A TLS 1.2 greeting with one suite that everybody has: enough to be answered, with a handshake or with an alert.
+/// A TLS 1.2 ClientHello with two common cipher suites: enough for a handshake record or an alert as the answer.
 const CLIENT_HELLO: &[u8] = &[
     0x16, 3, 1, 0, 47, // record: handshake
     1, 0, 0, 43, // client hello
@@ -144,22 +153,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_known_by_their_first_bytes() {
-        for (bytes, speaks) in [
-            (*b"HTTP", Some(Speaks::Http)),
-            (*b"<!DO", Some(Speaks::Http)),
-            (*b"<htm", Some(Speaks::Http)),
-            (*b"SSH-", Some(Speaks::Ssh)),
-            ([0x15, 3, 3, 0], Some(Speaks::Tls)),
-            ([0x16, 3, 1, 7], Some(Speaks::Tls)),
+    fn protocols_are_identified_by_their_first_bytes() {
+        for (bytes, protocol) in [
+            (*b"HTTP", Some(OtherProtocol::Http)),
+            (*b"<!DO", Some(OtherProtocol::Http)),
+            (*b"<htm", Some(OtherProtocol::Http)),
+            (*b"SSH-", Some(OtherProtocol::Ssh)),
+            ([0x15, 3, 3, 0], Some(OtherProtocol::Tls)),
+            ([0x16, 3, 1, 7], Some(OtherProtocol::Tls)),
             ([0, 0, 1, 7], None),
         ] {
-            assert_eq!(Speaks::from_first_bytes(bytes), speaks);
+            assert_eq!(OtherProtocol::from_first_bytes(bytes), protocol);
         }
     }
 
     #[test]
-    fn the_greeting_says_its_own_lengths() {
+    fn the_client_hello_has_consistent_lengths() {
         assert_eq!(usize::from(CLIENT_HELLO[4]), CLIENT_HELLO.len() - 5);
         assert_eq!(usize::from(CLIENT_HELLO[8]), CLIENT_HELLO.len() - 9);
     }

@@ -1,4 +1,4 @@
-//! Round trips of records: written, acknowledged, read back.
+//! Round trips of records: produced, acknowledged, fetched.
 
 use std::time::Duration;
 
@@ -12,46 +12,46 @@ use ottla_protocol::{ApiKey, ErrorCode};
 use ottla_wire::{BatchBuilder, Records, Seal};
 
 use super::brokers::Cluster;
+use super::connection::{Connection, ProbeError, ProbeSettings, Stopwatch};
 use super::network::Reachable;
 use super::pace::Pace;
 use super::report::{Report, Status, Step, millis};
-use super::wire::{Stopwatch, Terms, Trouble, Wire};
-use super::{Args, Seen};
+use super::{Args, Measurements};
 use crate::failure::Failure;
 use crate::time::now_ms;
 
-/// Records that are written, one at a time.
+/// Number of records to write, one at a time.
 const WRITES: usize = 10;
 
-/// The last versions of these requests that name topics by name.
+/// The last versions of these requests that identify topics by name.
 const PRODUCE_BY_NAME: i16 = 12;
 const FETCH_BY_NAME: i16 = 12;
 
-/// An acknowledgement that takes so much longer than a small request is worth a word.
+/// An acknowledgement that takes longer than a small request by this much is reported.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// How long a new topic may take to have a leader.
+/// Time limit for a new topic to get a leader.
 const LEADER_WITHIN: Duration = Duration::from_secs(10);
 
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// How much of a partition is read: one batch comes however large it is.
+/// Maximum bytes of a fetch; one batch is returned even if it is larger.
 const FETCH_BYTES: i32 = 1 << 16;
 
-/// Something went wrong: on the way, or in the broker's answer.
-enum Wrong {
-    Wire(Trouble),
+/// A failure of the transport, or an error in the broker's answer.
+enum RecordsError {
+    Connection(ProbeError),
     Code(ErrorCode, String),
     NoLeader(i32),
 }
 
-impl From<Trouble> for Wrong {
-    fn from(trouble: Trouble) -> Self {
-        Self::Wire(trouble)
+impl From<ProbeError> for RecordsError {
+    fn from(probe_error: ProbeError) -> Self {
+        Self::Connection(probe_error)
     }
 }
 
-impl Wrong {
+impl RecordsError {
     fn code(code: ErrorCode, detail: Option<String>) -> Result<(), Self> {
         match code {
             ErrorCode::None => Ok(()),
@@ -59,13 +59,13 @@ impl Wrong {
         }
     }
 
-    fn onto(self, step: Step) -> Step {
+    fn add_to(self, step: Step) -> Step {
         let step = step.status(Status::Fail);
         match self {
-            Self::Wire(trouble) => step.fact(trouble.to_string()),
+            Self::Connection(probe_error) => step.fact(probe_error.to_string()),
             Self::NoLeader(node) if node < 0 => step.fact("partition 0 has no leader"),
             Self::NoLeader(node) => step
-                .fact(format!("node {node} leads partition 0 and cannot be reached where it says"))
+                .fact(format!("node {node} leads partition 0, but its advertised address cannot be reached"))
                 .advice("see the step `advertised` above"),
             Self::Code(code, detail) => {
                 let fact =
@@ -79,56 +79,56 @@ impl Wrong {
 fn advice(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::TopicAuthorizationFailed => {
-            "this user may not: the cluster's administrator adds an ACL for the topic (kafka-acls --add --allow-principal ... --operation Read or Write)"
+            "this user is not authorised: the cluster's administrator can add an ACL for the topic (kafka-acls --add --allow-principal ... --operation Read or Write)"
         }
         ErrorCode::ClusterAuthorizationFailed => {
-            "this user may not create topics: name one that exists with --topic"
+            "this user may not create topics: name an existing one with --topic"
         }
-        ErrorCode::UnknownTopicOrPartition => "there is no such topic: create it, or name another one",
+        ErrorCode::UnknownTopicOrPartition => "the topic does not exist: create it, or name another one",
         ErrorCode::NotEnoughReplicas | ErrorCode::NotEnoughReplicasAfterAppend => {
-            "fewer copies than min.insync.replicas are in sync: take brokers up again"
+            "fewer replicas than min.insync.replicas are in sync: restart the failed brokers"
         }
         ErrorCode::NotLeaderOrFollower | ErrorCode::LeaderNotAvailable => {
-            "leaders are moving: clients try again by themselves; if it stays, look at the controller"
+            "leadership is moving and clients retry; if it persists, check the controller"
         }
         ErrorCode::PolicyViolation | ErrorCode::InvalidReplicationFactor => {
-            "the broker has rules for new topics: name one that exists with --topic"
+            "a policy of the broker rejects new topics: name an existing one with --topic"
         }
-        _ => "look at the broker's log",
+        _ => "check the broker's log",
     }
 }
 
 pub(super) fn examine(
     args: &Args,
     cluster: &Cluster,
-    terms: &Terms,
+    settings: &ProbeSettings,
     report: &mut Report,
-    seen: &mut Seen,
+    measurements: &mut Measurements,
 ) -> Result<(), Failure> {
     let Some((_, any)) = cluster.reachable.first() else { return Ok(()) };
     let Some(topic) = &args.topic else {
         if !args.write {
             let step = Step::new("records", "").status(Status::Skipped);
             return report.add(step.fact(
-                "--topic NAME reads, --write writes, too; into a topic that is deleted, unless one is named",
+                "--topic NAME reads records; --write also writes them, without --topic into a temporary topic",
             ));
         }
         let topic = format!("ottla-doctor-{:x}", now_ms());
-        if change(report, "create-topic", &topic, || create(any, terms, &topic))? {
-            round_trips(&topic, true, cluster, terms, report, seen)?;
-            change(report, "delete-topic", &topic, || delete(any, terms, &topic))?;
+        if change(report, "create-topic", &topic, || create(any, settings, &topic))? {
+            round_trips(&topic, true, cluster, settings, report, measurements)?;
+            change(report, "delete-topic", &topic, || delete(any, settings, &topic))?;
         }
         return Ok(());
     };
-    round_trips(topic, args.write, cluster, terms, report, seen)
+    round_trips(topic, args.write, cluster, settings, report, measurements)
 }
 
-/// Runs a step that changes something; whether it went well.
+/// Runs a step that changes the cluster. Returns `true` if it succeeded.
 fn change(
     report: &mut Report,
     name: &'static str,
     topic: &str,
-    run: impl FnOnce() -> Result<(), Wrong>,
+    run: impl FnOnce() -> Result<(), RecordsError>,
 ) -> Result<bool, Failure> {
     let watch = Stopwatch::start();
     let result = run();
@@ -136,15 +136,15 @@ fn change(
     let done = result.is_ok();
     report.add(match result {
         Ok(()) => step,
-        Err(wrong) => wrong.onto(step),
+        Err(wrong) => wrong.add_to(step),
     })?;
     Ok(done)
 }
 
-fn create(at: &Reachable, terms: &Terms, topic: &str) -> Result<(), Wrong> {
-    let mut wire = Wire::greeted(at, terms)?;
-    // -1 leaves it to the broker, from version 4 on; before that, one copy is better than none.
-    let copies = if wire.knows(ApiKey::CreateTopics, 4) { -1 } else { 1 };
+fn create(at: &Reachable, settings: &ProbeSettings, topic: &str) -> Result<(), RecordsError> {
+    let mut connection = Connection::open_authenticated(at, settings)?;
+    // -1 selects the broker's default from version 4; older versions need a number.
+    let copies = if connection.supports(ApiKey::CreateTopics, 4) { -1 } else { 1 };
     let new = CreatableTopic {
         name: topic.into(),
         num_partitions: 1,
@@ -152,79 +152,86 @@ fn create(at: &Reachable, terms: &Terms, topic: &str) -> Result<(), Wrong> {
         ..Default::default()
     };
     let request =
-        CreateTopicsRequest { topics: vec![new], timeout_ms: terms.answer_ms(), validate_only: false };
-    let (answer, _) = wire.ask(&request, i16::MAX)?;
-    answer.topics.into_iter().try_for_each(|topic| Wrong::code(topic.error_code, topic.error_message))
+        CreateTopicsRequest { topics: vec![new], timeout_ms: settings.answer_ms(), validate_only: false };
+    let (answer, _) = connection.request(&request, i16::MAX)?;
+    answer.topics.into_iter().try_for_each(|topic| RecordsError::code(topic.error_code, topic.error_message))
 }
 
-fn delete(at: &Reachable, terms: &Terms, topic: &str) -> Result<(), Wrong> {
-    let mut wire = Wire::greeted(at, terms)?;
-    let request = if wire.knows(ApiKey::DeleteTopics, 6) {
+fn delete(at: &Reachable, settings: &ProbeSettings, topic: &str) -> Result<(), RecordsError> {
+    let mut connection = Connection::open_authenticated(at, settings)?;
+    let request = if connection.supports(ApiKey::DeleteTopics, 6) {
         let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
-        DeleteTopicsRequest { topics: vec![state], timeout_ms: terms.answer_ms(), ..Default::default() }
+        DeleteTopicsRequest { topics: vec![state], timeout_ms: settings.answer_ms(), ..Default::default() }
     } else {
         DeleteTopicsRequest {
             topic_names: vec![topic.into()],
-            timeout_ms: terms.answer_ms(),
+            timeout_ms: settings.answer_ms(),
             ..Default::default()
         }
     };
-    let (answer, _) = wire.ask(&request, i16::MAX)?;
-    answer.responses.into_iter().try_for_each(|topic| Wrong::code(topic.error_code, topic.error_message))
+    let (answer, _) = connection.request(&request, i16::MAX)?;
+    answer
+        .responses
+        .into_iter()
+        .try_for_each(|topic| RecordsError::code(topic.error_code, topic.error_message))
 }
 
 fn round_trips(
     topic: &str,
     write: bool,
     cluster: &Cluster,
-    terms: &Terms,
+    settings: &ProbeSettings,
     report: &mut Report,
-    seen: &mut Seen,
+    measurements: &mut Measurements,
 ) -> Result<(), Failure> {
     let watch = Stopwatch::start();
-    let leader = leader(topic, cluster, terms);
+    let leader = leader(topic, cluster, settings);
     let step = Step::new("topic", topic).took(watch.elapsed());
     let at = match leader {
         Ok((node, at)) => {
             report.add(step.fact(format!("node {node} leads partition 0")))?;
             at
         }
-        Err(wrong) => return report.add(wrong.onto(step)),
+        Err(wrong) => return report.add(wrong.add_to(step)),
     };
     let mut from = None;
     if write {
         let step = Step::new("produce", topic);
-        match produce(&at, topic, terms) {
+        match produce(&at, topic, settings) {
             Ok(written) => {
                 from = Some(written.first_offset);
-                seen.acknowledgement = Some(written.pace.median());
-                report.add(acknowledged(step, &written, seen.round_trip.unwrap_or_default()))?;
+                measurements.acknowledgement = Some(written.pace.median());
+                report.add(acknowledged(step, &written, measurements.round_trip.unwrap_or_default()))?;
             }
-            Err(wrong) => report.add(wrong.onto(step))?,
+            Err(wrong) => report.add(wrong.add_to(step))?,
         }
     }
     let step = Step::new("fetch", topic);
-    let step = match fetch(&at, topic, from, terms) {
+    let step = match fetch(&at, topic, from, settings) {
         Ok(fetched) => read(step, &fetched, from),
-        Err(wrong) => wrong.onto(step),
+        Err(wrong) => wrong.add_to(step),
     };
     report.add(step)
 }
 
-/// Who leads partition 0, and where; waits for a topic that is new.
-fn leader(topic: &str, cluster: &Cluster, terms: &Terms) -> Result<(i32, Reachable), Wrong> {
-    let Some((_, any)) = cluster.reachable.first() else { return Err(Wrong::NoLeader(-1)) };
-    let mut wire = Wire::greeted(any, terms)?;
+/// The leader of partition 0 and its address. Waits for the leader of a new topic.
+fn leader(
+    topic: &str,
+    cluster: &Cluster,
+    settings: &ProbeSettings,
+) -> Result<(i32, Reachable), RecordsError> {
+    let Some((_, any)) = cluster.reachable.first() else { return Err(RecordsError::NoLeader(-1)) };
+    let mut connection = Connection::open_authenticated(any, settings)?;
     let wanted = MetadataRequestTopic { name: Some(topic.into()), ..Default::default() };
     let request = MetadataRequest {
         topics: Some(vec![wanted]),
-        // Looking must not create a topic; brokers before 0.11 would.
-        allow_auto_topic_creation: !wire.knows(ApiKey::Metadata, 4),
+        // The lookup must not create a topic, as brokers before 0.11 would.
+        allow_auto_topic_creation: !connection.supports(ApiKey::Metadata, 4),
         ..Default::default()
     };
     let watch = Stopwatch::start();
     loop {
-        let (answer, _) = wire.ask(&request, i16::MAX)?;
+        let (answer, _) = connection.request(&request, i16::MAX)?;
         let found = answer.topics.first();
         let code = found.map_or(ErrorCode::UnknownTopicOrPartition, |topic| topic.error_code);
         let first =
@@ -232,13 +239,13 @@ fn leader(topic: &str, cluster: &Cluster, terms: &Terms) -> Result<(i32, Reachab
         let node = first.map_or(-1, |partition| partition.leader_id);
         if code == ErrorCode::None && node >= 0 {
             let at = cluster.reachable.iter().find(|(id, _)| *id == node).map(|(_, at)| at.clone());
-            return at.map(|at| (node, at)).ok_or(Wrong::NoLeader(node));
+            return at.map(|at| (node, at)).ok_or(RecordsError::NoLeader(node));
         }
-        if watch.elapsed() >= LEADER_WITHIN.min(terms.answer)
+        if watch.elapsed() >= LEADER_WITHIN.min(settings.answer)
             || !(code == ErrorCode::None || code.is_retriable())
         {
-            Wrong::code(code, None)?;
-            return Err(Wrong::NoLeader(node));
+            RecordsError::code(code, None)?;
+            return Err(RecordsError::NoLeader(node));
         }
         std::thread::sleep(LOOK_AGAIN_AFTER);
     }
@@ -250,29 +257,31 @@ struct Written {
     throttled_ms: i32,
 }
 
-fn produce(at: &Reachable, topic: &str, terms: &Terms) -> Result<Written, Wrong> {
-    let mut wire = Wire::greeted(at, terms)?;
+fn produce(at: &Reachable, topic: &str, settings: &ProbeSettings) -> Result<Written, RecordsError> {
+    let mut connection = Connection::open_authenticated(at, settings)?;
     let (mut times, mut first_offset, mut throttled_ms) = (Vec::new(), -1, 0);
     for number in 0..WRITES {
         let mut batch = BatchBuilder::new();
         batch.push(now_ms(), Some(b"ottla-doctor"), Some(format!("record {number}").as_bytes()), &[]);
-        let sealed = batch.seal(&Seal::default()).map_err(|error| Trouble::Nonsense(error.to_string()))?;
+        let sealed =
+            batch.seal(&Seal::default()).map_err(|error| ProbeError::InvalidResponse(error.to_string()))?;
         let partition = PartitionProduceData { index: 0, records: Some(sealed.chain().clone()) };
         let data =
             TopicProduceData { name: topic.into(), partition_data: vec![partition], ..Default::default() };
         let request = ProduceRequest {
             acks: -1,
-            timeout_ms: terms.answer_ms(),
+            timeout_ms: settings.answer_ms(),
             topic_data: vec![data],
             ..Default::default()
         };
-        let (answer, took) = wire.ask(&request, PRODUCE_BY_NAME)?;
+        let (answer, took) = connection.request(&request, PRODUCE_BY_NAME)?;
         times.push(took);
         throttled_ms = throttled_ms.max(answer.throttle_time_ms);
         let partition = answer.responses.into_iter().flat_map(|topic| topic.partition_responses).next();
-        let partition =
-            partition.ok_or_else(|| Trouble::Nonsense("the answer leaves the partition out".into()))?;
-        Wrong::code(partition.error_code, partition.error_message)?;
+        let partition = partition.ok_or_else(|| {
+            ProbeError::InvalidResponse("the response does not contain the partition".into())
+        })?;
+        RecordsError::code(partition.error_code, partition.error_message)?;
         if number == 0 {
             first_offset = partition.base_offset;
         }
@@ -289,9 +298,9 @@ fn acknowledged(step: Step, written: &Written, round_trip: Duration) -> Step {
         return step;
     }
     step.status(Status::Warn)
-        .fact(format!("{} longer than a small request: that is the broker's own time", millis(extra)))
-        .advice("the leader waits for its disk (an Ottla broker with --durability disk), or for replicas that are slow or far away")
-        .advice("records in one batch share it: leave linger.ms unset, and do not wait for each record before the next")
+        .fact(format!("{} longer than a small request: the broker needs this time", millis(extra)))
+        .advice("the leader waits for its disk (an Ottla broker with --durability disk), or for slow or distant replicas")
+        .advice("records in one batch share this time: leave linger.ms unset, and do not wait for each record before sending the next")
 }
 
 struct Fetched {
@@ -301,43 +310,48 @@ struct Fetched {
     throttled_ms: i32,
 }
 
-fn fetch(at: &Reachable, topic: &str, from: Option<i64>, terms: &Terms) -> Result<Fetched, Wrong> {
-    let mut wire = Wire::greeted(at, terms)?;
+fn fetch(
+    at: &Reachable,
+    topic: &str,
+    from: Option<i64>,
+    settings: &ProbeSettings,
+) -> Result<Fetched, RecordsError> {
+    let mut connection = Connection::open_authenticated(at, settings)?;
     let offset = match from {
         Some(offset) => offset,
-        None => earliest(&mut wire, topic)?,
+        None => earliest(&mut connection, topic)?,
     };
     let partition =
         FetchPartition { fetch_offset: offset, partition_max_bytes: FETCH_BYTES, ..Default::default() };
     let topics = vec![FetchTopic { topic: topic.into(), partitions: vec![partition], ..Default::default() }];
-    // Nothing to read is answered at once: an empty topic is no failure.
+    // With nothing to read the broker answers at once: an empty topic is not a failure.
     let request =
         FetchRequest { max_wait_ms: 0, min_bytes: 0, max_bytes: FETCH_BYTES, topics, ..Default::default() };
-    let (answer, took) = wire.ask(&request, FETCH_BY_NAME)?;
-    Wrong::code(answer.error_code, None)?;
+    let (answer, took) = connection.request(&request, FETCH_BY_NAME)?;
+    RecordsError::code(answer.error_code, None)?;
     let throttled_ms = answer.throttle_time_ms;
     let partition = answer.responses.into_iter().flat_map(|topic| topic.partitions).next();
-    let partition =
-        partition.ok_or_else(|| Trouble::Nonsense("the answer leaves the partition out".into()))?;
-    Wrong::code(partition.error_code, None)?;
+    let partition = partition
+        .ok_or_else(|| ProbeError::InvalidResponse("the response does not contain the partition".into()))?;
+    RecordsError::code(partition.error_code, None)?;
     let bytes = partition.records.map(|chain| chain.to_bytes().unwrap_or_default()).unwrap_or_default();
     Ok(Fetched { took, offset, records: count(bytes), throttled_ms })
 }
 
-fn earliest(wire: &mut Wire, topic: &str) -> Result<i64, Wrong> {
+fn earliest(connection: &mut Connection, topic: &str) -> Result<i64, RecordsError> {
     const EARLIEST: i64 = -2;
     let partition = ListOffsetsPartition { timestamp: EARLIEST, ..Default::default() };
     let topics = vec![ListOffsetsTopic { name: topic.into(), partitions: vec![partition] }];
     let (answer, _) =
-        wire.ask(&ListOffsetsRequest { replica_id: -1, topics, ..Default::default() }, i16::MAX)?;
+        connection.request(&ListOffsetsRequest { replica_id: -1, topics, ..Default::default() }, i16::MAX)?;
     let partition = answer.topics.into_iter().flat_map(|topic| topic.partitions).next();
-    let partition =
-        partition.ok_or_else(|| Trouble::Nonsense("the answer leaves the partition out".into()))?;
-    Wrong::code(partition.error_code, None)?;
+    let partition = partition
+        .ok_or_else(|| ProbeError::InvalidResponse("the response does not contain the partition".into()))?;
+    RecordsError::code(partition.error_code, None)?;
     Ok(partition.offset)
 }
 
-/// Records in the whole batches of a response; the last one may be cut.
+/// Number of records in the complete batches of a response; the last batch may be truncated.
 fn count(mut bytes: bytes::Bytes) -> usize {
     let mut records = 0;
     while let Ok(header) = ottla_wire::BatchHeader::parse(&bytes) {
@@ -353,14 +367,14 @@ fn count(mut bytes: bytes::Bytes) -> usize {
 
 fn read(step: Step, fetched: &Fetched, from: Option<i64>) -> Step {
     let step = throttled(step.took(fetched.took), fetched.throttled_ms);
-    let seen = format!("{} records from offset {} on", fetched.records, fetched.offset);
+    let seen = format!("{} records from offset {}", fetched.records, fetched.offset);
     match (from, fetched.records) {
         (Some(_), 0) => step
             .status(Status::Fail)
             .fact(seen)
-            .fact("what was acknowledged cannot be read")
-            .advice("consumers see what all in-sync replicas have: look at the partition's high watermark and replicas"),
-        (None, 0) => step.fact("partition 0 has nothing to read"),
+            .fact("acknowledged records cannot be read")
+            .advice("consumers see records that all in-sync replicas have: check the partition's high watermark and replicas"),
+        (None, 0) => step.fact("partition 0 has no records to read"),
         _ => step.fact(seen),
     }
 }
@@ -371,5 +385,5 @@ fn throttled(step: Step, ms: i32) -> Step {
     }
     step.status(Status::Warn)
         .fact(format!("the broker throttles this client: {ms} ms"))
-        .advice("a quota of this user or client.id is used up: the cluster's administrator can raise it (kafka-configs --describe --entity-type users)")
+        .advice("a quota of this user or client.id is exhausted: the cluster's administrator can raise it (kafka-configs --describe --entity-type users)")
 }

@@ -1,4 +1,4 @@
-//! What was found, step by step: as lines while it is found out, or as JSON at the end.
+//! The results of the steps: as lines during the run, or as JSON at the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::goal::Suggestion;
 use crate::failure::Failure;
 use crate::output::print;
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Status {
     Skipped,
@@ -29,7 +29,7 @@ impl Status {
     }
 }
 
-/// One thing that was tried.
+/// A check and its result.
 #[derive(Debug)]
 pub(super) struct Step {
     name: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// A step that went well, until something else is said.
+    /// A step with status `Ok`.
     pub(super) fn new(name: &'static str, target: impl Into<String>) -> Self {
         Self {
             name,
@@ -58,7 +58,7 @@ impl Step {
         self
     }
 
-    /// Never takes back something worse.
+    /// Raises the status; a worse status is kept.
     pub(super) fn status(mut self, status: Status) -> Self {
         self.status = if self.status == Status::Ok { status } else { self.status.max(status) };
         self
@@ -78,7 +78,7 @@ impl Step {
         self.status == Status::Fail
     }
 
-    /// The step for people. Advice that an earlier step gave is not repeated.
+    /// The text of the step, without advice that an earlier step gave.
     fn line(&self, given: &mut BTreeSet<String>) -> String {
         let took = self.took.map_or_else(String::new, millis);
         let mut facts = self.facts.iter();
@@ -104,18 +104,18 @@ impl Step {
     }
 }
 
-/// Milliseconds, as fine as a round trip on one machine needs them.
+/// Milliseconds, with enough digits for a round trip on one machine.
 pub(super) fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
-/// All steps so far.
+/// The steps so far.
 #[derive(Debug)]
 pub(super) struct Report {
     json: bool,
     steps: Vec<Step>,
     suggestions: Vec<Suggestion>,
-    /// The advice that was printed.
+    /// The printed advice.
     given: BTreeSet<String>,
 }
 
@@ -141,7 +141,7 @@ impl Report {
         Ok(())
     }
 
-    /// The last word, and the exit code.
+    /// Prints the result and determines the exit code.
     pub(super) fn finish(self) -> Result<(), Failure> {
         let failed: Vec<String> = (self.steps.iter().filter(|step| step.is_failed()))
             .map(|step| format!("{} {}", step.name, step.target))
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_a_line_with_what_was_found_and_what_to_do() {
+    fn a_step_is_a_line_with_facts_and_advice() {
         let step =
             Step::new("dns", "localhost:9092").took(Duration::from_micros(1234)).fact("::1").fact("more");
         let step = step.advice("do it").status(Status::Warn).status(Status::Ok);

@@ -1,4 +1,4 @@
-//! Partitions without a leader, or without all their copies.
+//! Partitions without a leader, or with missing in-sync replicas.
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::MetadataResponse;
@@ -34,19 +34,19 @@ fn partitions(metadata: &MetadataResponse) -> Step {
         step = step
             .status(Status::Warn)
             .fact(format!("{} topics with errors: {}", refused.len(), some_of(&refused)))
-            .advice("metadata that stays like this is a broker's trouble: look at its log");
+            .advice("if this persists, check the broker's log");
     }
     if !lacking.is_empty() {
         step = step
             .status(Status::Warn)
             .fact(format!("{} under-replicated: {}", lacking.len(), some_of(&lacking)))
-            .advice("a broker is down or slow: with fewer copies than min.insync.replicas, acks=all is refused (NOT_ENOUGH_REPLICAS)");
+            .advice("a broker is down or slow: with fewer copies than min.insync.replicas, acks=all fails with NOT_ENOUGH_REPLICAS");
     }
     if !leaderless.is_empty() {
         step = step
             .status(Status::Fail)
             .fact(format!("{} without a leader: {}", leaderless.len(), some_of(&leaderless)))
-            .advice("nothing can be written to or read from these until a broker that has a copy comes back: records wait, at most for delivery.timeout.ms");
+            .advice("these cannot be produced to or fetched from until a broker with a replica returns: records wait for at most delivery.timeout.ms");
     }
     step
 }

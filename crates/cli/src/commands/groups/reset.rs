@@ -1,4 +1,4 @@
-//! `ottla groups reset-offsets`: a plan first, and offsets that change only with `--execute`.
+//! `ottla groups reset-offsets`: prints a plan, and sets offsets only with `--execute`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +12,35 @@ use crate::table::Table;
 use crate::time;
 use crate::topic_args::topic_name;
 
-/// Shows which offsets a group without members would have, and sets them with --execute
+/// Plans new offsets for a group without members, and sets them with --execute
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("where").required(true))]
 pub(crate) struct Args {
     /// The group
     group: String,
-    /// Only this topic, or with :PARTITION only that; may be repeated. Otherwise all that have committed offsets
+    /// Limits the change to this topic, or with :PARTITION to one partition; may be repeated [default: all with
+    /// committed offsets]
     #[arg(short, long, value_name = "TOPIC[:PARTITION]", value_parser = topic_and_partition)]
     topic: Vec<(String, Option<i32>)>,
     /// beginning, end, an offset, or a time
     #[arg(long, group = "where", value_parser = parse_target, value_name = "beginning|end|OFFSET|TIME")]
     to: Option<Target>,
-    /// To the oldest records
+    /// Resets to the oldest records
     #[arg(long, group = "where")]
     to_earliest: bool,
-    /// To the end
+    /// Resets to the end
     #[arg(long, group = "where")]
     to_latest: bool,
-    /// To this offset, or the nearest that exists
+    /// Resets to this offset, or the nearest existing one
     #[arg(long, group = "where", value_name = "OFFSET", value_parser = clap::value_parser!(i64).range(0..))]
     to_offset: Option<i64>,
-    /// To the first records from this time on: 2026-01-31T12:00:00Z, or @ and milliseconds since 1970
+    /// Resets to the first records at or after this time: 2026-01-31T12:00:00Z, or @ and milliseconds since 1970
     #[arg(long, group = "where", value_parser = time::parse_ms, value_name = "TIME")]
     to_time: Option<i64>,
     /// Sets the offsets; without it only the plan is printed
     #[arg(long)]
     execute: bool,
-    /// Only prints the plan; the default
+    /// Only prints the plan; this is the default
     #[arg(long, conflicts_with = "execute")]
     dry_run: bool,
     /// Creates the group if it does not exist
@@ -69,9 +70,8 @@ fn parse_target(text: &str) -> Result<Target, String> {
 fn topic_and_partition(text: &str) -> Result<(String, Option<i32>), String> {
     let Some((name, partition)) = text.split_once(':') else { return Ok((topic_name(text)?, None)) };
     let number = partition.parse().ok().filter(|number| *number >= 0);
-    let number = number.ok_or_else(|| {
-        format!("`{partition}` is not a partition: give a number from 0 on, as in orders:0")
-    })?;
+    let number = number
+        .ok_or_else(|| format!("`{partition}` is not a partition: use a number from 0, as in orders:0"))?;
     Ok((topic_name(name)?, Some(number)))
 }
 
@@ -82,7 +82,7 @@ impl Args {
             (_, Some(offset), _) => Target::Offset(offset),
             (_, _, Some(time)) => Target::Listed(OffsetAt::Timestamp(time)),
             _ if self.to_latest => Target::Listed(OffsetAt::Latest),
-            // clap demands one of them; this is the last.
+            // clap requires one of them; this is the last.
             _ => Target::Listed(OffsetAt::Earliest),
         }
     }
@@ -98,18 +98,18 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     let new: BTreeMap<TopicPartition, i64> =
         plan.iter().filter_map(|step| Some((step.at.clone(), step.new?))).collect();
     if !args.execute {
-        note("nothing was changed: add --execute to set these offsets");
+        note("dry run: add --execute to set these offsets");
         return Ok(());
     }
     if new.is_empty() {
-        return Err(Failure::failed(format!("group `{}`: there is no offset to set", args.group)));
+        return Err(Failure::failed(format!("group `{}`: no offsets to set", args.group)));
     }
     admin.alter_group_offsets(&args.group, &new).await?;
-    note(&format!("the offsets of {} partitions of group `{}` were set", new.len(), args.group));
+    note(&format!("set the offsets of {} partitions of group `{}`", new.len(), args.group));
     Ok(())
 }
 
-/// Offsets are set for a group that exists and has no members: members would overwrite them.
+/// Offsets are set only for an existing group without members: members would overwrite them.
 async fn check_group(admin: &Admin, args: &Args) -> Result<(), Failure> {
     let group = &args.group;
     match find(admin, group).await?.map(|group| group.members.len()) {
@@ -123,12 +123,12 @@ async fn check_group(admin: &Admin, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What becomes of a partition's offset.
+/// The change of a partition's offset.
 #[derive(Debug, Eq, PartialEq)]
 struct Step {
     at: TopicPartition,
     current: Option<i64>,
-    /// `None` leaves the offset as it is.
+    /// The new offset; `None` leaves it unchanged.
     new: Option<i64>,
     start: Option<i64>,
     end: Option<i64>,
@@ -161,7 +161,7 @@ async fn plan(
     Ok(partitions.iter().map(step).collect())
 }
 
-/// Decides about one partition: `wanted` may be outside of the log, which is `start` to `end`.
+/// The change of one partition. `wanted` may be outside the log, which spans `start` to `end`.
 fn step(
     at: TopicPartition,
     target: Target,
@@ -170,13 +170,13 @@ fn step(
     log: Option<(i64, i64)>,
 ) -> Step {
     let Some(((start, end), wanted)) = log.zip(wanted) else {
-        let note = "the partition does not exist: left as it is".into();
+        let note = "the partition does not exist: unchanged".into();
         return Step { at, current, new: None, start: None, end: None, note };
     };
     let new = wanted.clamp(start, end.max(start));
     let by_time = matches!(target, Target::Listed(OffsetAt::Timestamp(_)));
     let note = match wanted {
-        _ if by_time && new == end => "no record from this time on: the end".into(),
+        _ if by_time && new == end => "no record at or after this time: end of the log".into(),
         _ if wanted < start => format!("clamped: {wanted} is before the log start"),
         _ if wanted > end => format!("clamped: {wanted} is past the log end"),
         _ if current == Some(new) => "unchanged".into(),
@@ -201,7 +201,7 @@ fn table(plan: &[Step]) -> String {
     table.render()
 }
 
-/// The partitions that the arguments name, or those with committed offsets.
+/// The partitions from the arguments, or those with committed offsets.
 async fn chosen(
     admin: &Admin,
     args: &Args,
@@ -210,7 +210,7 @@ async fn chosen(
     if args.topic.is_empty() {
         if committed.is_empty() {
             let group = &args.group;
-            return Err(Failure::failed(format!("group `{group}` has no committed offsets: name a --topic")));
+            return Err(Failure::failed(format!("group `{group}` has no committed offsets: use --topic")));
         }
         return Ok(committed.keys().cloned().collect());
     }
@@ -260,11 +260,11 @@ mod tests {
         assert_eq!(decided(20, Some(1)), (Some(20), String::new()));
         assert_eq!(decided(15, Some(15)), (Some(15), "unchanged".into()));
         let gone = step(at(), Target::Offset(5), Some(3), Some(5), None);
-        assert_eq!((gone.new, gone.note.as_str()), (None, "the partition does not exist: left as it is"));
+        assert_eq!((gone.new, gone.note.as_str()), (None, "the partition does not exist: unchanged"));
         let time = Target::Listed(OffsetAt::Timestamp(1));
         assert_eq!(
             step(at(), time, None, Some(20), Some((10, 20))).note,
-            "no record from this time on: the end"
+            "no record at or after this time: end of the log"
         );
     }
 }

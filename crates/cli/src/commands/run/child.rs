@@ -1,4 +1,4 @@
-//! A worker's child process: lines in, answers out.
+//! A worker's child process: writes record lines and reads result lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -13,34 +13,34 @@ use crate::failure::sentence;
 use crate::format::{Format, Shown};
 use crate::output::print;
 
-/// Lines that a process has not answered together take no more than this: they fit into its pipe, so that writing them does
-/// not wait for a process that waits for us to read its answers.
+/// Maximum size of the lines without a result. They fit into the process's pipe, so that a write never waits for a
+/// process that waits for us to read its results.
 const UNANSWERED_BYTES_MAX: usize = 32 << 10;
 
-/// The exit codes of shells and of `env` for a program that they cannot execute or do not find.
+/// Exit codes of shells and of `env` for a program that cannot be executed or is not found.
 const NO_PROGRAM: std::ops::RangeInclusive<i32> = 126..=127;
 
-/// How long a process may take to end when its standard input has.
+/// Time limit for a process to exit after its standard input is closed.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is run, and how it is spoken to.
+/// The command to run, and the format of its input.
 #[derive(Clone, Debug)]
-pub(super) struct Feed {
+pub(super) struct ChildSettings {
     pub(super) command: Vec<String>,
     pub(super) json: bool,
     pub(super) print: bool,
 }
 
-/// What became of a record.
+/// The result of a record.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum LineResult {
     Done,
     Failed(Failure),
 }
 
-/// Runs its process when there is something to do, and again after it has ended.
+/// Starts its process when it is needed, and again after it has exited.
 pub(super) struct Child {
-    feed: Feed,
+    settings: ChildSettings,
     running: Option<Running>,
     line: Vec<u8>,
 }
@@ -49,58 +49,61 @@ struct Running {
     process: process::Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
-    /// Whether this process has answered a record.
-    answered: bool,
+    /// `true` after the process's first result.
+    has_result: bool,
 }
 
 impl Child {
-    pub(super) fn new(feed: Feed) -> Self {
-        Self { feed, running: None, line: Vec::new() }
+    pub(super) fn new(settings: ChildSettings) -> Self {
+        Self { settings, running: None, line: Vec::new() }
     }
 
-    /// Feeds records and collects their answers. A process that ends leaves what it has not answered failed.
-    pub(super) fn feed<'a>(
+    /// Writes records and reads their results. If the process exits, its unfinished records have failed.
+    pub(super) fn process_records<'a>(
         &mut self,
         records: impl IntoIterator<Item = RecordView<'a>>,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<Vec<LineResult>, Failure> {
         let mut running = match self.running.take() {
             Some(running) => running,
-            None => Running::start(&self.feed)?,
+            None => Running::start(&self.settings)?,
         };
-        let (mut answers, mut asked) = (Vec::new(), Asked::default());
+        let (mut results, mut pending) = (Vec::new(), PendingLines::default());
         let mut ended = None;
         for record in records {
             self.line.clear();
             if let Err(failure) = self.render(&record) {
-                asked.refuse(failure);
+                pending.push_rejected(failure);
                 continue;
             }
-            while ended.is_none() && asked.bytes > 0 && asked.bytes + self.line.len() > UNANSWERED_BYTES_MAX {
-                ended = running.answer(&self.feed, &mut asked, &mut answers).err();
+            while ended.is_none()
+                && pending.bytes > 0
+                && pending.bytes + self.line.len() > UNANSWERED_BYTES_MAX
+            {
+                ended = running.read_result(&self.settings, &mut pending, &mut results).err();
             }
             if ended.is_none() {
                 ended = running.write(&self.line).err();
             }
-            asked.ask(self.line.len());
+            pending.push_written(self.line.len());
         }
-        while ended.is_none() && !asked.lines.is_empty() {
-            ended = running.answer(&self.feed, &mut asked, &mut answers).err();
+        while ended.is_none() && !pending.lines.is_empty() {
+            ended = running.read_result(&self.settings, &mut pending, &mut results).err();
         }
         match ended {
             None => self.running = Some(running),
             Some(failure) => {
                 drop(running);
-                answers.extend(asked.lines.into_iter().map(|line| match line {
-                    Line::Refused(refused) => Answer::Failed(refused),
-                    Line::Asked(_) => Answer::Failed(failure.clone()),
+                results.extend(pending.lines.into_iter().map(|line| match line {
+                    Line::Rejected(refused) => LineResult::Failed(refused),
+                    Line::Written(_) => LineResult::Failed(failure.clone()),
                 }));
             }
         }
-        Ok(answers)
+        Ok(results)
     }
 
     fn render(&mut self, record: &RecordView<'_>) -> Result<(), Failure> {
-        if self.feed.json {
+        if self.settings.json {
             let its = record.record();
             let shown = Shown {
                 topic: record.topic(),
@@ -116,7 +119,7 @@ impl Child {
         }
         let value = record.value().unwrap_or_default();
         if value.contains(&b'\n') {
-            return Err(Failure::undecodable("the value has more than one line: --json takes any"));
+            return Err(Failure::undecodable("the value has more than one line: use --json"));
         }
         self.line.extend_from_slice(value);
         self.line.push(b'\n');
@@ -124,43 +127,43 @@ impl Child {
     }
 }
 
-/// What was asked and not answered.
+/// Lines without a result yet.
 #[derive(Default)]
-struct Asked {
+struct PendingLines {
     lines: VecDeque<Line>,
     bytes: usize,
 }
 
 enum Line {
-    Asked(usize),
-    /// It was not asked, but its answer has its place.
-    Refused(Failure),
+    Written(usize),
+    /// The record was not written; its result keeps its place in the order.
+    Rejected(Failure),
 }
 
-impl Asked {
-    fn ask(&mut self, bytes: usize) {
-        self.lines.push_back(Line::Asked(bytes));
+impl PendingLines {
+    fn push_written(&mut self, bytes: usize) {
+        self.lines.push_back(Line::Written(bytes));
         self.bytes += bytes;
     }
 
-    fn refuse(&mut self, failure: Failure) {
-        self.lines.push_back(Line::Refused(failure));
+    fn push_rejected(&mut self, failure: Failure) {
+        self.lines.push_back(Line::Rejected(failure));
     }
 }
 
 impl Running {
-    fn start(feed: &Feed) -> Result<Self, Failure> {
-        let mut command = Command::new(&feed.command[0]);
-        // A group of its own: Ctrl-C is for us, who lets it finish what it has.
-        command.args(&feed.command[1..]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // No record is to blame for a program that does not start: it must not be skipped or become a dead letter.
+    fn start(settings: &ChildSettings) -> Result<Self, Failure> {
+        let mut command = Command::new(&settings.command[0]);
+        // A separate process group: Ctrl-C is for this process, which lets the child finish.
+        command.args(&settings.command[1..]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // No record causes this failure, so it is fatal: records must not be skipped or dead-lettered.
         let refused = |error: std::io::Error| {
-            Failure::fatal(format!("`{}` does not start: {}", feed.command[0], sentence(&error)))
+            Failure::fatal(format!("cannot start `{}`: {}", settings.command[0], sentence(&error)))
         };
         let mut process = command.spawn().map_err(refused)?;
         let (to, from) = (process.stdin.take(), process.stdout.take());
         let from = from.ok_or_else(|| Failure::fatal("the process has no standard output"))?;
-        Ok(Self { process, to, from: BufReader::new(from), answered: false })
+        Ok(Self { process, to, from: BufReader::new(from), has_result: false })
     }
 
     fn write(&mut self, line: &[u8]) -> Result<(), Failure> {
@@ -168,57 +171,62 @@ impl Running {
         written.unwrap_or(Ok(())).map_err(|error| self.ended(&sentence(&error)))
     }
 
-    /// Reads the answer to the oldest line.
-    fn answer(&mut self, feed: &Feed, asked: &mut Asked, answers: &mut Vec<Answer>) -> Result<(), Failure> {
-        match asked.lines.pop_front() {
+    /// Reads the result of the oldest line.
+    fn read_result(
+        &mut self,
+        settings: &ChildSettings,
+        pending: &mut PendingLines,
+        results: &mut Vec<LineResult>,
+    ) -> Result<(), Failure> {
+        match pending.lines.pop_front() {
             None => return Ok(()),
-            Some(Line::Refused(failure)) => {
-                answers.push(Answer::Failed(failure));
+            Some(Line::Rejected(failure)) => {
+                results.push(LineResult::Failed(failure));
                 return Ok(());
             }
-            Some(Line::Asked(bytes)) => asked.bytes -= bytes,
+            Some(Line::Written(bytes)) => pending.bytes -= bytes,
         }
         let mut answer = String::new();
         match self.from.read_line(&mut answer) {
             Ok(1..) if answer.ends_with('\n') => {}
             Ok(_) => {
-                asked.lines.push_front(Line::Asked(0));
-                return Err(self.ended("it ended without an answer"));
+                pending.lines.push_front(Line::Written(0));
+                return Err(self.ended("it exited without a result"));
             }
             Err(error) => {
-                asked.lines.push_front(Line::Asked(0));
+                pending.lines.push_front(Line::Written(0));
                 return Err(self.ended(&sentence(&error)));
             }
         }
-        self.answered = true;
+        self.has_result = true;
         if let Some(reason) = failed(answer.trim_end()) {
-            answers.push(Answer::Failed(Failure::new(reason)));
+            results.push(LineResult::Failed(Failure::new(reason)));
             return Ok(());
         }
-        if feed.print {
+        if settings.print {
             print(&answer).map_err(|error| Failure::new(error.to_string()))?;
         }
-        answers.push(Answer::Done);
+        results.push(LineResult::Done);
         Ok(())
     }
 
     fn ended(&mut self, what: &str) -> Failure {
-        // Whatever is left of it could answer the next line with what belongs to this one.
+        // A remaining process could answer the next line with a result that belongs to this one.
         let _ = self.process.kill();
         match self.process.wait() {
-            Ok(status) if !self.answered && status.code().is_some_and(|code| NO_PROGRAM.contains(&code)) => {
-                Failure::fatal(format!(
-                    "the process did not start its program ({status}), as a shell or env reports it"
-                ))
+            Ok(status)
+                if !self.has_result && status.code().is_some_and(|code| NO_PROGRAM.contains(&code)) =>
+            {
+                Failure::fatal(format!("a shell or env could not start the program ({status})"))
             }
-            Ok(status) => Failure::new(format!("the process is gone ({status}): {what}")),
-            Err(error) => Failure::new(format!("the process is gone: {what}; {}", sentence(&error))),
+            Ok(status) => Failure::new(format!("the process exited ({status}): {what}")),
+            Err(error) => Failure::new(format!("the process exited: {what}; {}", sentence(&error))),
         }
     }
 }
 
 impl Drop for Running {
-    /// It may finish by itself, for a while.
+    /// Gives the process time to exit by itself.
     fn drop(&mut self) {
         self.to = None;
         let begun = Instant::now();
@@ -230,7 +238,7 @@ impl Drop for Running {
     }
 }
 
-/// What an answer says went wrong, if it does.
+/// The reason of a failed result.
 fn failed(answer: &str) -> Option<String> {
     if let Some(reason) = answer.strip_prefix("error") {
         return Some(reason.trim_start_matches([':', ' ']).to_owned());
@@ -246,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_an_error_if_it_says_so() {
+    fn error_results_are_recognised() {
         for (answer, expected) in [
             ("ok", None),
             ("", None),

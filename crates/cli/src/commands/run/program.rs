@@ -1,4 +1,4 @@
-//! Whether a program can be executed, found out before the first record is read.
+//! Checks that a program can be executed, before the first record is read.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, sentence};
 
-/// Checks that `program` is a file that can be executed: a path, or a name that is in a directory of `search`, which is `PATH`.
+/// Checks that `program` is an executable file: a path, or a name in a directory of `search`, which is `PATH`.
 pub(super) fn check(program: &str, search: Option<&OsStr>) -> Result<(), Failure> {
     if program.is_empty() {
-        return Err(Failure::usage(
-            "the command after -- is empty: name the program that handles the records",
-        ));
+        return Err(Failure::usage("the command after -- is empty: name a program"));
     }
     if program.contains('/') {
         return executable(Path::new(program))
@@ -23,7 +21,7 @@ pub(super) fn check(program: &str, search: Option<&OsStr>) -> Result<(), Failure
     for candidate in directories.iter().map(|directory| directory.join(program)) {
         match executable(&candidate) {
             Ok(()) => return Ok(()),
-            // As execvp(3) does: a file that cannot be executed does not hide one in a later directory.
+            // As in execvp(3), a file that is not executable does not hide one in a later directory.
             Err(why) if candidate.is_file() => found = found.or(Some((candidate, why))),
             Err(_) => {}
         }
@@ -31,13 +29,13 @@ pub(super) fn check(program: &str, search: Option<&OsStr>) -> Result<(), Failure
     Err(Failure::usage(match found {
         Some((candidate, why)) => format!("the program `{}` {why}", candidate.display()),
         None => format!(
-            "the program `{program}` is in none of the {} directories of PATH: check its name, or give its path, as in ./{program}",
+            "the program `{program}` is in none of the {} directories of PATH: check the name, or use a path such as ./{program}",
             directories.len()
         ),
     }))
 }
 
-/// Why a file cannot be executed.
+/// Checks that a file can be executed; the error is the reason.
 fn executable(path: &Path) -> Result<(), String> {
     let file = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "does not exist".to_owned(),
@@ -47,7 +45,7 @@ fn executable(path: &Path) -> Result<(), String> {
         return Err("is a directory".to_owned());
     }
     if file.permissions().mode() & 0o111 == 0 {
-        return Err(format!("is not executable: chmod +x {}", path.display()));
+        return Err(format!("is not executable: run chmod +x {}", path.display()));
     }
     Ok(())
 }
@@ -64,8 +62,8 @@ mod tests {
         let path = script.to_str().expect("UTF-8");
         let search = Some(dir.path().as_os_str());
         for (program, words) in [
-            (path, "is not executable: chmod +x"),
-            ("handle", "is not executable: chmod +x"),
+            (path, "is not executable: run chmod +x"),
+            ("handle", "is not executable: run chmod +x"),
             ("handel", "is in none of the 1 directories of PATH"),
             ("./no/such/program", "does not exist"),
             (dir.path().to_str().expect("UTF-8"), "is a directory"),

@@ -1,4 +1,4 @@
-//! What has no textual form: functions and pointers, which the C interface sets by calls of their own.
+//! Properties without a textual form: functions and pointers, which the C interface sets by calls of their own.
 
 use crate::config::property::Property;
 
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("A pointer for an OpenSSL engine.")
         .refused("OpenSSL is no part of this client"),
     Property::pointer("ssl.certificate.verify_cb")
-        .text("Has the last word on brokers' certificates: `Config::security.tls.judge`.")
+        .text("Accepts or refuses brokers' certificates: `Config::security.tls.certificate_verifier`.")
         .by_method("a_judge_has_the_last_word_on_certificates"),
     Property::pointer("oauthbearer_token_refresh_cb")
         .text("Gets a token when one is needed: `Config::security.sasl.oauthbearer.callback`.")

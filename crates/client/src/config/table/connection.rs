@@ -1,8 +1,8 @@
-//! Reaching brokers: addresses, sockets, timeouts, versions.
+//! Connections to brokers: addresses, sockets, timeouts, versions.
 
+use crate::config::net_settings::AddressFamily;
 use crate::config::property::{Access, Property, choice, flag, millis, millis_or_none, number, string};
-use crate::net::settings::AddressFamily;
-use crate::net::versions::BrokerVersion;
+use crate::types::broker_version::BrokerVersion;
 
 pub(super) const ROWS: &[Property] = &[
     Property::list("bootstrap.servers", "")
@@ -17,35 +17,35 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("message.max.bytes", 1000, 1_000_000_000, "1000000")
         .medium()
         .text("The largest record that is taken. Above `batch.size`, a record travels in a batch of its own; brokers have a limit of their own (`max.message.bytes` of the topic).")
-        .effective("a_record_above_message_max_bytes_is_refused", number!(message_bytes_max)),
+        .effective("a_record_above_message_max_bytes_is_refused", number!(message_max_bytes)),
     Property::int("message.copy.max.bytes", 0, 1_000_000_000, "65535")
         .text("Values handed over as shared bytes are copied into the batch up to this size, and referred to above it.")
-        .effective("payloads_above_message_copy_max_bytes_are_not_copied", number!(copy_bytes_max)),
+        .effective("payloads_above_message_copy_max_bytes_are_not_copied", number!(message_copy_max_bytes)),
     Property::int("receive.message.max.bytes", 1000, 2_147_483_647, "268435456")
         .librdkafka("100000000")
         .medium()
         .text("A response that claims more closes the connection. Unset, it grows with `fetch.max.bytes`.")
-        .effective("a_response_above_receive_message_max_bytes_closes_the_connection", number!(response_bytes_max)),
+        .effective("a_response_above_receive_message_max_bytes_closes_the_connection", number!(receive_message_max_bytes)),
     Property::int("max.in.flight.requests.per.connection", 1, 1_000_000, "5")
         .alias(&["max.in.flight"])
         .librdkafka("1000000")
         .text("Produce requests to one broker that may wait for their answers. With idempotence at most 5, to which an unset one is lowered. More hide the network's latency and, without idempotence, let retries change the order.")
-        .effective("requests_in_flight_stay_within_max_in_flight", number!(in_flight_max)),
+        .effective("requests_in_flight_stay_within_max_in_flight", number!(max_in_flight_requests_per_connection)),
     Property::int("socket.timeout.ms", 10, 300_000, "30000")
         .librdkafka("60000")
         .text("From sending a request to its answer; a connection that is late is closed. Unset, it follows `request.timeout.ms`, as in Java's client; behind the C interface the two are apart.")
-        .effective("an_unanswered_request_ends_after_socket_timeout", millis!(request_timeout)),
+        .effective("an_unanswered_request_ends_after_socket_timeout", millis!(socket_timeout)),
     Property::int("socket.blocking.max.ms", 1, 60_000, "1000")
         .text("How long librdkafka's network threads once slept.")
         .accepted("nothing here blocks on a socket; librdkafka ignores it, too"),
     Property::int("socket.send.buffer.bytes", 0, 100_000_000, "0")
         .alias(&["send.buffer.bytes"])
         .text("Send buffer of the sockets; 0 leaves it to the system, which is nearly always better.")
-        .effective("socket_buffers_have_the_size_that_was_asked_for", number!(send_buffer_bytes)),
+        .effective("socket_buffers_have_the_size_that_was_asked_for", number!(socket_send_buffer_bytes)),
     Property::int("socket.receive.buffer.bytes", 0, 100_000_000, "0")
         .alias(&["receive.buffer.bytes"])
         .text("Receive buffer of the sockets; 0 leaves it to the system, which is nearly always better.")
-        .effective("socket_buffers_have_the_size_that_was_asked_for", number!(receive_buffer_bytes)),
+        .effective("socket_buffers_have_the_size_that_was_asked_for", number!(socket_receive_buffer_bytes)),
     Property::bool("socket.keepalive.enable", "false")
         .text("TCP keep-alives on the connections.")
         .effective("the_socket_is_as_configured", flag!(net.keepalive)),
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Property] = &[
         ),
     Property::int("broker.address.ttl", 0, 86_400_000, "1000")
         .text("How long resolved addresses are kept.")
-        .accepted("names are resolved anew for each attempt to connect, and never kept"),
+        .accepted("names are resolved for each attempt to connect, and never cached"),
     Property::choice("broker.address.family", &["any", "v4", "v6"], "any")
         .text("Which of a broker's addresses are used.")
         .effective(
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Property] = &[
         .librdkafka("30000")
         .medium()
         .text("For connecting and greeting, TLS and authentication included.")
-        .effective("a_connection_that_is_not_set_up_in_time_is_given_up", millis!(connect_timeout)),
+        .effective("a_connection_that_is_not_set_up_in_time_is_given_up", millis!(socket_connection_setup_timeout)),
     Property::int("connections.max.idle.ms", 0, 2_147_483_647, "540000")
         .librdkafka("0")
         .medium()
@@ -92,10 +92,10 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("reconnect.backoff.max.ms", 0, 3_600_000, "1000")
         .librdkafka("10000")
         .medium()
-        .text("Where the reconnect backoff stops doubling.")
+        .text("The longest reconnect backoff.")
         .effective("reconnecting_backs_off_between_its_bounds", millis!(reconnect_backoff_max)),
     Property::int("reconnect.backoff.jitter.ms", 0, 3_600_000, "0")
-        .text("The older form of the reconnect backoff: one pause that does not grow. Set above 0, it stands for `reconnect.backoff.ms` and `reconnect.backoff.max.ms` unless they are set.")
+        .text("The older form of the reconnect backoff: one constant pause. Above 0, it replaces `reconnect.backoff.ms` and `reconnect.backoff.max.ms` unless they are set.")
         .effective("the_older_reconnect_backoff_does_not_grow", millis!(reconnect_backoff_jitter)),
     Property::bool("api.version.request", "true")
         .high()
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Property] = &[
         ),
     Property::int("api.version.fallback.ms", 0, 604_800_000, "0")
         .medium()
-        .text("How long a broker that did not say what it knows is taken for `broker.version.fallback`, without being asked again; 0 asks each time.")
+        .text("How long the client uses `broker.version.fallback` for a broker that did not report its versions, before it requests them again; 0 requests them each time.")
         .effective(
             "a_broker_that_hangs_up_when_asked_for_its_versions_is_taken_for_an_old_one",
             millis!(net.version_fallback_for),
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("broker.version.fallback", "0.11.0")
         .librdkafka("0.10.0")
         .medium()
-        .text("The version that a broker is taken for when it does not say which requests it knows, or is not asked (`api.version.request`). This client needs 0.11 or newer; what is older is taken for 0.11.")
+        .text("The assumed version of a broker that does not report its versions, or is not asked for them (`api.version.request`). This client needs 0.11 or newer; older values count as 0.11.")
         .effective(
             "a_broker_that_is_not_asked_for_its_versions_is_taken_at_our_word",
             Access {
@@ -138,10 +138,10 @@ pub(super) const ROWS: &[Property] = &[
         .effective("retries_back_off_between_their_bounds", millis!(retry_backoff)),
     Property::int("retry.backoff.max.ms", 1, 300_000, "1000")
         .medium()
-        .text("Where the retry backoff stops doubling.")
+        .text("The longest retry backoff.")
         .effective("retries_back_off_between_their_bounds", millis!(retry_backoff_max)),
     Property::string("client.rack", "")
         .consumer()
-        .text("Where this client is, so that it may fetch from a replica nearby.")
-        .effective("requests_carry_what_the_properties_say", string!(rack)),
+        .text("The rack of this client, so that it can fetch from a replica in the same rack.")
+        .effective("requests_carry_what_the_properties_say", string!(client_rack)),
 ];

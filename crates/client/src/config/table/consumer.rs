@@ -8,8 +8,8 @@ use crate::config::property::{Access, Property, flag, millis, number};
 pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.min.bytes", 0, 2_147_483_647, "1")
         .consumer()
-        .text("The broker answers when it has so much, or after `fetch.wait.max.ms`.")
-        .effective("requests_carry_what_the_properties_say", number!(fetch_bytes_min)),
+        .text("The broker responds when it has this many bytes, or after `fetch.wait.max.ms`.")
+        .effective("requests_carry_what_the_properties_say", number!(fetch_min_bytes)),
     Property::int("fetch.wait.max.ms", 0, 300_000, "500")
         .alias(&["fetch.max.wait.ms"])
         .consumer()
@@ -18,14 +18,14 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.max.bytes", 0, 2_147_483_135, "52428800")
         .consumer()
         .medium()
-        .text("The most bytes of one fetch response; a larger first batch still comes whole. Brokers that answer within 2 ms are asked for 1 MiB at a time.")
-        .effective("requests_carry_what_the_properties_say", number!(fetch_bytes_max)),
+        .text("The most bytes of one fetch response; a larger first batch is still returned whole. Brokers that respond within 2 ms get requests for 1 MiB at a time.")
+        .effective("requests_carry_what_the_properties_say", number!(fetch_max_bytes)),
     Property::int("max.partition.fetch.bytes", 1, 1_000_000_000, "1048576")
         .alias(&["fetch.message.max.bytes"])
         .consumer()
         .medium()
-        .text("The most bytes of one partition in one response; a larger batch still comes whole.")
-        .effective("requests_carry_what_the_properties_say", number!(partition_fetch_bytes_max)),
+        .text("The most bytes of one partition in one response; a larger batch is still returned whole.")
+        .effective("requests_carry_what_the_properties_say", number!(max_partition_fetch_bytes)),
     Property::int("queued.max.messages.kbytes", 1, 2_097_151, "65536")
         .consumer()
         .medium()
@@ -34,10 +34,10 @@ pub(super) const ROWS: &[Property] = &[
             "what_is_fetched_ahead_stays_within_its_limit",
             Access {
                 set: |config, value| {
-                    config.queued_bytes_max = (value.int() as usize) << 10;
+                    config.queued_max_messages_bytes = (value.int() as usize) << 10;
                     Ok(())
                 },
-                get: |config| (config.queued_bytes_max >> 10).to_string(),
+                get: |config| (config.queued_max_messages_bytes >> 10).to_string(),
             },
         ),
     Property::int("queued.min.messages", 1, 10_000_000, "100000")
@@ -45,12 +45,12 @@ pub(super) const ROWS: &[Property] = &[
         .medium()
         .text("So many records fetched ahead of one partition are enough; its next fetch waits until there are fewer. Unset, \
                half a MiB is enough too at first, and more where a poll had to wait.")
-        .effective("a_partition_with_enough_fetched_ahead_is_not_fetched", number!(queued_records_enough)),
+        .effective("a_partition_with_enough_fetched_ahead_is_not_fetched", number!(queued_min_messages)),
     Property::int("fetch.queue.backoff.ms", 0, 300_000, "1000")
         .consumer()
         .medium()
         .text("How long librdkafka pauses fetching when its local queue is full.")
-        .accepted("there is no such pause: fetching goes on as soon as there is room"),
+        .accepted("there is no such pause: fetching continues as soon as there is room"),
     Property::int("fetch.error.backoff.ms", 0, 300_000, "500")
         .consumer()
         .medium()
@@ -73,13 +73,13 @@ pub(super) const ROWS: &[Property] = &[
             "requests_carry_what_the_properties_say",
             Access {
                 set: |config, value| {
-                    config.isolation = match value.text() {
+                    config.isolation_level = match value.text() {
                         "read_uncommitted" => Isolation::ReadUncommitted,
                         _ => Isolation::ReadCommitted,
                     };
                     Ok(())
                 },
-                get: |config| match config.isolation {
+                get: |config| match config.isolation_level {
                     Isolation::ReadCommitted => "read_committed".into(),
                     Isolation::ReadUncommitted => "read_uncommitted".into(),
                 },
@@ -94,11 +94,11 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("decompressed.max.bytes", 1024, 2_147_483_647, "67108864")
         .consumer()
         .text("The most bytes one batch may inflate to: the cap against decompression bombs. Ours.")
-        .effective("a_batch_that_inflates_beyond_the_cap_is_refused", number!(decompressed_bytes_max)),
+        .effective("a_batch_that_inflates_beyond_the_cap_is_refused", number!(decompressed_max_bytes)),
     Property::bool("enable.partition.eof", "false")
         .consumer()
         .text("Whether reaching a partition's end is an event.")
-        .effective("the_end_of_a_partition_is_told_once_per_arrival", flag!(partition_end_events)),
+        .effective("the_end_of_a_partition_is_told_once_per_arrival", flag!(enable_partition_eof)),
     Property::int("max.poll.records", 1, 2_147_483_647, "500")
         .consumer()
         .text("How many records one poll of Java's client returns.")

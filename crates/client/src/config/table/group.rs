@@ -24,20 +24,20 @@ pub(super) const ROWS: &[Property] = &[
             Access {
                 set: |config, value| {
                     let names = value.text().split(',').map(str::trim).filter(|name| !name.is_empty());
-                    config.assignment_strategy = names.map(str::to_owned).collect();
+                    config.partition_assignment_strategy = names.map(str::to_owned).collect();
                     Ok(())
                 },
-                get: |config| config.assignment_strategy.join(","),
+                get: |config| config.partition_assignment_strategy.join(","),
             },
         ),
     Property::int("session.timeout.ms", 1, 3_600_000, "45000")
         .consumer()
         .high()
-        .text("A member that is not heard of for so long is out of its group.")
+        .text("The coordinator removes a member from its group after this time without a heartbeat.")
         .effective("requests_carry_what_the_properties_say", millis!(session_timeout)),
     Property::int("heartbeat.interval.ms", 1, 3_600_000, "3000")
         .consumer()
-        .text("How often a member tells that it lives. At most a third of the session's timeout is usual.")
+        .text("The interval of heartbeats. Usually at most a third of the session timeout.")
         .effective("members_are_heard_of_at_the_heartbeat_interval", millis!(heartbeat_interval)),
     Property::string("group.protocol.type", "consumer")
         .consumer()
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::choice("group.protocol", &["classic", "consumer"], "classic")
         .consumer()
         .high()
-        .text("Whether members share out the partitions themselves, or the coordinator does (KIP-848).")
+        .text("Whether the members assign the partitions (classic), or the coordinator does (KIP-848).")
         .effective(
             "the_coordinator_shares_out_in_the_new_protocol",
             choice!(
@@ -62,17 +62,17 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("coordinator.query.interval.ms", 1, 3_600_000, "600000")
         .consumer()
         .text("How often librdkafka asks who coordinates the group while all is well.")
-        .accepted("the coordinator is asked for when it is needed, and again whenever a broker says that it is another"),
+        .accepted("the client looks up the coordinator when it needs it, and again whenever a broker reports that it moved"),
     Property::int("max.poll.interval.ms", 1, 86_400_000, "300000")
         .consumer()
         .high()
         .text("How long the application may take between two polls before its member leaves the group, and how long a rebalance waits for it.")
-        .effective("requests_carry_what_the_properties_say", millis!(poll_interval_max)),
+        .effective("requests_carry_what_the_properties_say", millis!(max_poll_interval)),
     Property::bool("enable.auto.commit", "true")
         .consumer()
         .high()
         .text("Commits what has been processed, in the background.")
-        .effective("offsets_are_committed_at_the_interval_or_not_at_all", flag!(auto_commit)),
+        .effective("offsets_are_committed_at_the_interval_or_not_at_all", flag!(enable_auto_commit)),
     Property::int("auto.commit.interval.ms", 0, 86_400_000, "5000")
         .consumer()
         .medium()
@@ -81,11 +81,11 @@ pub(super) const ROWS: &[Property] = &[
     Property::bool("enable.auto.offset.store", "true")
         .consumer()
         .high()
-        .text("Whether a record counts as processed once the application asks for what follows it.")
-        .effective("only_stored_offsets_are_committed_without_auto_offset_store", flag!(auto_offset_store)),
+        .text("Whether a record counts as processed at the next poll.")
+        .effective("only_stored_offsets_are_committed_without_auto_offset_store", flag!(enable_auto_offset_store)),
     Property::choice("offset.store.method", &["none", "file", "broker"], "broker")
         .consumer()
-        .text("Where offsets are kept.")
+        .text("The storage of offsets.")
         .effective(
             "offsets_in_files_outlive_the_consumer",
             Access {
@@ -93,10 +93,10 @@ pub(super) const ROWS: &[Property] = &[
                     if value.text() == "none" {
                         return Err("switch enable.auto.commit off instead".into());
                     }
-                    config.offset_files = value.text() == "file";
+                    config.offset_store_file = value.text() == "file";
                     Ok(())
                 },
-                get: |config| if config.offset_files { "file".into() } else { "broker".into() },
+                get: |config| if config.offset_store_file { "file".into() } else { "broker".into() },
             },
         ),
 ];

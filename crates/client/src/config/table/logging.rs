@@ -1,4 +1,4 @@
-//! Logs, statistics, and the library as such.
+//! Logs, statistics, and general properties of the library.
 
 use crate::config::property::{Access, Property, flag, millis, number, string};
 
@@ -26,7 +26,7 @@ const CONTEXTS: &[&str] = &[
     "all",
 ];
 
-/// What this build can do, in librdkafka's words.
+/// The features of this build, in librdkafka's words.
 const FEATURES: &[&str] = &[
     "gzip",
     "snappy",
@@ -50,12 +50,12 @@ const FEATURES_ACCESS: Access = Access { set: |_, _| Ok(()), get: |_| ALL_FEATUR
 
 pub(super) const ROWS: &[Property] = &[
     Property::flags("builtin.features", FEATURES, ALL_FEATURES)
-        .text("What this build can do. Setting it asks for features: one that is missing is an error.")
+        .text("The features of this build. Setting it requires features: a missing one is an error.")
         .effective("missing_features_are_an_error", FEATURES_ACCESS),
     Property::flags("debug", CONTEXTS, "")
         .medium()
         .text(
-            "What is logged in detail: `msg` shows each batch as it is delivered, `protocol` each request and each \
+            "The contexts to log in detail: `msg` shows each batch as it is delivered, `protocol` each request and each \
              answer. The lines of a context have the `tracing` target `ottla::CONTEXT`.",
         )
         .effective("debug_shows_batches_requests_and_round_trips", string!(debug)),
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("Whether log lines name the thread.")
         .accepted("`tracing` and its subscribers know the thread: the subscriber decides"),
     Property::bool("log.connection.close", "true")
-        .text("Whether a connection that is lost with requests under way is worth a warning. One that was idle never is.")
+        .text("Whether a connection that is lost with requests in flight causes a warning. An idle one never does.")
         .effective("a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be", flag!(net.log_connection_close)),
     Property::int("statistics.interval.ms", 0, 86_400_000, "0")
         .high()
@@ -97,6 +97,6 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::bool("enable.metrics.push", "true")
-        .text("Whether metrics are pushed to the broker that asks for them (KIP-714).")
+        .text("Whether the client pushes metrics to a broker that requests them (KIP-714).")
         .accepted("this client pushes no metrics; a later version will, and then it switches that"),
 ];

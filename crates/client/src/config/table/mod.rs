@@ -1,4 +1,4 @@
-//! The rows, by what they are about.
+//! The rows of the property table, by subject.
 
 mod callbacks;
 mod connection;

@@ -3,21 +3,21 @@
 use crate::config::property::{Access, Property, choice, flag, optional_string, secret, string};
 use crate::security::{Mechanism, OauthMethod};
 
-/// Kafka's own words for how a client may log in, Kerberos's among them: librdkafka's default.
+/// Kafka's names of the SASL mechanisms, including librdkafka's default, Kerberos.
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"];
 
 const LOGINS: &str = "every_way_in_and_every_refusal";
 const UNSECURED: &str = "an_unsecured_token_says_what_it_was_told";
 const GSSAPI: &str = "only GSSAPI asks for it, and a client that is to log in by GSSAPI is refused";
 const ASSERTION: &str = "this version gets tokens by client credentials or from a function only";
-/// What librdkafka runs by default.
+/// librdkafka's default command.
 const KINIT: &str = r#"kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}"#;
 
 pub(super) const ROWS: &[Property] = &[
     Property::choice("sasl.mechanism", MECHANISMS, "GSSAPI")
         .alias(&["sasl.mechanisms"])
         .high()
-        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. It has to be set with SASL: GSSAPI (Kerberos) stands for none.")
+        .text("How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. It must be set with SASL: librdkafka's default, GSSAPI (Kerberos), is not supported.")
         .effective(
             LOGINS,
             Access {
@@ -50,10 +50,10 @@ pub(super) const ROWS: &[Property] = &[
         .accepted(GSSAPI),
     Property::string("sasl.oauthbearer.config", "")
         .secret()
-        .text("What unsigned tokens say, as `key=value` separated by spaces: principal (needed), principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME.")
+        .text("The claims of unsigned tokens, as `key=value` separated by spaces: principal (needed), principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME.")
         .effective(UNSECURED, secret!(security.sasl.oauthbearer.config)),
     Property::bool("enable.sasl.oauthbearer.unsecure.jwt", "false")
-        .text("Whether unsigned tokens are made up, for development: no production broker takes them.")
+        .text("Whether the client creates unsigned tokens, for development: production brokers refuse them.")
         .effective(UNSECURED, flag!(security.sasl.oauthbearer.unsecured_jwt)),
     Property::choice("sasl.oauthbearer.method", &["default", "oidc"], "default")
         .text("Whether tokens come from a function or from a token endpoint.")
@@ -67,12 +67,12 @@ pub(super) const ROWS: &[Property] = &[
         .secret()
         .text("This client's secret at the token endpoint.")
         .effective(LOGINS, secret!(security.sasl.oauthbearer.client_secret)),
-    Property::string("sasl.oauthbearer.scope", "").text("What the token shall allow.").effective(LOGINS, optional_string!(security.sasl.oauthbearer.scope)),
+    Property::string("sasl.oauthbearer.scope", "").text("The scope to request for the token.").effective(LOGINS, optional_string!(security.sasl.oauthbearer.scope)),
     Property::string("sasl.oauthbearer.extensions", "")
         .text("Extensions sent with the token, as `name=value` separated by commas.")
         .effective("extensions_go_beside_the_token", string!(security.sasl.oauthbearer.extensions)),
     Property::string("sasl.oauthbearer.token.endpoint.url", "")
-        .text("Where tokens are fetched: https only.")
+        .text("The URL of the token endpoint: https only.")
         .effective(LOGINS, optional_string!(security.sasl.oauthbearer.token_endpoint_url)),
     Property::string("sasl.oauthbearer.sub.claim.name", "sub")
         .text("The token's claim that names the principal, which logs show.")
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Property] = &[
         &["client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
         "client_credentials",
     )
-    .text("How the token endpoint is asked.")
+    .text("The grant type of requests to the token endpoint.")
     .refused(ASSERTION),
     Property::choice("sasl.oauthbearer.assertion.algorithm", &["RS256", "ES256"], "RS256")
         .text("How assertions are signed.")
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("Whom assertions are for.")
         .refused(ASSERTION),
     Property::string("sasl.oauthbearer.assertion.claim.iss", "")
-        .text("Who issues assertions.")
+        .text("The issuer of assertions.")
         .refused(ASSERTION),
     Property::string("sasl.oauthbearer.assertion.claim.sub", "")
         .text("Whom assertions are about.")
@@ -139,6 +139,6 @@ pub(super) const ROWS: &[Property] = &[
         &["none", "azure_imds", "aws_iam"],
         "none",
     )
-    .text("Whether the cloud's own service gives the token.")
+    .text("Whether the cloud provider's metadata service issues the token.")
     .refused("this version gets tokens from no cloud's own service"),
 ];

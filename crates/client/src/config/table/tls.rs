@@ -1,10 +1,11 @@
 //! Encryption and certificates.
 
 use crate::config::property::{Access, Property, choice, flag, optional_path, optional_string, secret};
-use crate::security::{Protocol, suites};
+use crate::security::{SecurityProtocol, suites};
 
 const OPENSSL: &str = "OpenSSL is no part of this client";
-const CHOSEN: &str = "this client takes the signatures that rustls holds safe, and lets nobody choose less";
+const CHOSEN: &str =
+    "this client accepts the signatures that rustls considers safe, and has no weaker setting";
 
 const REFUSALS: &str = "every_refusal_says_what_is_wrong";
 const OWN_CERTIFICATE: &str = "a_client_certificate_comes_from_pem_an_encrypted_key_or_a_keystore";
@@ -16,10 +17,10 @@ const CHECKS_OFF: &str = "checks_that_are_switched_off_are_off";
 pub(super) const ROWS: &[Property] = &[
     Property::choice("security.protocol", &["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"], "plaintext")
         .high()
-        .text("Whether connections are encrypted and authenticated. With `plaintext` and `sasl_plaintext` whoever is in between reads along.")
+        .text("Whether connections are encrypted and authenticated. With `plaintext` and `sasl_plaintext` the network can read all data.")
         .effective(
             LOGINS,
-            choice!(security.protocol, [("plaintext", Protocol::Plaintext), ("ssl", Protocol::Ssl), ("sasl_plaintext", Protocol::SaslPlaintext), ("sasl_ssl", Protocol::SaslSsl)]),
+            choice!(security.protocol, [("plaintext", SecurityProtocol::Plaintext), ("ssl", SecurityProtocol::Ssl), ("sasl_plaintext", SecurityProtocol::SaslPlaintext), ("sasl_ssl", SecurityProtocol::SaslSsl)]),
         ),
     Property::string("ssl.cipher.suites", "")
         .text("The only cipher suites to offer, by OpenSSL's names or IANA's, in the order of preference; those of TLS 1.3 and of TLS 1.2 alike, so that naming none of a version leaves that version out. Unset, all that rustls holds safe.")
@@ -96,10 +97,10 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("ssl.engine.location", "").text("OpenSSL engine to load.").refused(OPENSSL),
     Property::string("ssl.engine.id", "dynamic").text("Name of the OpenSSL engine.").refused(OPENSSL),
     Property::bool("enable.ssl.certificate.verification", "true")
-        .text("Whether the broker's certificate is checked. Off, anybody in between can pose as the broker.")
+        .text("Whether the client verifies the broker's certificate. Off, any host on the network path can impersonate the broker.")
         .effective(CHECKS_OFF, flag!(security.tls.verify_certificates)),
     Property::choice("ssl.endpoint.identification.algorithm", &["none", "https"], "https")
-        .text("Whether the certificate must be for the host that was connected to.")
+        .text("Whether the certificate must name the host of the connection.")
         .effective(
             CHECKS_OFF,
             choice!(security.tls.endpoint_identification, [("none", false), ("https", true)]),

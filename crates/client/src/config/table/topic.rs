@@ -1,4 +1,4 @@
-//! What may differ from topic to topic.
+//! Properties that can be set per topic.
 
 use std::time::Duration;
 
@@ -47,10 +47,10 @@ pub(super) const ROWS: &[Property] = &[
             "requests_carry_what_the_properties_say",
             Access {
                 set: |config, value| {
-                    config.ack_timeout = Some(value.duration());
+                    config.request_timeout = Some(value.duration());
                     Ok(())
                 },
-                get: |config| config.ack_timeout.unwrap_or(config.request_timeout).as_millis().to_string(),
+                get: |config| config.request_timeout.unwrap_or(config.socket_timeout).as_millis().to_string(),
             },
         ),
     Property::int("delivery.timeout.ms", 0, 2_147_483_647, "120000")
@@ -146,12 +146,12 @@ pub(super) const ROWS: &[Property] = &[
     .topic()
     .consumer()
     .high()
-    .text("Where to start without a committed offset, or when the position does not exist any more: earliest (smallest, beginning), latest (largest, end), with the first record that is at most so old (by_duration: and an ISO 8601 duration, here a day), or with an error (none).")
+    .text("The offset to start from without a committed offset, or when the position no longer exists: earliest (smallest, beginning), latest (largest, end), the first record of at most this age (by_duration: and an ISO 8601 duration, here a day), or with an error (none).")
     .effective(
         "auto_offset_reset_decides_where_reading_starts",
         Access {
             set: |config, value| {
-                config.offset_reset = match (value.text(), value.text().split_once(':')) {
+                config.auto_offset_reset = match (value.text(), value.text().split_once(':')) {
                     ("earliest" | "smallest" | "beginning", _) => OffsetReset::Earliest,
                     ("latest" | "largest" | "end", _) => OffsetReset::Latest,
                     (_, Some((_, ago))) => {
@@ -163,7 +163,7 @@ pub(super) const ROWS: &[Property] = &[
                 Ok(())
             },
             get: |config| {
-                let word = match (config.offset_reset, config.defaults) {
+                let word = match (config.auto_offset_reset, config.defaults) {
                     (OffsetReset::Earliest, Defaults::Native) => "earliest",
                     (OffsetReset::Earliest, Defaults::Librdkafka) => "smallest",
                     (OffsetReset::Latest, Defaults::Native) => "latest",
@@ -179,15 +179,15 @@ pub(super) const ROWS: &[Property] = &[
         .alias(&["enable.auto.commit"])
         .topic()
         .consumer()
-        .text("Whether what is done of partitions that are started one by one (`Consumer::start`) is committed by itself; unset, `enable.auto.commit` of the client decides.")
+        .text("Whether processed offsets of partitions that are started one by one (`Consumer::start`) are committed automatically; unset, the client's `enable.auto.commit` applies.")
         .effective(
             "partitions_that_are_started_commit_as_their_topic_says",
             Access {
                 set: |config, value| {
-                    config.started_auto_commit = Some(value.bool());
+                    config.topic_auto_commit_enable = Some(value.bool());
                     Ok(())
                 },
-                get: |config| config.started_auto_commit().to_string(),
+                get: |config| config.topic_auto_commit_enable().to_string(),
             },
         ),
     Property::int("auto.commit.interval.ms", 10, 86_400_000, "5000")
@@ -200,10 +200,10 @@ pub(super) const ROWS: &[Property] = &[
             "partitions_that_are_started_commit_as_their_topic_says",
             Access {
                 set: |config, value| {
-                    config.started_commit_interval = Some(value.duration());
+                    config.topic_auto_commit_interval = Some(value.duration());
                     Ok(())
                 },
-                get: |config| config.started_commit_interval().as_millis().to_string(),
+                get: |config| config.topic_auto_commit_interval().as_millis().to_string(),
             },
         ),
     Property::string("offset.store.path", ".")
@@ -214,10 +214,10 @@ pub(super) const ROWS: &[Property] = &[
             "offsets_in_files_outlive_the_consumer",
             Access {
                 set: |config, value| {
-                    config.offset_files_path = value.text().into();
+                    config.offset_store_path = value.text().into();
                     Ok(())
                 },
-                get: |config| config.offset_files_path.display().to_string(),
+                get: |config| config.offset_store_path.display().to_string(),
             },
         ),
     Property::int("offset.store.sync.interval.ms", -1, 86_400_000, "-1")
@@ -228,29 +228,29 @@ pub(super) const ROWS: &[Property] = &[
             "offsets_in_files_outlive_the_consumer",
             Access {
                 set: |config, value| {
-                    config.offset_files_sync = u64::try_from(value.int()).ok().map(Duration::from_millis);
+                    config.offset_store_sync_interval = u64::try_from(value.int()).ok().map(Duration::from_millis);
                     Ok(())
                 },
-                get: |config| config.offset_files_sync.map_or("-1".into(), |every| every.as_millis().to_string()),
+                get: |config| config.offset_store_sync_interval.map_or("-1".into(), |every| every.as_millis().to_string()),
             },
         ),
     Property::choice("offset.store.method", &["file", "broker"], "broker")
         .topic()
         .consumer()
-        .text("Where offsets are kept: in local files, or with the group's coordinator.")
+        .text("The storage of offsets: local files, or the group's coordinator.")
         .effective(
             "offsets_in_files_outlive_the_consumer",
             Access {
                 set: |config, value| {
-                    config.offset_files = value.text() == "file";
+                    config.offset_store_file = value.text() == "file";
                     Ok(())
                 },
-                get: |config| if config.offset_files { "file".into() } else { "broker".into() },
+                get: |config| if config.offset_store_file { "file".into() } else { "broker".into() },
             },
         ),
     Property::int("consume.callback.max.messages", 0, 1_000_000, "0")
         .topic()
         .consumer()
         .text("How many records one call that hands each to a function hands out where the call itself sets no limit; 0 is none.")
-        .effective("a_call_hands_out_as_many_records_as_it_may", number!(callback_records_max)),
+        .effective("a_call_hands_out_as_many_records_as_it_may", number!(consume_callback_max_messages)),
 ];

@@ -1,6 +1,6 @@
-//! SASL: proving who we are, after ApiVersions and before everything else.
+//! SASL authentication, after ApiVersions and before all other requests.
 //!
-//! Each mechanism is one async function from first message to last; [`Exchange`] is its line to the broker.
+//! Each mechanism is one async function for the whole exchange; [`SaslExchange`] connects it to the broker.
 
 mod oauthbearer;
 pub(crate) mod oidc;
@@ -28,7 +28,7 @@ use crate::security::tls::TlsFiles;
 use crate::security::token::parse_extensions;
 use crate::security::{Mechanism, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
 
-/// Who we are, for all connections of a client.
+/// The SASL credentials for all connections of a client.
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
     credentials: Mutex<Credentials>,
@@ -38,7 +38,7 @@ pub(crate) struct Authenticator {
     salted: Mutex<Option<SaltedPassword>>,
 }
 
-/// Of PLAIN and SCRAM.
+/// The credentials for PLAIN and SCRAM.
 #[derive(Clone, Default)]
 struct Credentials {
     username: String,
@@ -52,7 +52,7 @@ enum TokenSource {
 }
 
 impl Authenticator {
-    /// `None` where nobody is asked who he is.
+    /// Returns `None` if the protocol does not use SASL.
     pub(crate) fn of(config: &Config, connector: &Arc<dyn Connector>) -> Result<Option<Arc<Self>>, Error> {
         if !config.security.protocol.is_sasl() {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Authenticator {
         Ok(Some(Arc::new(Self::new(config, connector.clone())?)))
     }
 
-    /// `connector` leads to OIDC's token endpoint, with TLS of its own on top.
+    /// `connector` connects to the OIDC token endpoint, with its own TLS.
     fn new(config: &Config, connector: Arc<dyn Connector>) -> Result<Self, Error> {
         let settings = &config.security.sasl;
         let mechanism =
@@ -80,7 +80,7 @@ impl Authenticator {
         })
     }
 
-    /// Other credentials for PLAIN and SCRAM: connections that are made or prove themselves again from now on take them.
+    /// Replaces the credentials for PLAIN and SCRAM, for later connections and re-authentications.
     pub(crate) fn set_credentials(&self, username: String, password: Secret) {
         *self.credentials.lock().unwrap_or_else(PoisonError::into_inner) = Credentials { username, password };
         self.salted.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -90,7 +90,7 @@ impl Authenticator {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A token that has not expired: the last one, as long as a fifth of its life is left.
+    /// Returns a token that has not expired: the last one, if at least a fifth of its lifetime remains.
     async fn token(&self) -> Result<Token, String> {
         let now = self.clock.now_ms();
         let last = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -113,7 +113,7 @@ impl Authenticator {
         Ok(token)
     }
 
-    /// The broker did not take it: the next attempt asks for a fresh one.
+    /// Discards a token that the broker refused: the next attempt requests a new one.
     fn forget_token(&self) {
         self.token.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -153,22 +153,22 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
     }
 }
 
-/// What carries the dialogue to a broker.
-pub trait Line {
-    /// The peer, as errors name it.
+/// The channel that carries the SASL exchange to a broker.
+pub trait SaslChannel {
+    /// The peer's name in errors.
     fn address(&self) -> &str;
 
-    /// The highest version of `R` that both sides speak, `version_max` at most.
+    /// The highest version of `R` that both sides support, at most `version_max`.
     fn version_of<R: Request>(&self, version_max: i16) -> Result<i16, Error>;
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     fn ask<R: Request>(&self, request: &R, version: i16) -> impl Future<Output = Result<R::Response, Error>>;
 
-    /// Sends bytes that are no request behind their length, and waits for such bytes: brokers before 1.0.
+    /// Sends length-prefixed bytes that are not a Kafka request, and waits for such a response: brokers before 1.0.
     fn ask_bare(&self, token: &[u8]) -> impl Future<Output = Result<Bytes, Error>>;
 }
 
-impl Line for Link {
+impl SaslChannel for Link {
     fn address(&self) -> &str {
         &self.address
     }
@@ -187,12 +187,12 @@ impl Line for Link {
     }
 }
 
-/// The whole dialogue. Gives the session's lifetime if the broker limits it.
-pub(crate) async fn authenticate<L: Line>(
+/// Runs the whole exchange. Returns the session lifetime if the broker limits it.
+pub(crate) async fn authenticate<L: SaslChannel>(
     line: &L,
     authenticator: &Authenticator,
 ) -> Result<Option<Duration>, Error> {
-    let mut exchange = Exchange { line, mechanism: authenticator.mechanism, bare: false, lifetime_ms: 0 };
+    let mut exchange = SaslExchange { line, mechanism: authenticator.mechanism, bare: false, lifetime_ms: 0 };
     exchange.handshake().await?;
     match authenticator.mechanism {
         Mechanism::Plain => plain::prove(&mut exchange, &authenticator.credentials()).await,
@@ -208,16 +208,16 @@ pub(crate) async fn authenticate<L: Line>(
     Ok(u64::try_from(exchange.lifetime_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis))
 }
 
-/// A mechanism's line to the broker.
-struct Exchange<'a, L> {
+/// The exchange between a mechanism and the broker.
+struct SaslExchange<'a, L> {
     line: &'a L,
     mechanism: Mechanism,
-    /// Brokers before 1.0 take the mechanism's messages without Kafka's framing.
+    /// Brokers before 1.0 expect the mechanism's messages without Kafka's framing.
     bare: bool,
     lifetime_ms: i64,
 }
 
-impl<L: Line> Exchange<'_, L> {
+impl<L: SaslChannel> SaslExchange<'_, L> {
     async fn handshake(&mut self) -> Result<(), Error> {
         let version = self.line.version_of::<SaslHandshakeRequest>(1)?;
         self.bare = version == 0;
@@ -237,11 +237,11 @@ impl<L: Line> Exchange<'_, L> {
         }
     }
 
-    /// Sends one message of the mechanism and gives the broker's.
+    /// Sends one message of the mechanism and returns the broker's reply.
     async fn say(&mut self, message: Vec<u8>) -> Result<Bytes, Error> {
         if self.bare {
             return self.line.ask_bare(&message).await.map_err(|error| match error {
-                // These brokers say no by hanging up.
+                // These brokers close the connection on failure.
                 Error::Transport { .. } => self.refused("the broker hung up: wrong username or password?"),
                 error => error,
             });

@@ -1,13 +1,13 @@
 //! OAUTHBEARER (RFC 7628): a token in place of a password.
 
-use super::{Authenticator, Exchange, Line};
+use super::{Authenticator, SaslChannel, SaslExchange};
 use crate::error::Error;
 use crate::security::token::is_extension;
 
 const SEPARATOR: char = '\x01';
 
-pub(super) async fn prove<L: Line>(
-    exchange: &mut Exchange<'_, L>,
+pub(super) async fn prove<L: SaslChannel>(
+    exchange: &mut SaslExchange<'_, L>,
     authenticator: &Authenticator,
 ) -> Result<(), Error> {
     let token =
@@ -28,7 +28,7 @@ pub(super) async fn prove<L: Line>(
         Ok(answer) if answer.is_empty() => Ok(()),
         Ok(problem) => {
             authenticator.forget_token();
-            // A refusal is a JSON object; the dialogue ends with a message of one byte, and the broker's error.
+            // An error is a JSON object; the exchange ends with a message of one byte and the broker's error.
             let status = serde_json::from_slice::<serde_json::Value>(&problem).ok();
             let status =
                 status.as_ref().and_then(|json| json["status"].as_str()).unwrap_or("no reason given");

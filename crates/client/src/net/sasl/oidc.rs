@@ -1,4 +1,4 @@
-//! Tokens from an OpenID Connect endpoint, by client credentials (RFC 6749, section 4.4).
+//! Tokens from an OpenID Connect endpoint, with client credentials (RFC 6749, section 4.4).
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::net::connector::Connector;
 use crate::security::{Secret, Token};
 
-/// Tokens take a few thousand bytes.
+/// Tokens have a few thousand bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Where tokens are to be had, and for whom.
+/// A token endpoint and the client's credentials.
 pub(crate) struct Endpoint {
     host: String,
     port: u16,
@@ -32,7 +32,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes a URL apart. Only `https` is taken: the client's secret goes through it.
+    /// Parses a URL. Only `https` is accepted, because the request contains the client's secret.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let shown = if url.contains('@') { "..." } else { url };
         let refuse =
@@ -62,7 +62,7 @@ impl Endpoint {
         })
     }
 
-    /// Asks for a token. The error's text names the endpoint and holds no secret.
+    /// Requests a token. The error's text names the endpoint and contains no secret.
     pub(crate) async fn token(&self, now_ms: i64) -> Result<Token, String> {
         let named = |text: String| format!("token endpoint {}:{}: {text}", self.host, self.port);
         let (status, body) = self.ask().await.map_err(named)?;
@@ -105,7 +105,7 @@ impl Endpoint {
         tokio::select! {
             biased;
             answer = &mut asking => answer,
-            // Closed behind the answer: what came is read to its end.
+            // The server closed the connection after the response, which is read to its end.
             _ = connection => asking.await,
         }
     }
@@ -135,7 +135,7 @@ impl Endpoint {
     }
 }
 
-/// What a JWT says; nothing if it is none.
+/// The claims of a JWT; null if the token is not a JWT.
 fn claims(token: &str) -> Value {
     let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     payload.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()

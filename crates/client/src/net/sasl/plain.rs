@@ -1,10 +1,10 @@
-//! PLAIN (RFC 4616): the password itself.
+//! PLAIN (RFC 4616): sends the password itself.
 
-use super::{Credentials, Exchange, Line};
+use super::{Credentials, SaslChannel, SaslExchange};
 use crate::error::Error;
 
-pub(super) async fn prove<L: Line>(
-    exchange: &mut Exchange<'_, L>,
+pub(super) async fn prove<L: SaslChannel>(
+    exchange: &mut SaslExchange<'_, L>,
     credentials: &Credentials,
 ) -> Result<(), Error> {
     let (username, password) = (credentials.username.as_bytes(), credentials.password.expose().as_bytes());

@@ -1,4 +1,4 @@
-//! SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password, and nobody sends it.
+//! SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password without sending it.
 
 use std::sync::PoisonError;
 
@@ -10,26 +10,25 @@ use sha2::{Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{Authenticator, Exchange, Line};
-use crate::admin::ScramMechanism;
+use super::{Authenticator, SaslChannel, SaslExchange};
 use crate::error::Error;
 use crate::security::{Mechanism, Secret};
 
-/// RFC 7677 asks for 4096 at least, and so does Kafka. A million takes the engine half a second; a broker that wants
-/// more is broken or means harm.
+/// RFC 7677 and Kafka require at least 4096. A million iterations take the engine half a second; a higher number
+/// indicates a broken or malicious broker.
 const ITERATIONS: std::ops::RangeInclusive<u32> = 4096..=1_000_000;
-/// Text of 32 random bytes.
+/// The random bytes of a nonce, before encoding.
 const NONCE_BYTES: usize = 32;
 
-/// The costly half of the proof, kept for the next connection. A user of one cluster has one salt.
+/// The salted password, cached for the next connection because it is costly. A user of one cluster has one salt.
 pub(super) struct SaltedPassword {
     salt: Vec<u8>,
     iterations: u32,
     key: Zeroizing<Vec<u8>>,
 }
 
-pub(super) async fn prove<L: Line>(
-    exchange: &mut Exchange<'_, L>,
+pub(super) async fn prove<L: SaslChannel>(
+    exchange: &mut SaslExchange<'_, L>,
     authenticator: &Authenticator,
 ) -> Result<(), Error> {
     let mut random = [0; NONCE_BYTES];
@@ -56,7 +55,7 @@ pub(super) async fn prove<L: Line>(
         }
         last.as_ref().map(|last| last.key.clone()).unwrap_or_default()
     };
-    // The channel binding that was announced: none, "n,," in base64.
+    // The channel binding: none, "n,," in base64.
     let final_bare = format!("c=biws,r={}", challenge.nonce);
     let server_first = String::from_utf8_lossy(&server_first);
     let said = format!("{first_bare},{server_first},{final_bare}");
@@ -81,10 +80,10 @@ pub(super) async fn prove<L: Line>(
     ))
 }
 
-/// What a broker keeps of a password, with the salt, to check proofs against. `None` for mechanisms that are not known,
-/// and for numbers of iterations that nobody would wait for.
+/// Returns the salted password that a broker stores to check proofs. `None` for mechanisms other than SCRAM, and for
+/// numbers of iterations outside the accepted range.
 pub(crate) fn salted_password(
-    mechanism: ScramMechanism,
+    mechanism: Mechanism,
     password: &Secret,
     with: &[u8],
     iterations: u32,
@@ -94,9 +93,9 @@ pub(crate) fn salted_password(
     }
     let password = password.expose().as_bytes();
     match mechanism {
-        ScramMechanism::Sha256 => Some(salt::<Sha256>(password, with, iterations)),
-        ScramMechanism::Sha512 => Some(salt::<Sha512>(password, with, iterations)),
-        ScramMechanism::Unknown(_) => None,
+        Mechanism::ScramSha256 => Some(salt::<Sha256>(password, with, iterations)),
+        Mechanism::ScramSha512 => Some(salt::<Sha512>(password, with, iterations)),
+        Mechanism::Plain | Mechanism::OauthBearer => None,
     }
 }
 
@@ -143,7 +142,7 @@ fn salt<D: EagerHash + Digest>(password: &[u8], salt: &[u8], iterations: u32) ->
     out
 }
 
-/// Our proof, and the signature that proves the broker.
+/// The client's proof, and the signature that proves the broker's identity.
 fn prove_with<D: EagerHash + Digest>(salted: &[u8], said: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let client_key = keyed::<D>(salted, b"Client Key");
     let stored_key = <D as Digest>::digest(&client_key);

@@ -1,4 +1,4 @@
-//! Tokens that nobody signed, for development: `sasl.oauthbearer.config`.
+//! Unsigned tokens for development: `sasl.oauthbearer.config`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::security::token::is_extension;
 use crate::security::{Secret, Token};
 
-/// What the tokens say.
+/// The claims of the tokens.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Claims {
     principal: String,
@@ -68,7 +68,7 @@ impl Claims {
         Ok(claims)
     }
 
-    /// A token that is good from now on.
+    /// Creates a token that is valid from now on.
     pub(crate) fn token(&self, now_ms: i64) -> Token {
         let issued = now_ms / 1000;
         let mut claims = Map::new();
@@ -81,7 +81,7 @@ impl Claims {
         let header = URL_SAFE_NO_PAD.encode(json!({ "alg": "none" }).to_string());
         let payload = URL_SAFE_NO_PAD.encode(Value::Object(claims).to_string());
         Token {
-            // Nothing behind the last dot: no signature.
+            // The part after the last dot, the signature, is empty.
             value: Secret::new(format!("{header}.{payload}.")),
             principal: self.principal.clone(),
             expires_at_ms: (issued + self.life_seconds) * 1000,

@@ -4,15 +4,15 @@ use crate::error::Persisted;
 const FIRST: ProducerId = ProducerId { id: 7, epoch: 0 };
 const SECOND: ProducerId = ProducerId { id: 7, epoch: 1 };
 
-fn ready(protocol: Protocol) -> Machine {
+fn ready(protocol: TransactionProtocol) -> Machine {
     let mut machine = Machine::new("billing".into());
     machine.begin_init().expect("the first call");
     machine.initialized(FIRST, protocol);
     machine
 }
 
-/// In a transaction that the coordinator knows of.
-fn started(protocol: Protocol) -> Machine {
+/// A machine in a transaction that the coordinator knows.
+fn started(protocol: TransactionProtocol) -> Machine {
     let mut machine = ready(protocol);
     machine.begin().expect("ready");
     machine.touch();
@@ -21,10 +21,10 @@ fn started(protocol: Protocol) -> Machine {
 }
 
 fn in_state(name: &str) -> Machine {
-    let mut machine = started(Protocol::V1);
+    let mut machine = started(TransactionProtocol::V1);
     match name {
         "Uninitialized" => machine = Machine::new("billing".into()),
-        "Ready" => machine = ready(Protocol::V1),
+        "Ready" => machine = ready(TransactionProtocol::V1),
         "InTransaction" => {}
         "Flushing" => machine.begin_commit().expect("in a transaction"),
         "Committing" => {
@@ -35,7 +35,7 @@ fn in_state(name: &str) -> Machine {
         "Abortable" => machine.record_failed(&failure(ErrorCode::MessageTooLarge)),
         "Undecided" => {
             machine = in_state("Committing");
-            machine.refused(Call::Commit, ErrorCode::UnknownServerError, "", Verdict::Unknown);
+            machine.refused(TxnRequest::Commit, ErrorCode::UnknownServerError, "", ResponseAction::Unknown);
         }
         "Fatal" => machine.record_failed(&failure(ErrorCode::ProducerFenced)),
         other => panic!("{other}"),
@@ -69,7 +69,7 @@ fn failure(code: ErrorCode) -> Arc<ProduceError> {
 
 #[test]
 fn every_call_is_allowed_where_the_table_says_and_refused_elsewhere() {
-    // The state before; then the states after init, begin, offsets, commit and abort; none where the call is refused.
+    // The initial state; then the states after init, begin, offsets, commit and abort; none if the call is refused.
     let table = [
         ("Uninitialized", [Some("Uninitialized"), None, None, None, None]),
         ("Ready", [None, Some("InTransaction"), None, None, None]),
@@ -124,32 +124,32 @@ fn records_are_taken_in_a_transaction_only_and_sent_while_it_is_flushed() {
 
 #[test]
 fn every_code_in_the_answer_to_a_commit_leads_to_its_state_and_none_but_success_is_success() {
-    for protocol in [Protocol::V1, Protocol::V2] {
+    for protocol in [TransactionProtocol::V1, TransactionProtocol::V2] {
         for code in ErrorCode::KNOWN.iter().copied().chain([ErrorCode::Unknown(9999)]) {
             let mut machine = started(protocol);
             machine.begin_commit().expect("in a transaction");
             machine.flushed().expect("nothing failed");
             machine.asked();
             machine.answered();
-            let verdict = machine.judge(Call::Commit, code);
-            if verdict == Verdict::Done {
+            let action = machine.action_for(TxnRequest::Commit, code);
+            if action == ResponseAction::Done {
                 assert_eq!(code, ErrorCode::None);
                 continue;
             }
-            if matches!(verdict, Verdict::Again | Verdict::Elsewhere) {
+            if matches!(action, ResponseAction::Again | ResponseAction::Elsewhere) {
                 assert_eq!(state(&machine), "Committing", "{code}");
                 let error = machine.timed_out("commit_transaction", Duration::from_secs(1));
                 assert!(error.is_retriable() && error.outcome_is_unknown(), "{error}");
                 continue;
             }
-            let error = machine.refused(Call::Commit, code, "", verdict);
-            let expected = match verdict {
-                Verdict::Abortable | Verdict::Forgotten => "Abortable",
-                Verdict::Unknown => "Undecided",
+            let error = machine.refused(TxnRequest::Commit, code, "", action);
+            let expected = match action {
+                ResponseAction::Abortable | ResponseAction::Forgotten => "Abortable",
+                ResponseAction::Unknown => "Undecided",
                 _ => "Fatal",
             };
             assert_eq!(state(&machine), expected, "{code}");
-            assert_eq!(error.outcome_is_unknown(), verdict == Verdict::Unknown, "{error}");
+            assert_eq!(error.outcome_is_unknown(), action == ResponseAction::Unknown, "{error}");
         }
     }
 }
@@ -159,7 +159,7 @@ fn an_unknown_outcome_is_mended_by_a_new_start_with_the_known_epoch() {
     let mut machine = in_state("Undecided");
     machine.begin_init().expect("the way out");
     assert_eq!(machine.epoch_of(), Some(FIRST), "a zombie must not fence its successor");
-    machine.initialized(SECOND, Protocol::V1);
+    machine.initialized(SECOND, TransactionProtocol::V1);
     assert_eq!(state(&machine), "Ready");
     assert!(machine.begin().is_ok());
 }
@@ -170,14 +170,14 @@ fn a_fenced_commit_after_a_lost_answer_says_that_its_outcome_is_unknown() {
     machine.asked();
     machine.asked();
     machine.answered();
-    let error = machine.refused(Call::Commit, ErrorCode::ProducerFenced, "", Verdict::Fenced);
+    let error = machine.refused(TxnRequest::Commit, ErrorCode::ProducerFenced, "", ResponseAction::Fenced);
     assert!(error.is_fatal() && error.outcome_is_unknown(), "{error}");
     assert!(error.to_string().contains("not known"), "{error}");
 }
 
 #[test]
 fn a_transaction_of_nothing_ends_without_the_coordinator() {
-    for protocol in [Protocol::V1, Protocol::V2] {
+    for protocol in [TransactionProtocol::V1, TransactionProtocol::V2] {
         let mut machine = ready(protocol);
         machine.begin().expect("ready");
         machine.begin_commit().expect("in a transaction");
@@ -191,11 +191,11 @@ fn a_transaction_of_nothing_ends_without_the_coordinator() {
 
 #[test]
 fn the_classic_epoch_outlives_transactions_unless_a_batch_or_an_answer_was_lost() {
-    let mut machine = started(Protocol::V1);
+    let mut machine = started(TransactionProtocol::V1);
     machine.ended(None);
     assert_eq!(machine.view().producer, Some(FIRST));
 
-    let mut gap = started(Protocol::V1);
+    let mut gap = started(TransactionProtocol::V1);
     gap.sequence_broken();
     gap.record_failed(&failure(ErrorCode::MessageTooLarge));
     gap.begin_abort().expect("abortable");
@@ -203,10 +203,10 @@ fn the_classic_epoch_outlives_transactions_unless_a_batch_or_an_answer_was_lost(
     gap.ended(None);
     assert_eq!(gap.view().producer, None, "the next batch would not follow");
     assert_eq!(gap.epoch_of(), Some(FIRST));
-    gap.initialized(SECOND, Protocol::V1);
+    gap.initialized(SECOND, TransactionProtocol::V1);
     assert_eq!(gap.view().producer, Some(SECOND));
 
-    let mut lost = started(Protocol::V1);
+    let mut lost = started(TransactionProtocol::V1);
     lost.begin_commit().expect("in a transaction");
     lost.flushed().expect("nothing failed");
     lost.asked();
@@ -218,7 +218,7 @@ fn the_classic_epoch_outlives_transactions_unless_a_batch_or_an_answer_was_lost(
 
 #[test]
 fn the_new_protocols_epoch_comes_with_every_end() {
-    let mut machine = started(Protocol::V2);
+    let mut machine = started(TransactionProtocol::V2);
     machine.sequence_broken();
     machine.asked();
     machine.ended(Some(SECOND));
@@ -227,35 +227,38 @@ fn the_new_protocols_epoch_comes_with_every_end() {
 
 #[test]
 fn what_the_coordinator_forgot_needs_no_abort_and_a_fresh_id() {
-    let mut machine = started(Protocol::V1);
+    let mut machine = started(TransactionProtocol::V1);
     let code = ErrorCode::InvalidProducerIdMapping;
-    let error = machine.refused(Call::AddPartitions, code, "", Verdict::Forgotten);
+    let error = machine.refused(TxnRequest::AddPartitions, code, "", ResponseAction::Forgotten);
     assert!(error.requires_abort(), "{error}");
     machine.begin_abort().expect("abortable");
     assert!(!machine.drained().expect("nothing worse"));
     assert_eq!((machine.view().producer, machine.epoch_of()), (None, None));
 
     let mut aborting = in_state("Aborting");
-    assert_eq!(aborting.judge(Call::Abort, code), Verdict::Done);
+    assert_eq!(aborting.action_for(TxnRequest::Abort, code), ResponseAction::Done);
     aborting.ended(None);
     assert_eq!((state(&aborting), aborting.epoch_of()), ("Ready", None));
 
-    let mut raising = ready(Protocol::V1);
-    assert_eq!(raising.judge(Call::InitProducerId, code), Verdict::Again);
+    let mut raising = ready(TransactionProtocol::V1);
+    assert_eq!(raising.action_for(TxnRequest::InitProducerId, code), ResponseAction::Again);
     assert_eq!(raising.epoch_of(), None, "asked again without the id");
-    assert_eq!(raising.judge(Call::InitProducerId, code), Verdict::Forgotten);
-    assert!(raising.refused(Call::InitProducerId, code, "", Verdict::Forgotten).is_fatal());
+    assert_eq!(raising.action_for(TxnRequest::InitProducerId, code), ResponseAction::Forgotten);
+    assert!(raising.refused(TxnRequest::InitProducerId, code, "", ResponseAction::Forgotten).is_fatal());
 }
 
 #[test]
 fn aborting_what_the_coordinator_never_heard_of_is_no_error() {
-    let mut machine = ready(Protocol::V1);
+    let mut machine = ready(TransactionProtocol::V1);
     machine.begin().expect("ready");
     machine.touch();
     machine.begin_abort().expect("in a transaction");
     assert!(machine.drained().expect("nothing failed"), "it may have heard");
-    assert_eq!(machine.judge(Call::Abort, ErrorCode::InvalidTxnState), Verdict::Done);
-    assert_eq!(in_state("Aborting").judge(Call::Abort, ErrorCode::InvalidTxnState), Verdict::Fatal);
+    assert_eq!(machine.action_for(TxnRequest::Abort, ErrorCode::InvalidTxnState), ResponseAction::Done);
+    assert_eq!(
+        in_state("Aborting").action_for(TxnRequest::Abort, ErrorCode::InvalidTxnState),
+        ResponseAction::Fatal
+    );
 }
 
 #[test]
@@ -286,7 +289,7 @@ fn only_a_timeout_after_the_commit_was_sent_leaves_its_outcome_open() {
 
 #[test]
 fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
-    let (code, verdict) = (ErrorCode::UnknownServerError, Verdict::Abortable);
+    let (code, action) = (ErrorCode::UnknownServerError, ResponseAction::Abortable);
     for (name, asked, after) in [
         ("Uninitialized", false, "Fatal"),
         ("InTransaction", false, "Abortable"),
@@ -298,7 +301,7 @@ fn a_coordinator_that_cannot_be_found_means_what_the_moment_makes_of_it() {
         if asked {
             machine.asked();
         }
-        let error = machine.refused(Call::FindCoordinator, code, "", verdict);
+        let error = machine.refused(TxnRequest::FindCoordinator, code, "", action);
         assert_eq!(state(&machine), after, "{name}: {error}");
         assert_eq!(error.outcome_is_unknown(), after == "Undecided", "{name}: {error}");
     }
@@ -324,16 +327,20 @@ fn the_statistics_have_librdkafkas_words_for_the_states() {
 /// The cluster's `transaction.version` is changed under a live producer.
 #[test]
 fn a_protocol_that_changed_takes_a_new_epoch_before_anything_is_sent() {
-    let mut machine = ready(Protocol::V1);
+    let mut machine = ready(TransactionProtocol::V1);
     machine.begin().expect("ready");
-    machine.follow(Protocol::V1);
+    machine.follow(TransactionProtocol::V1);
     assert!(!machine.needs_epoch());
-    machine.follow(Protocol::V2);
+    machine.follow(TransactionProtocol::V2);
     assert!(machine.needs_epoch() && machine.view().producer.is_none());
-    machine.initialized(SECOND, Protocol::V2);
-    assert!(machine.view().producer.is_some() && machine.view().protocol == Protocol::V2 && machine.sends());
-    // In the middle of a transaction it goes on as it began.
+    machine.initialized(SECOND, TransactionProtocol::V2);
+    assert!(
+        machine.view().producer.is_some()
+            && machine.view().protocol == TransactionProtocol::V2
+            && machine.sends()
+    );
+    // A transaction in progress keeps its protocol.
     machine.touch();
-    machine.follow(Protocol::V1);
+    machine.follow(TransactionProtocol::V1);
     assert!(!machine.needs_epoch());
 }

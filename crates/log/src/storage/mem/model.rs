@@ -1,4 +1,4 @@
-//! What a disk holds, what of it is durable, and what a power cut makes of the difference.
+//! The bytes on a disk, the durable ones among them, and the effect of a power cut on the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 /// Large enough to make growing cheap, small enough that a file of any size is never copied as a whole.
 const PAGE_BYTES: usize = 64 * 1024;
-/// What a disk writes in one piece.
+/// The number of bytes that a disk writes in one piece.
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ pub(super) fn apply_data(bytes: &mut Vec<u8>, op: &DataOp, part: usize) {
 }
 
 impl Inode {
-    /// What a power cut leaves of the bytes.
+    /// Returns the bytes that a power cut leaves.
     pub(super) fn after_crash(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         match rng.u8(0..4) {

@@ -1,0 +1,118 @@
+//! Leaders and coordinators: the node that leads a partition, and the one that coordinates a group.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+
+use crate::cluster::{Cluster, lock};
+use crate::partition::{NO_LEADER, Partition};
+
+/// The key of the end of the reserved leader epochs: clients have seen lower ones only.
+pub(crate) const LEADER_EPOCH_KEY: &[u8] = b"leader-epoch";
+/// Leader epochs reserved in the journal at a time.
+const LEADER_EPOCH_BLOCK: i32 = 100;
+
+/// The leader epochs that the journal has reserved.
+#[derive(Debug)]
+pub(crate) struct LeaderEpochs {
+    /// Partitions begin with it.
+    pub(crate) first: i32,
+    /// No partition gets there before more are reserved.
+    end: Mutex<i32>,
+}
+
+impl LeaderEpochs {
+    /// Partitions begin with `first`; the next change of a leader reserves more.
+    pub(crate) fn new(first: i32) -> Self {
+        Self { first, end: Mutex::new(first) }
+    }
+}
+
+impl Cluster {
+    /// Returns the node that leads a partition when all nodes are up; otherwise the next node that is up.
+    pub(crate) fn preferred_leader(&self, index: i32) -> i32 {
+        let count = self.nodes.len();
+        (0..count)
+            .map(|step| &self.nodes[(index as usize + step) % count])
+            .find(|node| node.is_up())
+            .map_or(NO_LEADER, |node| node.id)
+    }
+
+    /// Moves a partition's leadership to another node of this process, or takes it from all ([`NO_LEADER`]).
+    pub(crate) fn move_leader(&self, topic: &str, index: i32, node: i32) -> bool {
+        match (self.partition(topic, index), self.node(node)) {
+            (Some(partition), Some(node)) if node.is_up() => {
+                self.lead(&partition, node.id);
+                true
+            }
+            (Some(partition), None) if node == NO_LEADER => {
+                self.lead(&partition, NO_LEADER);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn lead(&self, partition: &Partition, node: i32) {
+        if partition.unavailable().is_some() {
+            return;
+        }
+        let epoch = partition.leader_epoch() + 1;
+        let mut end = lock(&self.leader_epochs.end);
+        if epoch >= *end {
+            let next = epoch + LEADER_EPOCH_BLOCK;
+            let mut journal = lock(&self.journal);
+            let value = Bytes::copy_from_slice(&next.to_be_bytes());
+            let put = journal.put(self.clock.now_ms(), Bytes::from_static(LEADER_EPOCH_KEY), Some(value));
+            if let Err(error) = put.and_then(|_| self.make_durable(&mut journal)) {
+                // The nodes share one log: a leader without an epoch of its own does no harm, one that is forgotten
+                // at the next start does.
+                tracing::warn!(%error, "the leader changes without a new epoch");
+                return partition.lead(node, false);
+            }
+            *end = next;
+        }
+        drop(end);
+        partition.lead(node, true);
+    }
+
+    /// The node that coordinates a group.
+    pub(crate) fn coordinator(&self, group: &str) -> i32 {
+        if let Some(node) = lock(&self.coordinators).get(group).copied().filter(|id| self.is_node_up(*id)) {
+            return node;
+        }
+        // Any fixed spread will do; this one is Java's string hash without its sign, as Kafka spreads groups.
+        let hash =
+            group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+        self.preferred_leader(hash & 0x7fff_ffff)
+    }
+
+    /// Moves a group's coordinator.
+    pub(crate) fn move_coordinator(&self, group: &str, node: i32) -> bool {
+        if !self.is_node_up(node) {
+            return false;
+        }
+        lock(&self.coordinators).insert(group.to_owned(), node);
+        self.groups.unload(group);
+        true
+    }
+
+    /// Takes a node down: its connections are cut, what it led is led by the next node that is up. Or takes it up.
+    pub(crate) fn set_node_up(&self, id: i32, up: bool) -> bool {
+        let Some(node) = self.node(id) else { return false };
+        if !node.up.turn(up) {
+            return true;
+        }
+        for topic in self.topics() {
+            for partition in &topic.partitions {
+                let leader = partition.leader();
+                if (!up && leader == id)
+                    || (up && (leader == NO_LEADER || self.preferred_leader(partition.index) == id))
+                {
+                    self.lead(partition, self.preferred_leader(partition.index));
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,46 @@
+//! The topics of a cluster, by name and by id.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use ottla_protocol::Uuid;
+use rustc_hash::FxHashMap;
+
+use crate::cluster::Cluster;
+use crate::partition::Partition;
+use crate::topics::Topic;
+
+#[derive(Debug, Default)]
+pub(crate) struct TopicStore {
+    pub(crate) topics: BTreeMap<Arc<str>, Arc<Topic>>,
+    pub(crate) by_id: FxHashMap<Uuid, Arc<str>>,
+}
+
+impl Cluster {
+    pub(crate) fn replace(&self, topic: Topic) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.topics.insert(topic.name.clone(), Arc::new(topic));
+    }
+
+    /// The topic of that name.
+    pub(crate) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).topics.get(name).cloned()
+    }
+
+    /// The topic with that id.
+    pub(crate) fn topic_by_id(&self, id: Uuid) -> Option<Arc<Topic>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.topics.get(state.by_id.get(&id)?).cloned()
+    }
+
+    /// Every topic, in order of name.
+    pub(crate) fn topics(&self) -> Vec<Arc<Topic>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).topics.values().cloned().collect()
+    }
+
+    /// One partition.
+    pub(crate) fn partition(&self, topic: &str, index: i32) -> Option<Arc<Partition>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.topics.get(topic)?.partitions.get(usize::try_from(index).ok()?).cloned()
+    }
+}

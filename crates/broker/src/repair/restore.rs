@@ -1,0 +1,138 @@
+//! Topics whose journal records are lost, from the `partition.metadata` files of their directories.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use ottla_log::{Journal, JournalConfig};
+use ottla_protocol::Uuid;
+
+use super::{Repair, RepairError, Topics, is_partition_of, topics_of};
+use crate::data_dir::{self, META_DIR, METADATA_FILE, Metadata};
+use crate::lifecycle::{CREATING_KEY, DELETING_KEY, pending_key, topic_key};
+use crate::topics::{TOPIC_RECORD_VERSION, TopicRecord, partition_dir};
+
+/// The settings of a topic are lost with its record. Without these, the defaults could delete what was just restored.
+const RESTORED_SETTINGS: [(&str, &str); 2] = [("retention.bytes", "-1"), ("retention.ms", "-1")];
+
+impl Repair {
+    /// Adds the topics whose partition directories agree to `meta`, and with `accept_loss` to the journal on disk.
+    ///
+    /// The report names the topics whose directories disagree, and how.
+    pub(super) fn restore_topics(&mut self, meta: &mut Journal) -> Result<(), RepairError> {
+        let topics = topics_of(meta)?;
+        let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+        let dirs = data_dir::partition_dirs(&*self.storage).map_err(|source| self.failed(source))?;
+        for dir in dirs {
+            let is_known = topics.iter().any(|(name, (_, record))| is_partition_of(&dir, name, record));
+            let index = data_dir::partition_index(&dir).filter(|_| !is_known);
+            if let (Some((name, _)), Some(index)) = (dir.rsplit_once('-'), index) {
+                by_name.entry(name.to_owned()).or_default().push(index);
+            }
+        }
+        let mut restored: Vec<(String, Uuid, TopicRecord)> = Vec::new();
+        for (name, mut indexes) in by_name {
+            indexes.sort_unstable();
+            match self.agreed(meta, &topics, &name, &indexes)? {
+                Ok((id, _)) if restored.iter().any(|(_, other, _)| *other == id) => {
+                    self.report.notes.push(format!(
+                        "topic `{name}` cannot be restored: another topic's directories name the id {id} as well"
+                    ));
+                }
+                Ok((id, record)) => restored.push((name, id, record)),
+                Err(reason) => {
+                    self.report.notes.push(format!("topic `{name}` cannot be restored: {reason}"));
+                }
+            }
+        }
+        let entries: Vec<(Bytes, Option<Bytes>)> = restored
+            .iter()
+            .flat_map(|(name, id, record)| {
+                let value = serde_json::to_vec(record).expect("a record has strings and numbers only");
+                // One batch wrote the topic and removed the record of its creation: both are lost together.
+                [(topic_key(name), Some(value.into())), (pending_key(CREATING_KEY, *id), None)]
+            })
+            .collect();
+        self.describe(&restored);
+        meta.put_all(self.now_ms, &entries)?;
+        if self.accept_loss && !entries.is_empty() {
+            let config = JournalConfig::default();
+            let (mut journal, _) =
+                Journal::open_existing(self.storage.clone(), META_DIR, config, self.now_ms)?;
+            journal.put_all(self.now_ms, &entries)?;
+            journal.close()?;
+        }
+        Ok(())
+    }
+
+    /// The id and the record of the topic, if its directories agree about them; otherwise what disagrees.
+    fn agreed(
+        &self,
+        meta: &Journal,
+        topics: &Topics,
+        name: &str,
+        indexes: &[i32],
+    ) -> Result<Result<(Uuid, TopicRecord), String>, RepairError> {
+        let known = topics.get(name);
+        let first = known.map_or(0, |(_, record)| record.partitions);
+        let mut agreed = known.map(|(id, _)| *id);
+        for (expected, index) in (first..).zip(indexes) {
+            if expected != *index {
+                return Ok(Err(format!("the directory {} is missing", partition_dir(name, expected))));
+            }
+            let dir = partition_dir(name, *index);
+            let id = match data_dir::read_metadata(&*self.storage, &dir)? {
+                Metadata::Id(id) => id,
+                Metadata::NoDirectory => return Ok(Err(format!("the directory {dir} is missing"))),
+                Metadata::WrongKind(what) => return Ok(Err(format!("{dir} {what}"))),
+                Metadata::Missing => return Ok(Err(format!("{dir}/{METADATA_FILE} is missing"))),
+                Metadata::IdOnly(_) => {
+                    return Ok(Err(format!("{dir}/{METADATA_FILE} does not name the partition")));
+                }
+                Metadata::Damaged(text) => {
+                    return Ok(Err(format!("{dir}/{METADATA_FILE} is damaged: {text:?}")));
+                }
+                Metadata::OtherPartition { index, .. } => {
+                    return Ok(Err(format!("{dir}/{METADATA_FILE} names partition {index}")));
+                }
+            };
+            match agreed {
+                Some(agreed) if agreed != id => {
+                    let reason =
+                        format!("{dir}/{METADATA_FILE} names the topic id {id}, the others {agreed}");
+                    return Ok(Err(reason));
+                }
+                _ => agreed = Some(id),
+            }
+        }
+        let Some(id) = agreed else { return Ok(Err("it has no directory".to_owned())) };
+        if let Some((other, _)) = topics.iter().find(|(other, (known, _))| *known == id && *other != name) {
+            return Ok(Err(format!("the topic `{other}` has the id {id}")));
+        }
+        if meta.get(&pending_key(DELETING_KEY, id)).is_some() {
+            return Ok(Err(
+                "the journal has a record of its deletion, which the next start finishes".to_owned()
+            ));
+        }
+        let configs = match known {
+            Some((_, record)) => record.configs.clone(),
+            None => RESTORED_SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        };
+        let partitions = first + indexes.len() as i32;
+        Ok(Ok((id, TopicRecord { version: TOPIC_RECORD_VERSION, id: id.to_string(), partitions, configs })))
+    }
+
+    /// Adds the restored topics to what the report says about the journal.
+    fn describe(&mut self, restored: &[(String, Uuid, TopicRecord)]) {
+        for (name, _, record) in restored {
+            let count = record.partitions;
+            if let Some(damage) = self.report.damage.iter_mut().find(|damage| damage.place == META_DIR) {
+                let saved =
+                    format!("{}; topic `{name}` with {count} partitions, from its directories", damage.saved);
+                damage.saved = saved;
+            }
+            self.report.notes.push(format!(
+                "topic `{name}`: its settings are lost; retention is off: set retention.ms and retention.bytes"
+            ));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Calls that make a broker misbehave, for tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::{ApiKey, ErrorCode};
+
+use crate::cluster::Cluster;
+use crate::config::TopicConfig;
+use crate::intercept::Fault;
+use crate::partition::Partition;
+use crate::request_observer::RequestObserver;
+use crate::test_overrides::{Follower, TrackedRequest};
+
+/// Calls that make a broker misbehave, for tests. Nodes count from 1.
+impl Cluster {
+    /// Sets a fault for the next `count` requests of `api`, at `node` or at any node.
+    pub fn intercept(&self, api: ApiKey, node: Option<i32>, count: u32, fault: Fault) {
+        self.intercepts.add(api, node, count, fault);
+    }
+
+    /// Returns the number of requests of `api` at all nodes since the first call, which returns 0.
+    pub fn requests(&self, api: ApiKey) -> u64 {
+        self.intercepts.requests(api)
+    }
+
+    /// Passes every answered request to `observer`.
+    pub fn observe_requests(&self, observer: Arc<dyn RequestObserver>) {
+        self.overrides.arrange(|state| state.observer = Some(observer));
+    }
+
+    /// Adds an error for this partition to every fetch response, even if it was not requested, and sends the response
+    /// at once. [`ErrorCode::None`] ends that.
+    pub fn set_fetch_error(&self, topic: &str, partition: i32, code: ErrorCode) {
+        let key = (topic.to_owned(), partition);
+        self.overrides.arrange(|state| match code {
+            ErrorCode::None => state.fetch_errors.remove(&key),
+            code => state.fetch_errors.insert(key, code),
+        });
+    }
+
+    /// Removes all faults.
+    pub fn clear_intercepts(&self) {
+        self.intercepts.clear(None);
+    }
+
+    /// Removes the faults for requests of `api`.
+    pub fn clear_intercepts_of(&self, api: ApiKey) {
+        self.intercepts.clear(Some(api));
+    }
+
+    /// Returns the number of faults left for requests of `api` at `node`; faults for any node do not count.
+    pub fn intercepts_left(&self, api: ApiKey, node: i32) -> usize {
+        self.intercepts.left(api, node)
+    }
+
+    /// Makes `node` the leader of a partition; with -1 it has no leader. Returns `false` if there is no such partition,
+    /// or the node is down.
+    pub fn set_leader(&self, topic: &str, partition: i32, node: i32) -> bool {
+        self.move_leader(topic, partition, node)
+    }
+
+    /// Makes `node` the coordinator of a group, whose members must join again. Returns `false` if the node is down.
+    pub fn set_coordinator(&self, group: &str, node: i32) -> bool {
+        self.move_coordinator(group, node)
+    }
+
+    /// Closes a node's connections and refuses new ones. The next node that is up becomes leader of its partitions.
+    pub fn take_down(&self, node: i32) -> bool {
+        self.set_node_up(node, false)
+    }
+
+    /// Restarts a node and makes it the leader of its preferred partitions.
+    pub fn take_up(&self, node: i32) -> bool {
+        self.set_node_up(node, true)
+    }
+
+    /// Closes a node's connections and refuses new ones, or accepts them again. Unlike [`take_down`](Self::take_down),
+    /// the node stays leader and coordinator, and metadata lists it. Returns `false` if there is no such node.
+    pub fn set_reachable(&self, node: i32, reachable: bool) -> bool {
+        self.node(node).map(|node| node.reachable.turn(reachable)).is_some()
+    }
+
+    /// Delays the responses of a node; zero ends that.
+    pub fn set_lag(&self, node: i32, lag: Duration) -> bool {
+        self.overrides.arrange(|state| match lag {
+            Duration::ZERO => state.lags.remove(&node),
+            lag => state.lags.insert(node, lag),
+        });
+        self.node(node).is_some()
+    }
+
+    /// Sets the throttle time in responses to Produce and Fetch, as if a quota were exceeded; zero ends that.
+    pub fn set_throttle(&self, throttle: Duration) {
+        self.overrides.arrange(|state| state.throttle = Some(throttle));
+    }
+
+    /// Sets the rack of a node in metadata.
+    pub fn set_rack(&self, node: i32, rack: Option<&str>) -> bool {
+        self.overrides.arrange(|state| match rack {
+            Some(rack) => state.racks.insert(node, rack.to_owned()),
+            None => state.racks.remove(&node),
+        });
+        self.node(node).is_some()
+    }
+
+    /// Sets the address to which clients connect.
+    pub fn advertise(&self, node: i32, host: &str, port: u16) -> bool {
+        self.node(node).map(|node| node.advertise(host, port)).is_some()
+    }
+
+    /// Removes a running node from metadata, or adds it again.
+    pub fn set_hidden(&self, node: i32, hidden: bool) -> bool {
+        self.overrides
+            .arrange(|state| if hidden { state.hidden.insert(node) } else { state.hidden.remove(&node) });
+        self.node(node).is_some()
+    }
+
+    /// Sets the controller in metadata, while that node is up.
+    pub fn set_controller(&self, node: i32) -> bool {
+        self.overrides.arrange(|state| state.controller = Some(node));
+        self.node(node).is_some()
+    }
+
+    /// Creates a topic; -1 partitions are the default number.
+    ///
+    /// # Errors
+    /// The error of a CreateTopics request.
+    pub fn add_topic(&self, name: &str, partitions: i32) -> Result<(), ErrorCode> {
+        let created = self.create_topic(name, partitions, TopicConfig::default(), false);
+        created.map(drop).map_err(|(code, _)| code)
+    }
+
+    /// Deletes a topic with its data.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownTopicOrPartition`].
+    pub fn remove_topic(&self, name: &str) -> Result<(), ErrorCode> {
+        self.delete_topic(name).map(drop).map_err(|(code, _)| code)
+    }
+
+    /// Returns the number of partitions of a topic, if it exists.
+    pub fn partitions_of(&self, topic: &str) -> Option<usize> {
+        self.topic(topic).map(|topic| topic.partitions.len())
+    }
+
+    /// Sets the error code of a topic in metadata, which replaces its partitions. [`ErrorCode::None`] ends that.
+    pub fn set_topic_error(&self, topic: &str, code: ErrorCode) {
+        self.overrides.arrange(|state| match code {
+            ErrorCode::None => state.topic_errors.remove(topic),
+            code => state.topic_errors.insert(topic.to_owned(), code),
+        });
+    }
+
+    /// Sets the number of replicas of a topic's partitions in metadata. The replicas exist only there.
+    pub fn set_replicas_shown(&self, topic: &str, count: usize) {
+        self.overrides.arrange(|state| state.replicas.insert(topic.to_owned(), count));
+    }
+
+    /// Returns the replicas of a partition in metadata.
+    pub(crate) fn replicas_shown(&self, partition: &Partition) -> Vec<i32> {
+        let Some(count) = self.overrides.replicas(&partition.topic) else { return partition.replicas() };
+        let nodes: Vec<i32> = self.node_ids().collect();
+        let first = usize::try_from(partition.index).unwrap_or_default();
+        (0..count.clamp(1, nodes.len())).map(|step| nodes[(first + step) % nodes.len()]).collect()
+    }
+
+    /// Redirects consumers of a partition to `node` (KIP-392); `None` ends that.
+    pub fn set_follower(&self, topic: &str, partition: i32, node: Option<i32>) -> bool {
+        let at = (topic.to_owned(), partition);
+        self.overrides.arrange(|state| match (node, state.followers.get_mut(&at)) {
+            (Some(node), Some(follower)) => follower.node = node,
+            (Some(node), None) => drop(state.followers.insert(at, Follower { node, low: None, high: None })),
+            (None, _) => drop(state.followers.remove(&at)),
+        });
+        self.partition(topic, partition).is_some()
+    }
+
+    /// Sets the first and the last offset of a partition's follower; `None` is the leader's offset. Returns `false` if
+    /// there is no follower.
+    pub fn set_follower_offsets(
+        &self,
+        topic: &str,
+        partition: i32,
+        low: Option<i64>,
+        high: Option<i64>,
+    ) -> bool {
+        let at = (topic.to_owned(), partition);
+        self.overrides.arrange(|state| match state.followers.get_mut(&at) {
+            Some(follower) => {
+                (follower.low, follower.high) = (low, high);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// The next metadata response has this leader and epoch for a partition, even if they are wrong. Several are used
+    /// one by one.
+    pub fn tell_leader(&self, topic: &str, partition: i32, leader: i32, epoch: i32) -> bool {
+        let at = (topic.to_owned(), partition);
+        self.overrides.arrange(|state| state.leaders.entry(at).or_default().push_back((leader, epoch)));
+        self.partition(topic, partition).is_some()
+    }
+
+    /// Deletes a partition's records before an offset and returns its new log start offset.
+    ///
+    /// # Errors
+    /// [`ErrorCode::OffsetOutOfRange`] above the high watermark, [`ErrorCode::UnknownTopicOrPartition`].
+    pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> Result<i64, ErrorCode> {
+        let partition = self.partition(topic, partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        if !(0..=partition.high_watermark()).contains(&before) {
+            return Err(ErrorCode::OffsetOutOfRange);
+        }
+        let deleted = partition.log().delete_records_before(before);
+        deleted.map(|gone| gone.start_offset).map_err(|_| ErrorCode::KafkaStorageError)
+    }
+
+    /// Sets the versions of an API that are answered and advertised; `None` disables the API. Returns `false` for
+    /// versions that the broker does not support.
+    pub fn set_versions(&self, api: ApiKey, versions: Option<(i16, i16)>) -> bool {
+        let all = crate::api::advertised().into_iter().find(|(key, _)| *key == api);
+        let Some((_, (min, max))) = all else { return false };
+        let wanted = versions.unwrap_or((0, -1));
+        if versions.is_some_and(|(low, high)| low < min || high > max || low > high) {
+            return false;
+        }
+        self.overrides.arrange(|state| state.versions.insert(api.code(), wanted));
+        true
+    }
+
+    /// Sets the time that the first members of a group wait for others.
+    pub fn set_group_initial_delay(&self, delay: Duration) {
+        self.groups.set_initial_delay(delay);
+    }
+
+    /// Starts or stops recording requests.
+    pub fn track_requests(&self, track: bool) {
+        self.overrides.arrange(|state| state.tracking = track);
+    }
+
+    /// Returns the recorded requests in the order of their arrival.
+    pub fn tracked_requests(&self) -> Vec<TrackedRequest> {
+        self.overrides.arrange(|state| state.tracked.clone())
+    }
+
+    /// Removes the recorded requests.
+    pub fn forget_tracked_requests(&self) {
+        self.overrides.arrange(|state| state.tracked.clear());
+    }
+
+    /// Returns log start offset and log end offset of a partition, including records that are not yet visible.
+    pub fn offsets_of(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
+        let partition = self.partition(topic, partition)?;
+        let log = partition.log();
+        Some((log.start_offset(), log.end_offset()))
+    }
+}

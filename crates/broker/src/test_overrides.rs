@@ -1,0 +1,145 @@
+//! Settings of tests that no other broker has: racks, followers, false answers.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ottla_protocol::{ApiKey, ErrorCode};
+use tokio::time::Instant;
+
+use crate::request_observer::RequestObserver;
+
+/// A request that came while they were kept track of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TrackedRequest {
+    /// The node it came to.
+    pub node: i32,
+    /// The API of the request.
+    pub api: ApiKey,
+    /// When it came; only differences mean something.
+    pub at: Instant,
+}
+
+/// A node that clients are sent to, to read there instead of at the leader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Follower {
+    pub(crate) node: i32,
+    /// The first offset it has, if that is not the leader's.
+    pub(crate) low: Option<i64>,
+    /// The high watermark it knows of, if that is not the leader's.
+    pub(crate) high: Option<i64>,
+}
+
+/// Everything that was arranged.
+#[derive(Debug, Default)]
+pub(crate) struct TestOverrides {
+    /// True if there is anything: requests do not take the lock otherwise.
+    any: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) topic_errors: BTreeMap<String, ErrorCode>,
+    pub(crate) racks: BTreeMap<i32, String>,
+    pub(crate) lags: BTreeMap<i32, Duration>,
+    pub(crate) throttle: Option<Duration>,
+    pub(crate) hidden: BTreeSet<i32>,
+    pub(crate) controller: Option<i32>,
+    /// The number of replicas in metadata, by topic.
+    pub(crate) replicas: BTreeMap<String, usize>,
+    pub(crate) followers: BTreeMap<(String, i32), Follower>,
+    /// Leaders and epochs that metadata is to name once each, whatever is true.
+    pub(crate) leaders: BTreeMap<(String, i32), VecDeque<(i32, i32)>>,
+    pub(crate) versions: BTreeMap<i16, (i16, i16)>,
+    /// Errors that every fetch answer carries for these partitions, requested or not.
+    pub(crate) fetch_errors: BTreeMap<(String, i32), ErrorCode>,
+    pub(crate) tracking: bool,
+    pub(crate) tracked: Vec<TrackedRequest>,
+    pub(crate) observer: Option<Arc<dyn RequestObserver>>,
+}
+
+impl TestOverrides {
+    /// Changes what is arranged.
+    pub(crate) fn arrange<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.any.store(true, Ordering::Release);
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&mut State) -> Option<T>) -> Option<T> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The error of a topic in metadata.
+    pub(crate) fn topic_error(&self, topic: &str) -> ErrorCode {
+        self.look(|state| state.topic_errors.get(topic).copied()).unwrap_or(ErrorCode::None)
+    }
+
+    pub(crate) fn rack(&self, node: i32) -> Option<String> {
+        self.look(|state| state.racks.get(&node).cloned())
+    }
+
+    /// The delay of the node's answers.
+    pub(crate) fn lag(&self, node: i32) -> Option<Duration> {
+        self.look(|state| state.lags.get(&node).copied())
+    }
+
+    /// The throttle time in answers to Produce and Fetch.
+    pub(crate) fn throttle_ms(&self) -> i32 {
+        let throttle = self.look(|state| state.throttle).unwrap_or_default();
+        i32::try_from(throttle.as_millis()).unwrap_or(i32::MAX)
+    }
+
+    /// Nodes that metadata leaves out.
+    pub(crate) fn hidden(&self) -> BTreeSet<i32> {
+        self.look(|state| Some(state.hidden.clone())).unwrap_or_default()
+    }
+
+    pub(crate) fn controller(&self) -> Option<i32> {
+        self.look(|state| state.controller)
+    }
+
+    pub(crate) fn replicas(&self, topic: &str) -> Option<usize> {
+        self.look(|state| state.replicas.get(topic).copied())
+    }
+
+    pub(crate) fn follower(&self, topic: &str, partition: i32) -> Option<Follower> {
+        self.look(|state| state.followers.get(&(topic.to_owned(), partition)).copied())
+    }
+
+    /// The partitions that every fetch answer is to name with an error; nothing if there are none.
+    pub(crate) fn fetch_errors(&self) -> Vec<(String, i32, ErrorCode)> {
+        self.look(|state| {
+            let errors = state.fetch_errors.iter();
+            Some(errors.map(|((topic, partition), code)| (topic.clone(), *partition, *code)).collect())
+        })
+        .unwrap_or_default()
+    }
+
+    /// Takes the leader and epoch that a test has set for the next metadata response; each is used once.
+    pub(crate) fn leader_told(&self, topic: &str, partition: i32) -> Option<(i32, i32)> {
+        self.look(|state| state.leaders.get_mut(&(topic.to_owned(), partition))?.pop_front())
+    }
+
+    /// The versions of an API that are answered; no version at all where the first is above the second.
+    pub(crate) fn versions(&self, api: ApiKey, all: (i16, i16)) -> (i16, i16) {
+        self.look(|state| state.versions.get(&api.code()).copied()).unwrap_or(all)
+    }
+
+    /// The observer of requests.
+    pub(crate) fn observer(&self) -> Option<Arc<dyn RequestObserver>> {
+        self.look(|state| state.observer.clone())
+    }
+
+    /// Takes note of a request, if they are kept track of.
+    pub(crate) fn track(&self, node: i32, api: ApiKey) {
+        self.look(|state| {
+            let track = state.tracking;
+            track.then(|| state.tracked.push(TrackedRequest { node, api, at: Instant::now() }))
+        });
+    }
+}

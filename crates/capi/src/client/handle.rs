@@ -1,0 +1,642 @@
+//! `rd_kafka_t`: a producer or a consumer, and the functions for the client as a whole.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use ottla_client::{Client, Config, Error, Metadata, Producer, Rebalance};
+
+use crate::admin::PendingRequests;
+use crate::callbacks::running_calls;
+use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::client::client_interceptors::InterceptorSetup;
+use crate::client::destroyed_handles::DestroyedHandles;
+use crate::client::log_routing::{EarlyLogLines, LogRouter};
+use crate::client::oauth_tokens::OauthTokens;
+use crate::client::socket_callbacks::ApplicationSockets;
+use crate::client::thread_count::LivingClient;
+use crate::client::topic_handle::{Topic, TopicRegistry};
+use crate::conf::{Callbacks, ClientConf, rd_kafka_conf_t};
+use crate::consume::consumer_state::ConsumerState;
+use crate::consume::leave_group::{Close, CloseStep};
+use crate::errors::error_mapping::of as code_of;
+use crate::errors::error_object::set_last_error_and_errno;
+use crate::ffi::c_strings::{c_string, malloced, write_errstr};
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+#[cfg(feature = "mock")]
+use crate::mock::MockCluster;
+use crate::produce::delivery_reports::DeliveryReports;
+use crate::queue::background_thread::Background;
+use crate::queue::op::Op;
+use crate::queue::op_queue::OpQueue;
+
+/// Default time limit of a close for leaving the group and for commits.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The names of the client types, indexed by `rd_kafka_type_t`.
+const NAMES: [&str; 2] = ["producer", "consumer"];
+
+/// A client as C sees it. `rd_kafka_t` points to one in an `Arc`.
+pub(crate) struct Handle {
+    pub(crate) kind: rd_kafka_type_t,
+    pub(crate) name: CString,
+    pub(crate) callbacks: Callbacks,
+    pub(crate) config: Arc<Config>,
+    live: OnceLock<Live>,
+    topics: Mutex<TopicRegistry>,
+    /// The main queue: all operations except fetched records, rebalances and errors of the consumer.
+    pub(crate) main: Arc<OpQueue>,
+    pub(crate) logs: LogRouter,
+    pub(crate) client_interceptors: InterceptorSetup,
+    /// The application has a callback or an event for delivery reports.
+    pub(crate) reports: bool,
+    background: Mutex<Option<Background>>,
+    pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
+    cluster: Mutex<Option<(String, i32)>>,
+    ending: AtomicBool,
+    /// Pending admin requests.
+    pub(crate) admin: PendingRequests,
+    /// The value of [`FORKS`] when the client was created, or [`DESTROYED`].
+    forks: AtomicU32,
+    tokens: Option<Arc<OauthTokens>>,
+    conf: ClientConf,
+    /// `test.mock.num.brokers`; stops after everything else.
+    #[cfg(feature = "mock")]
+    pub(crate) mock: Option<Box<MockCluster>>,
+    _living: LivingClient,
+}
+
+/// The running client, with its producer or its consumer.
+struct Live {
+    client: Client,
+    producer: Option<Producer>,
+    consuming: Option<Arc<ConsumerState>>,
+    /// Reports that only interceptors receive.
+    _to_interceptors: Option<Arc<DeliveryReports>>,
+}
+
+/// The number of forks from which this process descends: a child has none of the parent's threads.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// The value of `forks` in a client that the application has destroyed.
+const DESTROYED: u32 = u32::MAX;
+/// The memory of destroyed clients, so that a late use is an error.
+static DESTROYED_HANDLES: DestroyedHandles<Weak<Handle>> = DestroyedHandles::new();
+
+#[on_panic(())]
+extern "C" fn on_fork_in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Handle {
+    /// Returns the client, unless it is destroyed or was created by a parent of this process.
+    ///
+    /// # Safety
+    /// `rk` is NULL, a handle that is not yet destroyed, or one of the last destroyed handles.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(rk: *const rd_kafka_t) -> Option<&'a Self> {
+        let handle: *const Self = rk.cast();
+        if handle.is_null() {
+            return None;
+        }
+        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
+        // contract of this function, above).
+        let forks = unsafe { (*handle).forks.load(Ordering::Relaxed) };
+        // SAFETY: it lives.
+        (forks == FORKS.load(Ordering::Relaxed)).then(|| unsafe { &*handle })
+    }
+
+    /// Returns `false` after the client was destroyed, and in the child of a fork.
+    #[inline]
+    pub(crate) fn is_usable(&self) -> bool {
+        self.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed)
+    }
+
+    /// Returns the client with an additional reference.
+    ///
+    /// # Safety
+    /// The contract of [`Handle::of`] applies.
+    pub(crate) unsafe fn shared(rk: *const rd_kafka_t) -> Option<Arc<Self>> {
+        // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (the contract of this function,
+        // above).
+        unsafe {
+            Self::of(rk)?;
+            let raw: *const Self = rk.cast();
+            Arc::increment_strong_count(raw);
+            Some(Arc::from_raw(raw))
+        }
+    }
+
+    /// Returns C's pointer to the client without an additional reference.
+    pub(crate) fn as_raw(self: &Arc<Self>) -> *mut rd_kafka_t {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    fn new(
+        kind: rd_kafka_type_t,
+        conf: Box<rd_kafka_conf_t>,
+    ) -> Result<Arc<Self>, (Box<rd_kafka_conf_t>, Error)> {
+        static ONCE: Once = Once::new();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: the function only counts.
+        ONCE.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(on_fork_in_child));
+        });
+        let callbacks = *conf.callbacks();
+        let mut config = conf.client_config();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]);
+        let later: Arc<EarlyLogLines> = Arc::default();
+        config.name = Some(name.clone());
+        config.done_when_handed_out = true;
+        config.bootstrap_later = true;
+        // The property is about consumers: a broker may always create what is produced to.
+        config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;
+        let events = callbacks.events;
+        let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
+        let hooked = !conf.interceptors().on_new.is_empty();
+        config.delivery_reports = kind == RD_KAFKA_PRODUCER && (reports || hooked);
+        config.delivery_report_records = config.delivery_reports;
+        let application = callbacks.rebalance.is_some() || events & RD_KAFKA_EVENT_REBALANCE != 0;
+        config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
+        config.log_callback = Some(EarlyLogLines::callback(&later));
+        let logs =
+            LogRouter::new(&config, &callbacks, conf.get("log.thread.name").as_deref() != Some("false"));
+        let tokens = crate::client::oauth_tokens::install(&mut config, &callbacks);
+        let judging = crate::client::cert_verify::install(&mut config, &callbacks);
+        #[cfg(feature = "mock")]
+        let mock = match MockCluster::of_conf(&conf, &mut config) {
+            Ok(mock) => mock,
+            Err(error) => return Err((conf, error)),
+        };
+        let main = OpQueue::new();
+        let client = match ApplicationSockets::wanted(&callbacks, &config) {
+            Some(sockets) => Client::with_connector(config, sockets),
+            None => Client::new(config),
+        };
+        let client = match client {
+            Ok(client) => client,
+            Err(error) => return Err((conf, error)),
+        };
+        let handle = Arc::new(Self {
+            kind,
+            name: c_string(&name),
+            callbacks,
+            config: client.config().clone(),
+            live: OnceLock::new(),
+            topics: Mutex::default(),
+            main,
+            logs,
+            client_interceptors: InterceptorSetup::default(),
+            reports,
+            background: Mutex::default(),
+            fatal: OnceLock::new(),
+            cluster: Mutex::default(),
+            ending: AtomicBool::new(false),
+            admin: PendingRequests::default(),
+            forks: AtomicU32::new(FORKS.load(Ordering::Relaxed)),
+            tokens,
+            conf: ClientConf::new(conf),
+            #[cfg(feature = "mock")]
+            mock,
+            _living: LivingClient::new(),
+        });
+        #[cfg(feature = "mock")]
+        if let Some(mock) = &handle.mock {
+            mock.set_client(handle.as_raw());
+        }
+        later.set(&handle);
+        let _ = judging.set(Arc::downgrade(&handle));
+        handle.client_interceptors.run(&handle);
+        if let Some(tokens) = &handle.tokens {
+            tokens.set_queue(if handle.callbacks.sasl_queue { OpQueue::new() } else { handle.main.clone() });
+        }
+        handle.listen(&client);
+        // Connects at once, so that unreachable brokers are reported before the first message.
+        client.connect();
+        let live = handle.live_parts(client);
+        if let Some(interceptors) = handle.client_interceptors.get() {
+            interceptors.engine_started(&handle, &live.client);
+        }
+        let _ = handle.live.set(live);
+        if handle.callbacks.background_event.is_some() {
+            handle.background_or_start();
+        }
+        Ok(handle)
+    }
+
+    /// Returns the producer or the consumer of a new client and connects its results to the queue.
+    fn live_parts(self: &Arc<Self>, client: Client) -> Live {
+        let mut live = Live { client, producer: None, consuming: None, _to_interceptors: None };
+        if self.kind == RD_KAFKA_PRODUCER {
+            let producer = live.client.producer();
+            let main = Arc::downgrade(&self.main);
+            producer.on_settled(move || {
+                if let Some(main) = main.upgrade() {
+                    main.ring();
+                }
+            });
+            if let Ok(told) = producer.reports() {
+                if self.reports {
+                    self.main.set_source(Some(DeliveryReports::new(told, &self.main)));
+                } else {
+                    live._to_interceptors = Some(DeliveryReports::to_interceptors(told, self));
+                }
+            }
+            live.producer = Some(producer);
+        } else {
+            live.consuming = Some(ConsumerState::new(self, &live.client));
+        }
+        live
+    }
+
+    /// Sends the client's notifications to the queue.
+    fn listen(self: &Arc<Self>, client: &Client) {
+        let stats = self.callbacks.stats.is_some() || self.callbacks.events & RD_KAFKA_EVENT_STATS != 0;
+        if stats {
+            let main = Arc::downgrade(&self.main);
+            client.statistics().on_each(move |snapshot| {
+                if let Some(main) = main.upgrade() {
+                    main.push(Op::Stats(c_string(&snapshot.to_json())));
+                }
+            });
+        }
+        if self.callbacks.throttle.is_some() {
+            let main = Arc::downgrade(&self.main);
+            client.throttles().on_each(move |told| {
+                if let Some(main) = main.upgrade() {
+                    main.push(Op::Throttled(told));
+                }
+            });
+        }
+        if let Some(interceptors) = self.client_interceptors.get() {
+            interceptors.listen(self, client);
+        }
+        if self.tells_commits()
+            || self.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits())
+        {
+            let handle = Arc::downgrade(self);
+            client.auto_commits().on_each(move |told| {
+                if let Some(handle) = handle.upgrade() {
+                    crate::consume::offsets::tell_unasked(&handle, told);
+                }
+            });
+        }
+        let handle = Arc::downgrade(self);
+        client.errors().on_each(move |error| {
+            if let Some(handle) = handle.upgrade() {
+                handle.tell_error(&error);
+            }
+        });
+    }
+
+    /// Returns `true` if the application has a callback or an event for commits.
+    pub(crate) fn tells_commits(&self) -> bool {
+        self.callbacks.offset_commit.is_some() || self.callbacks.events & RD_KAFKA_EVENT_OFFSET_COMMIT != 0
+    }
+
+    /// Logs a line of this library.
+    pub(crate) fn log(&self, level: u8, facility: &CStr, text: &str) {
+        self.logs.say(self, level, facility, text);
+    }
+
+    /// Returns C's pointer to the client. The caller keeps the client alive.
+    pub(crate) fn raw(&self) -> *mut rd_kafka_t {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Reports an error that no call returns.
+    fn tell_error(&self, error: &Error) {
+        let wanted = self.callbacks.error.is_some() || self.callbacks.events & RD_KAFKA_EVENT_ERROR != 0;
+        if !wanted || self.ending.load(Ordering::Relaxed) {
+            return;
+        }
+        let (code, text) = match error {
+            Error::Unreachable { brokers, .. } => {
+                let count = brokers.split(", ").count();
+                (RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, format!("{count}/{count} brokers are down: {brokers}"))
+            }
+            error => (code_of(error), error.to_string()),
+        };
+        self.main.push(Op::Error { code, text: c_string(&text), fatal: false });
+    }
+
+    /// Records the fatal error and reports it once.
+    pub(crate) fn set_fatal(&self, code: rd_kafka_resp_err_t, text: &str) -> bool {
+        let first = self.fatal.set((code, text.to_owned())).is_ok();
+        if first {
+            self.main.push(Op::Error { code: RD_KAFKA_RESP_ERR__FATAL, text: c_string(text), fatal: true });
+        }
+        first
+    }
+
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.live.get().map(|live| &live.client)
+    }
+
+    #[inline]
+    pub(crate) fn producer(&self) -> Option<&Producer> {
+        self.live.get()?.producer.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn consumer_state(&self) -> Option<&Arc<ConsumerState>> {
+        self.live.get()?.consuming.as_ref()
+    }
+
+    pub(crate) fn topics(&self) -> MutexGuard<'_, TopicRegistry> {
+        lock(&self.topics)
+    }
+
+    pub(crate) fn topic(self: &Arc<Self>, name: &str) -> Arc<Topic> {
+        self.topics().get(self, name)
+    }
+
+    /// The configuration of topics without their own, if it has a partitioner or an opaque.
+    pub(crate) fn default_topic(&self) -> Option<&rd_kafka_topic_conf_t> {
+        self.conf.default_topic().filter(|topic| topic.partitioner.is_some() || !topic.opaque.is_null())
+    }
+
+    pub(crate) fn conf(&self) -> &rd_kafka_conf_t {
+        &self.conf
+    }
+
+    /// The background queue, whose thread calls the application.
+    pub(crate) fn background(&self) -> Option<Arc<OpQueue>> {
+        lock(&self.background).as_ref().map(|background| background.queue().clone())
+    }
+
+    pub(crate) fn background_or_start(self: &Arc<Self>) -> Arc<OpQueue> {
+        let mut background = lock(&self.background);
+        background.get_or_insert_with(|| Background::start(self)).queue().clone()
+    }
+
+    /// Token requests to the application, if it provides tokens.
+    pub(crate) fn tokens(&self) -> Option<&Arc<OauthTokens>> {
+        self.tokens.as_ref()
+    }
+
+    /// The queue of token requests, if the application has one for them.
+    pub(crate) fn sasl_queue(&self) -> Option<Arc<OpQueue>> {
+        self.tokens.as_ref().filter(|_| self.callbacks.sasl_queue)?.queue()
+    }
+
+    /// Closes the queues and ends the background thread, after a consumer has left its group.
+    fn end(self: &Arc<Self>) {
+        let background = lock(&self.background).take();
+        drop(background);
+        self.main.close();
+        if let Some(consuming) = self.consumer_state() {
+            consuming.end();
+        }
+        if let (Some(interceptors), Some(client)) = (self.client_interceptors.get(), self.client()) {
+            interceptors.engine_ends(self, client);
+            interceptors.on_destroy(self);
+        }
+        self.logs.set_queue(None);
+        self.topics().clear();
+    }
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_new(
+    type_: rd_kafka_type_t,
+    conf: *mut rd_kafka_conf_t,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> *mut rd_kafka_t {
+    let refused = |text: &str| {
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_new`).
+        unsafe { write_errstr(errstr, errstr_size, text) };
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        null_mut()
+    };
+    if type_ != RD_KAFKA_PRODUCER && type_ != RD_KAFKA_CONSUMER {
+        return refused("no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
+    }
+    let taken = if conf.is_null() {
+        Some(rd_kafka_conf_t::new())
+    } else {
+        // SAFETY: ours, and taken over if this succeeds (rdkafka.h, `rd_kafka_new`).
+        unsafe { rd_kafka_conf_t::taken(conf) }
+    };
+    let Some(conf) = taken else {
+        return refused(
+            "the configuration belongs to another client or is destroyed: give each client its own",
+        );
+    };
+    match Handle::new(type_, conf) {
+        Ok(handle) => Arc::into_raw(handle).cast_mut().cast(),
+        Err((conf, error)) => {
+            // The application keeps the configuration.
+            let _ = conf.given_back();
+            match &error {
+                Error::Config(text) => refused(text),
+                other => refused(&other.to_string()),
+            }
+        }
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_destroy(rk: *mut rd_kafka_t) = ottla_destroy;
+    fn rd_kafka_destroy_flags(rk: *mut rd_kafka_t, flags: c_int) = ottla_destroy_flags;
+}
+
+called_from_c! {
+    "ottla_begin_destroy" begin_destroy,
+}
+
+/// Ends a client: a consumer leaves its group first, and its rebalance function runs.
+struct Destroy {
+    /// `None` with `RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE`, and once the consumer is closed.
+    close: Option<Close>,
+    ended: bool,
+}
+
+impl Destroy {
+    fn end(&mut self, handle: &Arc<Handle>) {
+        if !std::mem::replace(&mut self.ended, true) {
+            handle.end();
+            handle.forks.store(DESTROYED, Ordering::Relaxed);
+            DESTROYED_HANDLES.keep(Arc::downgrade(handle));
+        }
+    }
+}
+
+impl Task for Destroy {
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        if let (Some(close), Some(consumer)) = (&mut self.close, handle.consumer_state())
+            && let CloseStep::Op(op) = close.next(handle, consumer)
+        {
+            return Step::Op(op);
+        }
+        self.close = None;
+        self.end(handle);
+        Step::Return(Returns::Number(0))
+    }
+
+    /// The rebalance function did not return. The consumer leaves its group nevertheless.
+    fn abandon(&mut self, handle: &Arc<Handle>) {
+        if let (Some(Close::Leave), Some(consumer)) = (self.close.take(), handle.consumer_state()) {
+            consumer.finish_close();
+        }
+        self.end(handle);
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_destroy(state: *mut CallbackLoop, rk: *mut rd_kafka_t, flags: c_int) {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_destroy_flags`);
+    // a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return };
+    if handle.ending.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let raw: *const Handle = rk.cast_const().cast();
+    // SAFETY: from `Arc::into_raw`; `ending` lets one call pass.
+    let handle = unsafe { Arc::from_raw(raw) };
+    handle.admin.cancel();
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    running_calls::abandon_deeper(state.frame);
+    running_calls::forget_abandoned(&handle);
+    let close = (flags & RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE == 0).then_some(Close::GiveUp);
+    // The last reference waits for the engine, which may be waiting for this thread's callback.
+    start(state, handle, Destroy { close, ended: false });
+}
+
+#[on_panic(null())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_name(rk: *const rd_kafka_t) -> *const c_char {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_name`).
+    unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.name.as_ptr())
+}
+
+#[on_panic(RD_KAFKA_PRODUCER)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_type(rk: *const rd_kafka_t) -> rd_kafka_type_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_type`).
+    unsafe { Handle::of(rk) }.map_or(RD_KAFKA_PRODUCER, |handle| handle.kind)
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_opaque(rk: *const rd_kafka_t) -> *mut c_void {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_opaque`).
+    unsafe { Handle::of(rk) }.map_or(null_mut(), |handle| handle.callbacks.opaque)
+}
+
+#[on_panic(null())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf(rk: *mut rd_kafka_t) -> *const rd_kafka_conf_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_conf`).
+    unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.conf())
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_memberid`).
+    let handle = unsafe { Handle::of(rk) };
+    let metadata =
+        handle.and_then(Handle::consumer_state).and_then(|consuming| consuming.group_metadata().ok());
+    metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut c_char {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_clusterid`).
+    let handle = unsafe { Handle::of(rk) };
+    // It never changes.
+    let cluster = handle.and_then(|handle| handle.known_cluster().or_else(|| handle.ask_cluster(timeout_ms)));
+    cluster.map_or(null_mut(), |(id, _)| malloced(&c_string(&id)))
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_controllerid`).
+    let handle = unsafe { Handle::of(rk) };
+    let cluster = handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
+    cluster.map_or(-1, |(_, controller)| controller)
+}
+
+impl Handle {
+    /// The cluster's id and controller from the last metadata response.
+    fn known_cluster(&self) -> Option<(String, i32)> {
+        lock(&self.cluster).clone()
+    }
+
+    fn ask_cluster(&self, timeout_ms: c_int) -> Option<(String, i32)> {
+        let timeout = crate::queue::op_queue::timeout_of(timeout_ms).unwrap_or(self.config.socket_timeout);
+        let told = self.client()?.metadata_blocking(Some(&[]), timeout).ok()?;
+        self.note_cluster(&told);
+        self.known_cluster()
+    }
+
+    /// Stores the cluster's metadata, because a later call may have no time to request it.
+    pub(crate) fn note_cluster(&self, told: &Metadata) {
+        if let Some(id) = &told.cluster_id {
+            *lock(&self.cluster) = Some((id.clone(), told.controller));
+        }
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR_NO_ERROR)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_fatal_error(
+    rk: *mut rd_kafka_t,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_fatal_error`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+    let own = handle.producer().and_then(Producer::fatal_error);
+    let (code, text) = match (handle.fatal.get(), own) {
+        (Some((code, text)), _) => (*code, text.clone()),
+        (None, Some(kind)) => (crate::errors::error_mapping::of_kind(&kind), kind.to_string()),
+        (None, None) => return RD_KAFKA_RESP_ERR_NO_ERROR,
+    };
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_fatal_error`).
+    unsafe { write_errstr(errstr, errstr_size, &text) };
+    code
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_test_fatal_error(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    reason: *const c_char,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `reason` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_test_fatal_error`).
+    let (Some(handle), false) = (unsafe { Handle::of(rk) }, reason.is_null()) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    // SAFETY: `reason` is a C string (rdkafka.h, `rd_kafka_test_fatal_error`).
+    let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
+    if handle.set_fatal(err, &format!("test_fatal_error: {reason}")) {
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    } else {
+        RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS
+    }
+}
+
+#[on_panic(0)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_outq_len(rk: *mut rd_kafka_t) -> c_int {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_outq_len`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return 0 };
+    let queued = handle.producer().map_or(0, Producer::unsettled_records);
+    c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

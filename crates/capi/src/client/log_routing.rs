@@ -1,0 +1,175 @@
+//! Routes log lines to the application's function or to a queue, and keeps those that come before either exists.
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ottla_client::{Config, LogCallback, LogLine};
+
+use crate::client::handle::Handle;
+use crate::conf::Callbacks;
+use crate::ffi::c_strings::c_string;
+use crate::ffi::*;
+use crate::queue::op::Op;
+use crate::queue::op_queue::OpQueue;
+
+/// Lines that are kept until there is a queue for them; older ones are lost.
+const KEPT_MAX: usize = 1000;
+/// The prefix that names a line's thread.
+const THREAD: &str = "[thrd:main]: ";
+/// `rd_kafka_set_log_level` was not called.
+const UNSET: c_int = -1;
+
+/// A client's log.
+pub(crate) struct LogRouter {
+    function: Mutex<rd_kafka_log_cb_t>,
+    /// `log.queue`.
+    queued: bool,
+    /// `log.thread.name`: lines begin with the name of a thread; it is always the engine's.
+    names_thread: bool,
+    /// `log_level`, which lines of debug contexts pass.
+    level: u8,
+    /// Nothing passes this one.
+    level_set: AtomicI32,
+    queue: Mutex<HeldLines>,
+}
+
+#[derive(Default)]
+struct HeldLines {
+    queue: Option<Arc<OpQueue>>,
+    lines: VecDeque<LogLine>,
+}
+
+/// Lines that come while the client is made: the application's function needs its handle.
+#[derive(Default)]
+pub(crate) struct EarlyLogLines(Mutex<LogTarget>);
+
+#[derive(Default)]
+enum LogTarget {
+    #[default]
+    Unset,
+    Lines(Vec<LogLine>),
+    Handle(Weak<Handle>),
+}
+
+impl LogRouter {
+    pub(crate) fn new(config: &Config, callbacks: &Callbacks, names_thread: bool) -> Self {
+        Self {
+            function: Mutex::new(callbacks.log),
+            queued: config.log_queue,
+            names_thread,
+            level: config.log_level,
+            level_set: AtomicI32::new(UNSET),
+            queue: Mutex::default(),
+        }
+    }
+
+    /// Takes a line of the client's.
+    fn take(&self, handle: &Handle, line: &LogLine) {
+        let most = self.level_set.load(Ordering::Relaxed);
+        let passes = if most == UNSET {
+            line.level <= self.level || line.context.is_some()
+        } else {
+            c_int::from(line.level) <= most
+        };
+        if !passes {
+            return;
+        }
+        let mut line = line.clone();
+        if self.names_thread {
+            line.text.insert_str(0, THREAD);
+        }
+        if !self.queued {
+            self.call(handle, &line);
+            return;
+        }
+        let mut kept = lock(&self.queue);
+        if let Some(queue) = kept.queue.clone() {
+            drop(kept);
+            queue.push(Op::Log(line));
+            return;
+        }
+        if kept.lines.len() == KEPT_MAX {
+            kept.lines.pop_front();
+        }
+        kept.lines.push_back(line);
+    }
+
+    /// Calls the application with a line; `false` if it has no function for that.
+    pub(crate) fn call(&self, handle: &Handle, line: &LogLine) -> bool {
+        self.say(handle, line.level, &c_string(line.facility), &line.text)
+    }
+
+    /// The same for a line of our own.
+    pub(crate) fn say(&self, handle: &Handle, level: u8, facility: &CStr, text: &str) -> bool {
+        let function = *lock(&self.function);
+        let Some(function) = function else { return false };
+        // SAFETY: the application's function; it may be called from any thread.
+        unsafe {
+            function(handle.raw(), level.into(), facility.as_ptr(), c_string(text).as_ptr());
+        }
+        true
+    }
+
+    /// Lines go to `queue` from now on, and those before them.
+    pub(crate) fn set_queue(&self, queue: Option<Arc<OpQueue>>) {
+        let lines = {
+            let mut kept = lock(&self.queue);
+            kept.queue.clone_from(&queue);
+            std::mem::take(&mut kept.lines)
+        };
+        if let Some(queue) = queue {
+            for line in lines {
+                queue.push(Op::Log(line));
+            }
+        }
+    }
+
+    pub(crate) fn function(&self) -> rd_kafka_log_cb_t {
+        *lock(&self.function)
+    }
+
+    pub(crate) fn set_function(&self, function: rd_kafka_log_cb_t) {
+        *lock(&self.function) = function;
+    }
+
+    pub(crate) fn set_level(&self, level: c_int) {
+        self.level_set.store(level.max(0), Ordering::Relaxed);
+    }
+}
+
+impl EarlyLogLines {
+    /// The callback that the client runs with each line.
+    pub(crate) fn callback(early: &Arc<Self>) -> LogCallback {
+        let early = early.clone();
+        LogCallback::new(move |line: &LogLine| {
+            let mut known = lock(&early.0);
+            match &mut *known {
+                LogTarget::Handle(handle) => {
+                    let handle = handle.upgrade();
+                    drop(known);
+                    if let Some(handle) = handle {
+                        handle.logs.take(&handle, line);
+                    }
+                }
+                LogTarget::Lines(lines) => lines.push(line.clone()),
+                LogTarget::Unset => *known = LogTarget::Lines(vec![line.clone()]),
+            }
+        })
+    }
+
+    /// The client is made: it gets its lines.
+    pub(crate) fn set(&self, handle: &Arc<Handle>) {
+        let known = std::mem::replace(&mut *lock(&self.0), LogTarget::Handle(Arc::downgrade(handle)));
+        if let LogTarget::Lines(lines) = known {
+            for line in &lines {
+                handle.logs.take(handle, line);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,15 @@
+//! `rd_kafka_t`, and what belongs to a client as a whole: its log, tokens, sockets, interceptors and topics.
+
+pub(crate) mod cert_verify;
+pub mod client_interceptors;
+pub mod control;
+pub(crate) mod destroyed_handles;
+pub mod handle;
+pub mod list_groups;
+pub mod log_printers;
+pub(crate) mod log_routing;
+pub mod metadata;
+pub mod oauth_tokens;
+pub(crate) mod socket_callbacks;
+pub mod thread_count;
+pub mod topic_handle;

@@ -1,0 +1,243 @@
+//! The functions on configurations as a whole.
+
+use std::ffi::{CString, c_char};
+use std::ptr::{null, null_mut};
+
+use ottla_client::properties::{self, Property, Role, Scope, State};
+
+use super::{NotSet, rd_kafka_conf_t};
+use crate::conf::conf_interceptors::ConfSetOutcome;
+use crate::conf::plugins;
+use crate::conf::topic_conf::answer;
+use crate::ffi::c_strings::{c_string, get_into, leaked_pairs, text};
+use crate::ffi::panic::{guard, on_panic};
+use crate::ffi::*;
+
+const PLUGINS: &str = "plugin.library.paths";
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
+    Box::into_raw(rd_kafka_conf_t::new())
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_destroy(conf: *mut rd_kafka_conf_t) {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_destroy`).
+    if let Some(conf) = unsafe { rd_kafka_conf_t::taken(conf) } {
+        conf.end();
+    }
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dup(conf: *const rd_kafka_conf_t) -> *mut rd_kafka_conf_t {
+    // SAFETY: the caller's pointers, passed on.
+    unsafe { rd_kafka_conf_dup_filter(conf, 0, null_mut()) }
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
+    conf: *const rd_kafka_conf_t,
+    filter_cnt: usize,
+    filter: *mut *const c_char,
+) -> *mut rd_kafka_conf_t {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_dup_filter`).
+    let Some(old) = (unsafe { rd_kafka_conf_t::of(conf) }) else { return null_mut() };
+    // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
+    let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
+        .filter_map(|at| unsafe { text(*filter.add(at)) })
+        .collect::<Vec<_>>();
+    let prefixes: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
+    let copy = Box::into_raw(old.dup(&prefixes));
+    if !copy.is_null() {
+        let kept = (0..if filter.is_null() { 0 } else { filter_cnt })
+            // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
+            .filter_map(|at| unsafe { text(*filter.add(at)) })
+            .all(|prefix| !PLUGINS.starts_with(prefix.as_ref()));
+        if kept && !old.plugins.is_empty() {
+            // They were loaded before. SAFETY: the copy lives.
+            let _ = unsafe { load_plugins(copy, &old.plugins) };
+        }
+        // SAFETY: both are alive; interceptors may add themselves to the copy.
+        unsafe { old.interceptors.on_conf_dup(copy, conf, filter_cnt, filter) };
+    }
+    copy
+}
+
+#[on_panic(RD_KAFKA_CONF_INVALID)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_set(
+    conf: *mut rd_kafka_conf_t,
+    name: *const c_char,
+    value: *const c_char,
+    errstr: *mut c_char,
+    errstr_size: usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set`).
+    if let Some(asked) = unsafe { rd_kafka_conf_t::of(conf) }.map(|conf| conf.interceptors.setters()) {
+        // SAFETY: the caller's arguments, passed on.
+        match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
+            ConfSetOutcome::Pass => {}
+            ConfSetOutcome::Done(outcome) => return outcome,
+        }
+    }
+    // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
+    let (name, value) = unsafe { (text(name), text(value)) };
+    if !conf.is_null() && name.as_deref() == Some(PLUGINS) {
+        // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `value` is NULL or a
+        // C string; `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
+        return unsafe { answer(load_plugins(conf, &value.unwrap_or_default()), errstr, errstr_size) };
+    }
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set`).
+    let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
+    let set = guard(
+        || Err(NotSet::Invalid("the property could not be set".into())),
+        || match (conf, name) {
+            (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
+            _ => Err(NotSet::Invalid(
+                "rd_kafka_conf_set without a name, or without a configuration that is the application's"
+                    .into(),
+            )),
+        },
+    );
+    // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
+    unsafe { answer(set, errstr, errstr_size) }
+}
+
+/// Plugins add functions to the configuration, so no other reference exists meanwhile.
+///
+/// # Safety
+/// A configuration that lives.
+unsafe fn load_plugins(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), NotSet> {
+    // SAFETY: the application names what it wants in its process (the contract of this function, above).
+    guard(|| Err("the plugins could not be loaded".to_owned()), || unsafe { plugins::load(conf, paths) })
+        .map_err(|why| NotSet::Invalid(format!("{PLUGINS}: {why}")))?;
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (the contract of this
+    // function, above).
+    paths.clone_into(unsafe { &mut (*conf).plugins });
+    Ok(())
+}
+
+#[on_panic(RD_KAFKA_CONF_INVALID)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_get(
+    conf: *const rd_kafka_conf_t,
+    name: *const c_char,
+    dest: *mut c_char,
+    dest_size: *mut usize,
+) -> rd_kafka_conf_res_t {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `name` is NULL or a C
+    // string (rdkafka.h, `rd_kafka_conf_get`).
+    let (conf, name) = unsafe { (rd_kafka_conf_t::of(conf), text(name)) };
+    let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
+    // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_conf_get`).
+    unsafe { get_into(value.as_deref(), dest, dest_size) }
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dump(
+    conf: *mut rd_kafka_conf_t,
+    cntp: *mut usize,
+) -> *mut *const c_char {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_dump`).
+    let conf = unsafe { rd_kafka_conf_t::of(conf) };
+    let pairs = conf.map_or_else(Vec::new, rd_kafka_conf_t::dump);
+    // SAFETY: `cntp` is NULL or writable (rdkafka.h, `rd_kafka_conf_dump`).
+    unsafe { leaked_pairs(pairs, cntp) }
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_dump_free(arr: *mut *const c_char, cnt: usize) {
+    if arr.is_null() {
+        return;
+    }
+    for at in 0..cnt {
+        // SAFETY: made by `leaked_pairs` with that many strings (rdkafka.h, `rd_kafka_conf_dump_free`).
+        drop(unsafe { CString::from_raw((*arr.add(at)).cast_mut()) });
+    }
+    // SAFETY: as above; the array is a boxed slice of that length.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(arr, cnt)) });
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_properties_show(fp: *mut libc::FILE) {
+    if fp.is_null() {
+        return;
+    }
+    let table = c_string(&table());
+    // SAFETY: an open stream and a C string.
+    unsafe { libc::fputs(table.as_ptr(), fp) };
+}
+
+fn table() -> String {
+    let mut lines = Vec::new();
+    for (scope, title) in
+        [(Scope::Global, "Global configuration properties"), (Scope::Topic, "Topic configuration properties")]
+    {
+        lines.push(format!("## {title}\n"));
+        lines.push(format!("{:<45}| C/P | {:<40} | {:>20} | Description", "Property", "Range", "Default"));
+        lines.push(format!("{:-<45}|-----|-{:-<40}-|-{:->20}:|-{:-<24}", "", "", "", ""));
+        lines.extend(properties::all().filter(|property| property.scope == scope).flat_map(rows));
+        lines.push(String::new());
+    }
+    lines.join("\n")
+}
+
+fn rows(property: &'static Property) -> impl Iterator<Item = String> {
+    let role = match property.role {
+        Role::All => "*",
+        Role::Producer => "P",
+        Role::Consumer => "C",
+    };
+    let state = match property.state {
+        State::Effective { .. } => String::new(),
+        State::Accepted { why } => format!(" Has no effect: {why}."),
+        State::Refused { why } => format!(" Only its default: {why}."),
+    };
+    let (range, default, text) = (property.range(), property.default_librdkafka, property.text);
+    std::iter::once(&property.name)
+        .chain(property.aliases)
+        .map(move |name| format!("{name:<45}|  {role}  | {range:<40} | {default:>20} | {text}{state}"))
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
+    conf: *mut rd_kafka_conf_t,
+    tconf: *mut rd_kafka_topic_conf_t,
+) {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_set_default_topic_conf`).
+    let Some(conf) = (unsafe { rd_kafka_conf_t::of_mut(conf) }) else { return };
+    // SAFETY: NULL or one of ours, which becomes the configuration's.
+    conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
+}
+
+#[on_panic(null_mut())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_conf_get_default_topic_conf(
+    conf: *mut rd_kafka_conf_t,
+) -> *mut rd_kafka_topic_conf_t {
+    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_conf_get_default_topic_conf`).
+    let topic = unsafe { rd_kafka_conf_t::of_mut(conf) }.and_then(|conf| conf.topic.as_deref_mut());
+    topic.map_or(null_mut(), std::ptr::from_mut)
+}
+
+/// The contexts of `debug`, as the header's constant has them.
+#[on_panic(null())]
+#[unsafe(no_mangle)]
+pub extern "C" fn rd_kafka_get_debug_contexts() -> *const c_char {
+    c"all,generic,broker,topic,metadata,feature,queue,msg,protocol,cgrp,security,fetch,interceptor,plugin,consumer,admin,eos,mock,assignor,conf".as_ptr()
+}

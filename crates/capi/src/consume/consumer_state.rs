@@ -1,0 +1,452 @@
+//! The state of a consumer: its control, its queues and its subscription.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use ottla_client::{
+    Client, Consumer, ConsumerControl, Error, Event, GroupMetadata, PartitionQueue, PolledRecord,
+    PolledRecords, RecordView, TopicPartition,
+};
+
+use crate::client::client_interceptors::ClientInterceptors;
+use crate::client::handle::{CLOSE_TIMEOUT, Handle};
+use crate::client::topic_handle::Topic;
+use crate::errors::error_mapping::of as code_of;
+use crate::ffi::*;
+use crate::messages::message::{MessageFiller, OwnedMessage};
+use crate::queue::op::Op;
+use crate::queue::op_queue::{OpQueue, OpSource};
+
+/// Time limit for the engine's answer to an operation.
+pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A consumer: its partitions, and the queues that receive its records.
+pub(crate) struct ConsumerState {
+    pub(crate) control: ConsumerControl,
+    /// `rd_kafka_queue_get_consumer`: records, rebalances, errors of the group.
+    pub(crate) queue: Arc<OpQueue>,
+    /// Partitions with their own queue.
+    queues: Mutex<BTreeMap<TopicPartition, Arc<PartitionQueueState>>>,
+    subscribed: Mutex<Vec<String>>,
+    joined: AtomicBool,
+    /// `true` from the loss of an assignment until the next one.
+    pub(crate) lost: AtomicBool,
+    closed: AtomicBool,
+    closing: AtomicBool,
+}
+
+/// A partition's queue. It has its own source while it is not forwarded to the consumer's queue.
+struct PartitionQueueState {
+    queue: Arc<OpQueue>,
+    apart: AtomicBool,
+}
+
+/// Reads records for the application, one thread at a time.
+struct RecordReader<R> {
+    reader: R,
+    filler: MessageFiller,
+    /// The topic of the last record, and the client's name for it.
+    topic: Option<(Arc<str>, Arc<Topic>)>,
+    handle: Weak<Handle>,
+    interceptors: Option<Arc<ClientInterceptors>>,
+    /// The operation that followed a batch of messages.
+    pending: Option<Op>,
+    /// The application applies assignments in its rebalance callback.
+    tells: bool,
+}
+
+/// Records of the whole consumer as a source.
+struct ConsumerSource(Mutex<RecordReader<Consumer>>);
+
+/// Records of one partition as a source.
+struct PartitionSource(Mutex<RecordReader<PartitionQueue>>);
+
+/// A source of records: the whole consumer or one partition.
+trait NextRecord {
+    fn next(&mut self) -> Result<Option<PolledRecord<'_>>, Error>;
+    fn next_ones(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledRecords>, Error>;
+}
+
+impl NextRecord for Consumer {
+    #[inline]
+    fn next(&mut self) -> Result<Option<PolledRecord<'_>>, Error> {
+        self.try_next_record()
+    }
+
+    #[inline]
+    fn next_ones(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledRecords>, Error> {
+        self.try_next_records(max, take)
+    }
+}
+
+impl NextRecord for PartitionQueue {
+    #[inline]
+    fn next(&mut self) -> Result<Option<PolledRecord<'_>>, Error> {
+        self.try_next_record()
+    }
+
+    #[inline]
+    fn next_ones(
+        &mut self,
+        max: usize,
+        take: impl FnMut(RecordView<'_>),
+    ) -> Result<Option<PolledRecords>, Error> {
+        self.try_next_records(max, take)
+    }
+}
+
+impl<R: NextRecord> RecordReader<R> {
+    fn new(reader: R, handle: &Arc<Handle>) -> Self {
+        let tells = handle.config.rebalance == ottla_client::Rebalance::Application;
+        Self {
+            reader,
+            filler: MessageFiller::default(),
+            topic: None,
+            handle: Arc::downgrade(handle),
+            interceptors: handle.client_interceptors.get().cloned(),
+            pending: None,
+            tells,
+        }
+    }
+
+    #[inline]
+    fn draw(&mut self) -> Option<Op> {
+        if self.pending.is_some() {
+            return self.pending.take();
+        }
+        loop {
+            let event = match self.reader.next() {
+                Ok(Some(PolledRecord::Record(record))) => {
+                    let topic = topic_of(&mut self.topic, &self.handle, &record)?;
+                    let message = self.filler.message(topic, &record);
+                    if let Some(interceptors) = &self.interceptors
+                        && let Some(handle) = self.handle.upgrade()
+                    {
+                        interceptors.on_consume(&handle, message.as_raw());
+                    }
+                    return Some(Op::Message(message));
+                }
+                Ok(Some(PolledRecord::Event(event))) => event,
+                Ok(Some(_)) => continue,
+                Ok(None) => {
+                    self.filler.release();
+                    return None;
+                }
+                Err(error) => return Some(Op::Message(error_message(&self.handle, &error))),
+            };
+            if let Some(op) = self.tell(event) {
+                return Some(op);
+            }
+        }
+    }
+
+    fn fill(&mut self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        let mut count = 0;
+        // Interceptors see one message at a time.
+        while count < out.len() && self.interceptors.is_none() && self.pending.is_none() {
+            match self.fill_from_batch(&mut out[count..]) {
+                Ok(Some(PolledRecords::Records(more))) => count += more,
+                Ok(Some(PolledRecords::Event(event))) => self.pending = self.tell(event),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.filler.release();
+                    return count;
+                }
+                Err(error) => self.pending = Some(Op::Message(error_message(&self.handle, &error))),
+            }
+        }
+        for place in &mut out[count..] {
+            match self.draw() {
+                Some(Op::Message(message)) => *place = message.into_raw(),
+                other => {
+                    self.pending = other;
+                    break;
+                }
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// Returns messages for the remaining records of one of the broker's batches.
+    fn fill_from_batch(
+        &mut self,
+        out: &mut [*mut rd_kafka_message_t],
+    ) -> Result<Option<PolledRecords>, Error> {
+        let Self { reader, filler, topic, handle, .. } = self;
+        let mut written = 0;
+        let taken = reader.next_ones(out.len(), |record| {
+            // All records of a batch belong to one partition. Without a handle no application reads them.
+            if let Some(topic) = topic_of(topic, handle, &record) {
+                out[written] = filler.message(topic, &record).into_raw();
+                written += 1;
+            }
+        })?;
+        Ok(match taken {
+            Some(PolledRecords::Records(_)) => (written > 0).then_some(PolledRecords::Records(written)),
+            other => other,
+        })
+    }
+
+    fn tell(&self, event: Event) -> Option<Op> {
+        let handle = self.handle.upgrade()?;
+        let consuming = handle.consumer_state()?;
+        match event {
+            Event::EndOfPartition { at, offset } => {
+                let (code, topic) = (RD_KAFKA_RESP_ERR__PARTITION_EOF, handle.topic(&at.topic));
+                let text = "Broker: No more messages";
+                Some(Op::Message(OwnedMessage::error(code, text, Some(topic), at.partition, offset)))
+            }
+            Event::Assigned(partitions) => {
+                consuming.lost.store(false, Ordering::Relaxed);
+                let err = RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+                self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
+            }
+            Event::Revoked(partitions) => {
+                let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+                self.tells.then_some(Op::Rebalance { err, partitions, lost: false })
+            }
+            Event::Lost(partitions) => {
+                consuming.lost.store(true, Ordering::Relaxed);
+                let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+                self.tells.then_some(Op::Rebalance { err, partitions, lost: true })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The topic of a record, kept for the next one.
+#[inline]
+fn topic_of<'a>(
+    kept: &'a mut Option<(Arc<str>, Arc<Topic>)>,
+    handle: &Weak<Handle>,
+    record: &RecordView<'_>,
+) -> Option<&'a Arc<Topic>> {
+    let name = &record.at().topic;
+    if !kept.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, name)) {
+        *kept = Some((name.clone(), handle.upgrade()?.topic(name)));
+    }
+    kept.as_ref().map(|(_, topic)| topic)
+}
+
+/// Returns the message that reports an error of the consumer.
+fn error_message(handle: &Weak<Handle>, error: &Error) -> OwnedMessage {
+    let (topic, partition, offset) = match error {
+        Error::Corrupt { topic, partition, offset, .. }
+        | Error::OffsetOutOfRange { topic, partition, offset }
+        | Error::LogTruncated { topic, partition, offset, .. } => (Some(topic), *partition, *offset),
+        Error::NotAssigned { topic, partition } => (Some(topic), *partition, RD_KAFKA_OFFSET_INVALID),
+        _ => (None, RD_KAFKA_PARTITION_UA, RD_KAFKA_OFFSET_INVALID),
+    };
+    let topic = topic.and_then(|name| Some(handle.upgrade()?.topic(name)));
+    let code = match error {
+        Error::OffsetOutOfRange { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
+        error => code_of(error),
+    };
+    OwnedMessage::error(code, &error.to_string(), topic, partition, offset)
+}
+
+impl OpSource for ConsumerSource {
+    #[inline]
+    fn draw(&self) -> Option<Op> {
+        lock(&self.0).draw()
+    }
+
+    fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        lock(&self.0).fill(out)
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+}
+
+impl OpSource for PartitionSource {
+    #[inline]
+    fn draw(&self) -> Option<Op> {
+        lock(&self.0).draw()
+    }
+
+    fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        lock(&self.0).fill(out)
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+}
+
+impl ConsumerState {
+    pub(crate) fn new(handle: &Arc<Handle>, client: &Client) -> Arc<Self> {
+        let consumer = client.consumer();
+        let control = consumer.control().clone();
+        let queue = OpQueue::new();
+        let rings = Arc::downgrade(&queue);
+        consumer.on_filled(move || {
+            if let Some(queue) = rings.upgrade() {
+                queue.ring();
+            }
+        });
+        queue.set_source(Some(Arc::new(ConsumerSource(Mutex::new(RecordReader::new(consumer, handle))))));
+        Arc::new(Self {
+            control,
+            queue,
+            queues: Mutex::default(),
+            subscribed: Mutex::default(),
+            joined: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the queue of one partition, and creates it on the first request. It is forwarded to the consumer's queue
+    /// until the application changes that.
+    pub(crate) fn queue_of(&self, at: &TopicPartition) -> Arc<OpQueue> {
+        let mut queues = lock(&self.queues);
+        let own = queues.entry(at.clone()).or_insert_with(|| {
+            let queue = OpQueue::new();
+            queue.forward_to(Some(&self.queue));
+            Arc::new(PartitionQueueState { queue, apart: AtomicBool::new(false) })
+        });
+        own.queue.clone()
+    }
+
+    /// Handles a change of forwarding: the records of a partition's queue go to the new target.
+    pub(crate) fn forwarded(&self, handle: &Arc<Handle>, queue: &Arc<OpQueue>, to: Option<&Arc<OpQueue>>) {
+        let queues = lock(&self.queues);
+        let Some((at, own)) = queues.iter().find(|(_, own)| Arc::ptr_eq(&own.queue, queue)) else { return };
+        let apart = to.is_none_or(|to| !Arc::ptr_eq(to, &self.queue));
+        own.apart.store(apart, Ordering::Relaxed);
+        self.attach(handle, at, own);
+    }
+
+    /// Adds or removes the source of a partition's queue.
+    fn attach(&self, handle: &Arc<Handle>, at: &TopicPartition, own: &PartitionQueueState) {
+        own.queue.set_source(None);
+        if own.apart.load(Ordering::Relaxed)
+            && let Ok(split) = self.control.split(at)
+        {
+            let rings = Arc::downgrade(&own.queue);
+            split.on_filled(move || {
+                if let Some(queue) = rings.upgrade() {
+                    queue.ring();
+                }
+            });
+            own.queue
+                .set_source(Some(Arc::new(PartitionSource(Mutex::new(RecordReader::new(split, handle))))));
+        }
+    }
+
+    /// Handles a new assignment: partitions with their own queue are read there again.
+    pub(crate) fn reassigned(&self, handle: &Arc<Handle>) {
+        let assigned = self.control.assignment();
+        for (at, own) in lock(&self.queues).iter() {
+            if own.apart.load(Ordering::Relaxed) && assigned.contains(at) {
+                self.attach(handle, at, own);
+            }
+        }
+    }
+
+    /// Ends the queue of a partition that is no longer consumed.
+    pub(crate) fn forget_queue(&self, at: &TopicPartition) {
+        if let Some(own) = lock(&self.queues).remove(at) {
+            own.queue.close();
+        }
+    }
+
+    pub(crate) fn group_metadata(&self) -> Result<GroupMetadata, Error> {
+        self.control.group_metadata().wait(ENGINE_TIMEOUT)
+    }
+
+    pub(crate) fn subscribe(&self, topics: Vec<String>) -> Result<(), Error> {
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        self.control.subscribe(&names).wait(ENGINE_TIMEOUT)?;
+        self.joined.store(true, Ordering::Relaxed);
+        *lock(&self.subscribed) = topics;
+        Ok(())
+    }
+
+    /// Removes the subscription. Returns `false` if there was none.
+    pub(crate) fn forget_subscription(&self) -> bool {
+        lock(&self.subscribed).clear();
+        self.joined.swap(false, Ordering::Relaxed)
+    }
+
+    /// Handles a rebalance callback of an unsubscribe that did not return.
+    pub(crate) fn stay_member(&self) {
+        self.joined.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves the group.
+    pub(crate) fn unsubscribe(&self) -> Result<(), Error> {
+        self.control.unsubscribe(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1))
+    }
+
+    pub(crate) fn subscription(&self) -> Vec<String> {
+        lock(&self.subscribed).clone()
+    }
+
+    pub(crate) fn is_member(&self) -> bool {
+        self.joined.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns the revocation of the whole assignment, if the application applies assignments itself.
+    pub(crate) fn revocation(&self, handle: &Arc<Handle>) -> Option<Op> {
+        let partitions = self.control.assignment();
+        let applies = handle.config.rebalance == ottla_client::Rebalance::Application;
+        (applies && !partitions.is_empty()).then(|| {
+            let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+            Op::Rebalance { err, partitions, lost: false }
+        })
+    }
+
+    /// Begins to close. Returns `false` if another call has begun before.
+    pub(crate) fn begin_close(&self) -> bool {
+        !self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Handles a rebalance callback of a close that did not return: a later call closes.
+    pub(crate) fn cancel_close(&self) {
+        self.closing.store(false, Ordering::Release);
+    }
+
+    /// Leaves the group, ends the assignment, and waits until both are done.
+    pub(crate) fn finish_close(&self) -> rd_kafka_resp_err_t {
+        let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
+        self.closed.store(true, Ordering::Release);
+        self.queue.ring();
+        closed.map_or_else(|error| code_of(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn end(&self) {
+        for own in std::mem::take(&mut *lock(&self.queues)).into_values() {
+            own.queue.close();
+        }
+        self.queue.close();
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,363 @@
+//! The consumer of groups: subscriptions, assignments, and closing.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ottla_client::{Error, GroupProtocol, Rebalance, StartAt, TopicPartition};
+
+use crate::client::handle::Handle;
+use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::errors::error_mapping::of as code_of;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::c_string;
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::list_conversion;
+use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
+use crate::queue::op::Op;
+
+/// Runs `body` with the consumer, or returns the error if there is none.
+pub(super) unsafe fn with(
+    rk: *mut rd_kafka_t,
+    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    if consuming.is_closing() && consuming.is_closed() {
+        return RD_KAFKA_RESP_ERR__DESTROY;
+    }
+    body(&handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+}
+
+/// Runs a change of the assignment. A closing consumer ignores it without an error, because applications may handle
+/// earlier rebalances until the end.
+unsafe fn with_assignment(
+    rk: *mut rd_kafka_t,
+    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let outcome = unsafe { with(rk, body) };
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let closing = unsafe { Handle::of(rk) }
+        .and_then(Handle::consumer_state)
+        .is_some_and(|consuming| consuming.is_closing());
+    if closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
+}
+
+/// As [`with`], for functions that return an object.
+unsafe fn with_error(
+    rk: *mut rd_kafka_t,
+    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    object(unsafe { with(rk, body) })
+}
+
+fn object(code: rd_kafka_resp_err_t) -> *mut rd_kafka_error_t {
+    match code {
+        RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
+        code => rd_kafka_error_t::new(code, "").into_raw(),
+    }
+}
+
+pub(crate) fn code(error: Error) -> rd_kafka_resp_err_t {
+    code_of(&error)
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_subscription(
+    rk: *mut rd_kafka_t,
+    topics: *mut *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or writable
+    // (rdkafka.h, `rd_kafka_subscription`).
+    unsafe {
+        with(rk, |_, consuming| {
+            let place = topics.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+            let names = consuming.subscription();
+            let list = rd_kafka_topic_partition_list_new(c_int::try_from(names.len()).unwrap_or(0));
+            if let Some(list) = list.as_mut() {
+                for name in names {
+                    list.add(&c_string(&name), RD_KAFKA_PARTITION_UA);
+                }
+            }
+            *place = list;
+            Ok(())
+        })
+    }
+}
+
+/// Returns the partitions of a list with their start positions.
+unsafe fn starts(
+    handle: &Handle,
+    list: *const rd_kafka_topic_partition_list_t,
+) -> Result<Vec<(TopicPartition, StartAt)>, rd_kafka_resp_err_t> {
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (required by the C functions that call
+    // this).
+    let entries = unsafe { list_conversion::entries(list) };
+    entries
+        .iter()
+        .map(|entry| {
+            let start = list_conversion::start(entry.offset)
+                .or_else(|| from_tail(handle, &list_conversion::at(entry), entry.offset));
+            let valid = entry.partition >= 0 && !entry.topic().is_empty();
+            Ok((list_conversion::at(entry), start.filter(|_| valid).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?))
+        })
+        .collect()
+}
+
+/// `RD_KAFKA_OFFSET_TAIL(N)`: N records before the current end.
+pub(crate) fn from_tail(handle: &Handle, at: &TopicPartition, offset: i64) -> Option<StartAt> {
+    let count = RD_KAFKA_OFFSET_TAIL_BASE.checked_sub(offset).filter(|count| *count >= 0)?;
+    let marks = crate::consume::offsets::watermarks(handle.client()?, at, ENGINE_TIMEOUT).ok()?;
+    Some(StartAt::Offset((marks.high - count).max(marks.low)))
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_assign(
+    rk: *mut rd_kafka_t,
+    partitions: *const rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
+    unsafe {
+        with_assignment(rk, |handle, consuming| {
+            let starts = starts(handle, partitions)?;
+            consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.reassigned(handle);
+            Ok(())
+        })
+    }
+}
+
+/// Gives up the assignment for an application that does not do so itself.
+pub(crate) fn assign_nothing(handle: &Arc<Handle>) {
+    if let Some(consuming) = handle.consumer_state() {
+        let _ = consuming.control.assign(&[]).wait(ENGINE_TIMEOUT);
+    }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_incremental_assign(
+    rk: *mut rd_kafka_t,
+    partitions: *const rd_kafka_topic_partition_list_t,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
+    unsafe {
+        let code = with_assignment(rk, |handle, consuming| {
+            let starts = starts(handle, partitions)?;
+            consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.reassigned(handle);
+            Ok(())
+        });
+        object(code)
+    }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_incremental_unassign(
+    rk: *mut rd_kafka_t,
+    partitions: *const rd_kafka_topic_partition_list_t,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
+    unsafe {
+        let code = with_assignment(rk, |_, consuming| {
+            let partitions = list_conversion::partitions(partitions);
+            consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)
+        });
+        object(code)
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_assignment(
+    rk: *mut rd_kafka_t,
+    partitions: *mut *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or writable
+    // (rdkafka.h, `rd_kafka_assignment`).
+    unsafe {
+        with(rk, |_, consuming| {
+            let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+            *place = list_conversion::bare(&consuming.control.assignment());
+            Ok(())
+        })
+    }
+}
+
+#[on_panic(0)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_assignment_lost`).
+    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consumer_state);
+    consuming.is_some_and(|consuming| consuming.lost.load(Ordering::Relaxed)).into()
+}
+
+#[on_panic(null())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_rebalance_protocol`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return null() };
+    let Some(consuming) = handle.consumer_state() else { return null() };
+    let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
+        || handle.config.partition_assignment_strategy.iter().all(|name| name == "cooperative-sticky");
+    let name: &CStr = match (consuming.is_member(), cooperative) {
+        (false, _) => c"NONE",
+        (true, true) => c"COOPERATIVE",
+        (true, false) => c"EAGER",
+    };
+    name.as_ptr()
+}
+
+/// Pauses or resumes partitions. The entry of a partition that is not assigned receives an error.
+unsafe fn set_paused(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    paused: bool,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (required by the C functions that call this).
+    unsafe {
+        with(rk, |_, consuming| {
+            if partitions.is_null() {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            let assigned = consuming.control.assignment();
+            let mut known = Vec::new();
+            for entry in list_conversion::entries(partitions) {
+                let at = list_conversion::at(entry);
+                entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+                if assigned.binary_search(&at).is_ok() {
+                    entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
+                    known.push(at);
+                }
+            }
+            if paused {
+                consuming.control.pause(&known);
+            } else {
+                consuming.control.resume(&known);
+            }
+            Ok(())
+        })
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_pause_partitions(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_pause_partitions`).
+    unsafe { set_paused(rk, partitions, true) }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_resume_partitions(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_resume_partitions`).
+    unsafe { set_paused(rk, partitions, false) }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_seek_partitions(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    _timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
+    unsafe {
+        with_error(rk, |_, consuming| {
+            for entry in list_conversion::entries(partitions) {
+                entry.err = seek(consuming, &list_conversion::at(entry), entry.offset);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Moves the position of a partition; the engine does so at once.
+pub(crate) fn seek(consuming: &ConsumerState, at: &TopicPartition, offset: i64) -> rd_kafka_resp_err_t {
+    let Some(start) = list_conversion::start(offset) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    match consuming.control.seek(at, start).wait(ENGINE_TIMEOUT) {
+        Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
+        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        Err(error) => code(error),
+    }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
+    rk: *mut rd_kafka_t,
+    rkqu: *mut rd_kafka_queue_t,
+) -> *mut rd_kafka_error_t {
+    let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `rkqu` is NULL or a queue of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close_queue`).
+    let (Some(handle), Some(queue)) = (unsafe { Handle::shared(rk) }, unsafe { rd_kafka_queue_t::of(rkqu) })
+    else {
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
+    };
+    let Some(consuming) = handle.consumer_state().cloned() else {
+        let text = "Consume close called on non-group consumer";
+        return refused(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP, text);
+    };
+    consuming.queue.forward_to(Some(&queue.queue));
+    // The application gives up its partitions when it polls the rebalance event. A separate thread then leaves the
+    // group, because the application continues to poll.
+    let assigned = consuming.control.assignment();
+    let told =
+        handle.config.rebalance == Rebalance::Application && consuming.is_member() && !assigned.is_empty();
+    if told {
+        let err = RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS;
+        consuming.queue.push(Op::Rebalance { err, partitions: assigned, lost: false });
+    }
+    let weak = Arc::downgrade(&handle);
+    let closing = std::thread::Builder::new().name("rdk:close".into()).spawn(move || {
+        let deadline = std::time::Instant::now() + crate::client::handle::CLOSE_TIMEOUT;
+        while told && !consuming.control.assignment().is_empty() && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if weak.upgrade().is_some() && consuming.begin_close() {
+            consuming.finish_close();
+        }
+    });
+    match closing {
+        Ok(_) => null_mut(),
+        Err(_) => refused(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE, "no thread to close the consumer"),
+    }
+}
+
+#[on_panic(0)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consumer_closed(rk: *mut rd_kafka_t) -> c_int {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consumer_closed`).
+    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consumer_state);
+    consuming.is_some_and(|consuming| consuming.is_closed()).into()
+}

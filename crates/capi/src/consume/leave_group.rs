@@ -1,0 +1,190 @@
+//! `rd_kafka_subscribe`, `rd_kafka_unsubscribe` and `rd_kafka_consumer_close`: before a consumer leaves its group, the
+//! application's rebalance function gives up the assignment.
+
+use std::sync::Arc;
+
+use ottla_client::Error;
+
+use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::client::handle::Handle;
+use crate::consume::consumer_state::ConsumerState;
+use crate::consume::group_consumer::{code, with};
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::list_conversion;
+use crate::queue::op::Op;
+
+/// Leaves the group and keeps the consumer.
+enum Unsubscribe {
+    GiveUp,
+    Leave,
+}
+
+impl Task for Unsubscribe {
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        let Some(consumer) = handle.consumer_state() else {
+            return Step::Return(Returns::code(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP));
+        };
+        if matches!(self, Self::GiveUp) {
+            if !consumer.forget_subscription() {
+                return Step::Return(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
+            }
+            *self = Self::Leave;
+            if let Some(op) = consumer.revocation(handle) {
+                return Step::Op(op);
+            }
+        }
+        let left = consumer.unsubscribe().map_or_else(code, |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+        Step::Return(Returns::code(left))
+    }
+
+    /// The consumer is still a member: a later call leaves.
+    fn abandon(&mut self, handle: &Arc<Handle>) {
+        if let (Self::Leave, Some(consumer)) = (&self, handle.consumer_state()) {
+            consumer.stay_member();
+        }
+    }
+}
+
+/// Closes a consumer.
+pub(crate) enum Close {
+    GiveUp,
+    Leave,
+}
+
+/// The next step of a close.
+pub(crate) enum CloseStep {
+    Op(Op),
+    Done(rd_kafka_resp_err_t),
+}
+
+impl Close {
+    pub(crate) fn next(&mut self, handle: &Arc<Handle>, consumer: &ConsumerState) -> CloseStep {
+        if matches!(self, Self::GiveUp) {
+            if !consumer.begin_close() {
+                return CloseStep::Done(RD_KAFKA_RESP_ERR_NO_ERROR);
+            }
+            *self = Self::Leave;
+            if let Some(op) = consumer.revocation(handle).filter(|_| consumer.is_member()) {
+                return CloseStep::Op(op);
+            }
+        }
+        CloseStep::Done(consumer.finish_close())
+    }
+}
+
+impl Task for Close {
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        let Some(consumer) = handle.consumer_state() else {
+            return Step::Return(Returns::code(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP));
+        };
+        match Self::next(self, handle, consumer) {
+            CloseStep::Op(op) => Step::Op(op),
+            CloseStep::Done(code) => Step::Return(Returns::code(code)),
+        }
+    }
+
+    fn abandon(&mut self, handle: &Arc<Handle>) {
+        if let (Self::Leave, Some(consumer)) = (&self, handle.consumer_state()) {
+            consumer.cancel_close();
+        }
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_subscribe(
+        rk: *mut rd_kafka_t,
+        topics: *const rd_kafka_topic_partition_list_t
+    ) -> rd_kafka_resp_err_t = ottla_subscribe;
+    fn rd_kafka_unsubscribe(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t = ottla_unsubscribe;
+    fn rd_kafka_consumer_close(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t = ottla_consumer_close;
+}
+
+called_from_c! {
+    "ottla_begin_subscribe" begin_subscribe,
+    "ottla_begin_unsubscribe" begin_unsubscribe,
+    "ottla_begin_consumer_close" begin_consumer_close,
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_subscribe(
+    state: *mut CallbackLoop,
+    rk: *mut rd_kafka_t,
+    topics: *const rd_kafka_topic_partition_list_t,
+) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
+    let mut leaves = false;
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_subscribe`).
+    let subscribed = unsafe {
+        with(rk, |handle, consumer| {
+            let mut names: Vec<String> = list_conversion::entries(topics)
+                .iter()
+                .map(|entry| entry.topic().to_string_lossy().into_owned())
+                .collect();
+            if topics.is_null() || names.iter().any(String::is_empty) {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            names.sort();
+            if names.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
+            if handle.config.group_id.is_none() {
+                return Err(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+            }
+            leaves = names.is_empty();
+            if leaves {
+                return Ok(());
+            }
+            consumer.subscribe(names).map_err(|error| match error {
+                Error::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
+                other => code(other),
+            })
+        })
+    };
+    state.returns(Returns::code(subscribed));
+    if leaves {
+        // SAFETY: as above.
+        unsafe { unsubscribe(state, rk) };
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_unsubscribe(state: *mut CallbackLoop, rk: *mut rd_kafka_t) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_unsubscribe`).
+    unsafe {
+        let checked = with(rk, |_, _| Ok(()));
+        state.returns(Returns::code(checked));
+        if checked == RD_KAFKA_RESP_ERR_NO_ERROR {
+            unsubscribe(state, rk);
+        }
+    }
+}
+
+/// # Safety
+/// The contract of [`Handle::of`] applies.
+unsafe fn unsubscribe(state: &mut CallbackLoop, rk: *mut rd_kafka_t) {
+    // SAFETY: the contract of this function, above.
+    if let Some(handle) = unsafe { Handle::shared(rk) } {
+        start(state, handle, Unsubscribe::GiveUp);
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consumer_close(state: *mut CallbackLoop, rk: *mut rd_kafka_t) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    state.returns(Returns::code(RD_KAFKA_RESP_ERR__INVALID_ARG));
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close`).
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return };
+    if handle.consumer_state().is_some_and(|consumer| consumer.is_closed()) {
+        return state.returns(Returns::code(RD_KAFKA_RESP_ERR__DESTROY));
+    }
+    start(state, handle, Close::GiveUp);
+}

@@ -1,0 +1,549 @@
+//! Offsets: functions that store, commit and query them.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_client::{
+    AutoCommitEvent, Client, Error, OffsetAndMetadata, OffsetAt, PendingCommit, TopicPartition, Watermarks,
+};
+
+use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::client::handle::Handle;
+use crate::client::topic_handle::Topic;
+use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::errors::error_mapping::of as code_of;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::c_strings::text;
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::list_conversion;
+use crate::queue::op::{CommitCall, CommitResult, Op, Opaque};
+use crate::queue::op_queue::{OpQueue, timeout_of};
+
+/// Offsets to commit, and their source.
+type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
+
+unsafe fn consumer(rk: *mut rd_kafka_t) -> Result<(Arc<Handle>, Arc<ConsumerState>), rd_kafka_resp_err_t> {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let handle = unsafe { Handle::shared(rk) }.ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+    let consuming = handle.consumer_state().cloned().ok_or(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP)?;
+    Ok((handle, consuming))
+}
+
+/// Returns the offsets of a list, or the stored offsets if there is no list.
+unsafe fn to_commit(consuming: &ConsumerState, offsets: *const rd_kafka_topic_partition_list_t) -> Offsets {
+    if offsets.is_null() {
+        return consuming.control.uncommitted().into_iter().collect();
+    }
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (required by the C functions that call
+    // this).
+    let entries = unsafe { list_conversion::entries(offsets) };
+    entries
+        .iter()
+        .filter(|entry| entry.offset >= 0)
+        .map(|entry| (list_conversion::at(entry), list_conversion::offset(entry)))
+        .collect()
+}
+
+fn commit_code(error: &Error) -> rd_kafka_resp_err_t {
+    match error {
+        // The group assigned the partition to another member.
+        Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION,
+        Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        error => code_of(error),
+    }
+}
+
+/// Adds the result of a commit to `queue` once it is known.
+fn tell(
+    handle: &Arc<Handle>,
+    queue: Arc<OpQueue>,
+    asked: PendingCommit,
+    offsets: Offsets,
+    call: Option<(CommitCall, Opaque)>,
+) {
+    let Some(client) = handle.client() else { return };
+    let weak = Arc::downgrade(handle);
+    client.spawn(async move {
+        let err = asked.await.map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+        if let Some(handle) = weak.upgrade() {
+            notify_interceptors(&handle, &offsets, err);
+        }
+        queue.push(Op::CommitResult(CommitResult { err, offsets, call }));
+    });
+}
+
+fn notify_interceptors(handle: &Handle, offsets: &Offsets, err: rd_kafka_resp_err_t) {
+    if let Some(interceptors) = handle.client_interceptors.get() {
+        interceptors.on_commit(handle, offsets, err);
+    }
+}
+
+/// Reports the result of an automatic commit.
+pub(crate) fn tell_unasked(handle: &Handle, told: AutoCommitEvent) {
+    let err = told.result.map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+    notify_interceptors(handle, &told.offsets, err);
+    if handle.tells_commits()
+        && let Some(consuming) = handle.consumer_state()
+    {
+        consuming.queue.push(Op::CommitResult(CommitResult { err, offsets: told.offsets, call: None }));
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_commit(
+    rk: *mut rd_kafka_t,
+    offsets: *const rd_kafka_topic_partition_list_t,
+    async_: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
+    let (handle, consuming) = match unsafe { consumer(rk) } {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    if handle.config.group_id.is_none() && !handle.config.offset_store_file {
+        return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP;
+    }
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
+    let wanted = unsafe { to_commit(&consuming, offsets) };
+    if wanted.is_empty() {
+        return RD_KAFKA_RESP_ERR__NO_OFFSET;
+    }
+    let asked = consuming.control.commit_offsets(&wanted);
+    if async_ != 0 {
+        if handle.tells_commits() {
+            tell(&handle, consuming.queue.clone(), asked, wanted, None);
+        } else if handle.client_interceptors.get().is_some_and(|interceptors| interceptors.wants_commits()) {
+            // No application reads this queue: only interceptors receive the result.
+            tell(&handle, OpQueue::new(), asked, wanted, None);
+        }
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+    }
+    let code =
+        asked.wait(ENGINE_TIMEOUT).map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+    notify_interceptors(&handle, &wanted, code);
+    if code != RD_KAFKA_RESP_ERR_NO_ERROR {
+        // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
+        unsafe { list_conversion::entries(offsets) }.iter_mut().for_each(|entry| entry.err = code);
+    }
+    code
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_commit_message(
+    rk: *mut rd_kafka_t,
+    rkmessage: *const rd_kafka_message_t,
+    async_: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_commit_message`).
+    let Some(message) = (unsafe { rkmessage.as_ref() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    // SAFETY: the `rkt` of a message of this library is NULL or lives as long as the message (rdkafka.h,
+    // `rd_kafka_message_t`).
+    let topic = unsafe { Topic::of(message.rkt) };
+    let (Some(topic), RD_KAFKA_RESP_ERR_NO_ERROR) = (topic, message.err) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let at = TopicPartition::new(&topic.name, message.partition);
+    let list = list_conversion::OwnedList(list_conversion::list(std::iter::once((&at, message.offset + 1))));
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `rkmessage` is NULL or a message of
+    // this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_message`).
+    unsafe {
+        let epoch = crate::messages::message::rd_kafka_message_leader_epoch(rkmessage);
+        if let [entry] = list_conversion::entries(list.0) {
+            entry.private_mut().leader_epoch = epoch;
+        }
+        rd_kafka_commit(rk, list.0, async_)
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_commit_queue(
+        rk: *mut rd_kafka_t,
+        offsets: *const rd_kafka_topic_partition_list_t,
+        rkqu: *mut rd_kafka_queue_t,
+        cb: rd_kafka_offset_commit_cb_t,
+        commit_opaque: *mut c_void
+    ) -> rd_kafka_resp_err_t = ottla_commit_queue;
+}
+
+called_from_c! {
+    "ottla_begin_commit_queue" begin_commit_queue,
+}
+
+/// Waits for the result of a commit and calls the function that the caller passed.
+struct AwaitCommit {
+    queue: Arc<OpQueue>,
+    err: Option<rd_kafka_resp_err_t>,
+}
+
+impl Task for AwaitCommit {
+    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+        if self.err.is_none()
+            && let Some(Op::CommitResult(result)) = self.queue.poll(Some(ENGINE_TIMEOUT))
+        {
+            self.err = Some(result.err);
+            return Step::Op(Op::CommitResult(result));
+        }
+        Step::Return(Returns::code(self.err.unwrap_or(RD_KAFKA_RESP_ERR_NO_ERROR)))
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_commit_queue(
+    state: *mut CallbackLoop,
+    rk: *mut rd_kafka_t,
+    offsets: *const rd_kafka_topic_partition_list_t,
+    rkqu: *mut rd_kafka_queue_t,
+    cb: rd_kafka_offset_commit_cb_t,
+    commit_opaque: *mut c_void,
+) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
+    let (handle, consumer) = match unsafe { consumer(rk) } {
+        Ok(found) => found,
+        Err(code) => return state.returns(Returns::code(code)),
+    };
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
+    let offsets = unsafe { to_commit(&consumer, offsets) };
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
+    let given = unsafe { rd_kafka_queue_t::of(rkqu) }.map(|queue| queue.queue.clone());
+    let waits = given.is_none();
+    let queue = given.unwrap_or_else(OpQueue::new);
+    let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
+    if offsets.is_empty() {
+        queue.push(Op::CommitResult(CommitResult { err: RD_KAFKA_RESP_ERR__NO_OFFSET, offsets, call }));
+    } else {
+        let commit = consumer.control.commit_offsets(&offsets);
+        tell(&handle, queue.clone(), commit, offsets, call);
+    }
+    state.returns(Returns::code(RD_KAFKA_RESP_ERR_NO_ERROR));
+    if waits {
+        start(state, handle, AwaitCommit { queue, err: None });
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_committed(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
+    let (_handle, consuming) = match unsafe { consumer(rk) } {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    if partitions.is_null() {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
+    let wanted = unsafe { list_conversion::partitions(partitions) };
+    let timeout = timeout_of(timeout_ms).unwrap_or(ENGINE_TIMEOUT);
+    match consuming.control.committed_offsets(&wanted).wait(timeout) {
+        Ok(found) => {
+            // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+            // `rd_kafka_committed`).
+            for entry in unsafe { list_conversion::entries(partitions) } {
+                entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
+                let known = found.get(&list_conversion::at(entry));
+                entry.offset = known.map_or(RD_KAFKA_OFFSET_INVALID, |known| known.offset);
+                entry.set_metadata(known.map_or(&[], |known| known.metadata.as_bytes()));
+                entry.private_mut().leader_epoch = known.and_then(|known| known.leader_epoch).unwrap_or(-1);
+            }
+            RD_KAFKA_RESP_ERR_NO_ERROR
+        }
+        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Err(error) => code_of(&error),
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_position(
+    rk: *mut rd_kafka_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_position`).
+    let Ok((_handle, consuming)) = (unsafe { consumer(rk) }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    if partitions.is_null() {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let assigned = consuming.control.assignment();
+    let done = consuming.control.positions();
+    // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_position`).
+    for entry in unsafe { list_conversion::entries(partitions) } {
+        let at = list_conversion::at(entry);
+        entry.offset = RD_KAFKA_OFFSET_INVALID;
+        if assigned.binary_search(&at).is_err() {
+            entry.err = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+            continue;
+        }
+        entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
+        if let Some(next) = done.get(&at) {
+            entry.offset = *next;
+        }
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
+}
+
+/// Stores an offset for the application. Fails if the consumer stores offsets automatically.
+fn store(
+    handle: &Handle,
+    consuming: &ConsumerState,
+    at: &TopicPartition,
+    offset: OffsetAndMetadata,
+) -> rd_kafka_resp_err_t {
+    if handle.config.enable_auto_offset_store
+        && handle.config.group_id.is_some()
+        && handle.config.enable_auto_commit
+    {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    match consuming.control.store_offset(at, offset) {
+        Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
+        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__STATE,
+        Err(error) => code_of(&error),
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_offsets_store(
+    rk: *mut rd_kafka_t,
+    offsets: *mut rd_kafka_topic_partition_list_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_offsets_store`).
+    let (handle, consuming) = match unsafe { consumer(rk) } {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let (mut last, mut stored, mut count) = (RD_KAFKA_RESP_ERR_NO_ERROR, 0, 0);
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_offsets_store`).
+    for entry in unsafe { list_conversion::entries(offsets) }.iter_mut() {
+        count += 1;
+        entry.err = store(&handle, &consuming, &list_conversion::at(entry), list_conversion::offset(entry));
+        if entry.err == RD_KAFKA_RESP_ERR_NO_ERROR {
+            stored += 1;
+        } else {
+            last = entry.err;
+        }
+    }
+    // The call fails only if no offset could be stored.
+    if count > 0 && stored == 0 { last } else { RD_KAFKA_RESP_ERR_NO_ERROR }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_offset_store(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offset_store`).
+    let topic = unsafe { Topic::of(rkt) };
+    let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    if offset < 0 {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    store(handle, consuming, &TopicPartition::new(&topic.name, partition), (offset + 1).into())
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_offset_store_message(
+    rkmessage: *mut rd_kafka_message_t,
+) -> *mut rd_kafka_error_t {
+    let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offset_store_message`).
+    let Some(message) = (unsafe { rkmessage.as_ref() }) else {
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "no message");
+    };
+    if message.err != RD_KAFKA_RESP_ERR_NO_ERROR {
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Message object must not have an error set");
+    }
+    // SAFETY: the `rkt` of a message of this library is NULL or lives as long as the message (rdkafka.h,
+    // `rd_kafka_message_t`).
+    let topic = unsafe { Topic::of(message.rkt) };
+    let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message has no topic");
+    };
+    let Some(consuming) = handle.consumer_state() else {
+        return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message is no consumer's");
+    };
+    let at = TopicPartition::new(&topic.name, message.partition);
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offset_store_message`).
+    let epoch = unsafe { crate::messages::message::rd_kafka_message_leader_epoch(rkmessage) };
+    let mut offset = OffsetAndMetadata::from(message.offset + 1);
+    offset.leader_epoch = (epoch >= 0).then_some(epoch);
+    match store(handle, consuming, &at, offset) {
+        RD_KAFKA_RESP_ERR_NO_ERROR => null_mut(),
+        code => refused(code, ""),
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_query_watermark_offsets(
+    rk: *mut rd_kafka_t,
+    topic: *const c_char,
+    partition: i32,
+    low: *mut i64,
+    high: *mut i64,
+    timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_query_watermark_offsets`).
+    let (Some(handle), Some(name)) = (unsafe { Handle::shared(rk) }, unsafe { text(topic) }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    let at = TopicPartition::new(&name, partition);
+    let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
+    match watermarks(client, &at, timeout) {
+        Ok(marks) => {
+            // SAFETY: `low` and `high` are each NULL or writable (rdkafka.h, `rd_kafka_query_watermark_offsets`).
+            unsafe {
+                if let Some(low) = low.as_mut() {
+                    *low = marks.low;
+                }
+                if let Some(high) = high.as_mut() {
+                    *high = marks.high;
+                }
+            }
+            RD_KAFKA_RESP_ERR_NO_ERROR
+        }
+        Err(Error::TimedOut { .. }) => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Err(error) => partition_code(&error),
+    }
+}
+
+/// Queries the first and last offset of a partition from its leader.
+pub(crate) fn watermarks(
+    client: &Client,
+    at: &TopicPartition,
+    timeout: Duration,
+) -> Result<Watermarks, Error> {
+    let (admin, at) = (client.admin(), at.clone());
+    wait_on(client, timeout, async move {
+        let low = admin.list_offsets(&[(at.clone(), OffsetAt::Earliest)]).await?;
+        let high = admin.list_offsets(&[(at.clone(), OffsetAt::Latest)]).await?;
+        let of = |found: &BTreeMap<TopicPartition, i64>| found.get(&at).copied().unwrap_or(-1);
+        Ok(Watermarks { low: of(&low), high: of(&high) })
+    })
+}
+
+/// Waits for an operation of the engine, at most `timeout`.
+pub(crate) fn wait_on<T: Send + 'static>(
+    client: &Client,
+    timeout: Duration,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let (answer, received) = std::sync::mpsc::sync_channel(1);
+    client.spawn(async move {
+        let _ = answer.send(work.await);
+    });
+    received.recv_timeout(timeout).unwrap_or_else(|error| match error {
+        std::sync::mpsc::RecvTimeoutError::Timeout => {
+            Err(Error::TimedOut { what: "the broker's answer".into(), waited_ms: timeout.as_millis() })
+        }
+        std::sync::mpsc::RecvTimeoutError::Disconnected => Err(Error::Closed),
+    })
+}
+
+/// Returns the error code. A missing topic or partition has a local code.
+fn partition_code(error: &Error) -> rd_kafka_resp_err_t {
+    match code_of(error) {
+        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        code => code,
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_get_watermark_offsets(
+    rk: *mut rd_kafka_t,
+    topic: *const c_char,
+    partition: i32,
+    low: *mut i64,
+    high: *mut i64,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
+    // (rdkafka.h, `rd_kafka_get_watermark_offsets`).
+    let (Ok((_handle, consuming)), Some(name)) = (unsafe { consumer(rk) }, unsafe { text(topic) }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    let at = TopicPartition::new(&name, partition);
+    if consuming.control.assignment().binary_search(&at).is_err() {
+        return RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+    }
+    let marks = consuming.control.watermarks(&at);
+    // SAFETY: `low` and `high` are each NULL or writable (rdkafka.h, `rd_kafka_get_watermark_offsets`).
+    unsafe {
+        if let Some(low) = low.as_mut() {
+            *low = marks.map_or(RD_KAFKA_OFFSET_INVALID, |marks| marks.low);
+        }
+        if let Some(high) = high.as_mut() {
+            *high = marks.map_or(RD_KAFKA_OFFSET_INVALID, |marks| marks.high);
+        }
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_offsets_for_times(
+    rk: *mut rd_kafka_t,
+    offsets: *mut rd_kafka_topic_partition_list_t,
+    timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offsets_for_times`).
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    if offsets.is_null() {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let Some(client) = handle.client() else { return RD_KAFKA_RESP_ERR__DESTROY };
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_offsets_for_times`).
+    let entries = unsafe { list_conversion::entries(offsets) };
+    let wanted: Vec<_> = entries.iter().map(|entry| (list_conversion::at(entry), entry.offset)).collect();
+    let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
+    let admin = client.admin();
+    let asked = async move {
+        let wanted: Vec<_> =
+            wanted.into_iter().map(|(at, timestamp)| (at, OffsetAt::Timestamp(timestamp))).collect();
+        admin.list_offsets(&wanted).await
+    };
+    let found = match wait_on(client, timeout, asked) {
+        Ok(found) => found,
+        Err(Error::TimedOut { .. }) => return RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Err(error) => return partition_code(&error),
+    };
+    for entry in entries {
+        let known = found.get(&list_conversion::at(entry)).copied();
+        entry.err =
+            if known.is_some() { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION };
+        // Past the last record it is the end.
+        entry.offset = known.filter(|offset| *offset >= 0).unwrap_or(RD_KAFKA_OFFSET_END);
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
+}

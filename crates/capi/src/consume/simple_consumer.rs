@@ -1,0 +1,255 @@
+//! The simple consumer: partitions that are started and stopped one by one, without a group.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use ottla_client::{Error, TopicPartition};
+
+use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::client::handle::Handle;
+use crate::client::topic_handle::Topic;
+use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
+use crate::errors::error_mapping::of as code_of;
+use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::queue::op::Opaque;
+use crate::queue::op_queue::{OpQueue, timeout_of};
+use crate::queue::poll::{EachMessage, FillArray, MessageStep, NextMessage};
+
+/// The partition that a function of the simple consumer names.
+struct SimplePartition {
+    handle: Arc<Handle>,
+    consuming: Arc<ConsumerState>,
+    at: TopicPartition,
+}
+
+impl SimplePartition {
+    unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
+        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions
+        // that call this).
+        let topic = unsafe { Topic::of(rkt) }?;
+        let handle = topic.handle.clone().filter(|handle| handle.is_usable())?;
+        let consuming = handle.consumer_state()?.clone();
+        let at = TopicPartition { topic: topic.name.clone(), partition };
+        (partition >= 0).then_some(Self { handle, consuming, at })
+    }
+
+    fn queue(&self) -> Arc<OpQueue> {
+        self.consuming.queue_of(&self.at)
+    }
+}
+
+/// Sets the thread's last error and returns -1, as this part of the interface does.
+fn refuse(code: rd_kafka_resp_err_t) -> c_int {
+    let errno = match code {
+        RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => libc::ESRCH,
+        RD_KAFKA_RESP_ERR__TIMED_OUT => libc::ETIMEDOUT,
+        _ => libc::EINVAL,
+    };
+    set_last_error_and_errno(code, errno);
+    -1
+}
+
+unsafe fn start_partition(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+    to: Option<&Arc<OpQueue>>,
+) -> c_int {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
+    // call this).
+    let Some(consumed) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    let SimplePartition { handle, consuming, at } = &consumed;
+    let start = crate::messages::list_conversion::start(offset)
+        .or_else(|| crate::consume::group_consumer::from_tail(handle, at, offset));
+    let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
+    // call this).
+    let settings = unsafe { Topic::of(rkt) }.and_then(Topic::settings).cloned().unwrap_or_default();
+    if let Err(error) = consuming.control.start_with(at, start, &settings).wait(ENGINE_TIMEOUT) {
+        return refuse(match error {
+            Error::Config(_) => RD_KAFKA_RESP_ERR__CONFLICT,
+            other => code_of(&other),
+        });
+    }
+    let queue = consumed.queue();
+    queue.forward_to(to);
+    consuming.forwarded(handle, &queue, to);
+    0
+}
+
+#[on_panic(0)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_start(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+) -> c_int {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_start`).
+    unsafe { start_partition(rkt, partition, offset, None) }
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_start_queue(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+    rkqu: *mut rd_kafka_queue_t,
+) -> c_int {
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_start_queue`).
+    match unsafe { rd_kafka_queue_t::of(rkqu) } {
+        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+        // `rd_kafka_consume_start_queue`).
+        Some(queue) => unsafe { start_partition(rkt, partition, offset, Some(&queue.queue)) },
+        None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
+    }
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_stop`).
+    let Some(SimplePartition { consuming, at, .. }) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+        return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+    };
+    match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
+        Ok(()) => {
+            consuming.forget_queue(&at);
+            0
+        }
+        Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
+        Err(error) => refuse(code_of(&error)),
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_seek(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    offset: i64,
+    _timeout_ms: c_int,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_seek`).
+    match unsafe { SimplePartition::of(rkt, partition) } {
+        Some(consumed) => crate::consume::group_consumer::seek(&consumed.consuming, &consumed.at, offset),
+        None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_consume(
+        rkt: *mut rd_kafka_topic_t,
+        partition: i32,
+        timeout_ms: c_int
+    ) -> *mut rd_kafka_message_t = ottla_consume;
+    fn rd_kafka_consume_batch(
+        rkt: *mut rd_kafka_topic_t,
+        partition: i32,
+        timeout_ms: c_int,
+        rkmessages: *mut *mut rd_kafka_message_t,
+        rkmessages_size: usize
+    ) -> isize = ottla_consume_batch;
+    fn rd_kafka_consume_callback(
+        rkt: *mut rd_kafka_topic_t,
+        partition: i32,
+        timeout_ms: c_int,
+        consume_cb: rd_kafka_consume_cb_t,
+        commit_opaque: *mut c_void
+    ) -> c_int = ottla_consume_callback;
+}
+
+called_from_c! {
+    "ottla_begin_consume" begin_consume,
+    "ottla_begin_consume_batch" begin_consume_batch,
+    "ottla_begin_consume_callback" begin_consume_callback,
+}
+
+/// `rd_kafka_consume` sets the last error when it has no message.
+struct Consume(NextMessage);
+
+impl Task for Consume {
+    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+        match self.0.next() {
+            MessageStep::Op(op) => Step::Op(op),
+            MessageStep::Message(message) => Step::Return(Returns::message(Some(message))),
+            MessageStep::TimedOut => {
+                set_last_error_and_errno(RD_KAFKA_RESP_ERR__TIMED_OUT, libc::ETIMEDOUT);
+                Step::Return(Returns::message(None))
+            }
+        }
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consume(
+    state: *mut CallbackLoop,
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    timeout_ms: c_int,
+) {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_consume`).
+    let Some(consumed) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return;
+    };
+    let consume = Consume(NextMessage::new(consumed.queue(), timeout_of(timeout_ms)));
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    start(unsafe { &mut *state }, consumed.handle, consume);
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consume_batch(
+    state: *mut CallbackLoop,
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    timeout_ms: c_int,
+    rkmessages: *mut *mut rd_kafka_message_t,
+    rkmessages_size: usize,
+) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    state.number_result = -1;
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_batch`).
+    let Some(consumed) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return;
+    };
+    set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
+    // SAFETY: `rkmessages` points to `rkmessages_size` pointers (rdkafka.h, `rd_kafka_consume_batch`).
+    let fill = unsafe { FillArray::new(consumed.queue(), timeout_ms, rkmessages, rkmessages_size) };
+    start(state, consumed.handle, fill);
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consume_callback(
+    state: *mut CallbackLoop,
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    timeout_ms: c_int,
+    consume_cb: rd_kafka_consume_cb_t,
+    commit_opaque: *mut c_void,
+) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    state.number_result = -1;
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_callback`).
+    let (Some(consumed), Some(function)) = (unsafe { SimplePartition::of(rkt, partition) }, consume_cb)
+    else {
+        refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
+        return;
+    };
+    let (queue, wait, opaque) = (consumed.queue(), timeout_of(timeout_ms), Opaque(commit_opaque));
+    let max = consumed.handle.conf().consume_callback_max();
+    start(state, consumed.handle, EachMessage { queue, wait, function, opaque, max, count: 0 });
+}

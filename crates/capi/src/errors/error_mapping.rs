@@ -1,0 +1,193 @@
+//! Which `rd_kafka_resp_err_t` says what an error of the client says: the one place where that is decided.
+
+use ottla_client::{
+    Error, ErrorCode, ProduceError, ProduceErrorKind, TransactionError, TransactionErrorKind,
+};
+
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::*;
+
+/// Codes of Kafka's protocol keep their numbers, unknown ones included.
+pub fn of_protocol(code: ErrorCode) -> rd_kafka_resp_err_t {
+    i16::from(code).into()
+}
+
+pub fn of(error: &Error) -> rd_kafka_resp_err_t {
+    match error {
+        Error::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
+        Error::Unreachable { .. } | Error::Transport { .. } => RD_KAFKA_RESP_ERR__TRANSPORT,
+        Error::Tls { .. } => RD_KAFKA_RESP_ERR__SSL,
+        Error::Authentication { .. } => RD_KAFKA_RESP_ERR__AUTHENTICATION,
+        Error::Broker { code, .. } | Error::Refused { code, .. } => of_protocol(*code),
+        Error::Unsupported { .. } => RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE,
+        Error::Protocol { .. } | Error::Corrupt { .. } => RD_KAFKA_RESP_ERR__BAD_MSG,
+        Error::OffsetOutOfRange { .. } => RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET,
+        Error::LogTruncated { .. } => RD_KAFKA_RESP_ERR__LOG_TRUNCATION,
+        Error::NotAssigned { .. } => RD_KAFKA_RESP_ERR__STATE,
+        Error::UnknownPartition { .. } => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        Error::OffsetFile { .. } => RD_KAFKA_RESP_ERR__FS,
+        Error::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        Error::PollIntervalExceeded { .. } => RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED,
+        Error::Produce(error) => of_produce(error),
+        Error::Transaction(error) => of_transaction(error),
+        Error::Closed => RD_KAFKA_RESP_ERR__DESTROY,
+        // The enum may grow; `tests::every_error_has_a_code` has one of each that there is.
+        _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+pub fn of_produce(error: &ProduceError) -> rd_kafka_resp_err_t {
+    of_kind(&error.kind)
+}
+
+pub fn of_kind(kind: &ProduceErrorKind) -> rd_kafka_resp_err_t {
+    match kind {
+        ProduceErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
+        ProduceErrorKind::Broker { code, .. } => of_protocol(*code),
+        ProduceErrorKind::TooLarge { .. } => RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+        ProduceErrorKind::QueueFull { .. } => RD_KAFKA_RESP_ERR__QUEUE_FULL,
+        ProduceErrorKind::Request(error) => of(error),
+        ProduceErrorKind::Purged { in_flight: true } => RD_KAFKA_RESP_ERR__PURGE_INFLIGHT,
+        ProduceErrorKind::Purged { in_flight: false } => RD_KAFKA_RESP_ERR__PURGE_QUEUE,
+        ProduceErrorKind::NoSuchPartition { .. } => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        ProduceErrorKind::NoMetadata => RD_KAFKA_RESP_ERR__WAIT_CACHE,
+        ProduceErrorKind::Compress(_) => RD_KAFKA_RESP_ERR__BAD_COMPRESSION,
+        ProduceErrorKind::Fatal(_) => RD_KAFKA_RESP_ERR__FATAL,
+        ProduceErrorKind::Gapless(_) => RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE,
+        ProduceErrorKind::Transaction(error) => of_transaction(error),
+        ProduceErrorKind::Closed => RD_KAFKA_RESP_ERR__DESTROY,
+        _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+pub fn of_transaction(error: &TransactionError) -> rd_kafka_resp_err_t {
+    match &error.kind {
+        TransactionErrorKind::NotTransactional => RD_KAFKA_RESP_ERR__NOT_CONFIGURED,
+        TransactionErrorKind::State { .. } => RD_KAFKA_RESP_ERR__STATE,
+        TransactionErrorKind::TimedOut { .. } => RD_KAFKA_RESP_ERR__TIMED_OUT,
+        TransactionErrorKind::Coordinator { code, .. } => of_protocol(*code),
+        TransactionErrorKind::Fenced { .. } => RD_KAFKA_RESP_ERR__FENCED,
+        TransactionErrorKind::Record(error) => of_produce(error),
+        TransactionErrorKind::Request { error, .. } => of(error),
+        TransactionErrorKind::Aborted => RD_KAFKA_RESP_ERR__PURGE_QUEUE,
+        TransactionErrorKind::Closed => RD_KAFKA_RESP_ERR__DESTROY,
+        _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+/// The error as an object, with what the application can still do.
+pub fn object(error: &Error) -> Box<rd_kafka_error_t> {
+    let (fatal, requires_abort) = match error {
+        Error::Transaction(error) => (error.is_fatal(), error.requires_abort()),
+        Error::Produce(error) => (is_fatal(error), false),
+        _ => (false, false),
+    };
+    rd_kafka_error_t::new(of(error), &error.to_string())
+        .retriable(error.is_retriable())
+        .fatal(fatal)
+        .requires_abort(requires_abort)
+}
+
+/// Why a processor has stopped.
+pub fn of_processor(error: &ottla_parallel::Error) -> rd_kafka_resp_err_t {
+    use ottla_parallel::Error as Stopped;
+    match error {
+        Stopped::Config(_) => RD_KAFKA_RESP_ERR__INVALID_ARG,
+        Stopped::Client(error) => of(error),
+        Stopped::Record { .. } => RD_KAFKA_RESP_ERR__APPLICATION,
+        Stopped::Transaction(error) => of_transaction(error),
+        // An output was not written, or a thread died; the enum may grow.
+        _ => RD_KAFKA_RESP_ERR__FAIL,
+    }
+}
+
+/// The same as an object.
+pub fn object_of_processor(error: &ottla_parallel::Error) -> Box<rd_kafka_error_t> {
+    rd_kafka_error_t::new(of_processor(error), &error.to_string())
+}
+
+/// Returns whether the error ends the producer.
+pub fn is_fatal(error: &ProduceError) -> bool {
+    match &error.kind {
+        ProduceErrorKind::Fatal(_) | ProduceErrorKind::Gapless(_) => true,
+        ProduceErrorKind::Transaction(error) => error.is_fatal(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Codes that only brokers and controllers say to each other, for which librdkafka has no name.
+    const AMONG_BROKERS: &[rd_kafka_resp_err_t] = &[98, 99, 101, 102, 104, 105, 106, 107, 108, 109];
+
+    fn text() -> String {
+        "t".to_owned()
+    }
+
+    #[test]
+    fn every_error_has_a_code() {
+        let produce = |kind| ProduceError {
+            topic: "t".into(),
+            partition: 0,
+            kind,
+            persisted: ottla_client::Persisted::NotWritten,
+        };
+        let errors = [
+            Error::Config(text()),
+            Error::Unreachable { brokers: text(), waited_ms: 1, reason: text() },
+            Error::Transport { address: text(), reason: "r".into() },
+            Error::Tls { address: text(), reason: "r".into() },
+            Error::Authentication { address: text(), reason: "r".into() },
+            Error::Unsupported { address: text(), reason: text() },
+            Error::Protocol { address: text(), reason: text() },
+            Error::Corrupt { topic: text(), partition: 0, offset: 0, reason: text() },
+            Error::OffsetOutOfRange { topic: text(), partition: 0, offset: 0 },
+            Error::LogTruncated { topic: text(), partition: 0, offset: 0, end: 0 },
+            Error::NotAssigned { topic: text(), partition: 0 },
+            Error::UnknownPartition { topic: text(), partition: 9, partitions: 1 },
+            Error::OffsetFile { path: text(), reason: text() },
+            Error::TimedOut { what: text(), waited_ms: 1 },
+            Error::PollIntervalExceeded { max_ms: 1 },
+            Error::Closed,
+            Error::Produce(produce(ProduceErrorKind::TimedOut { timeout_ms: 1, last: text() })),
+            Error::Produce(produce(ProduceErrorKind::TooLarge { bytes: 2, max: 1 })),
+            Error::Produce(produce(ProduceErrorKind::QueueFull {
+                used: 1,
+                max: 1,
+                records: 1,
+                records_max: 1,
+            })),
+            Error::Produce(produce(ProduceErrorKind::Request(Box::new(Error::Closed)))),
+            Error::Produce(produce(ProduceErrorKind::Purged { in_flight: true })),
+            Error::Produce(produce(ProduceErrorKind::Purged { in_flight: false })),
+            Error::Produce(produce(ProduceErrorKind::NoSuchPartition { count: 1 })),
+            Error::Produce(produce(ProduceErrorKind::NoMetadata)),
+            Error::Produce(produce(ProduceErrorKind::Compress(text()))),
+            Error::Produce(produce(ProduceErrorKind::Fatal(text()))),
+            Error::Produce(produce(ProduceErrorKind::Closed)),
+        ];
+        for error in &errors {
+            let code = of(error);
+            assert!(code < 0 || code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, "{error}: {code}");
+            assert_ne!(code, RD_KAFKA_RESP_ERR__FAIL, "{error}");
+            assert!(
+                crate::errors::error_object::description(code).to_bytes().iter().all(|byte| *byte != b'?'),
+                "{error}: {code}"
+            );
+        }
+    }
+
+    #[test]
+    fn kafkas_codes_have_names_here() {
+        for code in ErrorCode::KNOWN {
+            let number = of_protocol(*code);
+            let named = crate::errors::error_table::named(number).is_some();
+            assert_eq!(named, !AMONG_BROKERS.contains(&number), "{code}: {number}");
+        }
+        let error = Error::Broker { what: text(), code: ErrorCode::NotCoordinator };
+        assert_eq!(of(&error), RD_KAFKA_RESP_ERR_NOT_COORDINATOR);
+        assert_eq!(object(&error).code(), RD_KAFKA_RESP_ERR_NOT_COORDINATOR);
+    }
+}

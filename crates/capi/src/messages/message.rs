@@ -1,0 +1,598 @@
+//! `rd_kafka_message_t`: fetched records, and what is reported of produced ones.
+//!
+//! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs of
+//! `SLOTS`: one allocation and two counts for all of them, destroyed in any order and from any thread. Keys, values
+//! and headers stay where the response has them.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull, null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use bytes::Bytes;
+use ottla_client::{HeadersRef, Record, RecordView};
+
+use crate::client::topic_handle::Topic;
+use crate::errors::error_object::description;
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::headers::rd_kafka_headers_t;
+
+/// Messages of one slab: enough that what they share costs nothing, few enough to stay in the caches.
+const SLOTS: usize = 64;
+
+/// A message with the fields that its accessors return.
+#[repr(C)]
+pub(crate) struct Slot {
+    message: rd_kafka_message_t,
+    home: SlotOwner,
+    timestamp: i64,
+    timestamp_type: rd_kafka_timestamp_type_t,
+    status: rd_kafka_msg_status_t,
+    leader_epoch: i32,
+    broker: i32,
+    latency_us: i64,
+    raw_headers: HeadersRef<'static>,
+    /// Made when they are asked for; a message that goes away takes them along.
+    headers: AtomicPtr<rd_kafka_headers_t>,
+    /// Fields of few messages.
+    rare: Option<Box<MessageExtras>>,
+}
+
+/// The error text of a message, and the topic that a message of its own points to.
+struct MessageExtras {
+    errstr: CString,
+    _topic: Option<Arc<Topic>>,
+}
+
+/// The owner of a slot's memory.
+#[derive(Clone, Copy)]
+enum SlotOwner {
+    /// In a slab, which goes when its last message is destroyed.
+    Slab(NonNull<Slab>),
+    /// In a box of its own.
+    Box,
+    /// Borrowed from its owner: a callback's caller or an event.
+    Lent,
+}
+
+/// Messages that are allocated together.
+struct Slab {
+    /// Counts messages that exist or may still be made, and the filler.
+    left: AtomicU32,
+    /// Touched by the filling thread alone until the last one is gone.
+    keep: UnsafeCell<SlabKeep>,
+    slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
+}
+
+#[derive(Default)]
+struct SlabKeep {
+    blocks: Vec<Bytes>,
+    topics: Vec<Arc<Topic>>,
+}
+
+impl Slab {
+    fn new() -> NonNull<Self> {
+        let slab = Self {
+            left: AtomicU32::new(SLOTS as u32 + 1),
+            keep: UnsafeCell::default(),
+            slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; SLOTS],
+        };
+        NonNull::from(Box::leak(Box::new(slab)))
+    }
+
+    /// `count` less that need it.
+    ///
+    /// # Safety
+    /// The caller had them of those that are counted.
+    unsafe fn release(slab: NonNull<Self>, count: u32) {
+        // SAFETY: the slab lives as long as its count is above zero.
+        if unsafe { slab.as_ref() }.left.fetch_sub(count, Ordering::AcqRel) == count {
+            // SAFETY: leaked by `new`; the count is zero.
+            drop(unsafe { Box::from_raw(slab.as_ptr()) });
+        }
+    }
+}
+
+/// Makes messages of fetched records. Belongs to one thread at a time.
+#[derive(Default)]
+pub(crate) struct MessageFiller {
+    slab: Option<Filling>,
+}
+
+struct Filling {
+    slab: NonNull<Slab>,
+    used: usize,
+    block: *const u8,
+    topic: *const Topic,
+}
+
+// SAFETY: a slab may be filled by one thread after the other, and is released from any.
+unsafe impl Send for MessageFiller {}
+
+impl MessageFiller {
+    /// The message of a record; C destroys it with `rd_kafka_message_destroy`.
+    #[inline]
+    pub(crate) fn message(&mut self, topic: &Arc<Topic>, record: &RecordView<'_>) -> OwnedMessage {
+        if self.slab.as_ref().is_none_or(|filling| filling.used == SLOTS) {
+            self.release();
+        }
+        let filling = self.slab.get_or_insert_with(|| Filling {
+            slab: Slab::new(),
+            used: 0,
+            block: null(),
+            topic: null(),
+        });
+        // SAFETY: this filler is counted, so the slab lives.
+        let slab = unsafe { filling.slab.as_ref() };
+        let block = record.memory();
+        if filling.block != block.as_ptr() || filling.topic != Arc::as_ptr(topic) {
+            // SAFETY: only the filling thread touches it while the filler is counted.
+            let keep = unsafe { &mut *slab.keep.get() };
+            keep.blocks.push(block.clone());
+            filling.block = block.as_ptr();
+            if filling.topic != Arc::as_ptr(topic) {
+                keep.topics.push(topic.clone());
+                filling.topic = Arc::as_ptr(topic);
+            }
+        }
+        let slot = Slot::fetched(topic, record, SlotOwner::Slab(filling.slab));
+        let place = slab.slots[filling.used].get();
+        filling.used += 1;
+        // SAFETY: the slot is this filler's alone until it is given away.
+        unsafe { OwnedMessage(NonNull::from((*place).write(slot))) }
+    }
+
+    /// Lets go of what is filled: what it shares goes when its messages do.
+    pub(crate) fn release(&mut self) {
+        if let Some(filling) = self.slab.take() {
+            let unused = SLOTS - filling.used;
+            // SAFETY: the filler is counted, and so is what it might have made.
+            unsafe { Slab::release(filling.slab, unused as u32 + 1) };
+        }
+    }
+}
+
+impl Drop for MessageFiller {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// The address and length of a key or value; NULL if there is none.
+fn part(part: Option<&[u8]>) -> (*mut c_void, usize) {
+    part.map_or((null_mut(), 0), |part| (part.as_ptr().cast_mut().cast(), part.len()))
+}
+
+/// A message that C does not have yet: dropping it destroys it.
+pub(crate) struct OwnedMessage(NonNull<Slot>);
+
+// SAFETY: a message may be read and destroyed by any thread, one at a time.
+unsafe impl Send for OwnedMessage {}
+
+impl OwnedMessage {
+    /// # Safety
+    /// A message from [`OwnedMessage::into_raw`] that no other code uses.
+    #[inline]
+    pub(crate) unsafe fn of(raw: *mut rd_kafka_message_t) -> Self {
+        // SAFETY: `raw` is NULL or a message of this library, not yet destroyed (the contract of this function,
+        // above).
+        Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
+    /// To C, which destroys it.
+    #[inline]
+    pub(crate) fn into_raw(self) -> *mut rd_kafka_message_t {
+        let raw = self.0.as_ptr().cast();
+        std::mem::forget(self);
+        raw
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut rd_kafka_message_t {
+        self.0.as_ptr().cast()
+    }
+
+    /// A message that carries an error, or the end of a partition, instead of a record.
+    pub(crate) fn error(
+        code: rd_kafka_resp_err_t,
+        text: &str,
+        topic: Option<Arc<Topic>>,
+        partition: i32,
+        offset: i64,
+    ) -> Self {
+        let mut slot = Slot::empty();
+        slot.message.err = code;
+        slot.message.rkt = topic.as_ref().map_or(null_mut(), Topic::as_raw);
+        slot.message.partition = partition;
+        slot.message.offset = offset;
+        let errstr = c_strings::c_string(text);
+        slot.message.payload = errstr.as_ptr().cast_mut().cast();
+        slot.message.len = errstr.as_bytes().len();
+        slot.home = SlotOwner::Box;
+        slot.rare = Some(Box::new(MessageExtras { errstr, _topic: topic }));
+        Self(NonNull::from(Box::leak(Box::new(slot))))
+    }
+}
+
+impl Drop for OwnedMessage {
+    fn drop(&mut self) {
+        // SAFETY: ours, and never given away.
+        unsafe { destroy(self.0.as_ptr().cast()) };
+    }
+}
+
+/// The fields of a delivery report.
+pub(crate) struct ReportedRecord<'a> {
+    pub(crate) topic: &'a Arc<Topic>,
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) err: rd_kafka_resp_err_t,
+    pub(crate) errstr: Option<&'a CStr>,
+    pub(crate) status: rd_kafka_msg_status_t,
+    pub(crate) key: (*mut c_void, usize),
+    pub(crate) payload: (*mut c_void, usize),
+    pub(crate) opaque: *mut c_void,
+    pub(crate) timestamp: i64,
+    pub(crate) raw_headers: HeadersRef<'static>,
+    pub(crate) latency_us: i64,
+}
+
+impl Slot {
+    fn empty() -> Self {
+        Self {
+            message: rd_kafka_message_t {
+                err: RD_KAFKA_RESP_ERR_NO_ERROR,
+                rkt: null_mut(),
+                partition: -1,
+                payload: null_mut(),
+                len: 0,
+                key: null_mut(),
+                key_len: 0,
+                offset: RD_KAFKA_OFFSET_INVALID,
+                _private: null_mut(),
+            },
+            home: SlotOwner::Lent,
+            timestamp: -1,
+            timestamp_type: RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
+            status: RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
+            leader_epoch: -1,
+            broker: -1,
+            latency_us: -1,
+            raw_headers: HeadersRef::default(),
+            headers: AtomicPtr::default(),
+            rare: None,
+        }
+    }
+
+    /// The message of a record whose memory and topic the caller keeps.
+    pub(crate) fn lent(topic: &Arc<Topic>, record: &RecordView<'_>) -> Self {
+        Self::fetched(topic, record, SlotOwner::Lent)
+    }
+
+    #[inline]
+    fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: SlotOwner) -> Self {
+        let (key, key_len) = part(record.key());
+        let (payload, len) = part(record.value());
+        let message = rd_kafka_message_t {
+            err: RD_KAFKA_RESP_ERR_NO_ERROR,
+            rkt: topic.as_raw(),
+            partition: record.partition(),
+            payload,
+            len,
+            key,
+            key_len,
+            offset: record.offset(),
+            _private: null_mut(),
+        };
+        // SAFETY: the bytes stay where they are as long as their block is kept (required by the C functions that call
+        // this).
+        let raw_headers =
+            unsafe { std::mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(record.raw_headers()) };
+        let timestamp_type = match (record.timestamp_ms(), record.is_timestamp_of_append()) {
+            (..0, _) => RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
+            (_, true) => RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME,
+            (_, false) => RD_KAFKA_TIMESTAMP_CREATE_TIME,
+        };
+        Self {
+            message,
+            home,
+            timestamp: record.timestamp_ms(),
+            timestamp_type,
+            status: RD_KAFKA_MSG_STATUS_PERSISTED,
+            leader_epoch: record.leader_epoch(),
+            broker: -1,
+            latency_us: -1,
+            raw_headers,
+            headers: AtomicPtr::default(),
+            rare: None,
+        }
+    }
+
+    /// A report for a callback or an event, which sees to it that everything it points to lives long enough.
+    #[inline]
+    pub(crate) fn delivered(of: &ReportedRecord<'_>) -> Self {
+        let mut slot = Self::empty();
+        slot.message = rd_kafka_message_t {
+            err: of.err,
+            rkt: of.topic.as_raw(),
+            partition: of.partition,
+            payload: of.payload.0,
+            len: of.payload.1,
+            key: of.key.0,
+            key_len: of.key.1,
+            offset: of.offset,
+            _private: of.opaque,
+        };
+        slot.timestamp = of.timestamp;
+        slot.timestamp_type =
+            if of.timestamp < 0 { RD_KAFKA_TIMESTAMP_NOT_AVAILABLE } else { RD_KAFKA_TIMESTAMP_CREATE_TIME };
+        slot.status = of.status;
+        slot.raw_headers = of.raw_headers;
+        slot.latency_us = of.latency_us;
+        slot.rare = of.errstr.map(|text| Box::new(MessageExtras { errstr: text.to_owned(), _topic: None }));
+        slot
+    }
+
+    /// A record on its way into the producer, for interceptors.
+    pub(crate) fn to_send(
+        topic: &Topic,
+        record: &Record<'_>,
+        payload: (*mut c_void, usize),
+        opaque: *mut c_void,
+    ) -> Self {
+        let mut slot = Self::empty();
+        let key = part(record.key);
+        slot.message.rkt = ptr::from_ref(topic).cast_mut().cast();
+        slot.message.partition = record.partition.unwrap_or(RD_KAFKA_PARTITION_UA);
+        (slot.message.payload, slot.message.len) = payload;
+        (slot.message.key, slot.message.key_len) = key;
+        slot.message._private = opaque;
+        if let Some(timestamp) = record.timestamp_ms {
+            (slot.timestamp, slot.timestamp_type) = (timestamp, RD_KAFKA_TIMESTAMP_CREATE_TIME);
+        }
+        // Always some, so that interceptors can add to them.
+        let mut headers = rd_kafka_headers_t::with_capacity(record.headers.len());
+        for (name, value) in &record.headers {
+            headers.add(name.as_bytes(), *value);
+        }
+        slot.headers = AtomicPtr::new(headers.into_raw());
+        slot
+    }
+
+    /// The headers that were set or decoded.
+    pub(crate) fn own_headers(&self) -> Option<&rd_kafka_headers_t> {
+        // SAFETY: NULL or headers that the slot owns.
+        unsafe { self.headers.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(crate) fn set_error(&mut self, err: rd_kafka_resp_err_t) {
+        self.message.err = err;
+    }
+
+    /// The same for an event, which keeps what it points to.
+    pub(crate) fn lasting(&self) -> Self {
+        let mut copy = Self::empty();
+        copy.message = rd_kafka_message_t { ..self.message };
+        copy.timestamp = self.timestamp;
+        copy.timestamp_type = self.timestamp_type;
+        copy.status = self.status;
+        copy.raw_headers = self.raw_headers;
+        copy.latency_us = self.latency_us;
+        copy.rare = self
+            .rare
+            .as_ref()
+            .map(|rare| Box::new(MessageExtras { errstr: rare.errstr.clone(), _topic: None }));
+        copy
+    }
+
+    pub(crate) fn as_raw(&self) -> *const rd_kafka_message_t {
+        &raw const self.message
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let headers = *self.headers.get_mut();
+        if !headers.is_null() {
+            // SAFETY: made by `headers_of`, and detached ones are not here any more.
+            drop(unsafe { Box::from_raw(headers) });
+        }
+    }
+}
+
+/// The slot of a message that came from here.
+///
+/// # Safety
+/// `message` is NULL or came from this library and lives.
+unsafe fn slot<'a>(message: *const rd_kafka_message_t) -> Option<&'a Slot> {
+    // SAFETY: each message of ours is the first field of its slot.
+    unsafe { message.cast::<Slot>().as_ref() }
+}
+
+/// # Safety
+/// `message` came from this library and is not used after this.
+unsafe fn destroy(message: *mut rd_kafka_message_t) {
+    let slot: *mut Slot = message.cast();
+    // SAFETY: it lives until here.
+    match unsafe { (*slot).home } {
+        SlotOwner::Slab(slab) => {
+            // SAFETY: it was written when it was given away, and is not used any more; the message is counted.
+            unsafe {
+                ptr::drop_in_place(slot);
+                Slab::release(slab, 1);
+            }
+        }
+        // SAFETY: leaked from a box.
+        SlotOwner::Box => drop(unsafe { Box::from_raw(slot) }),
+        SlotOwner::Lent => {}
+    }
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_message_t) {
+    if !rkmessage.is_null() {
+        // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+        // `rd_kafka_message_destroy`).
+        unsafe { destroy(rkmessage) };
+    }
+}
+
+#[on_panic(null())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_errstr`).
+    let slot = unsafe { slot(rkmessage) };
+    match slot {
+        Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
+            slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
+        }
+        _ => null(),
+    }
+}
+
+#[on_panic(null())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_produce_errstr(
+    rkmessage: *const rd_kafka_message_t,
+) -> *const c_char {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_produce_errstr`).
+    unsafe { rd_kafka_message_errstr(rkmessage) }
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_timestamp(
+    rkmessage: *const rd_kafka_message_t,
+    tstype: *mut rd_kafka_timestamp_type_t,
+) -> i64 {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `tstype` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_timestamp`).
+    let (slot, tstype) = unsafe { (slot(rkmessage), tstype.as_mut()) };
+    let known =
+        slot.map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
+    if let Some(tstype) = tstype {
+        *tstype = known.1;
+    }
+    known.0
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_latency(rkmessage: *const rd_kafka_message_t) -> i64 {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_latency`).
+    unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.latency_us)
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_broker_id(rkmessage: *const rd_kafka_message_t) -> i32 {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_broker_id`).
+    unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.broker)
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafka_message_t) -> i32 {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_leader_epoch`).
+    unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.leader_epoch)
+}
+
+#[on_panic(RD_KAFKA_MSG_STATUS_NOT_PERSISTED)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_status(
+    rkmessage: *const rd_kafka_message_t,
+) -> rd_kafka_msg_status_t {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_status`).
+    unsafe { slot(rkmessage) }.map_or(RD_KAFKA_MSG_STATUS_NOT_PERSISTED, |slot| slot.status)
+}
+
+fn of_raw(raw: HeadersRef<'_>) -> rd_kafka_headers_t {
+    let mut headers = rd_kafka_headers_t::with_capacity(raw.len());
+    for (name, value) in raw.iter() {
+        headers.add(name, value);
+    }
+    headers
+}
+
+/// The headers, made now if they were not asked for before.
+fn headers_of(slot: &Slot) -> *mut rd_kafka_headers_t {
+    let known = slot.headers.load(Ordering::Acquire);
+    if !known.is_null() || slot.raw_headers.is_empty() {
+        return known;
+    }
+    let made = Box::into_raw(Box::new(of_raw(slot.raw_headers)));
+    match slot.headers.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(other) => {
+            // SAFETY: made here; no other code has the pointer.
+            drop(unsafe { Box::from_raw(made) });
+            other
+        }
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_headers(
+    rkmessage: *const rd_kafka_message_t,
+    hdrsp: *mut *mut rd_kafka_headers_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_headers`).
+    let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    };
+    *out = headers_of(slot);
+    if out.is_null() { RD_KAFKA_RESP_ERR__NOENT } else { RD_KAFKA_RESP_ERR_NO_ERROR }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_detach_headers(
+    rkmessage: *mut rd_kafka_message_t,
+    hdrsp: *mut *mut rd_kafka_headers_t,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
+    // (rdkafka.h, `rd_kafka_message_detach_headers`).
+    let err = unsafe { rd_kafka_message_headers(rkmessage, hdrsp) };
+    if err == RD_KAFKA_RESP_ERR_NO_ERROR {
+        let slot: *mut Slot = rkmessage.cast();
+        // SAFETY: it is a message of ours, or there would have been no headers.
+        unsafe {
+            (*slot).headers = AtomicPtr::default();
+            (*slot).raw_headers = HeadersRef::default();
+        }
+    }
+    err
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_message_set_headers(
+    rkmessage: *mut rd_kafka_message_t,
+    hdrs: *mut rd_kafka_headers_t,
+) {
+    if rkmessage.is_null() {
+        return;
+    }
+    let slot: *mut Slot = rkmessage.cast();
+    // SAFETY: `hdrs` is NULL or headers of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_message_set_headers`); what it had is replaced.
+    unsafe {
+        (*slot).raw_headers = HeadersRef::default();
+        let old = std::mem::replace(&mut (*slot).headers, AtomicPtr::new(hdrs));
+        let old = old.into_inner();
+        if !old.is_null() {
+            drop(Box::from_raw(old));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The structs that applications read: messages, headers, lists of partitions and topic ids.
+
+pub mod headers;
+pub(crate) mod list_conversion;
+pub mod message;
+pub mod partition_list;
+pub mod uuid;

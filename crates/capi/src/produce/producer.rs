@@ -1,0 +1,396 @@
+//! `rd_kafka_produce` and its variants pass the application's records to the client.
+//!
+//! A record is encoded in the calling thread, so the application can reuse its bytes when the call returns. The tag of
+//! the record contains the data for the delivery report. Its lower half is the application's opaque. Its upper half is
+//! the application's pointer, unless the application requested a copy; the report returns that pointer.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{null_mut, slice_from_raw_parts};
+use std::sync::Arc;
+
+use ottla_client::{Purge, Record};
+
+use crate::client::client_interceptors::ClientInterceptors;
+use crate::client::handle::Handle;
+use crate::client::topic_handle::Topic;
+use crate::errors::error_mapping::of_produce as code_of_produce;
+use crate::errors::error_object::{rd_kafka_error_t, set_last_error_and_errno};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::headers::rd_kafka_headers_t;
+use crate::messages::message::Slot;
+
+/// Flag in the upper half of a tag: the pointer there is freed after the report.
+pub(crate) const FREE: u128 = 1 << 127;
+pub(crate) const POINTER: u128 = !FREE >> 64;
+
+/// A payload and the flags that determine its owner.
+#[derive(Clone, Copy)]
+struct Payload {
+    pointer: *mut c_void,
+    len: usize,
+    flags: c_int,
+}
+
+impl Payload {
+    fn bytes<'a>(&self) -> Option<&'a [u8]> {
+        // SAFETY: the application's bytes, for as long as the call takes (required by the C functions that call
+        // this).
+        (!self.pointer.is_null())
+            .then(|| unsafe { &*slice_from_raw_parts(self.pointer.cast::<u8>(), self.len) })
+    }
+
+    /// Returns the tag of the record, which its report contains.
+    fn tag(&self, opaque: *mut c_void, reported: bool) -> u128 {
+        let mut tag = opaque.addr() as u128;
+        if reported && self.flags & RD_KAFKA_MSG_F_COPY == 0 {
+            tag |= (self.pointer.addr() as u128) << 64;
+            if self.flags & RD_KAFKA_MSG_F_FREE != 0 {
+                tag |= FREE;
+            }
+        }
+        tag
+    }
+
+    /// Frees the payload of a record without a report, after the client has copied it.
+    fn taken_unreported(&self) {
+        if self.flags & RD_KAFKA_MSG_F_FREE != 0 {
+            // SAFETY: the application handed it over, allocated by malloc.
+            unsafe { libc::free(self.pointer) };
+        }
+    }
+}
+
+/// The reason why a record was rejected, and C's errno for it.
+type Refusal = (rd_kafka_resp_err_t, c_int);
+
+/// Sends a record. Returns the reason if the client rejects it.
+#[inline]
+fn send(
+    handle: &Handle,
+    topic: &Topic,
+    record: Record<'_>,
+    payload: Payload,
+    opaque: *mut c_void,
+) -> Result<(), Refusal> {
+    match handle.client_interceptors.get() {
+        None => hand_over(handle, topic, record, payload, opaque),
+        Some(interceptors) => send_through(interceptors, handle, topic, record, payload, opaque),
+    }
+}
+
+/// Sends with interceptors: they may change the headers, and are notified if the client refuses the record.
+fn send_through(
+    interceptors: &ClientInterceptors,
+    handle: &Handle,
+    topic: &Topic,
+    mut record: Record<'_>,
+    payload: Payload,
+    opaque: *mut c_void,
+) -> Result<(), Refusal> {
+    let mut slot = Slot::to_send(topic, &record, (payload.pointer, payload.len), opaque);
+    interceptors.on_send(handle, &slot);
+    let sent = {
+        let own = slot.own_headers();
+        let names: Vec<_> =
+            own.into_iter().flat_map(|own| own.iter().map(|(name, _)| name.to_string_lossy())).collect();
+        let values = own.into_iter().flat_map(|own| own.iter().map(|(_, value)| value));
+        let mut record = Record { headers: Vec::new(), ..std::mem::replace(&mut record, Record::to("")) };
+        record.headers.extend(names.iter().map(AsRef::as_ref).zip(values));
+        hand_over(handle, topic, record, payload, opaque)
+    };
+    if let Err((code, _)) = sent {
+        slot.set_error(code);
+        interceptors.on_acknowledgement(handle, &slot);
+    }
+    sent
+}
+
+#[inline]
+fn hand_over(
+    handle: &Handle,
+    topic: &Topic,
+    record: Record<'_>,
+    payload: Payload,
+    opaque: *mut c_void,
+) -> Result<(), Refusal> {
+    if handle.fatal.get().is_some() {
+        return Err((RD_KAFKA_RESP_ERR__FATAL, libc::ECANCELED));
+    }
+    let Some(producer) = topic.producer() else { return Err((RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL)) };
+    let reported = handle.config.delivery_reports;
+    let record = record.tag(payload.tag(opaque, reported));
+    let sent = if payload.flags & RD_KAFKA_MSG_F_BLOCK != 0 {
+        producer.send_unobserved_blocking(&record)
+    } else {
+        producer.try_send_unobserved(&record)
+    };
+    match sent {
+        Ok(()) => {
+            if !reported {
+                payload.taken_unreported();
+            }
+            Ok(())
+        }
+        Err(error) => {
+            let code = code_of_produce(&error);
+            Err((code, errno_of(code)))
+        }
+    }
+}
+
+fn errno_of(code: rd_kafka_resp_err_t) -> c_int {
+    match code {
+        RD_KAFKA_RESP_ERR__QUEUE_FULL => libc::ENOBUFS,
+        RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE => libc::EMSGSIZE,
+        RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION => libc::ESRCH,
+        RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC => libc::ENOENT,
+        RD_KAFKA_RESP_ERR__FATAL => libc::ECANCELED,
+        RD_KAFKA_RESP_ERR__STATE => libc::ENOEXEC,
+        _ => libc::EINVAL,
+    }
+}
+
+fn record_of<'a>(partition: i32, payload: &Payload, key: Option<&'a [u8]>) -> Record<'a> {
+    let mut record = Record::to("");
+    record.partition = (partition != RD_KAFKA_PARTITION_UA).then_some(partition);
+    record.value = payload.bytes();
+    record.key = key;
+    record
+}
+
+/// # Safety
+/// NULL, or `len` readable bytes that live as long as the caller uses the result.
+unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Option<&'a [u8]> {
+    // SAFETY: `pointer` is NULL or points to `len` bytes (the contract of this function, above).
+    (!pointer.is_null()).then(|| unsafe { &*slice_from_raw_parts(pointer.cast::<u8>(), len) })
+}
+
+#[on_panic(-1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_produce(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    msgflags: c_int,
+    payload: *mut c_void,
+    len: usize,
+    key: *const c_void,
+    keylen: usize,
+    msg_opaque: *mut c_void,
+) -> c_int {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_produce`).
+    let topic = unsafe { Topic::of(rkt) };
+    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let Some((topic, handle)) = usable else {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return -1;
+    };
+    if msgflags & RD_KAFKA_MSG_F_COPY != 0 && msgflags & RD_KAFKA_MSG_F_FREE != 0 {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return -1;
+    }
+    let payload = Payload { pointer: payload, len, flags: msgflags };
+    // SAFETY: `payload` is NULL or points to `len` bytes; `key` is NULL or points to `keylen` bytes (rdkafka.h,
+    // `rd_kafka_produce`).
+    let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
+    match send(handle, topic, record, payload, msg_opaque) {
+        Ok(()) => 0,
+        Err((code, errno)) => {
+            set_last_error_and_errno(code, errno);
+            -1
+        }
+    }
+}
+
+#[on_panic(0)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_produce_batch(
+    rkt: *mut rd_kafka_topic_t,
+    partition: i32,
+    msgflags: c_int,
+    rkmessages: *mut rd_kafka_message_t,
+    message_cnt: c_int,
+) -> c_int {
+    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_produce_batch`).
+    let topic = unsafe { Topic::of(rkt) };
+    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let Some((topic, handle)) = usable else {
+        return 0;
+    };
+    let count = usize::try_from(message_cnt).unwrap_or(0);
+    if rkmessages.is_null() || count == 0 {
+        return 0;
+    }
+    // SAFETY: `rkmessages` points to `message_cnt` messages (rdkafka.h, `rd_kafka_produce_batch`).
+    let messages = unsafe { std::slice::from_raw_parts_mut(rkmessages, count) };
+    let mut taken = 0;
+    for message in messages {
+        let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
+        let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
+        // SAFETY: `key` of each message is NULL or points to `key_len` bytes (rdkafka.h, `rd_kafka_produce_batch`).
+        let key = unsafe { bytes(message.key, message.key_len) };
+        let record = record_of(if own { message.partition } else { partition }, &payload, key);
+        message.err = match send(handle, topic, record, payload, message._private) {
+            Ok(()) => {
+                taken += 1;
+                RD_KAFKA_RESP_ERR_NO_ERROR
+            }
+            Err((code, _)) => code,
+        };
+    }
+    taken
+}
+
+/// A record from the arguments of `rd_kafka_producev`.
+struct ProducevRecord {
+    topic: Option<Arc<Topic>>,
+    partition: i32,
+    payload: Payload,
+    key: (*const c_void, usize),
+    opaque: *mut c_void,
+    timestamp: i64,
+    headers: Vec<rd_kafka_vu_header_t>,
+    given: *mut rd_kafka_headers_t,
+}
+
+impl ProducevRecord {
+    fn of(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<Self, Box<rd_kafka_error_t>> {
+        let mut record = Self {
+            topic: None,
+            partition: RD_KAFKA_PARTITION_UA,
+            payload: Payload { pointer: null_mut(), len: 0, flags: 0 },
+            key: (null_mut(), 0),
+            opaque: null_mut(),
+            timestamp: 0,
+            headers: Vec::new(),
+            given: null_mut(),
+        };
+        for part in parts {
+            // SAFETY: the type says which of the fields is set.
+            unsafe {
+                match part.vtype {
+                    RD_KAFKA_VTYPE_TOPIC => {
+                        if part.u.cstr.is_null() {
+                            return Err(invalid("RD_KAFKA_V_TOPIC: the topic is NULL"));
+                        }
+                        record.topic = Some(handle.topic(&CStr::from_ptr(part.u.cstr).to_string_lossy()));
+                    }
+                    RD_KAFKA_VTYPE_RKT => record.topic = Topic::shared(part.u.rkt),
+                    RD_KAFKA_VTYPE_PARTITION => record.partition = part.u.i32,
+                    RD_KAFKA_VTYPE_VALUE => {
+                        record.payload.pointer = part.u.mem.ptr;
+                        record.payload.len = part.u.mem.size;
+                    }
+                    RD_KAFKA_VTYPE_KEY => record.key = (part.u.mem.ptr, part.u.mem.size),
+                    RD_KAFKA_VTYPE_OPAQUE => record.opaque = part.u.ptr,
+                    RD_KAFKA_VTYPE_MSGFLAGS => record.payload.flags = part.u.i,
+                    RD_KAFKA_VTYPE_TIMESTAMP => record.timestamp = part.u.i64,
+                    RD_KAFKA_VTYPE_HEADER => record.headers.push(part.u.header),
+                    RD_KAFKA_VTYPE_HEADERS => record.given = part.u.headers,
+                    other => return Err(invalid(&format!("there is no rd_kafka_vtype_t {other}"))),
+                }
+            }
+        }
+        if !record.given.is_null() && !record.headers.is_empty() {
+            let text = "RD_KAFKA_V_HEADER and RD_KAFKA_V_HEADERS are mutually exclusive";
+            return Err(rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__CONFLICT, text));
+        }
+        Ok(record)
+    }
+}
+
+#[expect(clippy::unnecessary_box_returns, reason = "C gets it")]
+fn invalid(text: &str) -> Box<rd_kafka_error_t> {
+    rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, text)
+}
+
+fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<(), Box<rd_kafka_error_t>> {
+    if handle.kind != RD_KAFKA_PRODUCER {
+        return Err(invalid("only a producer produces"));
+    }
+    let described = ProducevRecord::of(handle, parts)?;
+    let Some(topic) = &described.topic else { return Err(invalid("Topic name or object required")) };
+    // SAFETY: the field is NULL or points to its `size` bytes (rdkafka.h, `RD_KAFKA_V_KEY`).
+    let mut record = record_of(described.partition, &described.payload, unsafe {
+        bytes(described.key.0, described.key.1)
+    });
+    record.timestamp_ms = (described.timestamp > 0).then_some(described.timestamp);
+    // SAFETY: NULL or headers of ours (required by the C functions that call this).
+    let given = unsafe { described.given.as_ref() };
+    let names: Vec<std::borrow::Cow<'_, str>>;
+    let mut values = Vec::new();
+    if let Some(given) = given {
+        names = given.iter().map(|(name, _)| name.to_string_lossy()).collect();
+        values.extend(given.iter().map(|(_, value)| value));
+    } else {
+        let mut seen = Vec::with_capacity(described.headers.len());
+        for header in &described.headers {
+            if header.name.is_null() {
+                return Err(invalid("RD_KAFKA_V_HEADER: the name is NULL"));
+            }
+            // SAFETY: `name` is a C string; `val` points to `size` bytes, or is a C string if `size` is negative (rdkafka.h,
+            // `RD_KAFKA_V_HEADER`).
+            unsafe {
+                seen.push(CStr::from_ptr(header.name).to_string_lossy());
+                values.push(match (header.val.is_null(), usize::try_from(header.size)) {
+                    (true, _) => None,
+                    (false, Ok(size)) => bytes(header.val, size),
+                    (false, Err(_)) => Some(CStr::from_ptr(header.val.cast()).to_bytes()),
+                });
+            }
+        }
+        names = seen;
+    }
+    for (name, value) in names.iter().zip(values) {
+        record.headers.push((name, value));
+    }
+    match send(handle, topic, record, described.payload, described.opaque) {
+        Ok(()) => {
+            if !described.given.is_null() {
+                // SAFETY: with success they are ours.
+                drop(unsafe { Box::from_raw(described.given) });
+            }
+            Ok(())
+        }
+        Err((code, errno)) => {
+            set_last_error_and_errno(code, errno);
+            Err(rd_kafka_error_t::new(code, ""))
+        }
+    }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_produceva(
+    rk: *mut rd_kafka_t,
+    vus: *const rd_kafka_vu_t,
+    cnt: usize,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_produceva`).
+    let handle = unsafe { Handle::shared(rk) };
+    let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
+        return invalid("NULL handle or arguments").into_raw();
+    };
+    // SAFETY: `vus` points to `cnt` fields (rdkafka.h, `rd_kafka_produceva`).
+    let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
+    produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int) -> rd_kafka_resp_err_t {
+    const KNOWN: c_int = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_purge`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
+    if purge_flags & !KNOWN != 0 {
+        return RD_KAFKA_RESP_ERR__INVALID_ARG;
+    }
+    let (queue, in_flight) =
+        (purge_flags & RD_KAFKA_PURGE_F_QUEUE != 0, purge_flags & RD_KAFKA_PURGE_F_INFLIGHT != 0);
+    if queue || in_flight {
+        producer.purge(Purge { queued: queue, in_flight });
+    }
+    RD_KAFKA_RESP_ERR_NO_ERROR
+}

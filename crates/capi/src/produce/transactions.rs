@@ -1,0 +1,205 @@
+//! Transactions of a producer.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ottla_client::{Error, Producer, TopicPartition, TransactionError};
+
+use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::client::handle::Handle;
+use crate::consume::group_metadata::rd_kafka_consumer_group_metadata_t;
+use crate::errors::error_mapping;
+use crate::errors::error_object::rd_kafka_error_t;
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::list_conversion;
+use crate::produce::flush::{Flush, FlushStep};
+use crate::queue::op_queue::timeout_of;
+
+/// A transactional call with a timeout.
+type Call = fn(&Producer, Duration) -> Result<(), TransactionError>;
+
+/// Returns the client of a producer, or the error for a consumer.
+///
+/// # Safety
+/// The contract of [`Handle::of`] applies.
+unsafe fn producing(rk: *mut rd_kafka_t) -> Result<Arc<Handle>, *mut rd_kafka_error_t> {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (the contract of this function, above).
+    let handle = unsafe { Handle::shared(rk) };
+    handle.filter(|handle| handle.producer().is_some()).ok_or_else(|| {
+        let reason = "The Transactional API can only be used on producer instances";
+        rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw()
+    })
+}
+
+/// Returns the error of a transactional call. A fatal error becomes the client's fatal error.
+fn refused(handle: &Handle, error: TransactionError) -> *mut rd_kafka_error_t {
+    if error.is_fatal() {
+        handle.set_fatal(error_mapping::of_transaction(&error), &error.to_string());
+    }
+    error_mapping::object(&Error::Transaction(error)).into_raw()
+}
+
+/// Runs a call of a producer.
+unsafe fn call(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+    call: impl FnOnce(&Producer, Duration) -> Result<(), TransactionError>,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
+    // this).
+    let handle = match unsafe { producing(rk) } {
+        Ok(handle) => handle,
+        Err(error) => return error,
+    };
+    let Some(producer) = handle.producer() else { return null_mut() };
+    // Without a timeout from the caller, the transaction timeout limits the call.
+    let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+    call(producer, timeout).map_or_else(|error| refused(&handle, error), |()| null_mut())
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_init_transactions(
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    let init: Call = Producer::init_transactions_blocking;
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_init_transactions`).
+    unsafe { call(rk, timeout_ms, init) }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_begin_transaction`).
+    unsafe { call(rk, -1, |producer, _| producer.begin_transaction()) }
+}
+
+#[on_panic(crate::errors::error_object::panicked())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
+    rk: *mut rd_kafka_t,
+    offsets: *const rd_kafka_topic_partition_list_t,
+    cgmetadata: *const rd_kafka_consumer_group_metadata_t,
+    timeout_ms: c_int,
+) -> *mut rd_kafka_error_t {
+    // SAFETY: `cgmetadata` is NULL or group metadata of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_send_offsets_to_transaction`).
+    let Some(group) = (unsafe { cgmetadata.as_ref() }) else {
+        return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "the group's metadata is NULL")
+            .into_raw();
+    };
+    // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_send_offsets_to_transaction`).
+    let offsets: BTreeMap<TopicPartition, i64> = unsafe { list_conversion::entries(offsets) }
+        .iter()
+        .filter(|entry| entry.offset >= 0)
+        .map(|entry| (list_conversion::at(entry), entry.offset))
+        .collect();
+    if offsets.is_empty() {
+        return null_mut();
+    }
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `offsets` is NULL or a list of this
+    // library, not yet destroyed (rdkafka.h, `rd_kafka_send_offsets_to_transaction`).
+    unsafe {
+        call(rk, timeout_ms, |producer, timeout| {
+            producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
+        })
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_commit_transaction(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut rd_kafka_error_t = ottla_commit_transaction;
+    fn rd_kafka_abort_transaction(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut rd_kafka_error_t = ottla_abort_transaction;
+}
+
+called_from_c! {
+    "ottla_begin_commit_transaction" begin_commit_transaction,
+    "ottla_begin_abort_transaction" begin_abort_transaction,
+}
+
+/// Ends a transaction. The application receives the delivery reports before the result of a commit.
+struct EndTransaction {
+    ending: Ending,
+    timeout: Duration,
+    begun: Instant,
+    flush: Option<Flush>,
+}
+
+#[derive(Clone, Copy)]
+enum Ending {
+    Commit,
+    Abort,
+}
+
+impl Task for EndTransaction {
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        let Some(producer) = handle.producer() else { return Step::Return(Returns::Pointer(null_mut())) };
+        let flush = match (&mut self.flush, self.ending) {
+            (Some(flush), _) => flush,
+            (None, Ending::Commit) => self.flush.insert(Flush::new(handle, Some(self.timeout))),
+            (None, Ending::Abort) => {
+                if let Err(error) = producer.abort_transaction_blocking(self.timeout) {
+                    return Step::Return(Returns::Pointer(refused(handle, error).cast()));
+                }
+                self.flush.insert(Flush::new(handle, Some(self.timeout)))
+            }
+        };
+        if let FlushStep::Op(op) = flush.next(handle) {
+            return Step::Op(op);
+        }
+        let ended = match self.ending {
+            Ending::Commit => {
+                producer.commit_transaction_blocking(self.timeout.saturating_sub(self.begun.elapsed()))
+            }
+            Ending::Abort => Ok(()),
+        };
+        Step::Return(Returns::Pointer(
+            ended.map_or_else(|error| refused(handle, error), |()| null_mut()).cast(),
+        ))
+    }
+}
+
+/// # Safety
+/// `state` is the struct of the calling C function. The contract of [`Handle::of`] applies to `rk`.
+unsafe fn end_transaction(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int, ending: Ending) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    // SAFETY: the contract of this function, above.
+    match unsafe { producing(rk) } {
+        Ok(handle) => {
+            let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
+            start(state, handle, EndTransaction { ending, timeout, begun: Instant::now(), flush: None });
+        }
+        Err(error) => state.returns(Returns::Pointer(error.cast())),
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_commit_transaction(
+    state: *mut CallbackLoop,
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_commit_transaction`).
+    unsafe { end_transaction(state, rk, timeout_ms, Ending::Commit) };
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_abort_transaction(
+    state: *mut CallbackLoop,
+    rk: *mut rd_kafka_t,
+    timeout_ms: c_int,
+) {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_abort_transaction`).
+    unsafe { end_transaction(state, rk, timeout_ms, Ending::Abort) };
+}

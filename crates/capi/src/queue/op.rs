@@ -1,0 +1,104 @@
+//! Operations of a queue: the application gets each as a callback, a message or an event.
+
+use std::any::Any;
+use std::ffi::{CString, c_void};
+
+use ottla_client::{LogLine, OffsetAndMetadata, Report, ThrottleEvent, TopicPartition};
+
+use crate::ffi::*;
+use crate::messages::message::OwnedMessage;
+
+pub(crate) enum Op {
+    /// A fetched record, the end of a partition, or an error of the consumer.
+    Message(OwnedMessage),
+    /// The delivery reports of one batch; the first `done` are made.
+    DeliveryReport {
+        report: Report,
+        done: usize,
+    },
+    /// The group assigns (`RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS`) or revokes; `lost` if other members may have the partitions.
+    Rebalance {
+        err: rd_kafka_resp_err_t,
+        partitions: Vec<TopicPartition>,
+        lost: bool,
+    },
+    /// The result of a commit.
+    CommitResult(CommitResult),
+    /// An error of the client as such.
+    Error {
+        code: rd_kafka_resp_err_t,
+        text: CString,
+        fatal: bool,
+    },
+    Stats(CString),
+    /// A broker asks to be left alone for a while.
+    Throttled(ThrottleEvent),
+    Log(LogLine),
+    /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`.
+    TokenRefresh(CString),
+    #[allow(dead_code, reason = "for the admin interface")]
+    /// The result of a request of the admin interface.
+    Result(Outcome),
+    /// For tests of queues.
+    #[cfg(test)]
+    Nothing,
+}
+
+pub(crate) struct CommitResult {
+    pub(crate) err: rd_kafka_resp_err_t,
+    pub(crate) offsets: Vec<(TopicPartition, OffsetAndMetadata)>,
+    /// The function for this commit; `None` selects the configuration's.
+    pub(crate) call: Option<(CommitCall, Opaque)>,
+}
+
+pub(crate) type CommitCall = unsafe extern "C" fn(
+    *mut rd_kafka_t,
+    rd_kafka_resp_err_t,
+    *mut rd_kafka_topic_partition_list_t,
+    *mut c_void,
+);
+
+/// A pointer of the application's that means nothing to us.
+#[derive(Clone, Copy)]
+pub(crate) struct Opaque(pub(crate) *mut c_void);
+
+// SAFETY: it is never followed, only handed back.
+unsafe impl Send for Opaque {}
+// SAFETY: as above.
+unsafe impl Sync for Opaque {}
+
+impl Default for Opaque {
+    fn default() -> Self {
+        Self(std::ptr::null_mut())
+    }
+}
+
+/// The outcome of an admin request; the accessors of its event type read `result`.
+pub(crate) struct Outcome {
+    pub(crate) kind: rd_kafka_event_type_t,
+    pub(crate) err: rd_kafka_resp_err_t,
+    pub(crate) text: CString,
+    pub(crate) opaque: Opaque,
+    #[allow(dead_code, reason = "for the admin interface")]
+    pub(crate) result: Box<dyn Any + Send>,
+}
+
+impl Op {
+    /// The type of its event; `RD_KAFKA_EVENT_NONE` if it has none.
+    pub(crate) fn event_type(&self) -> rd_kafka_event_type_t {
+        match self {
+            Self::Message(_) => RD_KAFKA_EVENT_FETCH,
+            Self::DeliveryReport { .. } => RD_KAFKA_EVENT_DR,
+            Self::Rebalance { .. } => RD_KAFKA_EVENT_REBALANCE,
+            Self::CommitResult(_) => RD_KAFKA_EVENT_OFFSET_COMMIT,
+            Self::Error { .. } => RD_KAFKA_EVENT_ERROR,
+            Self::Stats(_) => RD_KAFKA_EVENT_STATS,
+            Self::Log(_) => RD_KAFKA_EVENT_LOG,
+            Self::TokenRefresh(_) => RD_KAFKA_EVENT_OAUTHBEARER_TOKEN_REFRESH,
+            Self::Throttled(_) => RD_KAFKA_EVENT_NONE,
+            Self::Result(outcome) => outcome.kind,
+            #[cfg(test)]
+            Self::Nothing => RD_KAFKA_EVENT_NONE,
+        }
+    }
+}

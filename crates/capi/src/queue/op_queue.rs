@@ -1,0 +1,439 @@
+//! The queues of `rd_kafka_queue_t`: operations of a client or of one partition that wait for the application.
+//!
+//! A queue holds operations and has sources: fetched records and delivery reports stay in the client until a poll takes
+//! them. The target of a forwarded queue uses the sources of that queue. New operations go to the last target.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::ffi::{rd_kafka_message_t, rd_kafka_queue_event_cb_t, rd_kafka_t};
+use crate::messages::message::OwnedMessage;
+use crate::queue::op::Op;
+
+/// The interval at which a waiting thread polls its sources, so that a consumer knows that the application is polling.
+const DRAW_EVERY: Duration = Duration::from_millis(500);
+
+/// A source of operations for a queue.
+pub(crate) trait OpSource: Send + Sync {
+    /// Returns the next operation, if there is one.
+    fn draw(&self) -> Option<Op>;
+    /// Moves messages to `out` until another operation precedes them. Returns their number.
+    fn fill(&self, _out: &mut [*mut rd_kafka_message_t]) -> usize {
+        0
+    }
+    /// Returns the number of operations, as far as it is known.
+    fn len(&self) -> usize;
+}
+
+/// A queue of operations with its sources.
+pub(crate) struct OpQueue {
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ops: VecDeque<Op>,
+    own: Option<Arc<dyn OpSource>>,
+    /// The queue's own source, and those of the queues that are forwarded to it.
+    sources: Vec<Arc<dyn OpSource>>,
+    feeders: Vec<Weak<OpQueue>>,
+    forward: Option<Arc<OpQueue>>,
+    /// The number of wake-ups. It detects operations that arrive between a check and a wait.
+    rings: u64,
+    waiting: u32,
+    yields: bool,
+    closed: bool,
+    wake: WakeUp,
+}
+
+/// The notifications of an application's event loop.
+#[derive(Default)]
+struct WakeUp {
+    io: Option<(c_int, Vec<u8>)>,
+    call: Option<EventCallback>,
+}
+
+#[derive(Clone, Copy)]
+struct EventCallback {
+    function: unsafe extern "C" fn(*mut rd_kafka_t, *mut c_void),
+    rk: *mut rd_kafka_t,
+    opaque: *mut c_void,
+}
+
+// SAFETY: the pointers are the application's, which says with `rd_kafka_queue_cb_event_enable` that any thread may call.
+unsafe impl Send for EventCallback {}
+
+/// Serialises changes of forwarding among all queues.
+static TOPOLOGY: Mutex<()> = Mutex::new(());
+
+impl OpQueue {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), filled: Condvar::new() })
+    }
+
+    /// Draws from `source` from now on.
+    pub(crate) fn set_source(self: &Arc<Self>, source: Option<Arc<dyn OpSource>>) {
+        let _topology = lock(&TOPOLOGY);
+        self.lock().own = source;
+        self.refresh();
+        self.ring();
+    }
+
+    /// Adds an operation to the queue at the end of the forwarding.
+    pub(crate) fn push(self: &Arc<Self>, op: Op) {
+        let mut queue = self.clone();
+        loop {
+            let mut state = queue.lock();
+            let Some(next) = state.forward.clone() else {
+                if state.closed {
+                    drop(state);
+                    drop(op);
+                    return;
+                }
+                state.ops.push_back(op);
+                drop(state);
+                return queue.ring();
+            };
+            drop(state);
+            queue = next;
+        }
+    }
+
+    /// Wakes the waiting threads: there is a new operation.
+    pub(crate) fn ring(self: &Arc<Self>) {
+        let mut queue = self.clone();
+        loop {
+            let mut state = queue.lock();
+            state.rings += 1;
+            let next = state.forward.clone();
+            if next.is_none() || state.waiting > 0 {
+                let waits = std::mem::take(&mut state.waiting) > 0;
+                let call = state.wake.call;
+                if let Some((fd, payload)) = &state.wake.io {
+                    write_to(*fd, payload);
+                }
+                drop(state);
+                if waits {
+                    queue.filled.notify_all();
+                }
+                if let Some(EventCallback { function, rk, opaque }) = call {
+                    // SAFETY: the application's function and pointers, for any thread (required by the C functions
+                    // that call this).
+                    unsafe { function(rk, opaque) };
+                }
+            } else {
+                drop(state);
+            }
+            let Some(next) = next else { return };
+            queue = next;
+        }
+    }
+
+    /// Returns the next operation. Waits at most `timeout`, or without a limit if it is `None`.
+    pub(crate) fn poll(self: &Arc<Self>, timeout: Option<Duration>) -> Option<Op> {
+        self.poll_until(timeout, || false)
+    }
+
+    /// Returns the next operation, or `None` when `enough` returns `true`. `enough` is called after each wake-up.
+    pub(crate) fn poll_until(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        enough: impl Fn() -> bool,
+    ) -> Option<Op> {
+        let mut queue = self.end();
+        if let Some(op) = queue.take() {
+            return Some(op);
+        }
+        if timeout == Some(Duration::ZERO) {
+            return None;
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let rings = queue.lock().rings;
+            if let Some(op) = queue.take() {
+                return Some(op);
+            }
+            if enough() {
+                return None;
+            }
+            let mut state = queue.lock();
+            if state.closed || std::mem::take(&mut state.yields) {
+                return None;
+            }
+            if state.forward.is_some() {
+                drop(state);
+                queue = self.end();
+                continue;
+            }
+            if state.rings != rings {
+                continue;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return None;
+            }
+            let mut wait = left;
+            if !state.sources.is_empty() {
+                wait = Some(left.map_or(DRAW_EVERY, |left| left.min(DRAW_EVERY)));
+            }
+            state.waiting += 1;
+            let rings = state.rings;
+            let mut state = match wait {
+                Some(wait) => {
+                    queue.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => queue.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+            // A ring resets the count: one system call wakes all threads, however often the queue rings before they run.
+            if state.rings == rings {
+                state.waiting -= 1;
+            }
+        }
+    }
+
+    /// Returns the next operation: queued ones first, then those of the sources.
+    fn take(&self) -> Option<Op> {
+        let mut state = self.lock();
+        if let Some(op) = state.ops.pop_front() {
+            return Some(op);
+        }
+        match state.sources.len() {
+            0 => None,
+            1 => {
+                let source = state.sources[0].clone();
+                drop(state);
+                source.draw()
+            }
+            _ => {
+                let sources = state.sources.clone();
+                // The next call starts with another source, so that no source starves.
+                state.sources.rotate_left(1);
+                drop(state);
+                sources.iter().find_map(|source| source.draw())
+            }
+        }
+    }
+
+    /// Moves messages to `out` until another operation precedes them. Returns their number. A queue with several
+    /// sources returns its messages one by one, through [`OpQueue::poll`].
+    #[inline]
+    pub(crate) fn fill(&self, out: &mut [*mut rd_kafka_message_t]) -> usize {
+        let state = self.lock();
+        let source = match (&state.forward, &state.sources[..]) {
+            (Some(next), _) => {
+                let next = next.clone();
+                drop(state);
+                return next.fill(out);
+            }
+            (None, [source]) if state.ops.is_empty() => source.clone(),
+            _ => return 0,
+        };
+        drop(state);
+        source.fill(out)
+    }
+
+    /// Returns the next message, if no other operation precedes it.
+    #[inline]
+    pub(crate) fn message(&self) -> Option<OwnedMessage> {
+        let mut one = [std::ptr::null_mut()];
+        // SAFETY: just drawn; no other code has the pointer.
+        (self.fill(&mut one) == 1).then(|| unsafe { OwnedMessage::of(one[0]) })
+    }
+
+    /// Returns the number of operations and messages in the queue.
+    pub(crate) fn len(self: &Arc<Self>) -> usize {
+        let end = self.end();
+        let (ops, sources) = {
+            let state = end.lock();
+            (state.ops.len(), state.sources.clone())
+        };
+        ops + sources.iter().map(|source| source.len()).sum::<usize>()
+    }
+
+    /// Returns the number of queued operations, without those of the sources.
+    pub(crate) fn ops(self: &Arc<Self>) -> usize {
+        self.end().lock().ops.len()
+    }
+
+    /// Ends one waiting poll, or the next one.
+    pub(crate) fn yield_once(self: &Arc<Self>) {
+        let end = self.end();
+        end.lock().yields = true;
+        end.ring();
+    }
+
+    /// Closes the queue: drops its operations and wakes the waiting threads.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let (ops, own) = {
+            let _topology = lock(&TOPOLOGY);
+            let mut state = self.lock();
+            state.closed = true;
+            state.forward = None;
+            let own = state.own.take();
+            let ops = std::mem::take(&mut state.ops);
+            drop(state);
+            self.refresh();
+            (ops, own)
+        };
+        self.ring();
+        drop((ops, own));
+    }
+
+    /// Forwards the queue to `other`; `None` ends the forwarding. A forwarding that would be circular is ignored.
+    pub(crate) fn forward_to(self: &Arc<Self>, other: Option<&Arc<Self>>) {
+        let _topology = lock(&TOPOLOGY);
+        if other.is_some_and(|other| Arc::ptr_eq(&other.end(), self)) {
+            return;
+        }
+        let (old, ops) = {
+            let mut state = self.lock();
+            let ops = if other.is_some() { std::mem::take(&mut state.ops) } else { VecDeque::new() };
+            (std::mem::replace(&mut state.forward, other.cloned()), ops)
+        };
+        if let Some(old) = old {
+            old.lock().feeders.retain(|feeder| !std::ptr::eq(feeder.as_ptr(), Arc::as_ptr(self)));
+            old.refresh();
+        }
+        if let Some(other) = other {
+            other.lock().feeders.push(Arc::downgrade(self));
+            let end = other.end();
+            end.lock().ops.extend(ops);
+        }
+        self.refresh();
+        self.ring();
+    }
+
+    /// Rebuilds the list of sources, here and along the forwarding.
+    fn refresh(self: &Arc<Self>) {
+        let mut queue = self.clone();
+        loop {
+            let (own, feeders, next) = {
+                let mut state = queue.lock();
+                state.feeders.retain(|feeder| feeder.strong_count() > 0);
+                (state.own.clone(), state.feeders.clone(), state.forward.clone())
+            };
+            let mut sources: Vec<_> = own.into_iter().collect();
+            for feeder in feeders.iter().filter_map(Weak::upgrade) {
+                sources.extend(feeder.lock().sources.iter().cloned());
+            }
+            queue.lock().sources = sources;
+            let Some(next) = next else { return };
+            queue = next;
+        }
+    }
+
+    /// Returns the queue at the end of the forwarding.
+    fn end(self: &Arc<Self>) -> Arc<Self> {
+        let mut queue = self.clone();
+        loop {
+            let next = queue.lock().forward.clone();
+            let Some(next) = next else { return queue };
+            queue = next;
+        }
+    }
+
+    /// Writes `payload` to `fd` for each new operation; `None` ends that.
+    pub(crate) fn enable_io(&self, io: Option<(c_int, Vec<u8>)>) {
+        self.lock().wake.io = io;
+    }
+
+    /// Calls the application for each new operation.
+    pub(crate) fn enable_call(
+        &self,
+        function: rd_kafka_queue_event_cb_t,
+        rk: *mut rd_kafka_t,
+        opaque: *mut c_void,
+    ) {
+        self.lock().wake.call = function.map(|function| EventCallback { function, rk, opaque });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes to a descriptor of the application. Bytes for a full pipe are dropped, because earlier ones wake its reader.
+fn write_to(fd: c_int, payload: &[u8]) {
+    // SAFETY: the descriptor is the application's and stays open; `ManuallyDrop` keeps it so.
+    let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+    let _ = file.write(payload);
+}
+
+/// Converts a timeout from C. A negative timeout has no limit.
+pub(crate) fn timeout_of(timeout_ms: c_int) -> Option<Duration> {
+    u64::try_from(timeout_ms).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noop() -> Op {
+        Op::Nothing
+    }
+
+    #[test]
+    fn what_is_forwarded_comes_where_the_forwarding_ends() {
+        let (main, consumer, application) = (OpQueue::new(), OpQueue::new(), OpQueue::new());
+        main.push(noop());
+        main.forward_to(Some(&consumer));
+        consumer.forward_to(Some(&application));
+        main.push(noop());
+        assert_eq!((main.len(), application.len()), (2, 2), "asked of any of them");
+        assert!(application.poll(Some(Duration::ZERO)).is_some());
+        // A circular forwarding is ignored. The end of a forwarding does not return operations.
+        application.forward_to(Some(&main));
+        consumer.forward_to(None);
+        main.push(noop());
+        assert_eq!((consumer.len(), application.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_source_is_drawn_from_where_the_forwarding_ends() {
+        struct Endless;
+        impl OpSource for Endless {
+            fn draw(&self) -> Option<Op> {
+                Some(noop())
+            }
+            fn len(&self) -> usize {
+                1
+            }
+        }
+        let (main, consumer) = (OpQueue::new(), OpQueue::new());
+        main.set_source(Some(Arc::new(Endless)));
+        assert!(consumer.poll(Some(Duration::ZERO)).is_none());
+        main.forward_to(Some(&consumer));
+        assert!(consumer.poll(Some(Duration::ZERO)).is_some());
+        main.forward_to(None);
+        assert!(consumer.poll(Some(Duration::ZERO)).is_none() && main.poll(Some(Duration::ZERO)).is_some());
+        main.close();
+        assert!(main.poll(None).is_none(), "nobody waits at a closed queue");
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_an_operation_and_by_a_yield() {
+        let queue = OpQueue::new();
+        for wake in [OpQueue::yield_once as fn(&Arc<OpQueue>), |queue| queue.push(noop())] {
+            let waiting = std::thread::spawn({
+                let queue = queue.clone();
+                move || queue.poll(Some(Duration::from_secs(60))).is_some()
+            });
+            while queue.lock().waiting == 0 && !waiting.is_finished() {
+                std::thread::yield_now();
+            }
+            wake(&queue);
+            waiting.join().expect("no panic");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `rd_kafka_poll` and `rd_kafka_consumer_poll`: the operations of a queue run the application's functions, in the thread
+//! that polls.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::callbacks::trampoline::{CallbackLoop, ConsumeFunction, Returns, Step, Task, start};
+use crate::client::handle::Handle;
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::messages::message::OwnedMessage;
+use crate::queue::op::{Op, Opaque};
+use crate::queue::op_queue::{OpQueue, timeout_of};
+
+/// One poll serves at most this many operations, so that it returns while more keep arriving.
+pub(crate) const OPS_PER_POLL_MAX: usize = 10_000;
+
+/// Serves all operations of a queue; waits for the first. Returns the number of callbacks.
+pub(crate) struct ServeAll {
+    queue: Arc<OpQueue>,
+    wait: Option<Duration>,
+    ops_left: usize,
+    callbacks: usize,
+}
+
+impl ServeAll {
+    pub(crate) fn new(queue: Arc<OpQueue>, timeout: Option<Duration>) -> Self {
+        Self { queue, wait: timeout, ops_left: OPS_PER_POLL_MAX, callbacks: 0 }
+    }
+}
+
+impl Task for ServeAll {
+    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+        if self.ops_left > 0 {
+            self.ops_left -= 1;
+            let op = self.queue.poll(self.wait);
+            self.wait = Some(Duration::ZERO);
+            if let Some(op) = op {
+                return Step::Op(op);
+            }
+        }
+        Step::Return(Returns::Number(c_int::try_from(self.callbacks).unwrap_or(c_int::MAX) as isize))
+    }
+
+    fn count(&mut self, callbacks: usize) {
+        self.callbacks += callbacks;
+    }
+}
+
+/// Takes the next message of a queue and serves the operations before it.
+pub(crate) struct NextMessage {
+    queue: Arc<OpQueue>,
+    timeout: Option<Duration>,
+    /// Set by the first operation that is no message.
+    deadline: Option<Instant>,
+    looked: bool,
+}
+
+pub(crate) enum MessageStep {
+    Op(Op),
+    Message(OwnedMessage),
+    TimedOut,
+}
+
+impl NextMessage {
+    pub(crate) fn new(queue: Arc<OpQueue>, timeout: Option<Duration>) -> Self {
+        Self { queue, timeout, deadline: None, looked: false }
+    }
+
+    pub(crate) fn next(&mut self) -> MessageStep {
+        if !self.looked {
+            self.looked = true;
+            if let Some(message) = self.queue.message() {
+                return MessageStep::Message(message);
+            }
+        }
+        let wait = match self.deadline {
+            Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
+            None => self.timeout,
+        };
+        match self.queue.poll(wait) {
+            Some(Op::Message(message)) => MessageStep::Message(message),
+            Some(op) => {
+                if let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) {
+                    self.deadline.get_or_insert_with(|| Instant::now() + timeout);
+                }
+                MessageStep::Op(op)
+            }
+            None => MessageStep::TimedOut,
+        }
+    }
+}
+
+impl Task for NextMessage {
+    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+        match Self::next(self) {
+            MessageStep::Op(op) => Step::Op(op),
+            MessageStep::Message(message) => Step::Return(Returns::message(Some(message))),
+            MessageStep::TimedOut => Step::Return(Returns::message(None)),
+        }
+    }
+}
+
+/// Fills an array of the application with messages, until it is full or the timeout expires.
+pub(crate) struct FillArray {
+    queue: Arc<OpQueue>,
+    deadline: Option<Instant>,
+    messages: *mut *mut rd_kafka_message_t,
+    size: usize,
+    count: usize,
+    /// The wait for a message after the queue had none for the array.
+    wait: Option<(NextMessage, MayBlock)>,
+}
+
+#[derive(PartialEq)]
+enum MayBlock {
+    Yes,
+    No,
+}
+
+impl FillArray {
+    /// # Safety
+    /// `messages` is NULL or points to `size` pointers for the time of the task.
+    pub(crate) unsafe fn new(
+        queue: Arc<OpQueue>,
+        timeout_ms: c_int,
+        messages: *mut *mut rd_kafka_message_t,
+        size: usize,
+    ) -> Self {
+        let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
+        let size = if messages.is_null() { 0 } else { size };
+        Self { queue, deadline, messages, size, count: 0, wait: None }
+    }
+
+    fn free(&mut self) -> &mut [*mut rd_kafka_message_t] {
+        // SAFETY: `messages` points to `size` pointers, and `count` is not larger (the contract of `new`).
+        unsafe { std::slice::from_raw_parts_mut(self.messages.add(self.count), self.size - self.count) }
+    }
+}
+
+impl Task for FillArray {
+    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+        while self.count < self.size {
+            let Some((wait, may_block)) = &mut self.wait else {
+                let queue = self.queue.clone();
+                self.count += queue.fill(self.free());
+                // Messages that are there need no look at the clock.
+                self.wait = Some((NextMessage::new(queue, Some(Duration::ZERO)), MayBlock::No));
+                continue;
+            };
+            match wait.next() {
+                MessageStep::Op(op) => return Step::Op(op),
+                MessageStep::Message(message) => {
+                    if let [place, ..] = self.free() {
+                        *place = message.into_raw();
+                    }
+                    self.count += 1;
+                    self.wait = None;
+                }
+                MessageStep::TimedOut if *may_block == MayBlock::Yes => break,
+                MessageStep::TimedOut => {
+                    let left =
+                        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                    self.wait = Some((NextMessage::new(self.queue.clone(), left), MayBlock::Yes));
+                }
+            }
+        }
+        Step::Return(Returns::Number(isize::try_from(self.count).unwrap_or(isize::MAX)))
+    }
+}
+
+/// Calls a function with each message of a queue; waits for the first. Returns the number of messages.
+pub(crate) struct EachMessage {
+    pub(crate) queue: Arc<OpQueue>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) function: ConsumeFunction,
+    pub(crate) opaque: Opaque,
+    /// `consume.callback.max.messages`; 0 is no limit.
+    pub(crate) max: usize,
+    pub(crate) count: usize,
+}
+
+impl Task for EachMessage {
+    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+        if self.max == 0 || self.count < self.max {
+            let op = self.queue.message().map(Op::Message).or_else(|| self.queue.poll(self.wait));
+            self.wait = Some(Duration::ZERO);
+            match op {
+                Some(Op::Message(message)) => {
+                    self.count += 1;
+                    return Step::Consume(message, self.function, self.opaque);
+                }
+                Some(op) => return Step::Op(op),
+                None => {}
+            }
+        }
+        Step::Return(Returns::Number(c_int::try_from(self.count).unwrap_or(c_int::MAX) as isize))
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_poll(rk: *mut rd_kafka_t, timeout_ms: c_int) -> c_int = ottla_poll;
+    fn rd_kafka_consumer_poll(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut rd_kafka_message_t = ottla_consumer_poll;
+}
+
+called_from_c! {
+    "ottla_begin_poll" begin_poll,
+    "ottla_begin_consumer_poll" begin_consumer_poll,
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_poll`).
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return };
+    let poll = ServeAll::new(handle.main.clone(), timeout_of(timeout_ms));
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    start(unsafe { &mut *state }, handle, poll);
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    let state = unsafe { &mut *state };
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_poll`).
+    let Some(consumer) = (unsafe { Handle::of(rk) }).and_then(Handle::consumer_state) else {
+        return crate::errors::error_object::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
+    };
+    if let Some(message) = consumer.queue.message() {
+        return state.returns(Returns::message(Some(message)));
+    }
+    // SAFETY: as above.
+    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return };
+    if !consumer.is_closed() {
+        let poll = NextMessage::new(consumer.queue.clone(), timeout_of(timeout_ms));
+        start(state, handle, poll);
+    }
+}
+
+#[on_panic(())]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_yield`).
+    if let Some(handle) = unsafe { Handle::of(rk) } {
+        handle.main.yield_once();
+    }
+}
+
+#[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rd_kafka_poll_set_consumer(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
+    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
+    // `rd_kafka_poll_set_consumer`).
+    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
+    handle.main.forward_to(Some(&consuming.queue));
+    RD_KAFKA_RESP_ERR_NO_ERROR
+}

@@ -1,0 +1,148 @@
+//! `rd_kafka_queue_poll` and `rd_kafka_consume_*_queue`: queues that the application polls by their handle.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
+use crate::client::handle::Handle;
+use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
+use crate::ffi::panic::on_panic;
+use crate::ffi::*;
+use crate::queue::event::Eventual;
+use crate::queue::op::Opaque;
+use crate::queue::op_queue::{OpQueue, timeout_of};
+use crate::queue::poll::{EachMessage, FillArray, NextMessage, ServeAll};
+
+/// Takes the next event of a queue. Operations that are no events run their callbacks.
+struct NextEvent {
+    queue: Arc<OpQueue>,
+    deadline: Option<Instant>,
+}
+
+impl Task for NextEvent {
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let Some(op) = self.queue.poll(left) else { return Step::Return(Returns::Pointer(null_mut())) };
+        match rd_kafka_event_t::of(handle, op) {
+            Eventual::Event(event) => Step::Return(Returns::Pointer(Box::into_raw(event).cast())),
+            Eventual::Callback(op) => Step::Op(op),
+        }
+    }
+}
+
+exported_from_c! {
+    fn rd_kafka_queue_poll(rkqu: *mut rd_kafka_queue_t, timeout_ms: c_int) -> *mut rd_kafka_event_t = ottla_queue_poll;
+    fn rd_kafka_queue_poll_callback(rkqu: *mut rd_kafka_queue_t, timeout_ms: c_int) -> c_int = ottla_queue_poll_callback;
+    fn rd_kafka_consume_queue(
+        rkqu: *mut rd_kafka_queue_t,
+        timeout_ms: c_int
+    ) -> *mut rd_kafka_message_t = ottla_consume_queue;
+    fn rd_kafka_consume_batch_queue(
+        rkqu: *mut rd_kafka_queue_t,
+        timeout_ms: c_int,
+        rkmessages: *mut *mut rd_kafka_message_t,
+        rkmessages_size: usize
+    ) -> isize = ottla_consume_batch_queue;
+    fn rd_kafka_consume_callback_queue(
+        rkqu: *mut rd_kafka_queue_t,
+        timeout_ms: c_int,
+        consume_cb: rd_kafka_consume_cb_t,
+        commit_opaque: *mut c_void
+    ) -> c_int = ottla_consume_callback_queue;
+}
+
+called_from_c! {
+    "ottla_begin_queue_poll" begin_queue_poll,
+    "ottla_begin_queue_poll_callback" begin_queue_poll_callback,
+    "ottla_begin_consume_queue" begin_consume_queue,
+    "ottla_begin_consume_batch_queue" begin_consume_batch_queue,
+    "ottla_begin_consume_callback_queue" begin_consume_callback_queue,
+}
+
+/// Starts a task on a queue; without a queue `state` keeps its return value.
+///
+/// # Safety
+/// `state` is C's own struct; `rkqu` is NULL or a queue of this library, not yet destroyed.
+unsafe fn start_on<T: Task + 'static>(
+    state: *mut CallbackLoop,
+    rkqu: *mut rd_kafka_queue_t,
+    task: impl FnOnce(&Handle, Arc<OpQueue>) -> T,
+) {
+    // SAFETY: the contract of this function, above.
+    if let Some(open) = unsafe { rd_kafka_queue_t::of(rkqu) } {
+        // SAFETY: the contract of this function, above.
+        start(unsafe { &mut *state }, open.handle.clone(), task(&open.handle, open.queue.clone()));
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_queue_poll(
+    state: *mut CallbackLoop,
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+) {
+    let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_poll`).
+    unsafe { start_on(state, rkqu, |_, queue| NextEvent { queue, deadline }) };
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_queue_poll_callback(
+    state: *mut CallbackLoop,
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+) {
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_queue_poll_callback`).
+    unsafe { start_on(state, rkqu, |_, queue| ServeAll::new(queue, timeout_of(timeout_ms))) };
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consume_queue(
+    state: *mut CallbackLoop,
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+) {
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_consume_queue`).
+    unsafe { start_on(state, rkqu, |_, queue| NextMessage::new(queue, timeout_of(timeout_ms))) };
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consume_batch_queue(
+    state: *mut CallbackLoop,
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+    rkmessages: *mut *mut rd_kafka_message_t,
+    rkmessages_size: usize,
+) {
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed; `rkmessages` points to `rkmessages_size`
+    // pointers (rdkafka.h, `rd_kafka_consume_batch_queue`).
+    unsafe {
+        (*state).number_result = -1;
+        start_on(state, rkqu, |_, queue| FillArray::new(queue, timeout_ms, rkmessages, rkmessages_size));
+    }
+}
+
+#[on_panic(())]
+unsafe extern "C" fn begin_consume_callback_queue(
+    state: *mut CallbackLoop,
+    rkqu: *mut rd_kafka_queue_t,
+    timeout_ms: c_int,
+    consume_cb: rd_kafka_consume_cb_t,
+    commit_opaque: *mut c_void,
+) {
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    unsafe { (*state).number_result = -1 };
+    let Some(function) = consume_cb else { return };
+    let (wait, opaque) = (timeout_of(timeout_ms), Opaque(commit_opaque));
+    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
+    // `rd_kafka_consume_callback_queue`).
+    unsafe {
+        start_on(state, rkqu, |handle, queue| {
+            let max = handle.conf().consume_callback_max();
+            EachMessage { queue, wait, function, opaque, max, count: 0 }
+        });
+    }
+}

@@ -1,0 +1,62 @@
+//! Round-robin assignment over the partitions of all topics, as one list.
+
+use std::collections::BTreeMap;
+
+use super::order::in_order;
+use super::{Assignment, Assignor, Member, Topics};
+use crate::types::TopicPartition;
+
+/// Assigns all partitions, topic by topic, to the members in turn, and skips members that do not subscribe to the
+/// topic.
+///
+/// Compatible with Java's `RoundRobinAssignor`, partition by partition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundRobin;
+
+impl Assignor for RoundRobin {
+    fn name(&self) -> &'static str {
+        "roundrobin"
+    }
+
+    fn assign(&self, topics: &Topics, members: &BTreeMap<String, Member>) -> Assignment {
+        let mut assignment: Assignment = members.keys().map(|id| (id.clone(), Vec::new())).collect();
+        let mut turns = in_order(members).into_iter().cycle();
+        for (topic, partitions) in topics {
+            let subscribes = |id: &&String| members[*id].topics.contains(topic);
+            if !members.keys().any(|id| subscribes(&id)) {
+                continue;
+            }
+            for partition in 0..partitions.len() {
+                let Some(id) = turns.find(subscribes) else { continue };
+                let at = TopicPartition { topic: topic.clone(), partition: partition as i32 };
+                assignment.entry(id.clone()).or_default().push(at);
+            }
+        }
+        assignment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn partitions_go_round_and_those_who_did_not_ask_are_passed_over() {
+        let members = BTreeMap::from([
+            ("a".to_owned(), Member::of(&["t", "u"])),
+            ("b".to_owned(), Member::of(&["t"])),
+            ("c".to_owned(), Member::of(&["t", "u"])),
+        ]);
+        let topics = Topics::from([
+            ("t".into(), vec![BTreeSet::default(); 4]),
+            ("u".into(), vec![BTreeSet::default(); 2]),
+        ]);
+        let dealt = RoundRobin.assign(&topics, &members);
+        let names = |id: &str| dealt[id].iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names("a"), ["t-0", "t-3", "u-1"]);
+        assert_eq!(names("b"), ["t-1"]);
+        assert_eq!(names("c"), ["t-2", "u-0"]);
+    }
+}

@@ -1,0 +1,213 @@
+//! A chunk that the polling thread took from the inbox. Its batches are verified and decompressed one after the
+//! other, so that at most one is in memory twice.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use ottla_wire::{BatchHeader, Compression, Mark, Records};
+
+use super::batch::{Batch, CorruptBatch};
+use super::{DECOMPRESSED_BYTES_ENOUGH, TopicPartition};
+use crate::config::{Config, Isolation};
+use crate::error::Error;
+use crate::fetch::budget::Budget;
+use crate::fetch::inbox::Chunk;
+use crate::fetch::progress::PartitionProgress;
+use crate::stats::Observer;
+
+/// The context for reading a chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadContext {
+    pub(crate) config: Arc<Config>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) observer: Arc<Observer>,
+}
+
+impl ReadContext {
+    /// Records that all records before `next` were returned. Returns `next` if they count as processed only at the
+    /// next call.
+    #[inline]
+    pub(super) fn give(&self, progress: &PartitionProgress, next: i64) -> Option<i64> {
+        progress.set_position(next);
+        if !self.config.done_when_handed_out {
+            return Some(next);
+        }
+        if self.config.enable_auto_offset_store {
+            progress.set_done(next);
+        }
+        None
+    }
+}
+
+/// The unread part of a chunk, and the batch at its front.
+#[derive(Debug)]
+pub(crate) struct OpenChunk {
+    pub(super) chunk: Chunk,
+    /// The open batch, and the position in it.
+    pub(super) set: Option<(Records, Mark)>,
+    /// The chunk's bytes from the open batch on.
+    from_set: Bytes,
+}
+
+impl OpenChunk {
+    pub(crate) fn new(chunk: Chunk) -> Self {
+        Self { from_set: chunk.records.clone(), chunk, set: None }
+    }
+
+    pub(crate) fn progress(&self) -> &Arc<PartitionProgress> {
+        &self.chunk.progress
+    }
+
+    /// Returns `true` if the chunk may return more records: it is current, not paused and not fully read.
+    pub(super) fn is_readable(&self) -> bool {
+        let has_more = self.set.as_ref().is_some_and(|(set, mark)| set.has_more(mark));
+        let through = self.chunk.records.is_empty() && !has_more;
+        self.chunk.is_readable() && !through
+    }
+
+    /// Skips control records and aborted records at the end. They count as processed if all records returned before
+    /// them do.
+    pub(super) fn skip_rest(&self, store: bool) {
+        let Chunk { progress, from, next, .. } = &self.chunk;
+        let reached = progress.position();
+        let done = progress.done();
+        if store && (done == reached || (done.is_none() && reached == Some(*from))) {
+            progress.set_done(*next);
+        }
+        progress.set_position(*next);
+    }
+
+    /// The unread part, as a chunk.
+    pub(super) fn into_rest(mut self) -> Chunk {
+        if let Some((set, mark)) = self.set.filter(|(set, mark)| set.has_more(mark)) {
+            self.chunk.count += u64::from(set.left(&mark));
+            self.chunk.records = self.from_set;
+        }
+        self.chunk.from = self.chunk.progress.position().unwrap_or(self.chunk.from);
+        self.chunk
+    }
+
+    /// Moves to the next batch that has records for the application. Returns `false` when the chunk is fully read.
+    pub(super) fn advance(&mut self, reading: &ReadContext) -> Result<bool, Error> {
+        self.from_set = self.chunk.records.clone();
+        self.set = None;
+        let Some(set) = self.next_set(reading)? else { return Ok(false) };
+        let mut mark = Mark::default();
+        // A fetch from the middle of a batch returns the whole batch.
+        let mut before = mark;
+        while let Some(record) = set.next_at(&mut mark) {
+            let offset = record
+                .map_err(|error| corrupt(&self.chunk.progress.at, set.header().base_offset, &error))?
+                .offset;
+            if offset >= self.chunk.from {
+                self.set = Some((set, before));
+                return Ok(true);
+            }
+            before = mark;
+        }
+        Ok(!self.chunk.records.is_empty())
+    }
+
+    /// The rest of the open batch and the batches after it, up to a decompressed size; `None` when the chunk is fully
+    /// read.
+    pub(super) fn batch(&mut self, reading: &ReadContext) -> Result<Option<Batch>, Error> {
+        // Records that were already taken out of the chunk were returned to the application.
+        let from =
+            self.chunk.progress.position().map_or(self.chunk.from, |reached| reached.max(self.chunk.from));
+        let high_watermark = self.chunk.high_watermark;
+        let at = self.chunk.progress.at.clone();
+        let (sets, start) = (Vec::new(), Mark::default());
+        let mut batch = Batch { at, from, next: from, high_watermark, sets, start };
+        if let Some((set, _)) = self.set.take().filter(|(set, mark)| set.has_more(mark)) {
+            batch.next = set.header().next_offset();
+            batch.sets.push(set);
+        }
+        let mut decompressed = 0;
+        while decompressed < DECOMPRESSED_BYTES_ENOUGH {
+            let set = match self.next_set(reading) {
+                Ok(Some(set)) => set,
+                Ok(None) => break,
+                // The batches before the error are returned first.
+                Err(_) if !batch.sets.is_empty() => break,
+                Err(error) => return Err(error),
+            };
+            if set.header().compression() != Ok(Compression::None) {
+                decompressed += set.block().len();
+            }
+            batch.next = set.header().next_offset();
+            batch.sets.push(set);
+        }
+        if self.chunk.records.is_empty() {
+            batch.next = self.chunk.next;
+        }
+        let found = !batch.sets.is_empty();
+        if found {
+            self.chunk.progress.set_position(batch.next);
+        }
+        Ok(found.then_some(batch))
+    }
+
+    /// Removes the corrupt batch at the front, if the start of the next one is certain. The failed checksum does not
+    /// confirm the length of the batch.
+    pub(super) fn pass_corrupt(&mut self, error: &Error) -> Option<CorruptBatch> {
+        let chunk = &mut self.chunk;
+        let header = BatchHeader::parse(&chunk.records).ok()?;
+        let size = header.total_bytes().min(chunk.records.len());
+        let next = if size < chunk.records.len() {
+            BatchHeader::parse(&chunk.records[size..]).ok()?.base_offset
+        } else {
+            // Two fields agree, unless the batch was compacted.
+            let is_certain = i64::from(header.record_count) == header.next_offset() - header.base_offset;
+            Some(header.next_offset()).filter(|next| is_certain && *next <= chunk.high_watermark)?
+        };
+        let from = header.base_offset.max(chunk.from);
+        if next <= from {
+            return None;
+        }
+        let bytes = chunk.records.split_to(size);
+        let at = chunk.progress.at.clone();
+        chunk.progress.set_position(next);
+        self.set = None;
+        self.from_set = chunk.records.clone();
+        Some(CorruptBatch { at, from, next, bytes, error: error.clone() })
+    }
+
+    /// Verifies and decompresses the next batch that has records for the application. A corrupt batch stays at the
+    /// front.
+    fn next_set(&mut self, reading: &ReadContext) -> Result<Option<Records>, Error> {
+        let chunk = &mut self.chunk;
+        let config = &reading.config;
+        while !chunk.records.is_empty() {
+            let header = BatchHeader::parse(&chunk.records)
+                .map_err(|error| corrupt(&chunk.progress.at, chunk.from, &error))?;
+            let broken = |error: &dyn ToString| corrupt(&chunk.progress.at, header.base_offset, error);
+            if config.check_crcs {
+                header.verify_crc(&chunk.records).map_err(|error| broken(&error))?;
+            }
+            let bytes = chunk.records.slice(..header.total_bytes().min(chunk.records.len()));
+            let committed_only = config.isolation_level == Isolation::ReadCommitted;
+            let skip = committed_only && chunk.aborted.covers(&header, &bytes);
+            if skip || header.is_control() || header.record_count == 0 || header.last_offset() < chunk.from {
+                chunk.records.advance(bytes.len());
+                continue;
+            }
+            let keep = |block| reading.budget.hold(block);
+            let set = Records::of_batch_in(&bytes, config.decompressed_max_bytes, keep)
+                .map_err(|error| broken(&error))?;
+            chunk.records.advance(bytes.len());
+            chunk.progress.set_epoch(header.partition_leader_epoch);
+            let count = i64::from(header.record_count).min(header.last_offset() - chunk.from + 1) as u64;
+            chunk.count = chunk.count.saturating_sub(count);
+            let TopicPartition { topic, partition } = &chunk.progress.at;
+            let next = header.next_offset();
+            reading.observer.consumed(topic, *partition, count, bytes.len() as u64, next);
+            return Ok(Some(set));
+        }
+        Ok(None)
+    }
+}
+
+pub(super) fn corrupt(at: &TopicPartition, offset: i64, error: &dyn ToString) -> Error {
+    let (topic, partition) = (at.topic.to_string(), at.partition);
+    Error::Corrupt { topic, partition, offset, reason: error.to_string() }
+}

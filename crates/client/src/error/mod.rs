@@ -1,0 +1,364 @@
+//! Errors, by the party at fault and by the remedy that the caller has.
+
+pub(crate) mod transaction;
+
+use std::io;
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
+
+use self::transaction::TransactionError;
+
+/// An operation of the client failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A property has an invalid value or an unknown name; the caller must change it.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// No broker could be reached within the time the operation had.
+    #[error("no broker could be reached at {brokers} within {waited_ms} ms: {reason}")]
+    Unreachable {
+        /// The addresses tried.
+        brokers: String,
+        /// The time waited, in milliseconds.
+        waited_ms: u128,
+        /// The error of the last attempt.
+        reason: String,
+    },
+    /// A connection failed or was closed by the peer.
+    #[error("connection to {address}: {reason}")]
+    Transport {
+        /// The peer.
+        address: String,
+        /// The cause.
+        reason: Arc<str>,
+    },
+    /// The TLS handshake failed, because of the peer's certificate, ours, or the protocol. The client retries with
+    /// backoff; the error remains until the configuration changes.
+    #[error("TLS with {address}: {reason}")]
+    Tls {
+        /// The peer.
+        address: String,
+        /// The cause and the remedy.
+        reason: Arc<str>,
+    },
+    /// The broker rejected the client's credentials, or did not prove its identity. The client retries with backoff; the
+    /// error remains until the configuration changes.
+    #[error("authentication with {address}: {reason}")]
+    Authentication {
+        /// The peer.
+        address: String,
+        /// The cause; it contains no secret.
+        reason: Arc<str>,
+    },
+    /// The broker responded with an error code.
+    #[error("{what}: {code}")]
+    Broker {
+        /// The operation and its target.
+        what: String,
+        /// The error code of the response.
+        code: ErrorCode,
+    },
+    /// The broker responded with an error code and a message.
+    #[error("{what}: {}: {code}", message.trim().trim_end_matches('.'))]
+    Refused {
+        /// The operation and its target.
+        what: String,
+        /// The error code of the response.
+        code: ErrorCode,
+        /// The broker's message.
+        message: String,
+    },
+    /// The broker is too old, or too new, for the request.
+    #[error("broker {address}: {reason}")]
+    Unsupported {
+        /// The peer.
+        address: String,
+        /// The missing feature, and the version that has it.
+        reason: String,
+    },
+    /// The broker's response cannot be decoded.
+    #[error("broker {address}: {reason}")]
+    Protocol {
+        /// The peer.
+        address: String,
+        /// The cause.
+        reason: String,
+    },
+    /// Fetched data cannot be decoded: checksum, codec, size limit or format.
+    #[error("topic `{topic}` partition {partition} offset {offset}: {reason}")]
+    Corrupt {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// Offset of the batch.
+        offset: i64,
+        /// The cause.
+        reason: String,
+    },
+    /// The position does not exist and `auto.offset.reset` is `error`.
+    #[error(
+        "topic `{topic}` partition {partition}: offset {offset} is out of range and auto.offset.reset is `error`"
+    )]
+    OffsetOutOfRange {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// The requested offset.
+        offset: i64,
+    },
+    /// A leader election truncated the log before the position, and `auto.offset.reset` is `error`. Seek to continue.
+    #[error(
+        "topic `{topic}` partition {partition}: read up to offset {offset}, but the leader's log parts from what was read at \
+         offset {end}, and auto.offset.reset is `error`"
+    )]
+    LogTruncated {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+        /// The position.
+        offset: i64,
+        /// The first offset at which the leader's log differs.
+        end: i64,
+    },
+    /// The topic has fewer partitions.
+    #[error("topic `{topic}` has {partitions} partitions, and no partition {partition}")]
+    UnknownPartition {
+        /// The topic.
+        topic: String,
+        /// The requested partition.
+        partition: i32,
+        /// The number of partitions.
+        partitions: usize,
+    },
+    /// The partition is not assigned to this consumer; the call had no effect.
+    #[error("topic `{topic}` partition {partition} is not assigned to this consumer")]
+    NotAssigned {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+    },
+    /// An offset could not be read from its file or written to it (`offset.store.method=file`).
+    #[error("offset file {path}: {reason}")]
+    OffsetFile {
+        /// The file.
+        path: String,
+        /// The cause and the remedy.
+        reason: String,
+    },
+    /// The operation exceeded its time limit.
+    #[error("{what}: no result after {waited_ms} ms")]
+    TimedOut {
+        /// The operation.
+        what: String,
+        /// The time waited, in milliseconds.
+        waited_ms: u128,
+    },
+    /// The application did not poll within `max.poll.interval.ms`: the consumer left the group, and rejoins with the next
+    /// poll.
+    #[error(
+        "no poll for more than max.poll.interval.ms ({max_ms}): the group goes on without this consumer until it polls again; poll more often, or raise the limit"
+    )]
+    PollIntervalExceeded {
+        /// The limit in milliseconds.
+        max_ms: u128,
+    },
+    /// A record could not be produced.
+    #[error(transparent)]
+    Produce(#[from] ProduceError),
+    /// A transactional call failed.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    /// The client was closed while the operation ran, or before.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// The description of a TLS error, inside the `io::Error` of a connector.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct TlsFailure(pub(crate) String);
+
+/// A record was not acknowledged.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("topic `{topic}` partition {partition}: {kind}")]
+pub struct ProduceError {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition; -1 if none was chosen yet.
+    pub partition: i32,
+    /// The cause.
+    pub kind: ProduceErrorKind,
+    /// The presence of the record in the log despite the error.
+    pub persisted: Persisted,
+}
+
+/// The presence of a failed record in the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Persisted {
+    /// The record never left this process, or the broker confirmed that it did not write it.
+    NotWritten,
+    /// The record was sent and the broker did not respond.
+    PossiblyWritten,
+}
+
+/// The reason why a record was not acknowledged.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProduceErrorKind {
+    /// `delivery.timeout.ms` passed first.
+    #[error("not delivered within {timeout_ms} ms; last problem: {last}")]
+    TimedOut {
+        /// The time limit in milliseconds.
+        timeout_ms: u64,
+        /// The last error.
+        last: String,
+    },
+    /// The broker refused the record.
+    #[error("{code}{detail}")]
+    Broker {
+        /// The error code of the response.
+        code: ErrorCode,
+        /// The broker's message, after a colon.
+        detail: String,
+    },
+    /// The record exceeds `message.max.bytes`.
+    #[error("the record takes {bytes} bytes with its batch's header, message.max.bytes is {max}")]
+    TooLarge {
+        /// The size of the record with its batch's header.
+        bytes: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// `buffer.memory` or `queue.buffering.max.messages` is used up by records that are not acknowledged yet; the
+    /// record was not taken.
+    #[error("the send buffer is full: {used} of {max} bytes{}", of_records(*records, *records_max))]
+    QueueFull {
+        /// Bytes in use.
+        used: usize,
+        /// The limit in bytes.
+        max: usize,
+        /// Records waiting, if they are limited.
+        records: usize,
+        /// Records allowed; 0 is no limit.
+        records_max: usize,
+    },
+    /// The request with the record failed, and `retries` are exhausted.
+    #[error("{0}")]
+    Request(Box<Error>),
+    /// The application purged the record.
+    #[error("purged by the application")]
+    Purged {
+        /// `true` if a request with the record was in flight.
+        in_flight: bool,
+    },
+    /// The partition does not exist, or the partitioner chose none.
+    #[error("no such partition: the topic has {count}")]
+    NoSuchPartition {
+        /// The number of partitions.
+        count: usize,
+    },
+    /// The record names another topic than the [`TopicProducer`](crate::TopicProducer) that it was given to.
+    #[error("the record was given to a producer of topic `{producer}`")]
+    OtherTopic {
+        /// The topic of the producer.
+        producer: Arc<str>,
+    },
+    /// The topic's partitions are not known yet; `enqueue` and `send` wait for them, `try_enqueue` does not.
+    #[error("the topic's metadata has not arrived yet")]
+    NoMetadata,
+    /// The batch could not be compressed.
+    #[error("{0}")]
+    Compress(String),
+    /// The producer's state on the broker is lost or fenced; continuing could duplicate or lose records.
+    #[error("fatal: {0}")]
+    Fatal(String),
+    /// A record was lost, and `enable.gapless.guarantee` allows none after it: the producer cannot be used any more.
+    #[error("fatal: enable.gapless.guarantee is set, and a record is missing: {0}")]
+    Gapless(Arc<ProduceError>),
+    /// No transaction is open for the record, or its transaction was aborted.
+    #[error("{0}")]
+    Transaction(Arc<TransactionError>),
+    /// The client was closed first.
+    #[error("the client is closed")]
+    Closed,
+}
+
+fn of_records(records: usize, max: usize) -> String {
+    if max == 0 { String::new() } else { format!(", {records} of {max} records") }
+}
+
+impl Error {
+    /// Returns `true` if the same call may succeed later without any change.
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Transport { .. } | Self::TimedOut { .. } => true,
+            Self::Broker { code, .. } | Self::Refused { code, .. } => code.is_retriable(),
+            Self::Produce(error) => error.is_retriable(),
+            Self::Transaction(error) => error.is_retriable(),
+            Self::Config(_)
+            | Self::Tls { .. }
+            | Self::Authentication { .. }
+            | Self::Unsupported { .. }
+            | Self::Protocol { .. }
+            | Self::Corrupt { .. }
+            | Self::LogTruncated { .. }
+            | Self::NotAssigned { .. }
+            | Self::UnknownPartition { .. }
+            | Self::OffsetFile { .. }
+            | Self::OffsetOutOfRange { .. }
+            | Self::PollIntervalExceeded { .. }
+            | Self::Closed => false,
+        }
+    }
+
+    /// The error code of the broker's response, if it has one.
+    pub fn broker_code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Broker { code, .. } | Self::Refused { code, .. } => Some(*code),
+            // The code that a broker responds with for such a partition.
+            Self::UnknownPartition { .. } => Some(ErrorCode::UnknownTopicOrPartition),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn transport(address: &str, error: &io::Error) -> Self {
+        let (address, reason) = (address.to_owned(), error.to_string().into());
+        match error.get_ref() {
+            Some(inner) if inner.is::<TlsFailure>() => Self::Tls { address, reason },
+            _ => Self::Transport { address, reason },
+        }
+    }
+
+    /// Returns `true` if TLS or SASL failed, so that another attempt is unlikely to succeed.
+    pub(crate) fn is_security(&self) -> bool {
+        matches!(self, Self::Tls { .. } | Self::Authentication { .. })
+    }
+}
+
+impl ProduceError {
+    /// Returns `true` if the same record may succeed later without any change.
+    pub fn is_retriable(&self) -> bool {
+        match &self.kind {
+            ProduceErrorKind::TimedOut { .. }
+            | ProduceErrorKind::QueueFull { .. }
+            | ProduceErrorKind::NoMetadata => true,
+            ProduceErrorKind::Broker { code, .. } => code.is_retriable(),
+            ProduceErrorKind::Request(error) => error.is_retriable(),
+            ProduceErrorKind::Purged { .. }
+            | ProduceErrorKind::TooLarge { .. }
+            | ProduceErrorKind::NoSuchPartition { .. }
+            | ProduceErrorKind::OtherTopic { .. }
+            | ProduceErrorKind::Compress(_)
+            | ProduceErrorKind::Fatal(_)
+            | ProduceErrorKind::Gapless(_)
+            | ProduceErrorKind::Transaction(_)
+            | ProduceErrorKind::Closed => false,
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The effect of fetch responses on sources and cursors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::fetch::{FetchResponse, PartitionData};
+use ottla_wire::Chain;
+use tokio::time::Instant;
+
+use super::FetchCore;
+use super::action::{Action, CursorRef, EpochQuestion, FetchView, LeaderHint};
+use super::source::InFlight;
+use crate::config::OffsetReset;
+use crate::error::Error;
+use crate::fetch::cursor::{AnswerOutcome, Cursor, PartitionAnswer, Position};
+use crate::fetch::cursors::Table;
+use crate::fetch::inbox::Item;
+use crate::fetch::progress::Ends;
+use crate::fetch::session::Session;
+use crate::types::{Event, StartAt};
+use crate::watchdog::cause::{Cause, StallReason};
+
+/// The pause after an authentication or TLS failure: an administrator must act before an attempt can succeed.
+const SECURITY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The contents of a response.
+#[derive(Clone, Copy, Debug, Default)]
+struct ResponseSummary {
+    /// Partitions with records.
+    with_records: usize,
+    /// Partitions with an error.
+    with_error: usize,
+    /// Partitions that were not requested.
+    unrequested: usize,
+}
+
+impl ResponseSummary {
+    /// Returns `true` if it has no records, but has errors or partitions that were not requested.
+    const fn is_useless(self) -> bool {
+        self.with_records == 0 && (self.with_error > 0 || self.unrequested > 0)
+    }
+}
+
+impl FetchCore {
+    /// Handles the end of the fetch in a broker's session. `arrived_at` is the time of the response's first bytes.
+    pub(in crate::fetch) fn on_fetched(
+        &mut self,
+        node: i32,
+        result: Result<FetchResponse, Error>,
+        arrived_at: Option<Instant>,
+        now: Instant,
+        table: &mut Table,
+        view: &dyn FetchView,
+    ) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        let in_flight = source.in_flight.take();
+        if let (Some(fetch), Ok(response)) = (&in_flight, &result) {
+            let arrived_at = arrived_at.unwrap_or(now);
+            let (waited, transfer) = (arrived_at - fetch.sent_at, now - arrived_at);
+            source.fetch_size.on_response(fetch.records_bytes, bytes_of(response), waited, transfer);
+        }
+        self.count_response(node, &result, in_flight, now);
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        let (error, session_id) = result
+            .as_ref()
+            .map_or((ErrorCode::NetworkException, 0), |response| (response.error_code, response.session_id));
+        let session_continues = source.session.on_response(error, session_id);
+        match result {
+            Ok(response) if error == ErrorCode::None => {
+                source.failures = 0;
+                source.blocked_until = None;
+                let session = std::mem::take(&mut source.session);
+                let summary = self.on_response(node, &session, response, now, table, view);
+                if !session_continues {
+                    session.slots().into_iter().for_each(|slot| table.touch(slot));
+                }
+                self.restore_session(node, session);
+                let is_early = in_flight.is_some_and(|fetch| now < fetch.due);
+                self.bound_rate(node, summary, is_early, now);
+            }
+            Ok(_) => self.on_fetch_failed(node, error, error.to_string(), now, table),
+            Err(failure) => self.on_fetch_failed(node, error, failure.to_string(), now, table),
+        }
+    }
+
+    /// Puts a session back whose response was processed.
+    fn restore_session(&mut self, node: i32, session: Session) {
+        if let Some(source) = self.sources.get_mut(&node) {
+            source.session = session;
+        }
+    }
+
+    /// Updates what a source records about its responses.
+    fn count_response(
+        &mut self,
+        node: i32,
+        result: &Result<FetchResponse, Error>,
+        in_flight: Option<InFlight>,
+        now: Instant,
+    ) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        source.responses += u64::from(result.is_ok());
+        source.last_error = match result {
+            Ok(response) if response.error_code == ErrorCode::None => None,
+            Ok(response) => Some(StallReason::of_code(response.error_code)),
+            Err(error) => Some(StallReason::of(error)),
+        };
+        let unanswered = source.last_error.as_ref().is_some_and(|error| error.cause == Cause::NoAnswer);
+        // The wait stays longer, so that the client does not abandon a slow broker again.
+        let is_slow =
+            in_flight.zip(self.settings.slow_after).is_some_and(|(fetch, after)| fetch.due + after <= now);
+        source.unanswered = match (unanswered, is_slow) {
+            (true, _) => source.unanswered + 1,
+            (false, true) => source.unanswered,
+            (false, false) => 0,
+        };
+    }
+
+    /// A fetch in a session failed as a whole.
+    fn on_fetch_failed(
+        &mut self,
+        node: i32,
+        error: ErrorCode,
+        reason: String,
+        now: Instant,
+        table: &mut Table,
+    ) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        self.actions.push_back(Action::LogFailure { node, reason });
+        // A session that the broker dropped is restarted at once; other errors cause a pause.
+        if !is_about_session(error) || source.failures > 0 {
+            source.blocked_until = Some(now + self.settings.pause(source.failures));
+        }
+        source.failures += 1;
+        if error.needs_metadata_refresh() || error == ErrorCode::NetworkException {
+            self.actions.push_back(Action::RefreshMetadata);
+        }
+        // The partitions may have other leaders by now.
+        for slot in source.session.slots() {
+            if let Some(cursor) = table.get_mut(slot) {
+                cursor.replica = None;
+            }
+            table.touch(slot);
+        }
+    }
+
+    /// Handles the end of the fetch outside a broker's session. Its partitions join the session.
+    pub(in crate::fetch) fn on_fetched_outside_session(
+        &mut self,
+        node: i32,
+        result: Result<FetchResponse, Error>,
+        now: Instant,
+        table: &mut Table,
+        view: &dyn FetchView,
+    ) {
+        let session = self.sources.get_mut(&node).and_then(|source| source.outside_session.take());
+        let Some(mut session) = session else { return };
+        for slot in session.slots() {
+            // The cursor may be queued at another broker by now, or its slot belong to another partition.
+            let is_here =
+                |cursor: &&mut Cursor| session.has(slot, &cursor.progress) && cursor.queued_at == Some(node);
+            match table.get_mut(slot).filter(is_here) {
+                Some(cursor) => {
+                    cursor.queued_at = None;
+                    table.touch(slot);
+                }
+                None => session.forget(slot),
+            }
+        }
+        let reason = match result {
+            Ok(response) if response.error_code == ErrorCode::None => {
+                let summary = self.on_response(node, &session, response, now, table, view);
+                if summary.is_useless() {
+                    self.block_outside_session(node, now);
+                }
+                return;
+            }
+            Ok(response) => response.error_code.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.actions.push_back(Action::LogFailure { node, reason });
+        self.actions.push_back(Action::RefreshMetadata);
+        self.block_outside_session(node, now);
+        for slot in session.slots() {
+            if let Some(cursor) = table.get_mut(slot) {
+                self.settings.block(cursor, now);
+                cursor.replica = None;
+            }
+        }
+    }
+
+    fn block_outside_session(&mut self, node: i32, now: Instant) {
+        if let Some(source) = self.sources.get_mut(&node) {
+            source.outside_blocked_until = Some(now + self.settings.pause(0));
+        }
+    }
+
+    /// Prevents a loop of requests whose responses have no records: the second one in a row causes a pause. A
+    /// response with partitions that were not requested shows that the broker's session differs: a new one starts.
+    fn bound_rate(&mut self, node: i32, summary: ResponseSummary, is_early: bool, now: Instant) {
+        let Some(source) = self.sources.get_mut(&node) else { return };
+        if summary.unrequested > 0 {
+            let partitions = summary.unrequested;
+            tracing::debug!(node, partitions, "fetch response with unrequested partitions: new session");
+            source.session.restart();
+        }
+        if !summary.is_useless() && (summary.with_records > 0 || !is_early) {
+            source.useless_responses = 0;
+            return;
+        }
+        if source.useless_responses > 0 {
+            source.blocked_until = Some(now + self.settings.pause(source.useless_responses - 1));
+        }
+        source.useless_responses += 1;
+    }
+
+    fn on_response(
+        &mut self,
+        node: i32,
+        session: &Session,
+        response: FetchResponse,
+        now: Instant,
+        table: &mut Table,
+        view: &dyn FetchView,
+    ) -> ResponseSummary {
+        let mut summary = ResponseSummary::default();
+        for topic in response.responses {
+            for answer in topic.partitions {
+                summary.with_error += usize::from(answer.error_code != ErrorCode::None);
+                let found = session.find(topic.topic_id, &topic.topic, answer.partition_index);
+                let Some((slot, requested)) = found else {
+                    let is_leaving = session.is_leaving(topic.topic_id, &topic.topic, answer.partition_index);
+                    summary.unrequested += usize::from(!is_leaving);
+                    continue;
+                };
+                let offset = requested.requested.offset;
+                let is_current = |cursor: &&mut Cursor| {
+                    Arc::ptr_eq(&cursor.progress, &requested.progress) && cursor.is_at(offset)
+                };
+                if let Some(cursor) = table.get_mut(slot).filter(is_current) {
+                    let with_records = self.on_answer(node, cursor, offset, answer, now, view);
+                    summary.with_records += usize::from(with_records);
+                    table.touch(slot);
+                }
+            }
+        }
+        summary
+    }
+
+    /// Processes the answer for one partition. Returns whether it has records.
+    fn on_answer(
+        &mut self,
+        node: i32,
+        cursor: &mut Cursor,
+        offset: i64,
+        answer: PartitionData,
+        now: Instant,
+        view: &dyn FetchView,
+    ) -> bool {
+        if cursor.replica.is_some() && answer.error_code != ErrorCode::None {
+            // Only the leader's errors count: a replica may lag behind, or have lost the partition.
+            cursor.replica = None;
+            // The leader may name the same replica again: that must not become a loop without a pause.
+            self.settings.block_from_second(cursor, now);
+            return false;
+        }
+        let preferred = answer.preferred_read_replica;
+        if preferred >= 0 && preferred != node && answer.error_code == ErrorCode::None {
+            cursor.replica = Some((preferred, now + self.settings.metadata_max_age));
+            return false;
+        }
+        let ends = Ends {
+            log_start: answer.log_start_offset,
+            last_stable: answer.last_stable_offset,
+            high_watermark: answer.high_watermark,
+        };
+        let at = cursor.progress.at.clone();
+        self.actions.push_back(Action::RecordEnds { node, at, offset, ends });
+        let mut aborted: Vec<_> = answer
+            .aborted_transactions
+            .unwrap_or_default()
+            .iter()
+            .map(|transaction| (transaction.first_offset, transaction.producer_id))
+            .collect();
+        // Kafka sorts them; some other brokers do not.
+        aborted.sort_unstable();
+        let records = answer.records.and_then(|chain| chain.to_bytes().ok());
+        let hint = (answer.current_leader.leader_id, answer.current_leader.leader_epoch);
+        let answer = PartitionAnswer { offset, error: answer.error_code, ends, records, aborted };
+        let outcome = cursor.on_answer(answer, self.settings.decompressed_max_bytes);
+        let with_records = matches!(outcome, AnswerOutcome::Deliver(_));
+        self.on_outcome(node, cursor, outcome, hint, now, view);
+        if self.settings.enable_partition_eof
+            && let Some(offset) = cursor.end_reached(self.settings.isolation)
+        {
+            let event = Event::EndOfPartition { at: cursor.progress.at.clone(), offset };
+            self.actions.push_back(Action::Deliver { slot: cursor.slot, item: Item::Event(event) });
+        }
+        with_records
+    }
+
+    fn on_outcome(
+        &mut self,
+        node: i32,
+        cursor: &mut Cursor,
+        outcome: AnswerOutcome,
+        (leader, leader_epoch): (i32, i32),
+        now: Instant,
+        view: &dyn FetchView,
+    ) {
+        let slot = cursor.slot;
+        let (topic, partition) = (&cursor.progress.at.topic.clone(), cursor.progress.at.partition);
+        match outcome {
+            AnswerOutcome::Deliver(chunk) => {
+                assert!(
+                    chunk.next >= chunk.from,
+                    "{topic}-{partition}: {} before {}",
+                    chunk.next,
+                    chunk.from
+                );
+                self.actions.push_back(Action::Deliver { slot, item: Item::Chunk(chunk) });
+            }
+            AnswerOutcome::Nothing => {}
+            AnswerOutcome::Retry { refresh: true } => {
+                let cursor = CursorRef::of(cursor);
+                let hint = LeaderHint { cursor, named_by: node, leader, leader_epoch };
+                self.actions.push_back(Action::LearnLeader(hint));
+            }
+            AnswerOutcome::Retry { refresh: false } => self.settings.block(cursor, now),
+            AnswerOutcome::OutOfRange(offset) => {
+                match cursor.progress.reset(self.settings.offset_reset) {
+                    OffsetReset::Error => {
+                        cursor.position = Position::Failed;
+                        let topic = topic.to_string();
+                        self.fail(cursor, Error::OffsetOutOfRange { topic, partition, offset });
+                    }
+                    reset => {
+                        tracing::info!(%topic, partition, offset, ?reset, "offset out of range");
+                        let failures = cursor.failures;
+                        cursor.seek(view.start_of(reset));
+                        cursor.failures = failures;
+                        // The offset that the broker returns next may be out of range again.
+                        self.settings.block_from_second(cursor, now);
+                    }
+                }
+            }
+            AnswerOutcome::Fail(code) => {
+                let what = format!("fetch of topic `{topic}` partition {partition}");
+                self.fail(cursor, Error::Broker { what, code });
+            }
+            AnswerOutcome::Corrupt(offset, reason) => {
+                let topic = topic.to_string();
+                self.fail(cursor, Error::Corrupt { topic, partition, offset, reason });
+            }
+        }
+    }
+
+    /// Delivers an error behind the records that were fetched before.
+    fn fail(&mut self, cursor: &Cursor, error: Error) {
+        self.actions.push_back(Action::Deliver { slot: cursor.slot, item: Item::Error(error) });
+    }
+
+    /// The leader that a broker named was stored, if `learned`: it can be sent a fetch at once (KIP-951). Brokers that
+    /// name each other in turn are sent fetches with a pause.
+    pub(in crate::fetch) fn on_leader_hint(
+        &mut self,
+        hint: &LeaderHint,
+        learned: bool,
+        now: Instant,
+        table: &mut Table,
+    ) {
+        let Some(cursor) = current(table, &hint.cursor) else { return };
+        if learned {
+            self.settings.block_from_second(cursor, now);
+        } else {
+            self.settings.block(cursor, now);
+            self.actions.push_back(Action::ForgetLeader(cursor.progress.at.clone()));
+        }
+    }
+
+    /// The topic of these cursors is known now, or was not found in time.
+    pub(in crate::fetch) fn on_topic_awaited(
+        &mut self,
+        cursors: &[(CursorRef, StartAt)],
+        result: Result<(), Error>,
+        now: Instant,
+        table: &mut Table,
+    ) {
+        for (cursor_ref, start) in cursors {
+            match &result {
+                Ok(()) => {
+                    if let Some(cursor) = current(table, cursor_ref) {
+                        cursor.position = Position::Unresolved(*start);
+                    }
+                }
+                Err(error) => self.on_offset(cursor_ref, *start, Err(error.clone()), now, table),
+            }
+        }
+    }
+
+    /// The leader's response with the start offset of a cursor.
+    pub(in crate::fetch) fn on_offset(
+        &mut self,
+        cursor_ref: &CursorRef,
+        start: StartAt,
+        result: Result<i64, Error>,
+        now: Instant,
+        table: &mut Table,
+    ) {
+        let Some(cursor) = current(table, cursor_ref) else { return };
+        cursor.last_error = result.as_ref().err().map(StallReason::of);
+        match result {
+            Ok(offset) => {
+                cursor.requested_at = None;
+                cursor.start_at(offset);
+            }
+            Err(error) if error.is_retriable() => {
+                cursor.position = Position::Unresolved(start);
+                cursor.blocked_until = Some(now + self.settings.retry_backoff);
+            }
+            // The application gets the error; the certificate or password may be corrected meanwhile.
+            Err(error) if error.is_security() => {
+                cursor.position = Position::Unresolved(start);
+                cursor.blocked_until = Some(now + SECURITY_PAUSE);
+                self.actions.push_back(Action::ReportError(error));
+            }
+            Err(error) => {
+                cursor.position = Position::Failed;
+                self.fail(cursor, error);
+            }
+        }
+    }
+
+    /// The leader's response with the offset at which its log diverges from the one that was read.
+    pub(in crate::fetch) fn on_epoch_end(
+        &mut self,
+        question: &EpochQuestion,
+        result: Result<Option<i64>, Error>,
+        now: Instant,
+        table: &mut Table,
+    ) {
+        let EpochQuestion { offset, leader_epoch, .. } = *question;
+        let Some(cursor) = current(table, &question.cursor) else { return };
+        cursor.position = Position::At(offset);
+        cursor.last_error = result.as_ref().err().map(StallReason::of);
+        match result {
+            Ok(Some(end)) if end < offset => self.on_truncated(cursor, offset, end),
+            Ok(_) => cursor.validated_epoch = leader_epoch,
+            Err(error) => {
+                tracing::debug!(%error, at = %cursor.progress.at, "offset for leader epoch");
+                self.settings.block(cursor, now);
+            }
+        }
+    }
+
+    /// The leader's log ends, or diverges, before the position.
+    fn on_truncated(&mut self, cursor: &mut Cursor, offset: i64, end: i64) {
+        let at = cursor.progress.at.clone();
+        if cursor.progress.reset(self.settings.offset_reset) == OffsetReset::Error {
+            cursor.position = Position::Failed;
+            let (topic, partition) = (at.topic.to_string(), at.partition);
+            let error = Error::LogTruncated { topic, partition, offset, end };
+            cursor.last_error = Some(StallReason::of(&error));
+            return self.fail(cursor, error);
+        }
+        tracing::warn!(%at, offset, end, "the leader's log is truncated: fetching from its end");
+        let given = cursor.progress.position().unwrap_or(offset);
+        cursor.seek(StartAt::Offset(end.min(given)));
+        self.actions.push_back(Action::Purge(cursor.slot));
+    }
+}
+
+/// The cursor that a result is about, marked as changed; `None` if it was removed or moved since.
+fn current<'a>(table: &'a mut Table, cursor_ref: &CursorRef) -> Option<&'a mut Cursor> {
+    table.get_mut(cursor_ref.slot).filter(|cursor| cursor_ref.is(cursor))?;
+    table.touch(cursor_ref.slot);
+    table.get_mut(cursor_ref.slot)
+}
+
+const fn is_about_session(error: ErrorCode) -> bool {
+    matches!(
+        error,
+        ErrorCode::FetchSessionIdNotFound
+            | ErrorCode::InvalidFetchSessionEpoch
+            | ErrorCode::FetchSessionTopicIdError
+    )
+}
+
+/// Bytes of records in a response.
+fn bytes_of(response: &FetchResponse) -> usize {
+    let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+    partitions.filter_map(|answer| answer.records.as_ref()).map(Chain::len).sum()
+}

@@ -1,0 +1,158 @@
+//! The fetched, read and committed offsets of an assigned partition. The polling thread and the engine share them.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::config::OffsetReset;
+use crate::types::{OffsetAndMetadata, TopicPartition};
+
+/// The value of an unknown offset.
+const NONE: i64 = -1;
+
+/// The progress of one partition within one assignment. A partition that is revoked and assigned again gets a new one,
+/// and writes to the old one have no effect.
+#[derive(Debug)]
+pub(crate) struct PartitionProgress {
+    pub(crate) at: TopicPartition,
+    position: AtomicI64,
+    done: AtomicI64,
+    /// The offset that the application stored with metadata; valid while `done` is the same offset.
+    stored: Mutex<Option<OffsetAndMetadata>>,
+    /// The epoch of the leader that wrote the last records given to the application.
+    epoch: AtomicI32,
+    committed: AtomicI64,
+    log_start: AtomicI64,
+    last_stable: AtomicI64,
+    high_watermark: AtomicI64,
+    generation: AtomicU64,
+    paused: AtomicBool,
+    /// `auto.offset.reset` of this partition, if it differs from the client's.
+    reset: OnceLock<OffsetReset>,
+}
+
+/// The bounds of a partition in the last fetch response; -1 if unknown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Ends {
+    pub(crate) log_start: i64,
+    pub(crate) last_stable: i64,
+    pub(crate) high_watermark: i64,
+}
+
+impl PartitionProgress {
+    pub(crate) fn new(at: TopicPartition) -> Self {
+        let none = || AtomicI64::new(NONE);
+        Self {
+            at,
+            position: none(),
+            done: none(),
+            stored: Mutex::default(),
+            epoch: AtomicI32::new(-1),
+            committed: none(),
+            log_start: none(),
+            last_stable: none(),
+            high_watermark: none(),
+            generation: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
+            reset: OnceLock::new(),
+        }
+    }
+
+    /// The reset for a position that does not exist: this partition's, or the client's.
+    pub(crate) fn reset(&self, default: OffsetReset) -> OffsetReset {
+        self.reset.get().copied().unwrap_or(default)
+    }
+
+    /// Replaces the client's `auto.offset.reset` for this partition.
+    pub(crate) fn set_reset(&self, reset: OffsetReset) {
+        let _ = self.reset.set(reset);
+    }
+
+    /// The next offset for the application, if it is known.
+    pub(crate) fn position(&self) -> Option<i64> {
+        known(&self.position)
+    }
+
+    /// Records that the application got everything before `next`.
+    #[inline]
+    pub(crate) fn set_position(&self, next: i64) {
+        self.position.store(next, Ordering::Relaxed);
+    }
+
+    /// The offset after the last record that was processed.
+    pub(crate) fn done(&self) -> Option<i64> {
+        known(&self.done)
+    }
+
+    /// Records that everything before `next` was processed. A thread that reads it sees what the application did before.
+    #[inline]
+    pub(crate) fn set_done(&self, next: i64) {
+        self.done.store(next, Ordering::Release);
+    }
+
+    /// The same, with the application's metadata for the commit.
+    pub(crate) fn store(&self, offset: OffsetAndMetadata) {
+        let next = offset.offset;
+        *self.stored() = Some(offset);
+        self.committed.store(NONE, Ordering::Relaxed);
+        self.set_done(next);
+    }
+
+    /// The offset to commit, if it is not committed yet.
+    pub(crate) fn uncommitted(&self) -> Option<OffsetAndMetadata> {
+        let done = self.done().filter(|done| *done != self.committed.load(Ordering::Relaxed))?;
+        let stored = self.stored().clone().filter(|stored| stored.offset == done);
+        let epoch = || Some(self.epoch.load(Ordering::Relaxed)).filter(|epoch| *epoch >= 0);
+        Some(stored.unwrap_or_else(|| OffsetAndMetadata { leader_epoch: epoch(), ..done.into() }))
+    }
+
+    pub(crate) fn set_epoch(&self, epoch: i32) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Option<OffsetAndMetadata>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_committed(&self, offset: i64) {
+        self.committed.store(offset, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ends(&self) -> Ends {
+        Ends {
+            log_start: self.log_start.load(Ordering::Relaxed),
+            last_stable: self.last_stable.load(Ordering::Relaxed),
+            high_watermark: self.high_watermark.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn set_ends(&self, ends: Ends) {
+        self.log_start.store(ends.log_start, Ordering::Relaxed);
+        self.last_stable.store(ends.last_stable, Ordering::Relaxed);
+        self.high_watermark.store(ends.high_watermark, Ordering::Relaxed);
+    }
+
+    /// Rises with each seek, and at the end of the assignment: what was fetched before is void.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// Begins a new generation: what was fetched before is void.
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.position.store(NONE, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
+
+fn known(offset: &AtomicI64) -> Option<i64> {
+    Some(offset.load(Ordering::Acquire)).filter(|offset| *offset != NONE)
+}

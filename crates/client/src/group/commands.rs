@@ -1,0 +1,50 @@
+//! Commands of the application to the consumer's tasks in the engine.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::subscription::Subscription;
+use crate::config::OffsetReset;
+use crate::error::Error;
+use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
+
+/// A command to the consumer's tasks; each has the channel for its reply.
+pub(crate) enum ConsumerCommand {
+    Assign(AssignmentChange, Vec<(TopicPartition, StartAt)>, oneshot::Sender<Result<(), Error>>),
+    Subscribe(Subscription, oneshot::Sender<Result<(), Error>>),
+    Unsubscribe(Duration, oneshot::Sender<Result<(), Error>>),
+    Start(TopicPartition, StartAt, StartOptions, oneshot::Sender<Result<(), Error>>),
+    Stop(TopicPartition, oneshot::Sender<Result<(), Error>>),
+    Seek(TopicPartition, StartAt, oneshot::Sender<Result<(), Error>>),
+    Pause(Vec<TopicPartition>, bool),
+    Commit(oneshot::Sender<Result<(), Error>>),
+    CommitOffsets(BTreeMap<TopicPartition, OffsetAndMetadata>, oneshot::Sender<Result<(), Error>>),
+    GroupMetadata(oneshot::Sender<Result<GroupMetadata, Error>>),
+    Committed(Vec<TopicPartition>, oneshot::Sender<Result<BTreeMap<TopicPartition, i64>, Error>>),
+    CommittedOffsets(
+        Vec<TopicPartition>,
+        oneshot::Sender<Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error>>,
+    ),
+    /// The application polled after a revocation: the records that it had are processed.
+    RevokeSeen,
+    Close(Duration, oneshot::Sender<Result<(), Error>>),
+}
+
+/// Settings of a standalone partition that override the client's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartOptions {
+    /// The interval of automatic commits; `None` disables them.
+    pub(crate) commits: Option<Duration>,
+    /// `auto.offset.reset`.
+    pub(crate) reset: OffsetReset,
+}
+
+/// The effect of an assignment by the application on the current one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AssignmentChange {
+    Replace,
+    Add,
+    Remove,
+}

@@ -1,0 +1,113 @@
+//! The heartbeats of the classic protocol, in a separate task, so that the application cannot delay them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::heartbeat::HeartbeatRequest;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::coordinator::Coordinator;
+use crate::error::Error;
+use crate::watchdog::cause::StallReason;
+
+const HEARTBEAT_VERSION_MAX: i16 = 4;
+
+/// The end of a generation, as a heartbeat response reports it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum GenerationEnd {
+    /// The group rebalances: the member rejoins, and owns its partitions until then.
+    Rebalance,
+    /// The coordinator no longer knows this member or this generation.
+    Lost(ErrorCode),
+    /// The coordinator refuses the member.
+    Refused(ErrorCode),
+}
+
+/// Sends the heartbeats of one generation until it is dropped.
+pub(super) struct HeartbeatTask {
+    state: Rc<HeartbeatState>,
+    _task: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct HeartbeatState {
+    end: Cell<Option<GenerationEnd>>,
+    changed: Notify,
+}
+
+impl HeartbeatTask {
+    pub(super) fn start(shared: Rc<Shared>) -> Self {
+        let state = Rc::<HeartbeatState>::default();
+        let mut task = JoinSet::new();
+        task.spawn_local(beat(shared, state.clone()));
+        Self { state, _task: task }
+    }
+
+    /// Returns the end of the generation, if it has ended.
+    pub(super) fn end(&self) -> Option<GenerationEnd> {
+        self.state.end.get()
+    }
+
+    /// Waits for the generation's end.
+    pub(super) async fn wait_for_end(&self) -> GenerationEnd {
+        loop {
+            if let Some(end) = self.end() {
+                return end;
+            }
+            self.state.changed.notified().await;
+        }
+    }
+}
+
+async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
+    let Some(coordinator) = &shared.coordinator else { return };
+    let config = shared.cluster.config.clone();
+    let mut heard_at = Instant::now();
+    loop {
+        tokio::time::sleep(config.heartbeat_interval).await;
+        let end = match beat_once(coordinator, config.session_timeout).await {
+            Ok(ErrorCode::None) => {
+                coordinator.went_well();
+                heard_at = Instant::now();
+                continue;
+            }
+            Ok(ErrorCode::RebalanceInProgress) => GenerationEnd::Rebalance,
+            Ok(code @ (ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration)) => {
+                GenerationEnd::Lost(code)
+            }
+            Ok(code) if !code.is_retriable() => GenerationEnd::Refused(code),
+            problem => {
+                if let Ok(code) = problem {
+                    coordinator.went_wrong(StallReason::of_code(code));
+                }
+                coordinator.forget();
+                if heard_at.elapsed() <= config.session_timeout {
+                    continue;
+                }
+                GenerationEnd::Lost(ErrorCode::CoordinatorNotAvailable)
+            }
+        };
+        // A member that must rejoin continues its heartbeats while the application processes its records.
+        state.end.set(Some(end));
+        state.changed.notify_one();
+        if end != GenerationEnd::Rebalance {
+            return;
+        }
+        heard_at = Instant::now();
+    }
+}
+
+async fn beat_once(coordinator: &Coordinator, timeout: std::time::Duration) -> Result<ErrorCode, Error> {
+    let identity = coordinator.identity();
+    let request = |_| HeartbeatRequest {
+        group_id: coordinator.group().to_owned(),
+        generation_id: identity.epoch.unwrap_or(-1),
+        member_id: identity.member_id.clone(),
+        group_instance_id: identity.instance_id.clone(),
+    };
+    Ok(coordinator.call_once(HEARTBEAT_VERSION_MAX, timeout, request).await?.error_code)
+}

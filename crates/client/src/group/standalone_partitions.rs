@@ -1,0 +1,71 @@
+//! Partitions that the application starts one by one, without a group; each commits by its topic's settings.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::commands::StartOptions;
+use super::{Shared, commit};
+use crate::error::Error;
+use crate::fetch::progress::PartitionProgress;
+use crate::types::StartAt;
+use crate::types::TopicPartition;
+
+/// Starts to consume a partition with these options.
+pub(super) async fn start(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    at: TopicPartition,
+    from: StartAt,
+    options: StartOptions,
+) -> Result<(), Error> {
+    let starts = match from {
+        StartAt::Committed => shared.start_at_committed_or(vec![at.clone()], |_| options.reset).await?,
+        other => vec![(at.clone(), other)],
+    };
+    if shared.inbox.progress(&at).is_some() {
+        return Ok(());
+    }
+    shared.add_partitions(&starts);
+    shared.standalone.borrow_mut().insert(at.clone(), options.commits.is_some());
+    let Some(progress) = shared.inbox.progress(&at) else { return Ok(()) };
+    // The fetcher requests nothing before this function awaits.
+    progress.set_reset(options.reset);
+    if let Some(every) = options.commits.filter(|_| shared.can_commit()) {
+        tasks.spawn_local(commit_every(shared.clone(), progress, every));
+    }
+    Ok(())
+}
+
+/// Stops consuming a partition; with automatic commits, it commits the finished offsets first.
+pub(super) async fn stop(shared: &Shared, at: TopicPartition) -> Result<(), Error> {
+    let progress = shared.inbox.progress(&at).ok_or_else(|| at.not_assigned())?;
+    let commits =
+        shared.standalone.borrow().get(&at).copied().unwrap_or(shared.cluster.config.enable_auto_commit);
+    let committed = if commits && shared.can_commit() { commit_one(shared, &progress).await } else { Ok(()) };
+    shared.remove_partitions(&[at]);
+    committed
+}
+
+/// Commits at each interval until the partition is stopped or restarted.
+async fn commit_every(shared: Rc<Shared>, progress: Arc<PartitionProgress>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let is_the_same = shared.inbox.progress(&progress.at).is_some_and(|now| Arc::ptr_eq(&now, &progress));
+        if !is_the_same {
+            return;
+        }
+        if let Err(error) = commit_one(&shared, &progress).await {
+            tracing::debug!(%error, at = %progress.at, "auto commit");
+        }
+    }
+}
+
+async fn commit_one(shared: &Shared, progress: &PartitionProgress) -> Result<(), Error> {
+    match progress.uncommitted() {
+        Some(offset) => commit(shared, &[(progress.at.clone(), offset)].into()).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,174 @@
+//! The end of records that were not acknowledged: timeouts, purges and the end of the client.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ottla_protocol::ErrorCode;
+use tokio::time::Instant;
+
+use super::super::Purge;
+use super::super::batch::Compressing;
+use super::{Action, Environment, ProduceCore, TopicState};
+use crate::error::ProduceErrorKind;
+
+/// The interval between two searches for expired batches.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
+/// A batch takes records for at most this part of `delivery.timeout.ms`.
+const EXPIRY_SPANS: u32 = 16;
+
+impl ProduceCore {
+    /// `true` if [`expire`](Self::expire) would search now. The next poll must then have the scope `All`.
+    pub(in crate::produce) fn is_expiry_due(&self, now: Instant) -> bool {
+        now >= self.expire_at
+    }
+
+    /// Fails the records whose `delivery.timeout.ms` has elapsed, sent or not. The search runs every 100 ms at most.
+    /// Batches in flight wait for their response or the request timeout.
+    pub(in crate::produce) fn expire(
+        &mut self,
+        now: Instant,
+        environment: &mut impl Environment,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.is_expiry_due(now) {
+            return;
+        }
+        self.expire_at = now + EXPIRY_INTERVAL;
+        for index in self.active.clone() {
+            self.expire_partition(index, now, environment, actions);
+            self.expire_unknown(index, now, environment, actions);
+            let timeout = self.partitions[index].config.delivery_timeout;
+            if let Some(then) = now.checked_sub(timeout / EXPIRY_SPANS) {
+                environment.retire_older(index, then);
+            }
+        }
+    }
+
+    fn expire_partition(
+        &mut self,
+        index: usize,
+        now: Instant,
+        environment: &mut impl Environment,
+        actions: &mut Vec<Action>,
+    ) {
+        let timeout = self.partitions[index].config.delivery_timeout;
+        let unsent = |environment: &mut dyn FnMut() -> String| ProduceErrorKind::TimedOut {
+            timeout_ms: timeout.as_millis() as u64,
+            last: environment(),
+        };
+        while self.partitions[index].retry.front().is_some_and(|batch| now >= batch.created + timeout) {
+            if let Some(batch) = self.partitions[index].retry.pop_front() {
+                self.time_out(index, batch, actions);
+            }
+        }
+        while self.partitions[index].compressing.front().is_some_and(|entry| entry.is_older(now, timeout)) {
+            if let Some(Compressing::Ready(batch)) = self.partitions[index].compressing.pop_front() {
+                let kind = unsent(&mut || environment.unsent_reason(index, timeout));
+                actions.push(Action::FailClosed { index, batch: *batch, kind });
+            }
+        }
+        while let Some(open) = environment.take(index, &mut |waiting| waiting.age(now) >= timeout) {
+            let kind = unsent(&mut || environment.unsent_reason(index, timeout));
+            actions.push(Action::FailOpen { index, open, kind });
+        }
+    }
+
+    /// Fails the records of a topic that no broker has known for too long, and of a partition that no longer exists.
+    fn expire_unknown(
+        &mut self,
+        index: usize,
+        now: Instant,
+        environment: &mut impl Environment,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(TopicState { error, partitions }) = environment.topic(index) else { return };
+        let is_unknown = match usize::try_from(self.partitions[index].number) {
+            Err(_) => error == ErrorCode::UnknownTopicOrPartition,
+            Ok(number) => error == ErrorCode::None && number >= partitions,
+        };
+        if !is_unknown {
+            return;
+        }
+        let since = *self.partitions[index].unknown_since.get_or_insert(now);
+        if now >= since + self.config.topic_metadata_propagation_max {
+            let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
+            let reason = ProduceErrorKind::Broker { code, detail };
+            self.purge_queued(index, &reason, environment, actions);
+        }
+    }
+
+    /// Fails what the application no longer wants sent.
+    pub(in crate::produce) fn purge(
+        &mut self,
+        purge: Purge,
+        environment: &mut impl Environment,
+        actions: &mut Vec<Action>,
+    ) {
+        if purge.queued {
+            let reason = ProduceErrorKind::Purged { in_flight: false };
+            for index in 0..self.partitions.len() {
+                self.purge_queued(index, &reason, environment, actions);
+            }
+        }
+        if purge.in_flight {
+            self.fail_in_flight(&ProduceErrorKind::Purged { in_flight: true }, actions);
+        }
+    }
+
+    /// Fails every record of a partition that is in no request.
+    pub(super) fn purge_queued(
+        &mut self,
+        index: usize,
+        reason: &ProduceErrorKind,
+        environment: &mut impl Environment,
+        actions: &mut Vec<Action>,
+    ) {
+        self.fail_unsent(index, reason, actions);
+        while let Some(open) = environment.take(index, &mut |_| true) {
+            actions.push(Action::FailOpen { index, open, kind: reason.clone() });
+        }
+    }
+
+    /// Fails everything that is left, because the client ends. The queues are left to the caller.
+    pub(in crate::produce) fn close(&mut self, actions: &mut Vec<Action>) {
+        let reason = ProduceErrorKind::Closed;
+        self.fail_in_flight(&reason, actions);
+        for index in 0..self.partitions.len() {
+            self.fail_unsent(index, &reason, actions);
+        }
+    }
+
+    /// Fails the batches that left the partition's queue and are in no request. A batch that the worker has fails when
+    /// it comes back.
+    fn fail_unsent(&mut self, index: usize, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
+        while let Some(batch) = self.partitions[index].retry.pop_front() {
+            self.fail(index, batch, reason.clone(), actions);
+        }
+        let partition = &mut self.partitions[index];
+        partition.purged_below = partition.next_slot;
+        for entry in std::mem::take(&mut partition.compressing) {
+            match entry {
+                Compressing::Ready(batch) => {
+                    actions.push(Action::FailClosed { index, batch: *batch, kind: reason.clone() });
+                }
+                Compressing::InWorker(_) => partition.compressing.push_back(entry),
+            }
+        }
+    }
+
+    fn fail_in_flight(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
+        // In the order of sending: the map's own order depends on chance.
+        for id in self.requests.keys().copied().collect::<BTreeSet<_>>() {
+            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let taken: Vec<_> = request
+                .batches
+                .iter_mut()
+                .filter_map(|(index, batch)| Some((*index, batch.take()?)))
+                .collect();
+            for (index, mut batch) in taken {
+                batch.possibly_written = true;
+                self.fail(index, batch, reason.clone(), actions);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The effects of the core's actions: requests, reports, metadata and log lines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::init_producer_id::InitProducerIdRequest;
+use ottla_protocol::messages::produce::ProduceResponse;
+use ottla_wire::Seal;
+
+use super::{Event, Sender};
+use crate::cluster::brokers::Lane;
+use crate::config::Acks;
+use crate::error::{Error, Persisted, ProduceErrorKind};
+use crate::log::Context;
+use crate::produce::batch::Batch;
+use crate::produce::compressor::{ClosedBatch, Uncompressed};
+use crate::produce::core::{Action, OutgoingRequest, RequestOutcome};
+use crate::produce::delivery::Outcome;
+use crate::produce::idempotence::ProducerId;
+use crate::produce::{Produce, RetainedRecords, SettledBatch};
+use crate::stats::Sent;
+use crate::transaction::machine::Machine;
+use crate::transaction::prepare;
+
+const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
+
+impl Sender {
+    /// Performs the core's actions in their order.
+    pub(super) fn perform(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            self.perform_one(action);
+        }
+        self.actions = actions;
+    }
+
+    fn perform_one(&mut self, action: Action) {
+        match action {
+            Action::Send(request) => self.send(request),
+            Action::Compress { index, slot, open } => {
+                if !self.compressor.compress(index, slot, open, &self.queues[index].config) {
+                    self.core.on_worker_missing();
+                }
+            }
+            Action::Settle { index, batch, outcome } => self.settle(index, batch, outcome),
+            Action::FailClosed { index, batch, kind } => self.fail_closed(index, batch, kind),
+            Action::FailOpen { index, open, kind } => {
+                self.produce.fail_unsent(&self.queues[index], open, kind);
+            }
+            Action::FailUncompressed { index, batch } => self.fail_uncompressed(index, batch),
+            Action::ReleaseMemory(bytes) => self.produce.queues.memory.release(bytes, 0),
+            Action::RequestProducerId => self.request_producer_id(),
+            Action::PrepareTransaction { partitions } => self.prepare_transaction(partitions),
+            Action::RefreshMetadata => self.cluster.refresh(),
+            Action::ForgetLeader { index } => self.forget_leader(index),
+            Action::LearnLeader { index, named_by, leader, leader_epoch } => {
+                let queue = &self.queues[index];
+                let (topic, partition) = (&queue.topic, queue.partition);
+                if self.cluster.learn_leader(topic, partition, named_by, leader, leader_epoch) {
+                    self.core.on_new_leader(index);
+                } else {
+                    self.forget_leader(index);
+                }
+            }
+            Action::LogRetry { index, records, attempts, problem } => {
+                self.produce.observer.log.debug(Context::Msg, "RETRY", || {
+                    let (topic, partition) = (&self.queues[index].topic, self.queues[index].partition);
+                    format!("{topic} [{partition}]: MessageSet with {records} message(s) goes again after {attempts} attempt(s): {problem}")
+                });
+            }
+            Action::EpochRaised { index, epoch } => {
+                let queue = &self.queues[index];
+                self.produce.observer.epoch_raised(&queue.topic, queue.partition, epoch);
+            }
+        }
+    }
+
+    fn send(&mut self, outgoing: OutgoingRequest) {
+        let OutgoingRequest { id, node, acks, has_zstd, version_max, request } = outgoing;
+        if self.produce.transactions.id.is_some() {
+            self.produce.transactions.update(Machine::touch);
+        }
+        for (partition, batch) in self.core.batches_of(id) {
+            self.produce.observer.batch_sent(Sent {
+                node,
+                topic: &partition.topic,
+                partition: partition.number,
+                order: batch.order,
+                records: batch.sealed.header.record_count as u64,
+                bytes: batch.sealed.len() as u64,
+                created: batch.created,
+            });
+        }
+        let expects_response = acks != Acks::None;
+        let timeout = self.produce.config.socket_timeout;
+        let produce = self.produce.clone();
+        let answered = move |result: Result<ProduceResponse, Error>| match result {
+            Ok(response) => {
+                if expects_response {
+                    produce.observer.throttled(node, response.throttle_time_ms);
+                }
+                RequestOutcome::Answered(response)
+            }
+            Err(error) => RequestOutcome::Lost(error),
+        };
+        let report = move |outcome, connection| Event::Response { request: id, node, outcome, connection };
+        let open = self.connections.get(&node).cloned().filter(|connection| connection.is_open());
+        if let Some(connection) = open.filter(|_| expects_response) {
+            // The request enters the outbox now: requests to a leader leave in the order in which they were made.
+            let refused = if has_zstd { connection.refuses_zstd() } else { None };
+            let begun = refused.map_or_else(|| connection.begin(version_max, |_| request), Err);
+            self.pending.push(Box::pin(async move {
+                match begun {
+                    Ok(pending) => report(answered(pending.answer(timeout).await), None),
+                    Err(error) => report(RequestOutcome::NotSent(error), None),
+                }
+            }));
+            return;
+        }
+        let cluster = self.cluster.clone();
+        self.pending.push(Box::pin(async move {
+            let connection = match cluster.brokers.connection(node, Lane::Produce).await {
+                Ok(connection) => connection,
+                Err(error) => return report(RequestOutcome::NotSent(error), None),
+            };
+            if let Some(error) = connection.refuses_zstd().filter(|_| has_zstd) {
+                return report(RequestOutcome::NotSent(error), Some(connection));
+            }
+            let result = if expects_response {
+                connection.call(version_max, timeout, |_| request).await
+            } else {
+                let written = connection.send_without_response(version_max, timeout, |_| request).await;
+                written.map(|()| ProduceResponse::default())
+            };
+            report(answered(result), Some(connection))
+        }));
+    }
+
+    /// Reports the outcome of a sealed batch.
+    fn settle(&mut self, index: usize, batch: Batch, outcome: Outcome) {
+        let queue = &self.queues[index];
+        let count = batch.sealed.header.record_count;
+        let observer = &self.produce.observer;
+        match &outcome {
+            Outcome::Written { .. } => {
+                observer.delivered(&queue.topic, queue.partition, count, batch.sealed.len());
+            }
+            Outcome::Failed(error) => {
+                if self.produce.transactions.id.is_some() {
+                    self.produce.transactions.update(Machine::sequence_broken);
+                }
+                observer.log.debug(Context::Msg, "MSGSET", || {
+                    format!("MessageSet with {count} message(s) failed: {error}")
+                });
+            }
+            Outcome::Forwarded(_) => {}
+        }
+        let retains = self.produce.retains_records();
+        let settled = SettledBatch {
+            queue,
+            partition: queue.partition,
+            targets: batch.targets,
+            created: Some(batch.created),
+            count: count as u32,
+            memory: batch.memory,
+            records: if retains { RetainedRecords::of(&batch.sealed) } else { None },
+        };
+        self.produce.settle_batch(settled, outcome);
+    }
+
+    fn fail_closed(&self, index: usize, batch: ClosedBatch, kind: ProduceErrorKind) {
+        let queue = &self.queues[index];
+        let ClosedBatch { closed, targets, created, memory } = batch;
+        let count = closed.count();
+        let retains = self.produce.retains_records();
+        let records = if retains { RetainedRecords::of(&closed.seal(&Seal::default())) } else { None };
+        let (partition, created) = (queue.partition, Some(created));
+        let settled = SettledBatch { queue, partition, targets, created, count, memory, records };
+        self.produce.settle_batch(settled, Produce::failed(queue, kind, Persisted::NotWritten));
+    }
+
+    fn fail_uncompressed(&self, index: usize, batch: Uncompressed) {
+        let queue = &self.queues[index];
+        let Uncompressed { error, targets, memory, count } = batch;
+        let kind = ProduceErrorKind::Compress(error.to_string());
+        let partition = queue.partition;
+        let settled = SettledBatch { queue, partition, targets, created: None, count, memory, records: None };
+        self.produce.settle_batch(settled, Produce::failed(queue, kind, Persisted::NotWritten));
+    }
+
+    fn forget_leader(&self, index: usize) {
+        let queue = &self.queues[index];
+        self.cluster.forget_leader(&queue.topic, queue.partition);
+    }
+
+    fn request_producer_id(&mut self) {
+        let (cluster, events) = (self.cluster.clone(), self.events.clone());
+        self.tasks.spawn_local(async move {
+            let request = |_| InitProducerIdRequest {
+                transactional_id: None,
+                transaction_timeout_ms: i32::MAX,
+                producer_id: -1,
+                producer_epoch: -1,
+                ..Default::default()
+            };
+            let result = cluster.call_any(INIT_PRODUCER_ID_VERSION_MAX, request).await.and_then(|response| {
+                match response.error_code {
+                    ErrorCode::None => {
+                        Ok(ProducerId { id: response.producer_id, epoch: response.producer_epoch })
+                    }
+                    code => Err(Error::Broker { what: "InitProducerId".into(), code }),
+                }
+            });
+            let _ = events.send(Event::ProducerId(result));
+        });
+    }
+
+    fn prepare_transaction(&mut self, partitions: Vec<usize>) {
+        let mut by_topic: BTreeMap<Arc<str>, Vec<i32>> = BTreeMap::new();
+        for index in &partitions {
+            let queue = &self.queues[*index];
+            by_topic.entry(queue.topic.clone()).or_default().push(queue.partition);
+        }
+        let (cluster, produce, events) = (self.cluster.clone(), self.produce.clone(), self.events.clone());
+        self.tasks.spawn_local(async move {
+            let prepared = prepare(cluster, produce, by_topic).await;
+            if let Err(error) = &prepared {
+                tracing::debug!(%error, "cannot prepare the transaction");
+            }
+            let added = if prepared.is_ok() { partitions } else { Vec::new() };
+            let _ = events.send(Event::PartitionsAdded(added));
+        });
+    }
+}

@@ -1,0 +1,18 @@
+//! Plain data of the public interface. It is the lowest layer: it imports only the error type.
+
+pub(crate) mod broker_version;
+mod event;
+mod group_metadata;
+pub(crate) mod log_line;
+mod offsets;
+mod pattern;
+mod settings;
+pub(crate) mod topic_name;
+mod topic_partition;
+
+pub use self::event::Event;
+pub use self::group_metadata::GroupMetadata;
+pub use self::offsets::{OffsetAndMetadata, StartAt, Watermarks};
+pub(crate) use self::pattern::pattern;
+pub use self::settings::{Acks, GroupProtocol, Isolation, OffsetReset, Rebalance};
+pub use self::topic_partition::TopicPartition;

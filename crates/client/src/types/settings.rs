@@ -1,0 +1,75 @@
+//! Values of properties.
+
+use std::time::Duration;
+
+/// The condition under which a broker acknowledges a record.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Acks {
+    /// None: the record counts as delivered when it is written to the socket.
+    None,
+    /// The leader has appended the record.
+    Leader,
+    /// All in-sync replicas have the record; on an Ottla broker, it is on disk.
+    #[default]
+    All,
+}
+
+impl Acks {
+    pub(crate) const fn code(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Leader => 1,
+            Self::All => -1,
+        }
+    }
+}
+
+/// The offset to start from when a group has no committed offset, or the position no longer exists.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OffsetReset {
+    /// The oldest record.
+    Earliest,
+    /// The next record to be written.
+    #[default]
+    Latest,
+    /// The first record of at most this age (KIP-1106).
+    ByDuration(Duration),
+    /// None: the poll returns an error.
+    Error,
+}
+
+/// The visibility of transactional records.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Isolation {
+    /// All records.
+    ReadUncommitted,
+    /// Only records of committed transactions.
+    #[default]
+    ReadCommitted,
+}
+
+/// The way in which the group's assignment is applied to the consumer.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Rebalance {
+    /// The consumer applies it: it fetches assigned partitions at once, and releases revoked ones at the next poll,
+    /// when the application has processed their records.
+    #[default]
+    Polled,
+    /// The consumer applies it, without events and without waiting for a poll.
+    Silent,
+    /// The application applies it. After [`Event::Assigned`](crate::Event::Assigned), it calls `assign` or
+    /// `incremental_assign`. After `Revoked` and `Lost`, it calls `assign` without partitions or
+    /// `incremental_unassign`. Any thread may call them, with other partitions and offsets. The group waits for the
+    /// application for at most `max.poll.interval.ms`.
+    Application,
+}
+
+/// The rebalance protocol of a group.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum GroupProtocol {
+    /// The group's leader assigns partitions.
+    #[default]
+    Classic,
+    /// The coordinator assigns partitions (KIP-848).
+    Consumer,
+}

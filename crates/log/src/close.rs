@@ -1,0 +1,84 @@
+//! Closing a log cleanly, and deleting one.
+
+use std::io;
+
+use crate::checkpoint::{self, CleanMark};
+use crate::error::LogError;
+use crate::log::Log;
+use crate::storage::Storage;
+
+impl Log {
+    /// Makes everything durable and marks the log as closed cleanly, so that opening it need not scan.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.shut()
+    }
+
+    /// [`Log::close`] for a log that is still shared: later calls fail because it is closed.
+    pub fn shut(&mut self) -> Result<(), LogError> {
+        self.check_online()?;
+        self.tail.close();
+        if !self.marked_clean {
+            self.close_files().map_err(|source| {
+                self.note_sync_failed();
+                self.failed("close", source)
+            })?;
+        }
+        self.offline = Some("it was closed".into());
+        Ok(())
+    }
+
+    fn close_files(&mut self) -> io::Result<()> {
+        let storage = self.storage.clone();
+        let last = self.segments.len() - 1;
+        self.segments[last].finish(&*storage)?;
+        self.sync_everything()?;
+        let end = self.end_offset();
+        self.write_snapshot(end, true)?;
+        self.epochs.store(&*storage, &self.dir)?.sync_data()?;
+        storage.sync_dir(&self.dir)?;
+        self.store_recovery_point(self.active().base_offset, false)?;
+        self.sync.synced_offset = end;
+        if let Some(note) = &self.sync.note {
+            note.store(self.promise())?;
+        }
+        let segments = self.segments.iter().map(|segment| (segment.base_offset, segment.size)).collect();
+        let mark = CleanMark { segments, end }.encode();
+        checkpoint::store(&*storage, &self.dir, checkpoint::CLEAN_SHUTDOWN, &mark)
+    }
+
+    /// Syncs the files of all segments that may not be durable, and the directory.
+    pub(crate) fn sync_everything(&self) -> io::Result<()> {
+        for older in &self.sync.older {
+            older.file.sync_data()?;
+        }
+        for file in self.active().open_files() {
+            file.sync_data()?;
+        }
+        self.storage.sync_dir(&self.dir)
+    }
+
+    /// Removes the log with all its files, and durably so. After an error some may be left: call
+    /// [`Log::remove`] with the same directory.
+    pub fn delete(self) -> Result<(), LogError> {
+        self.tail.close();
+        let (storage, dir) = (self.storage.clone(), self.dir.clone());
+        drop(self);
+        Self::remove(&*storage, &dir)
+    }
+
+    /// Removes whatever is left of a log that is not open.
+    pub fn remove(storage: &dyn Storage, dir: &str) -> Result<(), LogError> {
+        let remove = || -> io::Result<()> {
+            let entries = match storage.list(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                entries => entries?,
+            };
+            for entry in entries {
+                storage.remove(&format!("{dir}/{}", entry.name))?;
+            }
+            storage.remove_dir(dir)?;
+            storage.sync_dir(dir.rfind('/').map_or("", |at| &dir[..at]))
+        };
+        remove().map_err(|source| LogError::Io { dir: dir.to_owned(), doing: "remove it".to_owned(), source })
+    }
+}

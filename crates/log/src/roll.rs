@@ -1,0 +1,113 @@
+//! Segments of an open log: starting one, opening an old one, and the snapshot of producers at their border.
+
+use std::io;
+
+use crate::error::LogError;
+use crate::log::{Log, Unsynced};
+use crate::segment::{LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_name, parse_name};
+use crate::storage::Open;
+
+/// Files of old segments that stay open for readers of the past. The active segment is always open.
+const OLD_SEGMENTS_OPEN_MAX: usize = 4;
+/// Snapshots of producers kept: the newest, and one more in case it is damaged.
+const SNAPSHOTS_KEPT: usize = 2;
+
+impl Log {
+    /// Closes the active segment and starts another, unless it is empty.
+    pub fn roll(&mut self, now_ms: i64) -> Result<(), LogError> {
+        self.check_online()?;
+        if self.active().size > 0 {
+            self.roll_now(now_ms).map_err(|source| self.failed("start a segment", source))?;
+        }
+        Ok(())
+    }
+
+    /// Opens the files of a segment, and closes those of another when too many are open. An error names the segment's
+    /// file.
+    pub(crate) fn open_segment(&mut self, number: usize) -> Result<(), (io::Error, String)> {
+        let last = self.segments.len() - 1;
+        self.uses += 1;
+        let (storage, interval) = (self.storage.clone(), self.config.index_interval_bytes);
+        let segment = &mut self.segments[number];
+        segment.used = self.uses;
+        let fresh = !segment.is_open();
+        segment
+            .open(&*storage, &self.dir, interval, &self.bad)
+            .map_err(|error| (error, file_name(segment.base_offset, LOG_SUFFIX)))?;
+        if fresh {
+            let old = &mut self.segments[..last];
+            let open = old.iter().filter(|segment| segment.is_open()).count();
+            if open > OLD_SEGMENTS_OPEN_MAX
+                && let Some(idle) = old.iter_mut().filter(|s| s.is_open()).min_by_key(|s| s.used)
+            {
+                idle.close();
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a segment at the end of the log. After an error the log is as before.
+    pub(crate) fn roll_now(&mut self, now_ms: i64) -> io::Result<()> {
+        let storage = self.storage.clone();
+        let end = self.end_offset();
+        self.drop_clean_mark(false)?;
+        let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
+        self.sync.dir_changes += 1;
+        let uses = self.uses;
+        let dir = self.dir.clone();
+        let old = self.active_mut();
+        old.used = uses;
+        let base_offset = old.base_offset;
+        if let Err(error) = old.finish(&*storage) {
+            // Without its last entry the time index would lie; without the file it is rebuilt.
+            tracing::warn!(dir = &*dir, segment = base_offset, %error, "cannot finish the time index");
+            let _ = storage.remove(&Segment::paths(&dir, base_offset)[2]);
+            old.close_indexes();
+        }
+        let files = old.open_files();
+        let change = self.sync.dir_changes;
+        let unsynced = |file| Unsynced { segment: base_offset, change, file };
+        self.sync.older.extend(files.into_iter().map(unsynced));
+        self.segments.push(next);
+        if let Some(note) = &self.sync.note {
+            note.set_due();
+        }
+        self.producers.expire(now_ms, self.config.producer_expiration_ms);
+        if let Err(error) = self.write_snapshot(end, false) {
+            // An older snapshot and the batches since say the same.
+            tracing::warn!(dir = &*self.dir, %error, "cannot write a snapshot of the producers");
+        }
+        Ok(())
+    }
+
+    /// Writes the producers as they are at `end`, and removes snapshots that are no longer needed.
+    pub(crate) fn write_snapshot(&mut self, end: i64, durably: bool) -> io::Result<()> {
+        let path = self.path(&file_name(end, SNAPSHOT_SUFFIX));
+        let file = self.storage.open(&path, Open::Empty)?;
+        file.write_at(&self.producers.encode(), 0)?;
+        if durably {
+            file.sync_data()?;
+        }
+        let mut kept = self.snapshots()?;
+        kept.retain(|offset| *offset != end);
+        while kept.len() >= SNAPSHOTS_KEPT {
+            let oldest = kept.remove(0);
+            self.storage.remove(&self.path(&file_name(oldest, SNAPSHOT_SUFFIX)))?;
+        }
+        Ok(())
+    }
+
+    /// Offsets of the snapshots on disk, rising.
+    pub(crate) fn snapshots(&self) -> io::Result<Vec<i64>> {
+        let mut offsets: Vec<i64> = self
+            .storage
+            .list(&self.dir)?
+            .iter()
+            .filter_map(|entry| parse_name(&entry.name))
+            .filter(|(_, suffix)| *suffix == SNAPSHOT_SUFFIX)
+            .map(|(offset, _)| offset)
+            .collect();
+        offsets.sort_unstable();
+        Ok(offsets)
+    }
+}
