@@ -15,7 +15,7 @@
 //! # test().unwrap();
 //! ```
 //!
-//! Every wait has a deadline, and every port is an ephemeral loopback port. Dropping a handle stops its process by
+//! Every wait has a deadline, and every port is a free loopback port. Dropping a handle stops its process by
 //! its own process id. A [`Failure`] contains the end of the process's output.
 
 #![allow(clippy::disallowed_methods, reason = "the harness runs real processes and polls in real time")]

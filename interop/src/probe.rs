@@ -14,14 +14,23 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Maximum size of an answer; a Metadata response with a few brokers is much smaller.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// The ports of programs that need theirs before they start. Below 32768, where the kernel takes the ports of outgoing
+/// connections from: while a program restarts, no connection can occupy its port.
+const PORTS: std::ops::Range<u16> = 10_000..32_768;
+
 /// `count` different loopback TCP ports that were free a moment ago.
 ///
-/// For programs that need their port before they start. Another process may take one meanwhile, so callers retry with
-/// other ports if the bind fails.
+/// Another process may take one meanwhile, so callers retry with other ports if the bind fails.
 pub fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let listeners: io::Result<Vec<TcpListener>> =
-        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect();
-    listeners?.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    const TRIES_MAX: usize = 10_000;
+    let listeners: Vec<TcpListener> = (0..TRIES_MAX)
+        .filter_map(|_| TcpListener::bind(("127.0.0.1", fastrand::u16(PORTS))).ok())
+        .take(count)
+        .collect();
+    if listeners.len() < count {
+        return Err(io::Error::other(format!("{} of {count} free ports in {PORTS:?}", listeners.len())));
+    }
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 /// Starts a program that binds [`free_ports`], and retries if another process took one of them.
@@ -122,8 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_differ() {
+    fn free_ports_differ_and_are_not_those_of_outgoing_connections() {
         let mut ports = free_ports(8).unwrap();
+        assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
         ports.sort_unstable();
         ports.dedup();
         assert_eq!(ports.len(), 8);
