@@ -4,10 +4,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use ottla_protocol::ApiKey;
-
-use crate::api::ConnectionContext;
-
 /// Different warnings that are remembered; after that, clients that try everything are not logged any more.
 const WARNINGS_MAX: usize = 1000;
 
@@ -33,37 +29,30 @@ impl Peer {
     pub(crate) fn set_software(&self, name: &str, version: &str) {
         let _ = self.software.set((name.to_owned(), version.to_owned()));
     }
+
+    /// The name and version of the client's software.
+    fn software(&self) -> String {
+        match self.software.get() {
+            Some((name, version)) => format!("{name} {version}"),
+            None => "unknown software".to_owned(),
+        }
+    }
 }
 
 impl Warnings {
-    /// Returns whether this is the first time; `false` as well when too many were logged.
+    /// Logs once per host and client software that the broker does not support `feature`.
+    pub(crate) fn warn(&self, peer: &Peer, feature: &str) {
+        let software = peer.software();
+        let host = peer.address.map_or_else(|| "an in-process client".to_owned(), |it| it.ip().to_string());
+        if self.is_new(format!("{host} {software} {feature}")) {
+            let client = peer.address.map_or(host, |address| address.to_string());
+            tracing::warn!("{client} ({software}) requests {feature}, which this broker does not support");
+        }
+    }
+
+    /// Returns `true` the first time; `false` as well when too many were logged.
     fn is_new(&self, key: String) -> bool {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         logged.len() < WARNINGS_MAX && logged.insert(key)
-    }
-}
-
-impl ConnectionContext {
-    /// Logs once per client software, API and version that a request cannot be answered.
-    pub(crate) fn warn_unsupported(&self, api: ApiKey, version: i16) {
-        self.warn(&format!("{api} version {version}"));
-    }
-
-    /// Logs once per client software that it needs a feature which this broker does not have.
-    pub(crate) fn warn_missing(&self, feature: &str) {
-        self.warn(feature);
-    }
-
-    fn warn(&self, what: &str) {
-        let software = match self.peer.software.get() {
-            Some((name, version)) => format!("{name} {version}"),
-            None => "unknown software".to_owned(),
-        };
-        let host =
-            self.peer.address.map_or_else(|| "an in-process client".to_owned(), |it| it.ip().to_string());
-        if self.cluster.warnings.is_new(format!("{host} {software} {what}")) {
-            let client = self.peer.address.map_or(host, |address| address.to_string());
-            tracing::warn!("{client} ({software}) requests {what}, which this broker does not support");
-        }
     }
 }

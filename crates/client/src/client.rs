@@ -177,7 +177,7 @@ impl Client {
     ) -> Result<crate::stats::endpoint::PrometheusEndpoint, Error> {
         let client = self.clone();
         let text = Arc::new(move || client.prometheus_text() + &more());
-        crate::stats::endpoint::PrometheusEndpoint::start(self, listener, text)
+        crate::stats::endpoint::PrometheusEndpoint::start(self.config().statistics_interval, listener, text)
     }
 
     /// Returns the queue of stalls that begin and end: see [`Config::stall_after`](crate::Config::stall_after).

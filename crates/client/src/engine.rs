@@ -66,7 +66,7 @@ impl Engine {
             .run_until(async move {
                 let mut tasks = JoinSet::new();
                 tasks.spawn_local(cluster.clone().keep_fresh());
-                tasks.spawn_local(crate::stats::run(cluster.clone(), produce.clone()));
+                tasks.spawn_local(crate::collector::run(cluster.clone(), produce.clone()));
                 tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));
                 loop {
                     tokio::select! {

@@ -13,15 +13,14 @@
 //! finished batches only. It needs no runtime from the application: every call exists for async code, which may run
 //! on any executor that polls futures, and for plain threads.
 
-// The layers, from the bottom: `types`, `error` and helpers (`timer`, `blocking`, `wake_callback`, ...); `assignor` and
-// `watchdog`, which only decide; `config`; `net`, `security`, `stats` and `cluster`; `produce`, `fetch`, `group` and
-// `transaction`; on top `producer`, `consumer`, `admin`, `client` and `engine`.
+// ARCHITECTURE.md, "The layers of each crate", lists the layers.
 mod admin;
 pub mod assignor;
 mod blocking;
 mod client;
 mod clock;
 mod cluster;
+mod collector;
 mod config;
 mod consumer;
 mod engine;
@@ -75,7 +74,6 @@ pub use ottla_protocol::{ErrorCode, Uuid};
 pub use ottla_wire::{BatchHeader, HeadersRef, Records};
 pub use produce::Purge;
 pub use produce::delivery::Delivery;
-pub use produce::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use produce::reports::{Report, Reported, Reports};
 pub use producer::{Flushing, Producer, TopicProducer};
 pub use record::{OwnedRecord, Record, RecordMetadata, Tag};
@@ -83,6 +81,7 @@ pub use record::{OwnedRecord, Record, RecordMetadata, Tag};
 pub use stats::endpoint::PrometheusEndpoint;
 pub use stats::events::{AutoCommitEvent, BrokerStateEvent, RequestEvent, ThrottleEvent};
 pub use types::broker_version::BrokerVersion;
+pub use types::partitioner::{Choice, ChoosePartition, Partitioner};
 pub use watchdog::cause::Cause;
 pub use watchdog::{Stall, StallReport};
 

@@ -123,7 +123,7 @@ impl SecurityProbe {
         let connector: Arc<dyn Connector> = Arc::new(TcpConnector::new(config));
         let authenticator = Authenticator::of(config, &connector)?;
         let mechanism = config.security.sasl.mechanism.filter(|_| authenticator.is_some());
-        Ok(Self { tls: TlsFiles::of(config)?, authenticator, mechanism })
+        Ok(Self { tls: TlsFiles::of(&config.security, &config.clock)?, authenticator, mechanism })
     }
 
     /// Returns `true` if connections start with a TLS handshake.

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use self::cause::Cause;
 
+/// The number of the watchdog's checks within the time after which a stall is reported.
+pub(crate) const LOOKS: u32 = 5;
+
 /// A thing that makes no progress.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]

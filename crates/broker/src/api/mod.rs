@@ -39,6 +39,18 @@ pub(crate) struct ConnectionContext {
     pub(crate) peer: Peer,
 }
 
+impl ConnectionContext {
+    /// Logs once per client software, API and version that a request cannot be answered.
+    fn warn_unsupported(&self, api: ApiKey, version: i16) {
+        self.cluster.warnings.warn(&self.peer, &format!("{api} version {version}"));
+    }
+
+    /// Logs once per client software that it needs a feature which this broker does not have.
+    pub(crate) fn warn_missing(&self, feature: &str) {
+        self.cluster.warnings.warn(&self.peer, feature);
+    }
+}
+
 /// A request's connection, version, client and frame.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {

@@ -23,9 +23,9 @@ use crate::assignor::{self, Assignor};
 use crate::clock::Clock;
 use crate::config::net_settings::NetSettings;
 use crate::error::Error;
-use crate::produce::partitioner::Partitioner;
 use crate::security::Security;
 use crate::types::log_line::LogCallback;
+use crate::types::partitioner::Partitioner;
 
 pub use crate::types::{Acks, GroupProtocol, Isolation, OffsetReset, Rebalance};
 pub use topic::TopicConfig;

@@ -8,7 +8,7 @@ use ottla_wire::Compression;
 use super::properties::{self, Scope, State};
 use super::{Acks, Config, OffsetReset};
 use crate::error::Error;
-use crate::produce::partitioner::Partitioner;
+use crate::types::partitioner::Partitioner;
 
 /// The configuration of one topic, which takes precedence over its client's; `None` uses the client's value.
 ///

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::poll_activity::LastPoll;
-use crate::stats::{ConsumerStalls, LOOKS};
+use crate::stats::ConsumerStalls;
+use crate::watchdog::LOOKS;
 use crate::watchdog::consumer::{ConsumerFacts, ConsumerWatch};
 
 /// Runs until its owner drops it.

@@ -37,7 +37,7 @@ impl Network {
         let security = &config.security;
         security.validate()?;
         let authenticator = Authenticator::of(config, &connector)?;
-        let connector = match TlsFiles::of(config)? {
+        let connector = match TlsFiles::of(security, &config.clock)? {
             Some(files) => Arc::new(Tls::over(connector, Arc::new(files))),
             None => connector,
         };

@@ -9,10 +9,11 @@ use tokio::time::Instant;
 
 use super::compressor::ClosedBatch;
 use super::delivery::Outcome;
-use super::idempotence::{Numbering, ProducerId};
+use super::idempotence::Numbering;
 use super::queue::DeliveryTargets;
 use crate::config::{Acks, Config};
 use crate::error::{Persisted, ProduceError, ProduceErrorKind};
+use crate::types::producer_id::ProducerId;
 
 /// A sealed batch until its outcome is known.
 #[derive(Debug)]

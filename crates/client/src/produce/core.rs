@@ -25,10 +25,10 @@ pub(super) use self::action::{Action, Environment, LinkState, OutgoingRequest, R
 pub(super) use self::transaction::{OpenTransaction, Permission};
 use super::batch::{Batch, Compressing, Partition};
 use super::compressor::{ClosedBatch, Compressed, Uncompressed};
-use super::idempotence::ProducerId;
 use super::pacing::Pacing;
 use crate::config::Config;
 use crate::error::{Error, ProduceErrorKind};
+use crate::types::producer_id::ProducerId;
 
 /// The requests that one leader has not answered.
 #[derive(Debug, Default)]

@@ -1,11 +1,6 @@
 //! Sequence numbers, by which a broker recognises a batch that it has already written (KIP-98).
 
-/// A producer id and its epoch, from the broker.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct ProducerId {
-    pub(crate) id: i64,
-    pub(crate) epoch: i16,
-}
+use crate::types::producer_id::ProducerId;
 
 /// The sequence of one partition. Epochs count per partition, because a broker knows a producer per partition only.
 #[derive(Debug, Default)]

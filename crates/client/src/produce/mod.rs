@@ -8,12 +8,12 @@ pub(crate) mod idempotence;
 mod layout;
 pub(crate) mod memory;
 mod pacing;
-pub(crate) mod partitioner;
 pub(crate) mod queue;
 pub(crate) mod reports;
 pub(crate) mod sender;
 pub(crate) mod snapshot;
 pub(crate) mod topics;
+pub(crate) mod transactional_calls;
 
 use std::sync::Arc;
 use std::sync::Mutex;

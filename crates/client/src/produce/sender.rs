@@ -23,7 +23,6 @@ use self::environment::Surroundings;
 use super::Produce;
 use super::compressor::Compressor;
 use super::core::{Action, OpenTransaction, Permission, ProduceCore, RequestOutcome, Scope};
-use super::idempotence::ProducerId;
 use super::queue::Queue;
 use crate::cluster::Cluster;
 use crate::error::Error;
@@ -31,6 +30,7 @@ use crate::loop_timer::LoopTimer;
 use crate::net::connection::Connection;
 use crate::transaction::error_table::TransactionProtocol;
 use crate::transaction::machine::MachineView;
+use crate::types::producer_id::ProducerId;
 
 /// The end of a request of the sender.
 enum Event {

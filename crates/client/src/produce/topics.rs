@@ -8,12 +8,12 @@ use ottla_wire::{BatchBuilder, HeaderRef, Records, Seal};
 use rustc_hash::FxHashMap;
 
 use super::delivery::{Completion, Delivery, Outcome};
-use super::partitioner::{Choice, Chosen};
 use super::queue::{Content, DeliveryTargets, OpenBatch, Push, PushRefused, Queue, Queues};
 use super::{Produce, RetainedRecords};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::log::Context;
+use crate::types::partitioner::{Availability, Choice, Chosen};
 
 /// The number of times that one topic may grow while a client lives. Each growth leaves a list of pointers behind, so
 /// that a push reads the newest list without a lock. Partitions are added by hand, hardly 32 times.
@@ -117,7 +117,9 @@ impl Topic {
                 Err(_) => return Err(RecordRefused::NoSuchPartition(partition, partitions.len())),
             },
             None => {
-                self.config.partitioner.choose(&Choice::new(&self.name, content.key, content.tag, partitions))
+                let count = partitions.len() as u32;
+                let choice = Choice::new(&self.name, content.key, content.tag, count, &partitions);
+                self.config.partitioner.choose(&choice)
             }
         };
         let partition = match chosen {
@@ -339,5 +341,11 @@ impl Topics {
             self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+}
+
+impl Availability for &[Arc<Queue>] {
+    fn has_leader(&self, partition: u32) -> bool {
+        self.get(partition as usize).is_some_and(|queue| queue.is_available())
     }
 }

@@ -8,8 +8,8 @@ use super::Producer;
 use crate::blocking;
 use crate::error::Error;
 use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
+use crate::produce::transactional_calls::Operation;
 use crate::transaction::machine::Machine;
-use crate::transaction::operations::Operation;
 use crate::types::GroupMetadata;
 use crate::types::TopicPartition;
 

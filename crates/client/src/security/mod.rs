@@ -6,6 +6,8 @@ pub(crate) mod secret;
 pub(crate) mod suites;
 pub(crate) mod tls;
 pub(crate) mod token;
+pub(crate) mod token_endpoint;
+pub(crate) mod unsecured_jwt;
 mod verifier;
 
 use std::path::PathBuf;
@@ -309,10 +311,10 @@ impl OauthBearer {
                     );
                 }
                 token::parse_extensions(&self.extensions)?;
-                crate::net::sasl::oidc::Endpoint::parse(url).map(|_| ())
+                token_endpoint::TokenEndpoint::parse(url).map(|_| ())
             }
             OauthMethod::Default if self.unsecured_jwt => {
-                crate::net::sasl::unsecured::Claims::parse(self.config()).map(|_| ())
+                unsecured_jwt::UnsecuredClaims::parse(self.config()).map(|_| ())
             }
             OauthMethod::Default => refuse(
                 "sasl.mechanism=OAUTHBEARER needs a token callback, sasl.oauthbearer.method=oidc, or, for \

@@ -17,9 +17,8 @@ use rustls::{
 
 use super::keys::{identity, read};
 use super::roots::roots;
-use super::{TlsSettings, suites};
+use super::{Security, TlsSettings, suites};
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::error::Error;
 
 /// The settings and the configuration from their files, which are read again when one of them changes.
@@ -41,12 +40,11 @@ type Stamp = Option<(SystemTime, u64)>;
 
 impl TlsFiles {
     /// Returns `None` if the protocol does not use TLS.
-    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Error> {
-        let security = &config.security;
+    pub(crate) fn of(security: &Security, clock: &Clock) -> Result<Option<Self>, Error> {
         if !security.protocol.is_tls() {
             return Ok(None);
         }
-        Self::load(security.tls.clone(), config.clock.clone()).map(Some)
+        Self::load(security.tls.clone(), clock.clone()).map(Some)
     }
 
     /// Reads all files once, so that errors are reported at once.

@@ -1,78 +1,35 @@
-//! The task that creates a snapshot at each interval and checks for stalls.
+//! A snapshot of the statistics, from the counters of an interval and the facts about the client.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::brokers::{idle_us, micros};
+use super::buffers::PartitionBuffer;
+use super::facts::ClientFacts;
 use super::snapshot::{self, Eos, Group, Partition, Snapshot, Toppar};
 use super::{Observer, State};
 use crate::clock::Stamper;
-use crate::cluster::Cluster;
-use crate::produce::Produce;
-use crate::produce::idempotence::ProducerId;
-use crate::produce::snapshot::PartitionBuffer;
-use crate::watchdog::Watchdog;
-
-/// The number of the watchdog's checks within the time after which a stall is reported.
-pub(crate) const LOOKS: u32 = 5;
-
-/// Runs for one engine until the engine drops it.
-pub(crate) async fn run(cluster: Rc<Cluster>, produce: Arc<Produce>) {
-    let observer = produce.observer.clone();
-    let began = Instant::now();
-    let interval = produce.config.statistics_interval;
-    let look_every = observer.stall_after / LOOKS;
-    let next = |every: Duration| (!every.is_zero()).then(|| Instant::now() + every);
-    let (mut snapshot_at, mut look_at) = (next(interval), next(look_every));
-    let mut watchdog = Watchdog::default();
-    loop {
-        let Some(wake_at) = snapshot_at.into_iter().chain(look_at).min() else { return };
-        tokio::time::sleep_until(wake_at).await;
-        observer.survey_wanted.store(true, std::sync::atomic::Ordering::Relaxed);
-        produce.queues.wake.notify_one();
-        observer.surveyed.notified().await;
-        let now = Instant::now();
-        if look_at.is_some_and(|at| at <= now) {
-            let stalls = observer.active_stalls(&produce, now);
-            for report in watchdog.look(now, observer.stall_after, stalls) {
-                observer.stalled(report);
-            }
-            look_at = next(look_every);
-        }
-        if let Some(at) = snapshot_at.filter(|at| *at <= now) {
-            let snapshot = Arc::new(observer.snapshot(&cluster, &produce, began, now));
-            #[cfg(feature = "metrics")]
-            super::metrics_export::publish(&snapshot);
-            observer.state().last = Some(snapshot.clone());
-            observer.statistics.push(snapshot);
-            // The next interval starts at a fixed time, independently of the duration of this one.
-            snapshot_at = Some((at + interval).max(now));
-        }
-    }
-}
+use crate::types::producer_id::ProducerId;
 
 impl Observer {
     /// The statistics of the interval; the windows start again.
-    fn snapshot(&self, cluster: &Cluster, produce: &Produce, began: Instant, now: Instant) -> Snapshot {
+    pub(crate) fn snapshot(&self, facts: &ClientFacts<'_>, began: Instant, now: Instant) -> Snapshot {
         let mut state = self.state();
         let state = &mut *state;
-        let memory = &produce.queues.memory;
+        let config = facts.config;
         let mut snapshot = Snapshot {
             name: self.name.to_string(),
-            client_id: produce.config.client_id.clone(),
+            client_id: config.client_id.clone(),
             client_type: if state.consumes { "consumer" } else { "producer" }.into(),
             ts: micros(now.saturating_duration_since(began)),
-            time: Stamper::default().stamp(&produce.config.clock) / 1000,
+            time: Stamper::default().stamp(&config.clock) / 1000,
             age: micros(now.saturating_duration_since(began)),
-            replyq: (produce.reports.len() + self.statistics.len() + self.stalls.len()) as u64,
-            msg_max: memory.records_max() as u64,
-            msg_size: memory.used() as u64,
-            msg_size_max: memory.max() as u64,
-            metadata_cache_cnt: cluster.topic_count() as u64,
+            replyq: (facts.unread_reports + self.statistics.len() + self.stalls.len()) as u64,
+            msg_max: facts.memory.records_max as u64,
+            msg_size: facts.memory.bytes_used as u64,
+            msg_size_max: facts.memory.bytes_max as u64,
+            metadata_cache_cnt: facts.topics as u64,
             brokers: brokers(state, now),
             ..Snapshot::default()
         };
@@ -82,7 +39,7 @@ impl Observer {
             snapshot.rx += broker.rx;
             snapshot.rx_bytes += broker.rxbytes;
         }
-        topics(state, cluster, &mut snapshot, now);
+        topics(state, facts, &mut snapshot, now);
         for partition in snapshot.topics.values().flat_map(|topic| topic.partitions.values()) {
             snapshot.msg_cnt += partition.msgq_cnt + partition.xmit_msgq_cnt + partition.msgs_inflight;
             snapshot.txmsgs += partition.txmsgs;
@@ -102,17 +59,17 @@ impl Observer {
                 assignment_size: group.partitions,
             }
         });
-        snapshot.eos = produce.config.enable_idempotence.then(|| {
+        snapshot.eos = config.enable_idempotence.then(|| {
             let age = |since: Instant| now.saturating_duration_since(since).as_millis() as i64;
             let (idempotence, since) = state.idempotence.unwrap_or(("Init", began));
-            let transactions = produce.transactions.status();
+            let transactions = facts.transactions;
             // In transactions, the coordinator assigns ids and epochs.
-            let (id, epoch, count) = match (&produce.transactions.id, state.producer_id) {
-                (Some(_), _) => {
+            let (id, epoch, count) = match (facts.has_transactional_id, state.producer_id) {
+                (true, _) => {
                     let ProducerId { id, epoch } = transactions.producer;
                     (id, epoch, transactions.producer_ids)
                 }
-                (None, known) => {
+                (false, known) => {
                     let (id, epoch) = known.unwrap_or((-1, -1));
                     (id, epoch, state.producer_ids)
                 }
@@ -177,7 +134,7 @@ fn brokers(state: &mut State, now: Instant) -> BTreeMap<String, snapshot::Broker
     snapshots
 }
 
-fn topics(state: &mut State, cluster: &Cluster, snapshot: &mut Snapshot, now: Instant) {
+fn topics(state: &mut State, facts: &ClientFacts<'_>, snapshot: &mut Snapshot, now: Instant) {
     let ms = |at: Instant| now.saturating_duration_since(at).as_millis() as i64;
     for (name, counts) in &mut state.topics {
         let mut topic = snapshot::Topic {
@@ -188,18 +145,19 @@ fn topics(state: &mut State, cluster: &Cluster, snapshot: &mut Snapshot, now: In
             batchcnt: counts.batch_records.roll(),
             ..snapshot::Topic::default()
         };
-        let layout = cluster.topic(name);
-        let known = layout.as_ref().map_or(0, |layout| layout.partitions.len() as i32);
+        let leaders = (facts.leaders)(name);
+        let known = leaders.len() as i32;
         let held = state.survey.partitions.iter().filter(|held| held.topic == *name);
         let held: BTreeMap<i32, &PartitionBuffer> = held.map(|held| (held.partition, held)).collect();
         let mut numbers: Vec<i32> = (0..known).collect();
         numbers.extend(counts.partitions.keys().chain(held.keys()).filter(|at| !(0..known).contains(at)));
         for number in numbers {
+            let leader = usize::try_from(number).ok().and_then(|at| leaders.get(at));
             let mut partition = Partition {
                 partition: number,
                 unknown: number >= known,
-                leader: layout.as_ref().and_then(|layout| layout.leader(number)).unwrap_or(-1),
-                leader_epoch: layout.as_ref().and_then(|layout| layout.leader_epoch(number)).unwrap_or(-1),
+                leader: leader.map_or(-1, |leader| leader.node),
+                leader_epoch: leader.map_or(-1, |leader| leader.epoch),
                 ..Partition::default()
             };
             partition.broker = partition.leader;

@@ -15,7 +15,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::client::Client;
 use crate::error::Error;
 
 /// The limit of concurrent connections, enough for two Prometheus servers and a few users; further connections wait.
@@ -33,7 +32,7 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The source of the response text, called for each request.
 pub(crate) type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Serves `GET /metrics` with a client's statistics until it is dropped; see [`Client::serve_prometheus`].
+/// Serves `GET /metrics` with a client's statistics until it is dropped; see [`Client::serve_prometheus`](crate::Client::serve_prometheus).
 #[derive(Debug)]
 pub struct PrometheusEndpoint {
     address: SocketAddr,
@@ -42,8 +41,12 @@ pub struct PrometheusEndpoint {
 }
 
 impl PrometheusEndpoint {
-    pub(crate) fn start(client: &Client, listener: TcpListener, text: Text) -> Result<Self, Error> {
-        if client.config().statistics_interval.is_zero() {
+    pub(crate) fn start(
+        statistics_interval: Duration,
+        listener: TcpListener,
+        text: Text,
+    ) -> Result<Self, Error> {
+        if statistics_interval.is_zero() {
             return Err(Error::Config(
                 "statistics.interval.ms is 0, so there is nothing to serve: set it, 1000 for example".into(),
             ));

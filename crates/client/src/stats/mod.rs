@@ -2,10 +2,12 @@
 //! log. Other modules call it in single lines, once per batch or request and never once per record.
 
 mod brokers;
+pub(crate) mod buffers;
 mod collect;
 #[cfg(feature = "prometheus")]
 pub(crate) mod endpoint;
 pub(crate) mod events;
+pub(crate) mod facts;
 #[cfg(feature = "metrics")]
 mod metrics_export;
 pub(crate) mod prometheus;
@@ -24,7 +26,7 @@ use tokio::time::Instant;
 
 use self::brokers::Broker;
 pub(crate) use self::brokers::{ConnectionFailure, ConnectionObserver};
-pub(crate) use self::collect::{LOOKS, run};
+use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
 use self::snapshot::Snapshot;
 pub(crate) use self::stalls::{ConsumerStalls, Reachability};
@@ -32,7 +34,6 @@ use self::topics::TopicCounts;
 use crate::config::Config;
 use crate::log::{Context, ERROR, INFO, Log};
 use crate::notification_queue::NotificationQueue;
-use crate::produce::snapshot::BufferSnapshot;
 use crate::watchdog::{ActiveStall, StallReport};
 
 /// The limit of unread snapshots; older ones are dropped.
@@ -136,6 +137,24 @@ impl Observer {
             }
         }
         Arc::new(observer)
+    }
+
+    /// Requests a snapshot of the sender's buffers.
+    pub(crate) fn request_survey(&self) {
+        self.survey_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until the sender has stored its snapshot.
+    pub(crate) async fn surveyed(&self) {
+        self.surveyed.notified().await;
+    }
+
+    /// Stores the statistics of an interval.
+    pub(crate) fn publish(&self, snapshot: Arc<Snapshot>) {
+        #[cfg(feature = "metrics")]
+        metrics_export::publish(&snapshot);
+        self.state().last = Some(snapshot.clone());
+        self.statistics.push(snapshot);
     }
 
     /// Returns `true` if a snapshot of the sender's buffers is requested, and clears the request.

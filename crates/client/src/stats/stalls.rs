@@ -8,7 +8,7 @@ use ottla_protocol::ApiKey;
 use tokio::time::Instant;
 
 use super::Observer;
-use crate::produce::Produce;
+use super::facts::ClientFacts;
 use crate::watchdog::{ActiveStall, Stall};
 
 /// The reachability of a broker.
@@ -67,8 +67,8 @@ impl Observer {
     }
 
     /// Returns all current stalls.
-    pub(super) fn active_stalls(&self, produce: &Produce, now: Instant) -> Vec<ActiveStall> {
-        let config = &produce.config;
+    pub(crate) fn active_stalls(&self, facts: &ClientFacts<'_>, now: Instant) -> Vec<ActiveStall> {
+        let config = facts.config;
         let state = self.state();
         let mut stalls = Vec::new();
         for (address, broker) in &state.brokers {
@@ -116,15 +116,14 @@ impl Observer {
             }
         }
         stalls.extend(state.consumers.values().flatten().cloned());
-        let (reports, memory) = (produce.reports.len(), &produce.queues.memory);
-        if reports > 0 && memory.is_full() {
+        let (reports, memory) = (facts.unread_reports, facts.memory);
+        if reports > 0 && memory.is_full {
             stalls.push(ActiveStall {
                 stall: Stall::ReportsUnread,
                 since: None,
                 trying: format!(
                     "nothing until reports are read: {reports} reports wait; {} of {} bytes are in use",
-                    memory.used(),
-                    memory.max()
+                    memory.bytes_used, memory.bytes_max
                 ),
             });
         }

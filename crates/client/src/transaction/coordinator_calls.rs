@@ -33,11 +33,11 @@ pub(super) fn of_group(id: &str) -> Coordinates {
 
 /// Sends requests to coordinators.
 #[derive(Clone, Copy)]
-pub(super) struct CoordinatorCalls<'a> {
-    pub(super) cluster: &'a Rc<Cluster>,
-    pub(super) transactions: &'a Transactions,
+pub(crate) struct CoordinatorCalls<'a> {
+    pub(crate) cluster: &'a Rc<Cluster>,
+    pub(crate) transactions: &'a Transactions,
     /// The condition for another attempt.
-    pub(super) goes_on: fn(&Machine) -> bool,
+    pub(crate) goes_on: fn(&Machine) -> bool,
 }
 
 impl CoordinatorCalls<'_> {

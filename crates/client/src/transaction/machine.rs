@@ -8,7 +8,7 @@ use ottla_protocol::ErrorCode;
 use super::error_table::{ResponseAction, TransactionProtocol, TxnRequest, action_for};
 use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::error::{Error, ProduceError, ProduceErrorKind};
-use crate::produce::idempotence::ProducerId;
+use crate::types::producer_id::ProducerId;
 
 /// The producer's state, or the event that it waits for.
 #[derive(Clone, Debug)]

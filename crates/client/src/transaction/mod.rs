@@ -1,13 +1,13 @@
 //! Transactions: records and offsets that become visible together, or not at all.
 //!
-//! [`machine`] decides and [`operations`] sends requests: one linear function per call of the application, run in the
-//! engine. The sender queries the machine before it sends batches, and adds partitions to the transaction where the
+//! [`machine`] decides and [`requests`] sends requests. The calls of the application are in
+//! `produce/transactional_calls.rs`: one linear function each, run in the engine. The sender queries the machine before it sends batches, and adds partitions to the transaction where the
 //! protocol requires it.
 
-mod coordinator_calls;
+pub(crate) mod coordinator_calls;
 pub(crate) mod error_table;
 pub(crate) mod machine;
-pub(crate) mod operations;
+pub(crate) mod requests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,9 +22,9 @@ use self::machine::{Machine, MachineView};
 use crate::config::Config;
 use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
 use crate::error::{ProduceError, ProduceErrorKind};
-use crate::produce::idempotence::ProducerId;
+use crate::stats::facts::TransactionStatus;
 
-pub(crate) use self::operations::prepare;
+pub(crate) use self::requests::prepare;
 
 /// State that producing threads, the sender and the transactional calls share.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Transactions {
     /// The known coordinators' nodes.
     nodes: Mutex<FxHashMap<Coordinates, i32>>,
     /// One transactional call at a time.
-    turn: tokio::sync::Mutex<()>,
+    pub(crate) turn: tokio::sync::Mutex<()>,
     /// One request for an epoch at a time.
     epoch: tokio::sync::Mutex<()>,
     /// Notified when nothing is in flight.
@@ -53,18 +53,6 @@ struct History {
     changed_at: Option<Instant>,
     /// The number of producer ids and epochs so far.
     producer_ids: u64,
-}
-
-/// The transaction state that statistics show.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TransactionStatus {
-    pub(crate) state: &'static str,
-    pub(crate) changed_at: Option<Instant>,
-    pub(crate) takes_records: bool,
-    /// `true` if the coordinator must assign an epoch before anything is sent.
-    pub(crate) needs_epoch: bool,
-    pub(crate) producer: ProducerId,
-    pub(crate) producer_ids: u64,
 }
 
 impl Transactions {
@@ -160,7 +148,7 @@ impl Transactions {
     }
 
     /// Requests a notification from the sender when nothing is in flight.
-    fn subscribe_idle(&self) -> oneshot::Receiver<()> {
+    pub(crate) fn subscribe_idle(&self) -> oneshot::Receiver<()> {
         let (sender, quiet) = oneshot::channel();
         *lock(&self.quiet) = Some(sender);
         quiet

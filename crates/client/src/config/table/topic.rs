@@ -6,7 +6,7 @@ use super::producer::TOPIC_COMPRESSION;
 use crate::config::duration;
 use crate::config::property::{Access, Property, millis_or_never, number};
 use crate::config::{Acks, Defaults, OffsetReset};
-use crate::produce::partitioner::Partitioner;
+use crate::types::partitioner::Partitioner;
 
 pub(super) const ROWS: &[Property] = &[
     Property::choice("acks", &["all", "-1", "0", "1", "2"], "all")

@@ -6,7 +6,6 @@ mod oauthbearer;
 pub(crate) mod oidc;
 mod plain;
 pub(crate) mod scram;
-pub(crate) mod unsecured;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +25,8 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::security::tls::TlsFiles;
 use crate::security::token::parse_extensions;
+use crate::security::token_endpoint::TokenEndpoint;
+use crate::security::unsecured_jwt::UnsecuredClaims;
 use crate::security::{Mechanism, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
 
 /// The SASL credentials for all connections of a client.
@@ -48,7 +49,7 @@ struct Credentials {
 enum TokenSource {
     Callback(TokenCallback),
     Oidc(Arc<Endpoint>),
-    Unsecured(unsecured::Claims),
+    Unsecured(UnsecuredClaims),
 }
 
 impl Authenticator {
@@ -131,7 +132,7 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
         return Ok(TokenSource::Callback(callback.clone()));
     }
     match settings.method {
-        OauthMethod::Default => Ok(TokenSource::Unsecured(unsecured::Claims::parse(settings.config())?)),
+        OauthMethod::Default => Ok(TokenSource::Unsecured(UnsecuredClaims::parse(settings.config())?)),
         OauthMethod::Oidc => {
             let tls = TlsSettings {
                 ca_location: settings.https_ca_location.clone(),
@@ -139,7 +140,9 @@ fn token_source(config: &Config, connector: Arc<dyn Connector>) -> Result<TokenS
                 ..TlsSettings::default()
             };
             let files = TlsFiles::load(tls, config.clock.clone())?;
-            let mut endpoint = Endpoint::parse(settings.token_endpoint_url.as_deref().unwrap_or_default())?;
+            let mut endpoint = Endpoint::new(TokenEndpoint::parse(
+                settings.token_endpoint_url.as_deref().unwrap_or_default(),
+            )?);
             endpoint.connector = Some(Arc::new(Tls::over(connector, Arc::new(files))));
             endpoint.client_id = settings.client_id.clone().unwrap_or_default();
             endpoint.client_secret = settings.client_secret.clone().unwrap_or_default();

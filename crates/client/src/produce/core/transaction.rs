@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 use super::drain::Poll;
 use super::{Action, Environment, ProduceCore};
 use crate::error::ProduceErrorKind;
-use crate::produce::idempotence::ProducerId;
+use crate::types::producer_id::ProducerId;
 
 /// The highest version of Produce. Version 13 names topics by id; names work with every broker.
 const PRODUCE_VERSION_MAX: i16 = 12;

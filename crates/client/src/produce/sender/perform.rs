@@ -17,11 +17,11 @@ use crate::produce::batch::Batch;
 use crate::produce::compressor::{ClosedBatch, Uncompressed};
 use crate::produce::core::{Action, OutgoingRequest, RequestOutcome};
 use crate::produce::delivery::Outcome;
-use crate::produce::idempotence::ProducerId;
 use crate::produce::{Produce, RetainedRecords, SettledBatch};
 use crate::stats::Sent;
 use crate::transaction::machine::Machine;
 use crate::transaction::prepare;
+use crate::types::producer_id::ProducerId;
 
 const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
 
@@ -224,7 +224,7 @@ impl Sender {
         }
         let (cluster, produce, events) = (self.cluster.clone(), self.produce.clone(), self.events.clone());
         self.tasks.spawn_local(async move {
-            let prepared = prepare(cluster, produce, by_topic).await;
+            let prepared = prepare(&cluster, &produce.transactions, by_topic).await;
             if let Err(error) = &prepared {
                 tracing::debug!(%error, "cannot prepare the transaction");
             }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::queue::Queue;
 use crate::record::Tag;
 
 /// The strategy that chooses a partition for records that request none.
@@ -48,23 +47,44 @@ pub struct Choice<'a> {
     pub partitions: u32,
     /// The record's tag.
     pub tag: Tag,
-    queues: &'a [Arc<Queue>],
+    availability: &'a dyn Availability,
 }
 
 impl<'a> Choice<'a> {
-    pub(super) fn new(topic: &'a str, key: Option<&'a [u8]>, tag: u128, queues: &'a [Arc<Queue>]) -> Self {
-        Self { topic, key, partitions: queues.len() as u32, tag: tag.into(), queues }
+    pub(crate) fn new(
+        topic: &'a str,
+        key: Option<&'a [u8]>,
+        tag: u128,
+        partitions: u32,
+        availability: &'a dyn Availability,
+    ) -> Self {
+        Self { topic, key, partitions, tag: tag.into(), availability }
     }
 
     /// `true` if the partition has a leader, according to the latest metadata.
     pub fn is_available(&self, partition: u32) -> bool {
-        self.queues.get(partition as usize).is_some_and(|queue| queue.is_available())
+        self.availability.has_leader(partition)
+    }
+}
+
+/// The partitions' leaders, for [`Choice::is_available`].
+pub(crate) trait Availability: fmt::Debug {
+    fn has_leader(&self, partition: u32) -> bool;
+}
+
+/// Without metadata, no partition has a leader.
+#[derive(Debug)]
+struct Unknown;
+
+impl Availability for Unknown {
+    fn has_leader(&self, _partition: u32) -> bool {
+        false
     }
 }
 
 /// The result of a partitioner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Chosen {
+pub(crate) enum Chosen {
     Partition(u32),
     /// The sticky partition.
     Sticky,
@@ -87,14 +107,15 @@ impl Partitioner {
         if partitions == 0 || matches!(self, Self::Custom(_)) {
             return None;
         }
-        match self.choose(&Choice { topic: "", key, partitions, tag: Tag::default(), queues: &[] }) {
+        match self.choose(&Choice { topic: "", key, partitions, tag: Tag::default(), availability: &Unknown })
+        {
             Chosen::Partition(partition) => Some(partition),
             Chosen::Sticky | Chosen::Random | Chosen::Declined => None,
         }
     }
 
     #[inline]
-    pub(super) fn choose(&self, choice: &Choice<'_>) -> Chosen {
+    pub(crate) fn choose(&self, choice: &Choice<'_>) -> Chosen {
         let modulo = |hash: u32| Chosen::Partition(hash % choice.partitions);
         match (self, choice.key) {
             (Self::ConsistentRandom, None | Some([])) | (Self::Murmur2Random | Self::Fnv1aRandom, None) => {
@@ -203,9 +224,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_null_or_empty_are_treated_as_librdkafka_treats_them() {
-        let queues: Vec<_> =
-            (0..8).map(|partition| Queue::new("t".into(), partition, Arc::default())).collect();
-        let choose = |partitioner: &Partitioner, key| partitioner.choose(&Choice::new("t", key, 0, &queues));
+        let choose =
+            |partitioner: &Partitioner, key| partitioner.choose(&Choice::new("t", key, 0, 8, &Unknown));
         for (partitioner, null, empty) in [
             (Partitioner::Consistent, Chosen::Partition(0), Chosen::Partition(0)),
             (Partitioner::ConsistentRandom, Chosen::Sticky, Chosen::Sticky),

@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
+use super::token::is_extension;
+use super::{Secret, Token};
 use crate::error::Error;
-use crate::security::token::is_extension;
-use crate::security::{Secret, Token};
 
 /// The claims of the tokens.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Claims {
+pub(crate) struct UnsecuredClaims {
     principal: String,
     principal_claim: String,
     scope: Vec<String>,
@@ -19,7 +19,7 @@ pub(crate) struct Claims {
     extensions: Vec<(String, String)>,
 }
 
-impl Claims {
+impl UnsecuredClaims {
     /// Reads pairs of `key=value`, separated by spaces.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let refuse = |text: String| Err(Error::Config(format!("sasl.oauthbearer.config: {text}")));
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_token_says_what_the_pairs_say() {
         let text = "principal=me principalClaimName=azp scope=a,b lifeSeconds=60 extension_traceId=123";
-        let token = Claims::parse(text).expect("valid").token(1_700_000_000_123);
+        let token = UnsecuredClaims::parse(text).expect("valid").token(1_700_000_000_123);
         let parts: Vec<_> = token.value.expose().split('.').collect();
         let decoded = URL_SAFE_NO_PAD.decode(parts[1]).expect("base64");
         let claims: Value = serde_json::from_slice(&decoded).expect("JSON");
@@ -117,7 +117,7 @@ mod tests {
             ("principal=me colour=red", "unknown key `colour`"),
             ("principal=me extension_auth=x", "extension"),
         ] {
-            let error = Claims::parse(text).expect_err(text).to_string();
+            let error = UnsecuredClaims::parse(text).expect_err(text).to_string();
             assert!(error.contains(named), "{error}");
         }
     }

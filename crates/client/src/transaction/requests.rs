@@ -1,10 +1,9 @@
-//! The transactional calls. Each can be dropped at any await and repeated: the machine stores a decision before the
-//! next request is sent.
+//! The requests of transactional calls. Each call can be dropped at any await and repeated: the machine stores a
+//! decision before the next request is sent.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ottla_protocol::messages::add_offsets_to_txn::AddOffsetsToTxnRequest;
 use ottla_protocol::messages::add_partitions_to_txn::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
@@ -20,9 +19,8 @@ use super::error_table::{TransactionProtocol, TxnRequest};
 use super::machine::Machine;
 use crate::cluster::Cluster;
 use crate::cluster::brokers::TRANSACTION_VERSION;
-use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
-use crate::produce::Produce;
-use crate::produce::idempotence::ProducerId;
+use crate::error::transaction::TransactionError;
+use crate::types::producer_id::ProducerId;
 use crate::types::{GroupMetadata, TopicPartition};
 
 /// Version 6 adds two-phase commit.
@@ -31,106 +29,13 @@ const INIT_PRODUCER_ID_VERSION_MAX: i16 = 5;
 const ADD_PARTITIONS_VERSION_MAX: i16 = 3;
 const ADD_OFFSETS_VERSION_MAX: i16 = 4;
 
-/// One transactional call, in the engine.
-pub(crate) struct Operation {
-    pub(crate) cluster: Rc<Cluster>,
-    pub(crate) produce: Arc<Produce>,
-}
-
-impl Operation {
-    fn transactions(&self) -> &Transactions {
-        &self.produce.transactions
-    }
-
-    fn calls(&self) -> CoordinatorCalls<'_> {
-        CoordinatorCalls { cluster: &self.cluster, transactions: self.transactions(), goes_on: |_| true }
-    }
-
-    pub(crate) async fn init(&self) -> Result<(), TransactionError> {
-        let _turn = self.transactions().turn.lock().await;
-        self.transactions().update(Machine::begin_init)?;
-        take_epoch(&self.calls()).await
-    }
-
-    pub(crate) async fn send_offsets(
-        &self,
-        offsets: &BTreeMap<TopicPartition, i64>,
-        group: &GroupMetadata,
-    ) -> Result<(), TransactionError> {
-        let transactions = self.transactions();
-        let _turn = transactions.turn.lock().await;
-        transactions.update(Machine::begin_offsets)?;
-        if let Some(level) = self.cluster.brokers.transaction_level() {
-            transactions.follow_level(level);
-        }
-        if offsets.is_empty() {
-            return Ok(());
-        }
-        let calls = CoordinatorCalls { goes_on: Machine::sends, ..self.calls() };
-        ensure_epoch(&calls).await?;
-        transactions.update(Machine::touch);
-        if transactions.view().protocol == TransactionProtocol::V1 {
-            add_offsets(&calls, group).await?;
-        }
-        commit_offsets(&calls, offsets, group).await
-    }
-
-    pub(crate) async fn commit(&self) -> Result<(), TransactionError> {
-        let transactions = self.transactions();
-        let _turn = transactions.turn.lock().await;
-        transactions.update(Machine::begin_commit)?;
-        self.quiet().await?;
-        if transactions.update(Machine::flushed)? {
-            end(&self.calls(), TxnRequest::Commit).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn abort(&self) -> Result<(), TransactionError> {
-        let transactions = self.transactions();
-        let _turn = transactions.turn.lock().await;
-        transactions.update(Machine::begin_abort)?;
-        self.quiet().await?;
-        if transactions.update(Machine::drained)? {
-            end(&self.calls(), TxnRequest::Abort).await?;
-        }
-        Ok(())
-    }
-
-    /// Waits, without lingering, until every record has an outcome and every request a response.
-    async fn quiet(&self) -> Result<(), TransactionError> {
-        let queues = &self.produce.queues;
-        let _flushing = Flushing::new(&self.produce);
-        let quiet = self.transactions().subscribe_idle();
-        queues.wake.notify_one();
-        quiet.await.map_err(|_| self.transactions().error(TransactionErrorKind::Closed, Recovery::Close))
-    }
-}
-
-/// Disables lingering while it exists.
-struct Flushing<'a>(&'a Produce);
-
-impl<'a> Flushing<'a> {
-    fn new(produce: &'a Produce) -> Self {
-        produce.queues.flushing.fetch_add(1, Ordering::Relaxed);
-        Self(produce)
-    }
-}
-
-impl Drop for Flushing<'_> {
-    fn drop(&mut self) {
-        self.0.queues.flushing.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Prepares a transaction for batches to these partitions: requests an epoch and adds the partitions.
 pub(crate) async fn prepare(
-    cluster: Rc<Cluster>,
-    produce: Arc<Produce>,
+    cluster: &Rc<Cluster>,
+    transactions: &Transactions,
     partitions: BTreeMap<Arc<str>, Vec<i32>>,
 ) -> Result<(), TransactionError> {
-    let transactions = &produce.transactions;
-    let calls = CoordinatorCalls { cluster: &cluster, transactions, goes_on: Machine::sends };
+    let calls = CoordinatorCalls { cluster, transactions, goes_on: Machine::sends };
     ensure_epoch(&calls).await?;
     if !partitions.is_empty() {
         transactions.update(Machine::touch);
@@ -139,7 +44,7 @@ pub(crate) async fn prepare(
     Ok(())
 }
 
-async fn ensure_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
+pub(crate) async fn ensure_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
     let _one_asks = calls.transactions.epoch.lock().await;
     if calls.transactions.update(|machine| machine.needs_epoch()) {
         take_epoch(calls).await?;
@@ -148,7 +53,7 @@ async fn ensure_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionErr
 }
 
 /// Requests a higher epoch from the coordinator, which also aborts an open transaction of this id.
-async fn take_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
+pub(crate) async fn take_epoch(calls: &CoordinatorCalls<'_>) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
     let timeout = calls.cluster.config.transaction_timeout;
     let make = |_version: i16| {
@@ -208,7 +113,10 @@ async fn add_partitions(
     Ok(())
 }
 
-async fn add_offsets(calls: &CoordinatorCalls<'_>, group: &GroupMetadata) -> Result<(), TransactionError> {
+pub(crate) async fn add_offsets(
+    calls: &CoordinatorCalls<'_>,
+    group: &GroupMetadata,
+) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
     let make = |_version: i16| {
         let producer = calls.transactions.update(|machine| machine.producer());
@@ -227,7 +135,7 @@ async fn add_offsets(calls: &CoordinatorCalls<'_>, group: &GroupMetadata) -> Res
     Ok(())
 }
 
-async fn commit_offsets(
+pub(crate) async fn commit_offsets(
     calls: &CoordinatorCalls<'_>,
     offsets: &BTreeMap<TopicPartition, i64>,
     group: &GroupMetadata,
@@ -286,7 +194,7 @@ fn by_topic(offsets: &BTreeMap<TopicPartition, i64>) -> Vec<TxnOffsetCommitReque
     topics
 }
 
-async fn end(calls: &CoordinatorCalls<'_>, how: TxnRequest) -> Result<(), TransactionError> {
+pub(crate) async fn end(calls: &CoordinatorCalls<'_>, how: TxnRequest) -> Result<(), TransactionError> {
     let (id, whose) = names(calls);
     // From version 5 on, the response contains the next epoch.
     let version_max = match calls.transactions.view().protocol {

@@ -1,0 +1,109 @@
+//! The producer's transactional calls, in the engine. [`crate::transaction`] decides and sends the requests; a commit
+//! and an abort first wait for the sender.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Produce;
+use crate::cluster::Cluster;
+use crate::error::transaction::{Recovery, TransactionError, TransactionErrorKind};
+use crate::transaction::Transactions;
+use crate::transaction::coordinator_calls::CoordinatorCalls;
+use crate::transaction::error_table::{TransactionProtocol, TxnRequest};
+use crate::transaction::machine::Machine;
+use crate::transaction::requests::{add_offsets, commit_offsets, end, ensure_epoch, take_epoch};
+use crate::types::{GroupMetadata, TopicPartition};
+
+/// One transactional call, in the engine.
+pub(crate) struct Operation {
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) produce: Arc<Produce>,
+}
+
+impl Operation {
+    fn transactions(&self) -> &Transactions {
+        &self.produce.transactions
+    }
+
+    fn calls(&self) -> CoordinatorCalls<'_> {
+        CoordinatorCalls { cluster: &self.cluster, transactions: self.transactions(), goes_on: |_| true }
+    }
+
+    pub(crate) async fn init(&self) -> Result<(), TransactionError> {
+        let _turn = self.transactions().turn.lock().await;
+        self.transactions().update(Machine::begin_init)?;
+        take_epoch(&self.calls()).await
+    }
+
+    pub(crate) async fn send_offsets(
+        &self,
+        offsets: &BTreeMap<TopicPartition, i64>,
+        group: &GroupMetadata,
+    ) -> Result<(), TransactionError> {
+        let transactions = self.transactions();
+        let _turn = transactions.turn.lock().await;
+        transactions.update(Machine::begin_offsets)?;
+        if let Some(level) = self.cluster.brokers.transaction_level() {
+            transactions.follow_level(level);
+        }
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        let calls = CoordinatorCalls { goes_on: Machine::sends, ..self.calls() };
+        ensure_epoch(&calls).await?;
+        transactions.update(Machine::touch);
+        if transactions.view().protocol == TransactionProtocol::V1 {
+            add_offsets(&calls, group).await?;
+        }
+        commit_offsets(&calls, offsets, group).await
+    }
+
+    pub(crate) async fn commit(&self) -> Result<(), TransactionError> {
+        let transactions = self.transactions();
+        let _turn = transactions.turn.lock().await;
+        transactions.update(Machine::begin_commit)?;
+        self.quiet().await?;
+        if transactions.update(Machine::flushed)? {
+            end(&self.calls(), TxnRequest::Commit).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn abort(&self) -> Result<(), TransactionError> {
+        let transactions = self.transactions();
+        let _turn = transactions.turn.lock().await;
+        transactions.update(Machine::begin_abort)?;
+        self.quiet().await?;
+        if transactions.update(Machine::drained)? {
+            end(&self.calls(), TxnRequest::Abort).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits, without lingering, until every record has an outcome and every request a response.
+    async fn quiet(&self) -> Result<(), TransactionError> {
+        let queues = &self.produce.queues;
+        let _flushing = Flushing::new(&self.produce);
+        let quiet = self.transactions().subscribe_idle();
+        queues.wake.notify_one();
+        quiet.await.map_err(|_| self.transactions().error(TransactionErrorKind::Closed, Recovery::Close))
+    }
+}
+
+/// Disables lingering while it exists.
+struct Flushing<'a>(&'a Produce);
+
+impl<'a> Flushing<'a> {
+    fn new(produce: &'a Produce) -> Self {
+        produce.queues.flushing.fetch_add(1, Ordering::Relaxed);
+        Self(produce)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.queues.flushing.fetch_sub(1, Ordering::Relaxed);
+    }
+}

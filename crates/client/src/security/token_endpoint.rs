@@ -1,0 +1,59 @@
+//! The URL of a token endpoint: `sasl.oauthbearer.token.endpoint.url`.
+
+use crate::error::Error;
+
+/// The address of a token endpoint, and the path of its requests.
+#[derive(Debug)]
+pub(crate) struct TokenEndpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) path: String,
+}
+
+impl TokenEndpoint {
+    /// Parses a URL. Only `https` is accepted, because the request contains the client's secret.
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let shown = if url.contains('@') { "..." } else { url };
+        let refuse =
+            |text: &str| Error::Config(format!("sasl.oauthbearer.token.endpoint.url: `{shown}`: {text}"));
+        let uri: hyper::Uri = url.parse().map_err(|_| refuse("not a URL"))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(refuse("must be https: the client's secret goes there"));
+        }
+        let authority = uri.authority().ok_or_else(|| refuse("the host is missing"))?;
+        if authority.as_str().contains('@') {
+            return Err(refuse(
+                "must not carry a user or password: use sasl.oauthbearer.client.id and \
+                 sasl.oauthbearer.client.secret",
+            ));
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self {
+            host,
+            port: authority.port_u16().unwrap_or(443),
+            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_endpoints_are_taken() {
+        let endpoint = TokenEndpoint::parse("https://login.example/realms/x/token?y=1").expect("valid");
+        assert_eq!((endpoint.host.as_str(), endpoint.port), ("login.example", 443));
+        assert_eq!(endpoint.path, "/realms/x/token?y=1");
+        assert_eq!(TokenEndpoint::parse("https://[::1]:8443").expect("valid").host, "::1");
+        for (url, reason) in [
+            ("http://login.example/token", "must be https"),
+            ("login.example", "must be https"),
+            ("https://me:secret@login.example/", "must not carry a user"),
+            ("http://me:secret@login.example/", "must be https"),
+        ] {
+            let error = TokenEndpoint::parse(url).err().expect(url).to_string();
+            assert!(error.contains(reason) && !error.contains("secret@"), "{error}");
+        }
+    }
+}
