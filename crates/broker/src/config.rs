@@ -145,7 +145,11 @@ pub struct TopicSetting {
 
 /// The supported topic settings. Others are rejected, because they would have no effect.
 pub const TOPIC_SETTINGS: &[TopicSetting] = &[
-    TopicSetting { name: "cleanup.policy", kind: 7, text: "How old records go: only `delete` exists here." },
+    TopicSetting {
+        name: "cleanup.policy",
+        kind: 7,
+        text: "The clean-up of old records: only `delete` is implemented.",
+    },
     TopicSetting {
         name: "compression.type",
         kind: 2,
@@ -156,12 +160,12 @@ pub const TOPIC_SETTINGS: &[TopicSetting] = &[
     TopicSetting {
         name: "message.timestamp.after.max.ms",
         kind: 5,
-        text: "How far in the future a producer's timestamps may be.",
+        text: "The maximum time by which a producer's timestamps may be in the future.",
     },
     TopicSetting {
         name: "message.timestamp.before.max.ms",
         kind: 5,
-        text: "How far in the past a producer's timestamps may be.",
+        text: "The maximum time by which a producer's timestamps may be in the past.",
     },
     TopicSetting { name: "message.timestamp.type", kind: 2, text: "CreateTime or LogAppendTime." },
     TopicSetting { name: "min.insync.replicas", kind: 3, text: "Only 1: nothing is replicated." },

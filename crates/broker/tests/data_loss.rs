@@ -150,6 +150,45 @@ fn a_topic_whose_directories_disagree_is_not_restored() {
     }
 }
 
+/// A kind of damage, and the function that does it to a copy of the data directory.
+type Harm = (&'static str, Box<dyn Fn(&Path)>);
+
+/// The losses of files that take `stock-0` offline.
+fn harms(clean: &Path) -> Vec<Harm> {
+    let dir = clean.join("stock-0");
+    let logs: Vec<String> = files(&dir)
+        .into_iter()
+        .filter(|file| Path::new(file).extension().is_some_and(|it| it == "log"))
+        .collect();
+    let cut = |path: std::path::PathBuf, less: u64| {
+        let file = fs::OpenOptions::new().write(true).open(path).expect("there");
+        file.set_len(file.metadata().expect("there").len().saturating_sub(less)).expect("cut");
+    };
+    let has_records = |log: &&String| fs::metadata(dir.join(log)).expect("there").len() > 0;
+    let last = logs.iter().rfind(has_records).expect("one").clone();
+    let middle = logs[1].clone();
+    vec![
+        ("7 bytes less", Box::new(move |dir| cut(dir.join("stock-0").join(&last), 7))),
+        (
+            "no segments",
+            Box::new(move |dir| {
+                for log in &logs {
+                    fs::remove_file(dir.join("stock-0").join(log)).expect("removed");
+                }
+            }),
+        ),
+        (
+            "no segment in the middle",
+            Box::new(move |dir| fs::remove_file(dir.join("stock-0").join(&middle)).expect("removed")),
+        ),
+        ("no directory", Box::new(|dir| fs::remove_dir_all(dir.join("stock-0")).expect("removed"))),
+        (
+            "no partition.metadata",
+            Box::new(|dir| fs::remove_file(dir.join("stock-0/partition.metadata")).expect("removed")),
+        ),
+    ]
+}
+
 #[test]
 fn a_cut_segment_takes_its_partition_offline_and_no_other() {
     let story = story();
@@ -159,38 +198,7 @@ fn a_cut_segment_takes_its_partition_offline_and_no_other() {
         broker.stop();
         found
     };
-    let dir = story.clean.join("stock-0");
-    let logs: Vec<String> = files(&dir)
-        .into_iter()
-        .filter(|file| Path::new(file).extension().is_some_and(|it| it == "log"))
-        .collect();
-    type Harm<'a> = (&'a str, Box<dyn Fn(&Path) + 'a>);
-    let cut = |path: std::path::PathBuf, less: u64| {
-        let file = fs::OpenOptions::new().write(true).open(path).expect("there");
-        file.set_len(file.metadata().expect("there").len().saturating_sub(less)).expect("cut");
-    };
-    let last = logs.iter().rfind(|log| fs::metadata(dir.join(log)).expect("there").len() > 0).expect("one");
-    let harms: Vec<Harm<'_>> = vec![
-        ("7 bytes less", Box::new(|dir| cut(dir.join("stock-0").join(last), 7))),
-        (
-            "no segments",
-            Box::new(|dir| {
-                for log in &logs {
-                    fs::remove_file(dir.join("stock-0").join(log)).expect("removed");
-                }
-            }),
-        ),
-        (
-            "no segment in the middle",
-            Box::new(|dir| fs::remove_file(dir.join("stock-0").join(&logs[1])).expect("removed")),
-        ),
-        ("no directory", Box::new(|dir| fs::remove_dir_all(dir.join("stock-0")).expect("removed"))),
-        (
-            "no partition.metadata",
-            Box::new(|dir| fs::remove_file(dir.join("stock-0/partition.metadata")).expect("removed")),
-        ),
-    ];
-    for (name, harm) in harms {
+    for (name, harm) in harms(&story.clean) {
         let trial = story.clean.with_file_name("trial");
         let _ = fs::remove_dir_all(&trial);
         copy(&story.clean, &trial);

@@ -234,13 +234,10 @@ fn records_and_offsets_have_a_result_per_partition() {
     }
 }
 
-#[test]
-fn groups_are_listed_described_reset_and_deleted() {
-    let broker = broker();
-    fill(&broker, 1);
+/// A member of the group `billing`, which has consumed a record of `orders`.
+fn member_of_billing(servers: &str) -> Asking {
     let properties = [(c"group.id", c"billing"), (c"auto.offset.reset", c"earliest")];
-    let consumer = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_CONSUMER, &properties);
-    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    let consumer = Asking::new(servers, RD_KAFKA_CONSUMER, &properties);
     unsafe {
         let topics = list(&[(c"orders", -1, 0)]);
         assert_eq!(rd_kafka_subscribe(consumer.rk, topics), RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -248,7 +245,17 @@ fn groups_are_listed_described_reset_and_deleted() {
         let message = rd_kafka_consumer_poll(consumer.rk, PATIENCE_MS);
         assert!(!message.is_null() && (*message).err == RD_KAFKA_RESP_ERR_NO_ERROR);
         rdkafka::messages::message::rd_kafka_message_destroy(message);
+    }
+    consumer
+}
 
+#[test]
+fn groups_are_listed() {
+    let broker = broker();
+    fill(&broker, 1);
+    let _member = member_of_billing(&broker.bootstrap_servers());
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
         let options = rd_kafka_AdminOptions_new(admin.rk, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS);
         let states = [RD_KAFKA_CONSUMER_GROUP_STATE_STABLE];
         let set = rd_kafka_AdminOptions_set_match_consumer_group_states(options, states.as_ptr(), 1);
@@ -268,7 +275,16 @@ fn groups_are_listed_described_reset_and_deleted() {
         assert_eq!(text(rd_kafka_consumer_group_type_name(kind)), "Classic");
         assert_eq!(rd_kafka_ConsumerGroupListing_is_simple_consumer_group(listed[0]), 0);
         assert!(array(rd_kafka_ListConsumerGroups_result_errors, result).is_empty());
+    }
+}
 
+#[test]
+fn groups_are_described() {
+    let broker = broker();
+    fill(&broker, 1);
+    let _member = member_of_billing(&broker.bootstrap_servers());
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
         let groups = [c"billing".as_ptr(), c"none".as_ptr()];
         rd_kafka_DescribeConsumerGroups(admin.rk, groups.as_ptr().cast_mut(), 2, null(), admin.queue);
         let answer = admin.answer(RD_KAFKA_EVENT_DESCRIBECONSUMERGROUPS_RESULT);
@@ -314,7 +330,16 @@ fn groups_are_listed_described_reset_and_deleted() {
         }
         let absent = rd_kafka_ConsumerGroupDescription_state(described[1]);
         assert_eq!(absent, RD_KAFKA_CONSUMER_GROUP_STATE_DEAD);
+    }
+}
 
+#[test]
+fn offsets_of_groups_are_set_and_deleted_and_groups_deleted() {
+    let broker = broker();
+    fill(&broker, 1);
+    let consumer = member_of_billing(&broker.bootstrap_servers());
+    let admin = Asking::new(&broker.bootstrap_servers(), RD_KAFKA_PRODUCER, &[]);
+    unsafe {
         assert_eq!(rd_kafka_consumer_close(consumer.rk), RD_KAFKA_RESP_ERR_NO_ERROR);
         let wanted = list(&[(c"orders", 0, 1), (c"orders", 1, 0)]);
         let request = rd_kafka_AlterConsumerGroupOffsets_new(c"billing".as_ptr(), wanted);

@@ -126,7 +126,7 @@ unsafe extern "C" fn note_report(
 }
 
 #[test]
-fn a_report_tells_of_each_record_what_the_application_gave_with_it() {
+fn a_report_returns_the_tag_of_each_record() {
     let broker = broker(1);
     let seen: Mutex<Vec<Reported>> = Mutex::default();
     let conf = conf(&broker, &[]);

@@ -71,7 +71,7 @@ pub use metadata::{Metadata, PartitionMetadata, TopicMetadata};
 pub use net::connector::{Connecting, Connector, Io, TcpConnector};
 pub use notification_queue::NotificationQueue;
 pub use ottla_protocol::{ErrorCode, Uuid};
-pub use ottla_wire::{BatchHeader, HeadersRef, Records};
+pub use ottla_wire::{BatchHeader, HeadersRef, RecordRef, Records};
 pub use produce::Purge;
 pub use produce::delivery::Delivery;
 pub use produce::reports::{Report, Reported, Reports};

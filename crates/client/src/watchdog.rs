@@ -114,7 +114,7 @@ impl fmt::Display for Stall {
                 write!(f, "no answer to {request} (CorrId {correlation_id}) from {broker}")
             }
             Self::ReportsUnread => {
-                f.write_str("the send buffer is full and nobody reads the delivery reports")
+                f.write_str("the send buffer is full and the application does not read the delivery reports")
             }
             Self::Consuming { topic, partition, cause } => {
                 write!(f, "consuming topic `{topic}` partition {partition}: {cause}")

@@ -172,7 +172,7 @@ fn seeking_drops_what_was_fetched() {
 }
 
 #[test]
-fn the_end_of_a_partition_is_told_once_per_arrival() {
+fn the_end_of_a_partition_is_reported_once_per_arrival() {
     let broker = broker(1);
     for (told, times) in [("true", 2), ("false", 0)] {
         let client = client(&broker, &[("enable.partition.eof", told), ("fetch.wait.max.ms", "10")]);

@@ -20,7 +20,7 @@ fn a_damaged_batch_is_handed_out_as_it_is_and_passed_by_who_asks_for_that() {
         delivery.wait(PATIENCE).expect("in time").expect("written");
     }
     let mut config = Config::new(broker.bootstrap_servers());
-    config.corrupt_handed_out = true;
+    config.corrupt_returned = true;
     let recorder = Recorder { damaged: Some(b"precious"), ..Recorder::default() };
     let client = Client::with_connector(config, Arc::new(recorder)).expect("a client");
     let (mut consumer, mut seen) = (client.consumer(), Vec::new());

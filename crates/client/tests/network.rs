@@ -154,7 +154,7 @@ fn idle_connections_are_closed_and_opened_again_when_needed() {
 }
 
 #[test]
-fn a_connection_survives_as_many_unanswered_requests_as_it_is_told_to() {
+fn a_connection_survives_the_configured_number_of_unanswered_requests() {
     for (max_fails, reopened) in [(1, 1), (2, 0), (0, 0)] {
         let broker = broker(1);
         let counting = Counting::default();

@@ -122,7 +122,7 @@ fn retries_end_after_message_send_max_retries() {
 }
 
 #[test]
-fn a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good() {
+fn an_unknown_topic_is_waited_for_and_then_fails_for_good() {
     let (broker, producer) = world(|config| {
         config.topic_metadata_propagation_max = Duration::from_millis(300);
         config.retries = u32::MAX;

@@ -165,7 +165,7 @@ fn partitions_that_are_started_commit_as_their_topic_says() {
 }
 
 #[test]
-fn a_call_hands_out_as_many_records_as_it_may() {
+fn a_call_passes_at_most_the_configured_number_of_records() {
     let broker = broker();
     let mut config = Config::new(broker.bootstrap_servers());
     config.set("consume.callback.max.messages", "3").expect("a known property");

@@ -139,7 +139,7 @@ fn an_application_that_assigns_itself_says_where_to_begin_and_is_waited_for_when
 fn what_is_handed_out_is_done_where_librdkafkas_rule_holds() {
     let broker = broker();
     let mut config = member(&broker, Rebalance::Silent);
-    config.done_when_handed_out = true;
+    config.done_when_returned = true;
     let mut consumer = Consumer::new(config).expect("a consumer");
     let at = TopicPartition::new("orders", 0);
     let assigned = consumer.control().assign(&[(at.clone(), StartAt::Beginning)]);

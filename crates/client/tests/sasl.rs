@@ -136,7 +136,7 @@ fn jwt(subject: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_unsecured_token_says_what_it_was_told() {
+async fn an_unsecured_token_has_the_configured_claims() {
     let world = World::new(&Authority::new("authority"));
     let proof = world
         .proof_of(config(&[

@@ -127,7 +127,7 @@ impl Metrics {
             ("blocking_offset", "The offset that holds back the commit.", |it| {
                 it.blocking.map(|(offset, _)| offset as f64)
             }),
-            ("blocking_seconds", "How long the blocking offset has held back the commit.", |it| {
+            ("blocking_seconds", "The time for which the blocking offset has held back the commit.", |it| {
                 it.blocking.map(|(_, age)| age.as_secs_f64())
             }),
             ("in_flight_records", "Records in flight.", |it| Some(it.in_flight as f64)),

@@ -205,7 +205,7 @@ impl Builder {
     ) -> Result<Processor, Error> {
         self.check(batches)?;
         self.config.set_all([("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")])?;
-        self.config.corrupt_handed_out = true;
+        self.config.corrupt_returned = true;
         if let Some(id) = self.exactly_once.clone() {
             self.config.set_all([("transactional.id", &*id), ("isolation.level", "read_committed")])?;
         }

@@ -26,4 +26,5 @@ pub(super) const WITHOUT_BOUNDARY: &[(&str, &str, &str)] = &[(
 )];
 
 /// Functions longer than 80 lines that are tables: path, name, reason.
-pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
+pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] =
+    &[("crates/client/src/config/mod.rs", "default", "a table: one line per property")];

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use ottla_client::Report;
 
-use crate::callbacks::trampoline::{CallbackKind, CallbackLoop, Step};
+use crate::callbacks::trampoline::{CallbackKind, CallbackLoop, ConsumeFunction, Step};
 use crate::client::handle::Handle;
 use crate::consume::group_consumer::assign_nothing;
 use crate::ffi::c_strings::{c_string, malloced};
@@ -16,7 +16,7 @@ use crate::messages::list_conversion::{self, OwnedList};
 use crate::messages::message::OwnedMessage;
 use crate::produce::delivery_reports::free_payloads;
 use crate::produce::report_cursor::{ReportCursor, each_report};
-use crate::queue::op::{CommitResult, Op};
+use crate::queue::op::{CommitResult, Op, Opaque};
 
 /// An operation after a look at the application's functions.
 pub(crate) enum Prepared {
@@ -60,6 +60,7 @@ pub(crate) struct ReportProgress {
 impl Held {
     /// The callback has returned. Prepares the next callback of the same operation; without one the result is the number of
     /// callbacks that the operation made.
+    #[inline]
     pub(crate) fn after_callback(&mut self, state: &mut CallbackLoop) -> Option<usize> {
         match self {
             Self::Reports(cursor) => {
@@ -91,8 +92,7 @@ pub(crate) fn prepare(state: &mut CallbackLoop, handle: &Arc<Handle>, step: Step
     match step {
         Step::Op(op) => prepare_op(state, handle, op),
         Step::Consume(message, function, opaque) => {
-            state.opaque = opaque.0;
-            consume(state, message, function as *const c_void)
+            Prepared::Callback(prepare_message(state, handle, message, function, opaque))
         }
         Step::Event(event) => {
             let Some(function) = handle.callbacks.background_event else { return Prepared::Served(0) };
@@ -104,6 +104,19 @@ pub(crate) fn prepare(state: &mut CallbackLoop, handle: &Arc<Handle>, step: Step
             Prepared::Served(0)
         }
     }
+}
+
+/// Fills `state` with the callback of a message.
+#[inline]
+pub(crate) fn prepare_message(
+    state: &mut CallbackLoop,
+    handle: &Arc<Handle>,
+    message: OwnedMessage,
+    function: ConsumeFunction,
+    opaque: Opaque,
+) -> Held {
+    (state.rk, state.opaque) = (handle.as_raw(), opaque.0);
+    consume(state, message, function as *const c_void)
 }
 
 fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepared {
@@ -166,7 +179,7 @@ fn prepare_op(state: &mut CallbackLoop, handle: &Arc<Handle>, op: Op) -> Prepare
             text_callback(state, CallbackKind::TokenRefresh, config, function as *const c_void)
         }
         Op::Message(message) => match callbacks.consume {
-            Some(function) => consume(state, message, function as *const c_void),
+            Some(function) => Prepared::Callback(consume(state, message, function as *const c_void)),
             None => Prepared::Served(0),
         },
         Op::Result(_) => Prepared::Served(0),
@@ -218,14 +231,21 @@ fn text_callback(
     callback(state, kind, function, Held::Text { _text: text })
 }
 
-fn consume(state: &mut CallbackLoop, message: OwnedMessage, function: *const c_void) -> Prepared {
+#[inline]
+fn consume(state: &mut CallbackLoop, message: OwnedMessage, function: *const c_void) -> Held {
     state.pointer = message.as_raw().cast();
-    callback(state, CallbackKind::Consume, function, Held::Message { _message: message })
+    set_function(state, CallbackKind::Consume, function);
+    Held::Message { _message: message }
 }
 
 fn callback(state: &mut CallbackLoop, kind: CallbackKind, function: *const c_void, held: Held) -> Prepared {
+    set_function(state, kind, function);
+    Prepared::Callback(held)
+}
+
+#[inline]
+fn set_function(state: &mut CallbackLoop, kind: CallbackKind, function: *const c_void) {
     state.kind = kind;
     // SAFETY: the address of a function. C casts it back to its type, which belongs to the kind.
     state.function = Some(unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn()>(function) });
-    Prepared::Callback(held)
 }

@@ -85,19 +85,36 @@ pub(crate) fn push(state: &mut CallbackLoop, call: Box<RunningCall>) {
     }
 }
 
-/// The callback of a call has ended, so that it is no longer on the stack.
+/// The callback of a call has ended, so that it is no longer on the stack. `advance` prepares the next callback and returns
+/// `true` if there is one.
+#[inline]
+pub(crate) fn resume(
+    state: &mut CallbackLoop,
+    number: u64,
+    advance: impl FnOnce(&mut RunningCall, &mut CallbackLoop) -> bool,
+) {
+    let _ = RUNNING.try_with(|calls| {
+        let Some(mut call) = take_from(calls, number) else { return };
+        if advance(&mut call, state) {
+            state.call = number;
+            calls.borrow_mut().push(call);
+        }
+    });
+}
+
+/// The call ends without the return of its callback.
 pub(crate) fn take(number: u64) -> Option<Box<RunningCall>> {
-    RUNNING
-        .try_with(|calls| {
-            let mut calls = calls.borrow_mut();
-            if calls.last().is_some_and(|call| call.number == number) {
-                return calls.pop();
-            }
-            let at = calls.iter().position(|call| call.number == number)?;
-            Some(calls.remove(at))
-        })
-        .ok()
-        .flatten()
+    RUNNING.try_with(|calls| take_from(calls, number)).ok().flatten()
+}
+
+#[inline]
+fn take_from(calls: &RefCell<Calls>, number: u64) -> Option<Box<RunningCall>> {
+    let mut calls = calls.borrow_mut();
+    if let Some(call) = calls.pop_if(|call| call.number == number) {
+        return Some(call);
+    }
+    let at = calls.iter().position(|call| call.number == number)?;
+    Some(calls.remove(at))
 }
 
 /// A polling function begins at `frame`: the thread's calls with frames that are not above it have been left.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::callbacks::prepared::{Held, Prepared, ReportProgress, prepare};
+use crate::callbacks::prepared::{Held, Prepared, ReportProgress, prepare, prepare_message};
 use crate::callbacks::running_calls::{self, RunningCall};
 use crate::client::handle::Handle;
 use crate::ffi::exported_from_c::called_from_c;
@@ -116,12 +116,17 @@ pub(crate) fn start(state: &mut CallbackLoop, handle: Arc<Handle>, mut task: imp
 /// Takes steps until one needs a callback.
 fn advance(state: &mut CallbackLoop, handle: &Arc<Handle>, task: &mut (impl Task + ?Sized)) -> Option<Held> {
     loop {
-        let step = task.next(handle);
-        if let Step::Return(value) = step {
-            state.returns(value);
-            return None;
-        }
-        match prepare(state, handle, step) {
+        let prepared = match task.next(handle) {
+            Step::Return(value) => {
+                state.returns(value);
+                return None;
+            }
+            Step::Consume(message, function, opaque) => {
+                return Some(prepare_message(state, handle, message, function, opaque));
+            }
+            step => prepare(state, handle, step),
+        };
+        match prepared {
             Prepared::Callback(held) => return Some(held),
             Prepared::Served(count) => task.count(count),
         }
@@ -140,19 +145,19 @@ unsafe extern "C" fn next_callback(state: *mut CallbackLoop) {
     let state = unsafe { &mut *state };
     let kind = std::mem::replace(&mut state.kind, CallbackKind::None);
     let number = std::mem::take(&mut state.call);
-    let Some(mut call) = running_calls::take(number) else { return };
-    let Some(running) = &mut call.running else { return };
-    let Some(count) = call.held.after_callback(state) else {
-        state.kind = kind;
-        return running_calls::push(state, call);
-    };
-    running.task.count(count);
-    if let Some(held) = advance(state, &running.handle, &mut *running.task) {
-        call.held = held;
-        running_calls::push(state, call);
-    } else {
-        call.running = None;
-    }
+    running_calls::resume(state, number, |call, state| {
+        let Some(running) = &mut call.running else { return false };
+        let Some(count) = call.held.after_callback(state) else {
+            state.kind = kind;
+            return true;
+        };
+        running.task.count(count);
+        match advance(state, &running.handle, &mut *running.task) {
+            Some(held) => call.held = held,
+            None => call.running = None,
+        }
+        call.running.is_some()
+    });
 }
 
 /// An exception or `pthread_exit` leaves the loop.

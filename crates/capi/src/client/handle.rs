@@ -139,28 +139,15 @@ impl Handle {
         conf: Box<rd_kafka_conf_t>,
     ) -> Result<Arc<Self>, (Box<rd_kafka_conf_t>, Error)> {
         static ONCE: Once = Once::new();
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         // SAFETY: the function only counts.
         ONCE.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(on_fork_in_child));
         });
         let callbacks = *conf.callbacks();
-        let mut config = conf.client_config();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]);
         let later: Arc<EarlyLogLines> = Arc::default();
-        config.name = Some(name.clone());
-        config.done_when_handed_out = true;
-        config.bootstrap_later = true;
-        // The property is about consumers: a broker may always create what is produced to.
-        config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;
-        let events = callbacks.events;
-        let reports = callbacks.dr_msg.is_some() || callbacks.dr.is_some() || events & RD_KAFKA_EVENT_DR != 0;
-        let hooked = !conf.interceptors().on_new.is_empty();
-        config.delivery_reports = kind == RD_KAFKA_PRODUCER && (reports || hooked);
-        config.delivery_report_records = config.delivery_reports;
-        let application = callbacks.rebalance.is_some() || events & RD_KAFKA_EVENT_REBALANCE != 0;
-        config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
+        let mut config = Self::client_config(kind, &conf, &callbacks);
+        let name = config.name.clone().unwrap_or_default();
+        let reports = wants_reports(&callbacks);
         config.log_callback = Some(EarlyLogLines::callback(&later));
         let logs =
             LogRouter::new(&config, &callbacks, conf.get("log.thread.name").as_deref() != Some("false"));
@@ -209,22 +196,46 @@ impl Handle {
         }
         later.set(&handle);
         let _ = judging.set(Arc::downgrade(&handle));
-        handle.client_interceptors.run(&handle);
-        if let Some(tokens) = &handle.tokens {
-            tokens.set_queue(if handle.callbacks.sasl_queue { OpQueue::new() } else { handle.main.clone() });
+        handle.begin(client);
+        Ok(handle)
+    }
+
+    /// The configuration of the engine, with the properties that the C interface decides.
+    fn client_config(kind: rd_kafka_type_t, conf: &rd_kafka_conf_t, callbacks: &Callbacks) -> Config {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mut config = conf.client_config();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+        config.name =
+            Some(format!("{}#{}-{number}", config.client_id, NAMES[usize::from(kind == RD_KAFKA_CONSUMER)]));
+        config.done_when_returned = true;
+        config.bootstrap_later = true;
+        // The property is about consumers: a broker may always create what is produced to.
+        config.allow_auto_create_topics |= kind == RD_KAFKA_PRODUCER;
+        let hooked = !conf.interceptors().on_new.is_empty();
+        config.delivery_reports = kind == RD_KAFKA_PRODUCER && (wants_reports(callbacks) || hooked);
+        config.delivery_report_records = config.delivery_reports;
+        let application = callbacks.rebalance.is_some() || callbacks.events & RD_KAFKA_EVENT_REBALANCE != 0;
+        config.rebalance = if application { Rebalance::Application } else { Rebalance::Silent };
+        config
+    }
+
+    /// Connects the engine's events to the queues, and the engine to the cluster.
+    fn begin(self: &Arc<Self>, client: Client) {
+        self.client_interceptors.run(self);
+        if let Some(tokens) = &self.tokens {
+            tokens.set_queue(if self.callbacks.sasl_queue { OpQueue::new() } else { self.main.clone() });
         }
-        handle.listen(&client);
+        self.listen(&client);
         // Connects at once, so that unreachable brokers are reported before the first message.
         client.connect();
-        let live = handle.live_parts(client);
-        if let Some(interceptors) = handle.client_interceptors.get() {
-            interceptors.engine_started(&handle, &live.client);
+        let live = self.live_parts(client);
+        if let Some(interceptors) = self.client_interceptors.get() {
+            interceptors.engine_started(self, &live.client);
         }
-        let _ = handle.live.set(live);
-        if handle.callbacks.background_event.is_some() {
-            handle.background_or_start();
+        let _ = self.live.set(live);
+        if self.callbacks.background_event.is_some() {
+            self.background_or_start();
         }
-        Ok(handle)
     }
 
     /// Returns the producer or the consumer of a new client and connects its results to the queue.
@@ -398,6 +409,11 @@ impl Handle {
         self.logs.set_queue(None);
         self.topics().clear();
     }
+}
+
+/// Returns `true` if the application has a callback or an event for delivery reports.
+fn wants_reports(callbacks: &Callbacks) -> bool {
+    callbacks.dr_msg.is_some() || callbacks.dr.is_some() || callbacks.events & RD_KAFKA_EVENT_DR != 0
 }
 
 #[on_panic(null_mut())]

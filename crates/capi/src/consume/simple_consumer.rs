@@ -201,9 +201,13 @@ unsafe extern "C" fn begin_consume(
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return;
     };
-    let consume = Consume(NextMessage::new(consumed.queue(), timeout_of(timeout_ms)));
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
-    start(unsafe { &mut *state }, consumed.handle, consume);
+    let state = unsafe { &mut *state };
+    let queue = consumed.queue();
+    if let Some(message) = queue.message() {
+        return state.returns(Returns::message(Some(message)));
+    }
+    start(state, consumed.handle, Consume(NextMessage::new(queue, timeout_of(timeout_ms))));
 }
 
 #[on_panic(())]

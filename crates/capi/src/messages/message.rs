@@ -75,12 +75,17 @@ struct SlabKeep {
 
 impl Slab {
     fn new() -> NonNull<Self> {
-        let slab = Self {
-            left: AtomicU32::new(SLOTS as u32 + 1),
-            keep: UnsafeCell::default(),
-            slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; SLOTS],
+        // In place: a slab that is made first and then moved to the heap is copied, 10 KB of it.
+        let mut slab = Box::<Self>::new_uninit();
+        let place = slab.as_mut_ptr();
+        // SAFETY: `place` is memory for a slab. After these two writes all its fields are valid, because empty slots need
+        // no value.
+        let slab = unsafe {
+            (&raw mut (*place).left).write(AtomicU32::new(SLOTS as u32 + 1));
+            (&raw mut (*place).keep).write(UnsafeCell::default());
+            slab.assume_init()
         };
-        NonNull::from(Box::leak(Box::new(slab)))
+        NonNull::from(Box::leak(slab))
     }
 
     /// `count` less that need it.
@@ -138,11 +143,11 @@ impl MessageFiller {
                 filling.topic = Arc::as_ptr(topic);
             }
         }
-        let slot = Slot::fetched(topic, record, SlotOwner::Slab(filling.slab));
         let place = slab.slots[filling.used].get();
         filling.used += 1;
+        let owner = SlotOwner::Slab(filling.slab);
         // SAFETY: the slot is this filler's alone until it is given away.
-        unsafe { OwnedMessage(NonNull::from((*place).write(slot))) }
+        unsafe { OwnedMessage(NonNull::from((*place).write(Slot::fetched(topic, record, owner)))) }
     }
 
     /// Lets go of what is filled: what it shares goes when its messages do.
@@ -271,7 +276,8 @@ impl Slot {
         Self::fetched(topic, record, SlotOwner::Lent)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "written into its place: a slot has 150 bytes")]
+    #[inline(always)]
     fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: SlotOwner) -> Self {
         let (key, key_len) = part(record.key());
         let (payload, len) = part(record.value());
@@ -311,10 +317,10 @@ impl Slot {
     }
 
     /// A report for a callback or an event, which sees to it that everything it points to lives long enough.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "written into its place: a slot has 150 bytes")]
+    #[inline(always)]
     pub(crate) fn delivered(of: &ReportedRecord<'_>) -> Self {
-        let mut slot = Self::empty();
-        slot.message = rd_kafka_message_t {
+        let message = rd_kafka_message_t {
             err: of.err,
             rkt: of.topic.as_raw(),
             partition: of.partition,
@@ -325,14 +331,21 @@ impl Slot {
             offset: of.offset,
             _private: of.opaque,
         };
-        slot.timestamp = of.timestamp;
-        slot.timestamp_type =
+        let timestamp_type =
             if of.timestamp < 0 { RD_KAFKA_TIMESTAMP_NOT_AVAILABLE } else { RD_KAFKA_TIMESTAMP_CREATE_TIME };
-        slot.status = of.status;
-        slot.raw_headers = of.raw_headers;
-        slot.latency_us = of.latency_us;
-        slot.rare = of.errstr.map(|text| Box::new(MessageExtras { errstr: text.to_owned(), _topic: None }));
-        slot
+        Self {
+            message,
+            home: SlotOwner::Lent,
+            timestamp: of.timestamp,
+            timestamp_type,
+            status: of.status,
+            leader_epoch: -1,
+            broker: -1,
+            latency_us: of.latency_us,
+            raw_headers: of.raw_headers,
+            headers: AtomicPtr::default(),
+            rare: of.errstr.map(|text| Box::new(MessageExtras { errstr: text.to_owned(), _topic: None })),
+        }
     }
 
     /// A record on its way into the producer, for interceptors.

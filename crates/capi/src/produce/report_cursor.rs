@@ -5,7 +5,7 @@ use std::mem;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use ottla_client::{HeadersRef, Persisted, Records, Report, Reported};
+use ottla_client::{HeadersRef, Persisted, RecordRef, Records, Report, Reported};
 
 use crate::callbacks::prepared::ReportProgress;
 use crate::callbacks::trampoline::CallbackLoop;
@@ -25,22 +25,32 @@ const CHUNK: usize = 32;
 /// The reports of one batch, from the first that has had no callback.
 pub(crate) struct ReportCursor {
     handle: Arc<Handle>,
-    /// The messages of the current chunk. They borrow from `source` and `topic`.
-    slots: Vec<Slot>,
-    /// Payloads with `RD_KAFKA_MSG_F_FREE`, by the index of their message in the chunk.
-    payloads: Vec<(usize, MallocedMemory)>,
+    chunk: Chunk,
     progress: ReportProgress,
     source: ReportSource,
-    topic: Arc<Topic>,
-    err: rd_kafka_resp_err_t,
-    status: rd_kafka_msg_status_t,
-    errstr: Option<CString>,
-    latency_us: i64,
-    partition: i32,
+    outcome: Outcome,
     /// Records whose report was made before this cursor began.
     first: usize,
     /// Records whose report was made before the current chunk.
     before: usize,
+}
+
+/// The fields that all records of a batch have in common.
+struct Outcome {
+    topic: Arc<Topic>,
+    partition: i32,
+    err: rd_kafka_resp_err_t,
+    status: rd_kafka_msg_status_t,
+    errstr: Option<CString>,
+    latency_us: i64,
+}
+
+/// The messages that are made together. They borrow from the source and the outcome.
+#[derive(Default)]
+struct Chunk {
+    slots: Vec<Slot>,
+    /// Payloads with `RD_KAFKA_MSG_F_FREE`, by the index of their message in the chunk.
+    payloads: Vec<(usize, MallocedMemory)>,
 }
 
 /// A report with an iterator that borrows from it.
@@ -52,15 +62,8 @@ struct ReportSource {
     _records: Option<Box<Records>>,
 }
 
-type NextReported = dyn FnMut() -> Option<(Reported, Option<ReportedFields>)>;
-
-/// The fields of a record that its report has. They lie in the batch's memory.
-struct ReportedFields {
-    key: (*mut c_void, usize),
-    value: (*mut c_void, usize),
-    headers: HeadersRef<'static>,
-    timestamp: i64,
-}
+/// Adds the messages of at most so many records to a chunk.
+type NextReported = dyn FnMut(&Outcome, usize, &mut Chunk);
 
 impl ReportSource {
     fn new(report: Report, done: usize) -> Self {
@@ -77,27 +80,20 @@ impl ReportSource {
             fields.take(done).for_each(drop);
         }
         reported.by_ref().take(done).for_each(drop);
-        let next = move || {
-            let reported = reported.next()?;
-            let record = fields.as_mut().and_then(Iterator::next).and_then(Result::ok);
-            let fields = record.map(|record| ReportedFields {
-                key: part(record.key),
-                value: part(record.value),
-                headers: record.headers,
-                timestamp: record.timestamp,
-            });
-            Some((reported, fields))
+        let next = move |outcome: &Outcome, max: usize, chunk: &mut Chunk| {
+            chunk.slots.reserve(max.min(reported.len()));
+            for reported in reported.by_ref().take(max) {
+                let record = fields.as_mut().and_then(Iterator::next).and_then(Result::ok);
+                chunk.push(outcome, &reported, record.as_ref());
+            }
         };
         Self { next: Some(Box::new(next)), report: Some(report), _records: records }
     }
 
-    fn next(&mut self) -> Option<(Reported, Option<ReportedFields>)> {
-        self.next.as_mut()?()
-    }
-
-    /// The number of records in the report.
-    fn len(&self) -> usize {
-        self.report.as_ref().map_or(0, |report| report.len())
+    fn fill(&mut self, outcome: &Outcome, max: usize, chunk: &mut Chunk) {
+        if let Some(next) = &mut self.next {
+            next(outcome, max, chunk);
+        }
     }
 
     /// The report; nothing is read of it after this. The records stay.
@@ -123,21 +119,20 @@ impl ReportCursor {
                 (code_of_produce(error), status, Some(c_string(&error.kind.to_string())))
             }
         };
-        let topic = handle.topic(report.topic());
-        let latency_us = report.latency().map_or(-1, |latency| latency.as_micros() as i64);
-        let partition = report.partition();
-        Self {
-            handle: handle.clone(),
-            slots: Vec::new(),
-            payloads: Vec::new(),
-            progress: ReportProgress::default(),
-            source: ReportSource::new(report, done),
-            topic,
+        let outcome = Outcome {
+            topic: handle.topic(report.topic()),
+            partition: report.partition(),
             err,
             status,
             errstr,
-            latency_us,
-            partition,
+            latency_us: report.latency().map_or(-1, |latency| latency.as_micros() as i64),
+        };
+        Self {
+            handle: handle.clone(),
+            chunk: Chunk::default(),
+            progress: ReportProgress::default(),
+            source: ReportSource::new(report, done),
+            outcome,
             first: done,
             before: done,
         }
@@ -147,17 +142,14 @@ impl ReportCursor {
     pub(crate) fn next_chunk(&mut self, state: &mut CallbackLoop) -> bool {
         self.end_chunk();
         // An interceptor runs right before the callback of its message.
-        let chunk = if self.handle.client_interceptors.get().is_some() { 1 } else { CHUNK };
-        self.slots.reserve(chunk.min(self.source.len().saturating_sub(self.before)));
-        while self.slots.len() < chunk {
-            let Some(slot) = self.next_slot() else { break };
-            self.slots.push(slot);
-        }
-        self.progress = ReportProgress { next: 0, end: self.slots.len() };
+        let max = if self.handle.client_interceptors.get().is_some() { 1 } else { CHUNK };
+        self.fill(max);
+        let slots = &self.chunk.slots;
+        self.progress = ReportProgress { next: 0, end: slots.len() };
         state.progress = &raw mut self.progress;
-        state.pointer = self.slots.as_ptr().cast_mut().cast();
+        state.pointer = slots.as_ptr().cast_mut().cast();
         state.size = size_of::<Slot>();
-        !self.slots.is_empty()
+        !slots.is_empty()
     }
 
     /// The number of callbacks that this cursor made.
@@ -171,7 +163,7 @@ impl ReportCursor {
         // C makes no further calls for the current chunk.
         self.progress.end = self.progress.next;
         let called = self.progress.next;
-        for (_, payload) in self.payloads.extract_if(.., |(index, _)| *index >= called) {
+        for (_, payload) in self.chunk.payloads.extract_if(.., |(index, _)| *index >= called) {
             // It belongs to a record that is reported later.
             payload.leak();
         }
@@ -182,39 +174,52 @@ impl ReportCursor {
     fn end_chunk(&mut self) {
         self.before += self.progress.next;
         self.progress = ReportProgress::default();
-        self.slots.clear();
-        self.payloads.clear();
+        self.chunk.slots.clear();
+        self.chunk.payloads.clear();
     }
 
-    fn next_slot(&mut self) -> Option<Slot> {
-        let (reported, fields) = self.source.next()?;
+    /// Makes the messages of the next records, at most `max`. Interceptors see each.
+    fn fill(&mut self, max: usize) {
+        self.source.fill(&self.outcome, max, &mut self.chunk);
+        if let Some(interceptors) = self.handle.client_interceptors.get() {
+            for slot in &self.chunk.slots {
+                interceptors.on_acknowledgement(&self.handle, slot);
+            }
+        }
+    }
+}
+
+impl Chunk {
+    #[inline]
+    fn push(&mut self, outcome: &Outcome, reported: &Reported, fields: Option<&RecordRef<'_>>) {
         let (key, mut payload) =
-            fields.as_ref().map_or(((null_mut(), 0), (null_mut(), 0)), |it| (it.key, it.value));
-        let own = ((reported.tag.get() >> 64) & POINTER) as usize as *mut c_void;
+            fields.map_or(((null_mut(), 0), (null_mut(), 0)), |it| (part(it.key), part(it.value)));
+        let tag = reported.tag.get();
+        let own = ((tag >> 64) & POINTER) as usize as *mut c_void;
         if !own.is_null() {
             payload.0 = own;
         }
-        if reported.tag.get() & FREE != 0 {
+        if tag & FREE != 0 {
             self.payloads.push((self.slots.len(), MallocedMemory::new(own)));
         }
-        let slot = Slot::delivered(&ReportedRecord {
-            topic: &self.topic,
-            partition: self.partition,
+        // SAFETY: the bytes are in the batch's memory, which the cursor keeps.
+        let raw_headers = fields.map_or_else(HeadersRef::default, |it| unsafe {
+            mem::transmute::<HeadersRef<'_>, HeadersRef<'static>>(it.headers)
+        });
+        self.slots.push(Slot::delivered(&ReportedRecord {
+            topic: &outcome.topic,
+            partition: outcome.partition,
             offset: if reported.offset < 0 { RD_KAFKA_OFFSET_INVALID } else { reported.offset },
-            err: self.err,
-            errstr: self.errstr.as_deref(),
-            status: self.status,
+            err: outcome.err,
+            errstr: outcome.errstr.as_deref(),
+            status: outcome.status,
             key,
             payload,
-            opaque: reported.tag.get() as u64 as usize as *mut c_void,
-            timestamp: fields.as_ref().map_or(-1, |fields| fields.timestamp),
-            raw_headers: fields.map_or_else(HeadersRef::default, |fields| fields.headers),
-            latency_us: self.latency_us,
-        });
-        if let Some(interceptors) = self.handle.client_interceptors.get() {
-            interceptors.on_acknowledgement(&self.handle, &slot);
-        }
-        Some(slot)
+            opaque: tag as u64 as usize as *mut c_void,
+            timestamp: fields.map_or(-1, |it| it.timestamp),
+            raw_headers,
+            latency_us: outcome.latency_us,
+        }));
     }
 }
 
@@ -227,8 +232,12 @@ pub(crate) fn each_report(
     mut each: impl FnMut(&Slot),
 ) -> ReportCursor {
     let mut cursor = ReportCursor::new(handle, report, done);
-    while let Some(slot) = cursor.next_slot() {
-        each(&slot);
+    loop {
+        cursor.chunk.slots.clear();
+        cursor.fill(CHUNK);
+        if cursor.chunk.slots.is_empty() {
+            return cursor;
+        }
+        cursor.chunk.slots.iter().for_each(&mut each);
     }
-    cursor
 }

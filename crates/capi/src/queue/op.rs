@@ -31,12 +31,11 @@ pub(crate) enum Op {
         fatal: bool,
     },
     Stats(CString),
-    /// A broker asks to be left alone for a while.
+    /// A broker throttles the client.
     Throttled(ThrottleEvent),
     Log(LogLine),
     /// A token for SASL/OAUTHBEARER is wanted; with `sasl.oauthbearer.config`.
     TokenRefresh(CString),
-    #[allow(dead_code, reason = "for the admin interface")]
     /// The result of a request of the admin interface.
     Result(Outcome),
     /// For tests of queues.
@@ -79,7 +78,6 @@ pub(crate) struct Outcome {
     pub(crate) err: rd_kafka_resp_err_t,
     pub(crate) text: CString,
     pub(crate) opaque: Opaque,
-    #[allow(dead_code, reason = "for the admin interface")]
     pub(crate) result: Box<dyn Any + Send>,
 }
 

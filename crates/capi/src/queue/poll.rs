@@ -185,9 +185,12 @@ pub(crate) struct EachMessage {
 impl Task for EachMessage {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
         if self.max == 0 || self.count < self.max {
-            let op = self.queue.message().map(Op::Message).or_else(|| self.queue.poll(self.wait));
-            self.wait = Some(Duration::ZERO);
-            match op {
+            let wait = self.wait.replace(Duration::ZERO);
+            if let Some(message) = self.queue.message() {
+                self.count += 1;
+                return Step::Consume(message, self.function, self.opaque);
+            }
+            match self.queue.poll(wait) {
                 Some(Op::Message(message)) => {
                     self.count += 1;
                     return Step::Consume(message, self.function, self.opaque);

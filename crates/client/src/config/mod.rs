@@ -98,10 +98,10 @@ pub struct Config {
     /// The side that applies the group's assignment: the client or the application.
     pub rebalance: Rebalance,
     /// `true` if a record counts as processed when it is returned, as in librdkafka, and not at the next poll.
-    pub done_when_handed_out: bool,
+    pub done_when_returned: bool,
     /// `true` if a poll returns a batch that cannot be decoded as [`Polled::Corrupt`](crate::Polled::Corrupt) and
     /// continues after it; otherwise the partition stops with [`Error::Corrupt`]. Off by default.
-    pub corrupt_handed_out: bool,
+    pub corrupt_returned: bool,
     /// `delivery.report.only.error`: only failures are reported.
     pub delivery_report_only_error: bool,
     /// `true` if reports contain the records' keys and values, whose memory they hold until they are dropped.
@@ -387,8 +387,8 @@ impl Default for Config {
             sticky_partitioning_linger: None,
             delivery_reports: false,
             rebalance: Rebalance::Polled,
-            done_when_handed_out: false,
-            corrupt_handed_out: false,
+            done_when_returned: false,
+            corrupt_returned: false,
             delivery_report_only_error: false,
             delivery_report_records: false,
             compression_codec: Compression::None,

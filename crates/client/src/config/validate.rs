@@ -89,10 +89,24 @@ impl Config {
 
     /// Returns the first contradiction; the text names the properties, their values and a remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_servers()?;
+        self.check_idempotence()?;
+        self.check_group()?;
+        self.check_ranges()
+    }
+
+    fn check_servers(&self) -> Result<(), String> {
         let no_servers = self.bootstrap_servers.split(',').all(|server| server.trim().is_empty());
         if no_servers && !self.bootstrap_later {
             return Err("bootstrap.servers is empty: name at least one host[:port]".into());
         }
+        for text in &self.topic_blacklist {
+            pattern(text).map_err(|error| format!("topic.blacklist: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_idempotence(&self) -> Result<(), String> {
         if let Some(id) = &self.transactional_id {
             if id.is_empty() {
                 return Err("transactional.id is empty: leave it unset, or give it a name".into());
@@ -125,9 +139,10 @@ impl Config {
                 return Err("enable.idempotence=true needs retries of 1 or more, and retries is 0".into());
             }
         }
-        for text in &self.topic_blacklist {
-            pattern(text).map_err(|error| format!("topic.blacklist: {error}"))?;
-        }
+        Ok(())
+    }
+
+    fn check_group(&self) -> Result<(), String> {
         if self.group_protocol == GroupProtocol::Consumer && !self.topic_blacklist.is_empty() {
             return Err(
                 "topic.blacklist has no place with group.protocol=consumer, where the group's coordinator matches patterns"
@@ -169,6 +184,10 @@ impl Config {
                 self.session_timeout,
             )?;
         }
+        Ok(())
+    }
+
+    fn check_ranges(&self) -> Result<(), String> {
         not_below(
             "reconnect.backoff.max.ms",
             self.reconnect_backoff_max,

@@ -45,7 +45,7 @@ pub enum Polled {
     Records(Batch),
     /// A change of the assignment.
     Event(Event),
-    /// A batch that cannot be decoded, if [`Config::corrupt_handed_out`](crate::Config::corrupt_handed_out) is set.
+    /// A batch that cannot be decoded, if [`Config::corrupt_returned`](crate::Config::corrupt_returned) is set.
     Corrupt(CorruptBatch),
 }
 

@@ -29,7 +29,7 @@ impl ReadContext {
     #[inline]
     pub(super) fn give(&self, progress: &PartitionProgress, next: i64) -> Option<i64> {
         progress.set_position(next);
-        if !self.config.done_when_handed_out {
+        if !self.config.done_when_returned {
             return Some(next);
         }
         if self.config.enable_auto_offset_store {

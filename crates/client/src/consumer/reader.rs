@@ -161,14 +161,14 @@ impl Reader {
             Ok(batch) => {
                 let Some(batch) = batch else { return Ok(None) };
                 self.handed_out = Some((opened.progress().clone(), batch.next_offset()));
-                if self.reading.config.done_when_handed_out {
+                if self.reading.config.done_when_returned {
                     self.finish_handed_out();
                 }
                 self.opened.take_if(|opened| opened.chunk.records.is_empty());
                 Ok(Some(Polled::Records(batch)))
             }
             Err(error) => {
-                let passed = self.reading.config.corrupt_handed_out.then(|| opened.pass_corrupt(&error));
+                let passed = self.reading.config.corrupt_returned.then(|| opened.pass_corrupt(&error));
                 let Some(corrupt) = passed.flatten() else { return Err(self.stop_opened(error)) };
                 self.handed_out = Some((opened.progress().clone(), corrupt.next_offset()));
                 Ok(Some(Polled::Corrupt(corrupt)))

@@ -162,7 +162,7 @@ pub enum Error {
     /// The application did not poll within `max.poll.interval.ms`: the consumer left the group, and rejoins with the next
     /// poll.
     #[error(
-        "no poll for more than max.poll.interval.ms ({max_ms}): the group goes on without this consumer until it polls again; poll more often, or raise the limit"
+        "no poll for more than max.poll.interval.ms ({max_ms}): the group continues without this consumer until it polls again; poll more often, or raise the limit"
     )]
     PollIntervalExceeded {
         /// The limit in milliseconds.

@@ -8,6 +8,7 @@ use ottla_protocol::messages::offset_commit::{
 };
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+    OffsetFetchResponse,
 };
 
 use super::coordinator::Coordinator;
@@ -110,27 +111,28 @@ pub(crate) async fn fetch_committed(
             }
         }
     };
-    let response = coordinator
-        .call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, |response| {
-            let of_groups = response.groups.iter().map(|group| group.error_code);
-            let of_partitions = response
-                .topics
-                .iter()
-                .flat_map(|topic| &topic.partitions)
-                .map(|partition| partition.error_code);
-            let of_group_partitions = response
-                .groups
-                .iter()
-                .flat_map(|group| &group.topics)
-                .flat_map(|topic| &topic.partitions)
-                .map(|partition| partition.error_code);
-            std::iter::once(response.error_code)
-                .chain(of_groups)
-                .chain(of_partitions)
-                .chain(of_group_partitions)
-                .find(|code| *code != ErrorCode::None)
-        })
-        .await?;
+    let response = coordinator.call("OffsetFetch", OFFSET_FETCH_VERSION_MAX, make, first_error).await?;
+    Ok(offsets_in(response))
+}
+
+/// The first error code of a response, of any of its levels.
+fn first_error(response: &OffsetFetchResponse) -> Option<ErrorCode> {
+    let of_groups = response.groups.iter().map(|group| group.error_code);
+    let of_partitions =
+        response.topics.iter().flat_map(|topic| &topic.partitions).map(|partition| partition.error_code);
+    let of_group_partitions = (response.groups.iter())
+        .flat_map(|group| &group.topics)
+        .flat_map(|topic| &topic.partitions)
+        .map(|partition| partition.error_code);
+    std::iter::once(response.error_code)
+        .chain(of_groups)
+        .chain(of_partitions)
+        .chain(of_group_partitions)
+        .find(|code| *code != ErrorCode::None)
+}
+
+/// The committed offsets in a response of any version.
+fn offsets_in(response: OffsetFetchResponse) -> BTreeMap<TopicPartition, OffsetAndMetadata> {
     let mut committed = BTreeMap::new();
     let mut take = |topic: &str, index: i32, offset: i64, epoch: i32, metadata: Option<String>| {
         if offset >= 0 {
@@ -151,5 +153,5 @@ pub(crate) async fn fetch_committed(
             take(&topic.name, index, found.committed_offset, epoch, found.metadata);
         }
     }
-    Ok(committed)
+    committed
 }

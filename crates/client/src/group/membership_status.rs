@@ -77,7 +77,7 @@ impl MembershipStatus {
                 (since, Some(not_polled("a revocation waits to be polled")))
             }
             MembershipStep::GivingUp => {
-                (since, Some(waiting("the application gives partitions up: it says so with its next poll")))
+                (since, Some(waiting("the application gives partitions up: its next poll reports that")))
             }
             MembershipStep::Joining | MembershipStep::Taking => (since, Some(held_up(coordinator, observer))),
         };

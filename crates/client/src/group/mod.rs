@@ -4,6 +4,7 @@ mod application;
 mod classic;
 pub(crate) mod commands;
 pub(crate) mod commit;
+mod control;
 pub(crate) mod coordinator;
 mod heartbeat;
 mod membership;
@@ -26,9 +27,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::application::AppSignal;
-use self::commands::{AssignmentChange, ConsumerCommand};
+use self::commands::ConsumerCommand;
 use self::commit::{commit_offsets, fetch_committed};
+use self::control::on_control;
 use self::coordinator::Coordinator;
 use self::membership::Membership;
 use self::membership_status::{MembershipStatus, MembershipStep};
@@ -39,14 +40,12 @@ use crate::error::Error;
 use crate::fetch::cursor::Position;
 use crate::fetch::cursors::Cursors;
 use crate::fetch::fetcher::{Fetcher, reset_to};
-use crate::fetch::inbox::{Inbox, Item};
+use crate::fetch::inbox::Inbox;
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::progress::PartitionProgress;
-use crate::log::Context;
 use crate::stats::events::AutoCommitEvent;
-use crate::types::GroupMetadata;
-use crate::types::StartAt;
-use crate::types::{OffsetAndMetadata, TopicPartition};
+
+use crate::types::{OffsetAndMetadata, StartAt, TopicPartition};
 
 /// The state that the tasks of one consumer share.
 pub(crate) struct Shared {
@@ -278,225 +277,6 @@ pub(crate) async fn run(
             }
         }
     }
-}
-
-async fn on_control(
-    shared: &Rc<Shared>,
-    membership: &mut Option<Membership>,
-    tasks: &mut JoinSet<()>,
-    command: ConsumerCommand,
-) {
-    let tell =
-        |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
-    match command {
-        ConsumerCommand::Assign(change, partitions, done)
-            if shared.cluster.config.rebalance == Rebalance::Application =>
-        {
-            tell(&|| format!("{change:?}: {} partition(s)", partitions.len()));
-            let _ = done.send(change_assignment(shared, tasks, change, partitions).await);
-            if let Some(membership) = membership {
-                membership.signal(AppSignal::Answered);
-            }
-        }
-        ConsumerCommand::Assign(AssignmentChange::Add | AssignmentChange::Remove, _, done) => {
-            let reason = "the consumer keeps the assignment itself: see Config::rebalance";
-            let _ = done.send(Err(Error::Config(format!("incremental assignment: {reason}"))));
-        }
-        ConsumerCommand::Assign(AssignmentChange::Replace, partitions, done) => {
-            tell(&|| format!("assign: {} partition(s)", partitions.len()));
-            if let Some(membership) = membership.take() {
-                membership.leave(shared.cluster.config.socket_timeout).await;
-            }
-            let _ = done.send(assign(shared, partitions).await);
-        }
-        ConsumerCommand::Subscribe(subscription, done) => {
-            tell(&|| format!("subscribe: {subscription:?}"));
-            if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
-                *membership = None;
-            }
-            if let Some(membership) = membership {
-                membership.signal(AppSignal::Subscribed(subscription));
-            } else {
-                shared.replace_assignment(&[]);
-                *membership = Some(Membership::start(shared.clone(), subscription));
-            }
-            let _ = done.send(Ok(()));
-        }
-        ConsumerCommand::Start(at, from, options, done) => {
-            let _ = done.send(match membership {
-                Some(_) => Err(assigned_by_group("start")),
-                None => standalone_partitions::start(shared, tasks, at, from, options).await,
-            });
-        }
-        ConsumerCommand::Stop(at, done) => {
-            let _ = done.send(match membership {
-                Some(_) => Err(assigned_by_group("stop")),
-                None => standalone_partitions::stop(shared, at).await,
-            });
-        }
-        ConsumerCommand::Unsubscribe(timeout, done) => {
-            let _ = done.send(leave(shared, membership.take(), timeout).await);
-            shared.replace_assignment(&[]);
-        }
-        ConsumerCommand::Seek(at, to, done) => {
-            tell(&|| format!("seek: {at} to {to:?}"));
-            let slot = shared.cursors.update(&at, |cursor| {
-                cursor.seek(to);
-                cursor.slot
-            });
-            if let Some(slot) = slot {
-                shared.inbox.purge(slot);
-            }
-            let result = slot.map(|_| ()).ok_or_else(|| at.not_assigned());
-            if result.is_ok() && to == StartAt::Committed {
-                tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
-            }
-            let _ = done.send(result);
-        }
-        ConsumerCommand::Pause(partitions, paused) => {
-            tell(&|| {
-                format!("{}: {} partition(s)", if paused { "pause" } else { "resume" }, partitions.len())
-            });
-            for at in partitions {
-                shared.cursors.update(&at, |cursor| cursor.paused = paused);
-            }
-        }
-        ConsumerCommand::Commit(done) => {
-            let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(commit_done(&shared).await);
-            });
-        }
-        ConsumerCommand::CommitOffsets(offsets, done) => {
-            let taken_back = |at: &&TopicPartition| shared.inbox.progress(at).is_none();
-            // A consumer without a group membership may commit any partition.
-            if membership.is_some()
-                && let Some(at) = offsets.keys().find(taken_back)
-            {
-                let _ = done.send(Err(at.not_assigned()));
-                return;
-            }
-            let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(commit(&shared, &offsets).await);
-            });
-        }
-        ConsumerCommand::GroupMetadata(done) => {
-            let metadata = match &shared.coordinator {
-                Some(coordinator) => {
-                    let mut metadata = GroupMetadata::new(coordinator.group());
-                    let identity = coordinator.identity();
-                    metadata.generation = identity.epoch.unwrap_or(-1);
-                    metadata.member_id.clone_from(&identity.member_id);
-                    metadata.instance_id = identity.instance_id.clone().filter(|_| membership.is_some());
-                    Ok(metadata)
-                }
-                None => Err(Error::Config("group metadata needs group.id".into())),
-            };
-            let _ = done.send(metadata);
-        }
-        ConsumerCommand::Committed(partitions, done) => {
-            let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let committed = shared.committed_offsets(&partitions).await;
-                let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
-                let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
-            });
-        }
-        ConsumerCommand::CommittedOffsets(partitions, done) => {
-            let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(shared.committed_offsets(&partitions).await);
-            });
-        }
-        ConsumerCommand::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
-        ConsumerCommand::RevokeSeen => {
-            if let Some(membership) = membership {
-                membership.signal(AppSignal::Answered);
-            }
-        }
-        ConsumerCommand::Close(_, done) => drop(done),
-    }
-}
-
-async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), Error> {
-    let (committed, mut fixed): (Vec<_>, Vec<_>) =
-        partitions.into_iter().partition(|(_, start)| *start == StartAt::Committed);
-    if !committed.is_empty() {
-        fixed.extend(shared.start_at_committed(committed.into_iter().map(|(at, _)| at).collect()).await?);
-    }
-    shared.replace_assignment(&fixed);
-    Ok(())
-}
-
-/// Applies the application's change of the assignment. With automatic commits, the removed partitions are committed
-/// first. The committed offset of a partition that continues from it is looked up later.
-async fn change_assignment(
-    shared: &Rc<Shared>,
-    tasks: &mut JoinSet<()>,
-    change: AssignmentChange,
-    partitions: Vec<(TopicPartition, StartAt)>,
-) -> Result<(), Error> {
-    let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
-    let gone = match change {
-        AssignmentChange::Replace => shared.assigned(),
-        AssignmentChange::Remove => named.clone(),
-        AssignmentChange::Add => Vec::new(),
-    };
-    if shared.cluster.config.enable_auto_commit && shared.can_commit() {
-        let mut offsets = shared.uncommitted();
-        offsets.retain(|at, _| gone.contains(at));
-        if let Err(error) = commit_unasked(shared, &offsets).await {
-            tracing::debug!(%error, "commit before giving partitions up");
-        }
-    }
-    shared.remove_partitions(&gone);
-    if change == AssignmentChange::Remove {
-        return Ok(());
-    }
-    let known = shared.assigned();
-    if let Some(at) = named.iter().find(|at| known.contains(at)) {
-        return Err(Error::Config(format!("incremental_assign: {at} is assigned already")));
-    }
-    shared.add_partitions(&partitions);
-    let left_off = |(at, start): (TopicPartition, StartAt)| (start == StartAt::Committed).then_some(at);
-    let pending: Vec<_> = partitions.into_iter().filter_map(left_off).collect();
-    if !pending.is_empty() {
-        tasks.spawn_local(start_where_left_off(shared.clone(), pending));
-    }
-    Ok(())
-}
-
-/// Looks up the committed offsets, with retries, and starts the partitions there.
-async fn start_where_left_off(shared: Rc<Shared>, mut pending: Vec<TopicPartition>) {
-    loop {
-        pending.retain(|at| {
-            shared.cursors.update(at, |cursor| cursor.position == Position::Unresolved(StartAt::Committed))
-                == Some(true)
-        });
-        if pending.is_empty() {
-            return;
-        }
-        match shared.start_at_committed(pending.clone()).await {
-            Ok(starts) => {
-                for (at, start) in starts {
-                    shared.cursors.update(&at, |cursor| {
-                        if cursor.position == Position::Unresolved(StartAt::Committed) {
-                            cursor.seek(start);
-                        }
-                    });
-                }
-                return;
-            }
-            Err(error) if error.is_retriable() => {}
-            Err(error) => shared.inbox.push(Item::Error(error)),
-        }
-        tokio::time::sleep(shared.cluster.config.retry_backoff.max(Duration::from_millis(100))).await;
-    }
-}
-
-fn assigned_by_group(what: &str) -> Error {
-    Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
 }
 
 /// Commits with the consumer's identity; fails for a member that is in no generation.

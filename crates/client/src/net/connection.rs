@@ -167,7 +167,7 @@ impl Connection {
                     Ok(Err(error)) => return link.close_with(error),
                     Err(_) => {
                         let ms = within.as_millis();
-                        return link.close(format!("not authenticated anew within {ms} ms"));
+                        return link.close(format!("not authenticated again within {ms} ms"));
                     }
                 }
                 link.release();

@@ -111,16 +111,15 @@ impl Topic {
         how: Push,
     ) -> Result<Option<Delivery>, RecordRefused> {
         let refused = |refused, partition| RecordRefused::Queue(partition as i32, refused);
-        let chosen = match content.partition {
-            Some(partition) => match u32::try_from(partition) {
-                Ok(partition) => Chosen::Partition(partition),
-                Err(_) => return Err(RecordRefused::NoSuchPartition(partition, partitions.len())),
-            },
-            None => {
-                let count = partitions.len() as u32;
-                let choice = Choice::new(&self.name, content.key, content.tag, count, &partitions);
-                self.config.partitioner.choose(&choice)
-            }
+        let chosen = if let Some(partition) = content.partition {
+            let Ok(partition) = u32::try_from(partition) else {
+                return Err(RecordRefused::NoSuchPartition(partition, partitions.len()));
+            };
+            Chosen::Partition(partition)
+        } else {
+            let count = partitions.len() as u32;
+            let choice = Choice::new(&self.name, content.key, content.tag, count, &partitions);
+            self.config.partitioner.choose(&choice)
         };
         let partition = match chosen {
             Chosen::Partition(partition) => partition,

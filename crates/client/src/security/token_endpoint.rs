@@ -52,7 +52,7 @@ mod tests {
             ("https://me:secret@login.example/", "must not carry a user"),
             ("http://me:secret@login.example/", "must be https"),
         ] {
-            let error = TokenEndpoint::parse(url).err().expect(url).to_string();
+            let error = TokenEndpoint::parse(url).expect_err(url).to_string();
             assert!(error.contains(reason) && !error.contains("secret@"), "{error}");
         }
     }

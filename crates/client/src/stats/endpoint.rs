@@ -92,7 +92,7 @@ impl Drop for PrometheusEndpoint {
 async fn accept(text: Text, listener: TcpListener) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "nobody listens for Prometheus"),
+        Err(error) => return tracing::error!(%error, "no client reads the Prometheus endpoint"),
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = tokio::task::JoinSet::new();

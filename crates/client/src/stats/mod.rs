@@ -249,7 +249,7 @@ impl Observer {
     /// The idempotent producer restarts the sequence numbers of a partition under a higher epoch.
     pub(crate) fn epoch_raised(&self, topic: &str, partition: i32, epoch: i16) {
         self.log
-            .debug(Context::Eos, "EPOCH", || format!("{topic} [{partition}]: goes on under epoch {epoch}"));
+            .debug(Context::Eos, "EPOCH", || format!("{topic} [{partition}]: continues under epoch {epoch}"));
         let mut state = self.state();
         if let Some((_, highest)) = &mut state.producer_id {
             *highest = epoch.max(*highest);

@@ -33,14 +33,14 @@ pub(super) const BROKER: &[Field<Broker>] = &[
     ("broker_connects_total", "Attempts to connect.", Kind::Counter, |it| it.connects),
     ("broker_disconnects_total", "Connections that ended.", Kind::Counter, |it| it.disconnects),
     ("broker_in_flight", "Requests without an answer.", Kind::Gauge, |it| it.waitresp_cnt),
-    ("broker_up", "Whether a connection is open.", Kind::Gauge, |it| u64::from(it.state == "UP")),
+    ("broker_up", "1 if a connection is open, otherwise 0.", Kind::Gauge, |it| u64::from(it.state == "UP")),
 ];
 
 pub(super) const BROKER_WINDOWS: &[Measured<Broker>] = &[
     ("broker_int_latency_microseconds", "From handing over to sending, by record.", |it| &it.int_latency),
     ("broker_outbuf_latency_microseconds", "From making a request to writing it.", |it| &it.outbuf_latency),
     ("broker_rtt_microseconds", "From writing a request to its answer.", |it| &it.rtt),
-    ("broker_throttle_milliseconds", "What the broker throttled.", |it| &it.throttle),
+    ("broker_throttle_milliseconds", "The throttle times of the broker.", |it| &it.throttle),
 ];
 
 pub(super) const TOPIC_WINDOWS: &[Measured<Topic>] = &[

@@ -410,7 +410,7 @@ impl Machine {
             State::InTransaction => ("inside a transaction", Recovery::Mend),
             State::Flushing => ("while the transaction is being committed", Recovery::Mend),
             State::Committing => {
-                ("after a commit was sent: commit_transaction again tells its outcome", Recovery::Mend)
+                ("after a commit was sent: commit_transaction again returns its outcome", Recovery::Mend)
             }
             State::Aborting => {
                 ("while the transaction is being aborted: abort_transaction again", Recovery::Mend)

@@ -222,10 +222,20 @@ mod tests {
         }
     }
 
+    /// A topic with a leader for each of its 8 partitions.
+    #[derive(Debug)]
+    struct AllLed;
+
+    impl Availability for AllLed {
+        fn has_leader(&self, partition: u32) -> bool {
+            partition < 8
+        }
+    }
+
     #[test]
     fn keys_that_are_null_or_empty_are_treated_as_librdkafka_treats_them() {
         let choose =
-            |partitioner: &Partitioner, key| partitioner.choose(&Choice::new("t", key, 0, 8, &Unknown));
+            |partitioner: &Partitioner, key| partitioner.choose(&Choice::new("t", key, 0, 8, &AllLed));
         for (partitioner, null, empty) in [
             (Partitioner::Consistent, Chosen::Partition(0), Chosen::Partition(0)),
             (Partitioner::ConsistentRandom, Chosen::Sticky, Chosen::Sticky),

@@ -353,23 +353,7 @@ fn decide(
             let cause = trouble.map_or(Cause::BackOff, |trouble| trouble.cause);
             Diagnosis::Stuck(cause, format!("asking again after a pause; the last problem: {}", last()))
         }
-        Fetching::NoRoom if facts.queued_bytes >= facts.budget_used / 2 => {
-            if facts.poll_age < after {
-                return Diagnosis::Goes(facts.poll_age);
-            }
-            let text = format!(
-                "nothing before a poll: {} of {} bytes are in use, {} of them wait in the queue",
-                facts.budget_used, facts.budget_max, facts.queued_bytes
-            );
-            Diagnosis::Stuck(Cause::NotPolled, text)
-        }
-        Fetching::NoRoom => {
-            let text = format!(
-                "nothing before something is dropped: {} of {} bytes are in use, {} of them wait in the queue",
-                facts.budget_used, facts.budget_max, facts.queued_bytes
-            );
-            Diagnosis::Stuck(Cause::BudgetHeld, text)
-        }
+        Fetching::NoRoom => no_room(after, facts),
         Fetching::Asked { what, node, due, answers } => {
             if trouble.is_some_and(|trouble| trouble.cause == Cause::Unauthorized) {
                 return Diagnosis::Stuck(Cause::Unauthorized, format!("asking again; {}", last()));
@@ -396,10 +380,26 @@ fn decide(
     }
 }
 
+/// The consumer's memory budget is used up.
+fn no_room(after: Duration, facts: &ConsumerFacts) -> Diagnosis {
+    let (used, max, queued) = (facts.budget_used, facts.budget_max, facts.queued_bytes);
+    let numbers = format!("{used} of {max} bytes are in use, {queued} of them wait in the queue");
+    if queued < used / 2 {
+        return Diagnosis::Stuck(
+            Cause::BudgetHeld,
+            format!("nothing before something is dropped: {numbers}"),
+        );
+    }
+    if facts.poll_age < after {
+        return Diagnosis::Goes(facts.poll_age);
+    }
+    Diagnosis::Stuck(Cause::NotPolled, format!("nothing before a poll: {numbers}"))
+}
+
 fn not_polled(queue: &QueueFacts, idle: Duration) -> String {
     let ms = idle.as_millis();
     format!(
-        "nothing before a poll: {} records wait in the queue, nobody has looked for {ms} ms",
+        "nothing before a poll: {} records wait in the queue; the last poll was {ms} ms ago",
         queue.records
     )
 }

@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::pointer("dr_msg_cb")
         .producer()
         .text("Called with the fate of each record; in Rust a `Delivery`, or `Producer::reports`.")
-        .by_method("a_report_tells_of_each_record_what_the_application_gave_with_it"),
+        .by_method("a_report_returns_the_tag_of_each_record"),
     Property::pointer("partitioner_cb")
         .topic()
         .producer()

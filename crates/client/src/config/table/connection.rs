@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("From sending a request to its answer; a connection that is late is closed. Unset, it follows `request.timeout.ms`, as in Java's client; behind the C interface the two are apart.")
         .effective("an_unanswered_request_ends_after_socket_timeout", millis!(socket_timeout)),
     Property::int("socket.blocking.max.ms", 1, 60_000, "1000")
-        .text("How long librdkafka's network threads once slept.")
+        .text("The maximum sleep of librdkafka's network threads, in former versions.")
         .accepted("nothing here blocks on a socket; librdkafka ignores it, too"),
     Property::int("socket.send.buffer.bytes", 0, 100_000_000, "0")
         .alias(&["send.buffer.bytes"])
@@ -55,11 +55,11 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("socket.max.fails", 0, 1_000_000, "1")
         .text("After how many requests in a row that were not answered in time a connection is closed; 0 never closes it. Answers come in order, so what follows a lost one is late, too.")
         .effective(
-            "a_connection_survives_as_many_unanswered_requests_as_it_is_told_to",
+            "a_connection_survives_the_configured_number_of_unanswered_requests",
             number!(net.max_fails),
         ),
     Property::int("broker.address.ttl", 0, 86_400_000, "1000")
-        .text("How long resolved addresses are kept.")
+        .text("The time for which resolved addresses are kept.")
         .accepted("names are resolved for each attempt to connect, and never cached"),
     Property::choice("broker.address.family", &["any", "v4", "v6"], "any")
         .text("Which of a broker's addresses are used.")
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Property] = &[
         &["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"],
         "use_all_dns_ips",
     )
-    .text("Whether all addresses of a name are tried, or the bootstrap names are first replaced by their canonical ones.")
+    .text("The treatment of a name with several addresses: all of them are tried, or the bootstrap names are first replaced by their canonical ones.")
     .accepted("every address that a name has is tried in turn either way, and certificates are judged by the name that was given"),
     Property::int("socket.connection.setup.timeout.ms", 1000, 2_147_483_647, "10000")
         .librdkafka("30000")
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Property] = &[
             flag!(net.api_version_request),
         ),
     Property::int("api.version.request.timeout.ms", 1, 300_000, "10000")
-        .text("How long a broker may take to say which requests it knows.")
+        .text("The time limit for a broker's ApiVersions response.")
         .effective(
             "a_broker_that_does_not_say_its_versions_in_time_is_given_up",
             millis!(net.version_request_timeout),

@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.wait.max.ms", 0, 300_000, "500")
         .alias(&["fetch.max.wait.ms"])
         .consumer()
-        .text("How long the broker may wait for `fetch.min.bytes`.")
+        .text("The time for which the broker may wait for `fetch.min.bytes`.")
         .effective("requests_carry_what_the_properties_say", millis!(fetch_wait_max)),
     Property::int("fetch.max.bytes", 0, 2_147_483_135, "52428800")
         .consumer()
@@ -49,12 +49,12 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("fetch.queue.backoff.ms", 0, 300_000, "1000")
         .consumer()
         .medium()
-        .text("How long librdkafka pauses fetching when its local queue is full.")
+        .text("The pause of librdkafka's fetches when its local queue is full.")
         .accepted("there is no such pause: fetching continues as soon as there is room"),
     Property::int("fetch.error.backoff.ms", 0, 300_000, "500")
         .consumer()
         .medium()
-        .text("How long to wait after a fetch that failed. Unset, the wait begins with `retry.backoff.ms` and doubles up to a second.")
+        .text("The pause after a failed fetch. Unset, the wait begins with `retry.backoff.ms` and doubles up to a second.")
         .effective(
             "a_failed_fetch_is_repeated_after_its_own_backoff",
             Access {
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::choice("isolation.level", &["read_uncommitted", "read_committed"], "read_committed")
         .consumer()
         .high()
-        .text("Whether records of open and aborted transactions are left out.")
+        .text("The visibility of records of open and aborted transactions: `read_committed` omits them.")
         .effective(
             "requests_carry_what_the_properties_say",
             Access {
@@ -97,15 +97,15 @@ pub(super) const ROWS: &[Property] = &[
         .effective("a_batch_that_inflates_beyond_the_cap_is_refused", number!(decompressed_max_bytes)),
     Property::bool("enable.partition.eof", "false")
         .consumer()
-        .text("Whether reaching a partition's end is an event.")
-        .effective("the_end_of_a_partition_is_told_once_per_arrival", flag!(enable_partition_eof)),
+        .text("If `true`, reaching the end of a partition is an event.")
+        .effective("the_end_of_a_partition_is_reported_once_per_arrival", flag!(enable_partition_eof)),
     Property::int("max.poll.records", 1, 2_147_483_647, "500")
         .consumer()
-        .text("How many records one poll of Java's client returns.")
+        .text("The maximum number of records that one poll of Java's client returns.")
         .accepted("a poll gives a view of a fetched batch and copies nothing, so there is nothing to limit"),
     Property::string("share.acknowledgement.mode", "implicit")
         .consumer()
         .medium()
-        .text("How records of a share group are acknowledged.")
+        .text("The acknowledgement of a share group's records.")
         .accepted("only share consumers ask for it, which cannot be made with this version"),
 ];

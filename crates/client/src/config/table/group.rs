@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::choice("group.protocol", &["classic", "consumer"], "classic")
         .consumer()
         .high()
-        .text("Whether the members assign the partitions (classic), or the coordinator does (KIP-848).")
+        .text("The group protocol: the members assign the partitions (classic), or the coordinator does (KIP-848).")
         .effective(
             "the_coordinator_shares_out_in_the_new_protocol",
             choice!(
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Property] = &[
         .effective("the_coordinator_shares_out_in_the_new_protocol", optional_string!(group_remote_assignor)),
     Property::int("coordinator.query.interval.ms", 1, 3_600_000, "600000")
         .consumer()
-        .text("How often librdkafka asks who coordinates the group while all is well.")
+        .text("The interval at which librdkafka requests the group's coordinator while there is no error.")
         .accepted("the client looks up the coordinator when it needs it, and again whenever a broker reports that it moved"),
     Property::int("max.poll.interval.ms", 1, 86_400_000, "300000")
         .consumer()
@@ -76,12 +76,12 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("auto.commit.interval.ms", 0, 86_400_000, "5000")
         .consumer()
         .medium()
-        .text("How often processed offsets are committed in the background; 0 leaves it to rebalances and closing.")
+        .text("The interval at which processed offsets are committed in the background. With 0, only rebalances and closing commit them.")
         .effective("offsets_are_committed_at_the_interval_or_not_at_all", millis_or_never!(auto_commit_interval)),
     Property::bool("enable.auto.offset.store", "true")
         .consumer()
         .high()
-        .text("Whether a record counts as processed at the next poll.")
+        .text("If `true`, the next poll marks a record as processed.")
         .effective("only_stored_offsets_are_committed_without_auto_offset_store", flag!(enable_auto_offset_store)),
     Property::choice("offset.store.method", &["none", "file", "broker"], "broker")
         .consumer()

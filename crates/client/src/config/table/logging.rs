@@ -63,13 +63,13 @@ pub(super) const ROWS: &[Property] = &[
         .text("The least serious of the log lines to give, as in syslog. Setting `debug` makes it 7 while it is unset.")
         .effective("log_level_silences_what_is_less_serious", number!(log_level)),
     Property::bool("log.queue", "false")
-        .text("Whether log lines wait in a queue for the application (`Client::log_lines`) instead of going to `tracing`.")
+        .text("If `true`, log lines wait in a queue for the application (`Client::log_lines`) instead of going to `tracing`.")
         .effective("debug_shows_batches_requests_and_round_trips", flag!(log_queue)),
     Property::bool("log.thread.name", "true")
-        .text("Whether log lines name the thread.")
+        .text("If `true`, log lines name the thread.")
         .accepted("`tracing` and its subscribers know the thread: the subscriber decides"),
     Property::bool("log.connection.close", "true")
-        .text("Whether a connection that is lost with requests in flight causes a warning. An idle one never does.")
+        .text("If `true`, a connection that is lost with requests in flight causes a warning. An idle one never does.")
         .effective("a_lost_connection_is_a_warning_unless_it_was_idle_or_asked_not_to_be", flag!(net.log_connection_close)),
     Property::int("statistics.interval.ms", 0, 86_400_000, "0")
         .high()
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Property] = &[
         .text("Which events the C interface's queues carry: `rd_kafka_conf_set_events`.")
         .by_method("events_carry_reports_records_and_headers"),
     Property::bool("enable.random.seed", "true")
-        .text("Whether librdkafka seeds the C library's random numbers.")
+        .text("If `true`, librdkafka seeds the C library's random numbers.")
         .accepted("the C library's random numbers are not used: the system seeds ours"),
     Property::int("internal.termination.signal", 0, 128, "0")
         .text("The signal by which librdkafka wakes its threads when it ends.")
@@ -97,6 +97,6 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::bool("enable.metrics.push", "true")
-        .text("Whether the client pushes metrics to a broker that requests them (KIP-714).")
+        .text("If `true`, the client pushes metrics to a broker that requests them (KIP-714).")
         .accepted("this client pushes no metrics; a later version will, and then it switches that"),
 ];

@@ -37,14 +37,14 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::int("topic.metadata.refresh.fast.cnt", 0, 1000, "10")
-        .text("How often librdkafka once repeated the fast refresh.")
+        .text("The number of fast refreshes in former versions of librdkafka.")
         .accepted("the fast refresh continues until there is a leader; librdkafka ignores it, too"),
     Property::bool("topic.metadata.refresh.sparse", "true")
         .text("Asks only for the topics in use. Off, the layout of all topics is fetched and kept, which large clusters feel.")
         .effective("all_topics_are_asked_for_when_sparse_is_off", flag!(net.sparse)),
     Property::int("topic.metadata.propagation.max.ms", 0, 3_600_000, "30000")
-        .text("How long a topic that brokers do not know may still be on its way to them; records for it fail after that.")
-        .effective("a_topic_that_nobody_knows_is_waited_for_and_then_fails_for_good", millis!(topic_metadata_propagation_max)),
+        .text("The time after which a topic that brokers do not know is an error. Until then it may still be on its way to them; then its records fail.")
+        .effective("an_unknown_topic_is_waited_for_and_then_fails_for_good", millis!(topic_metadata_propagation_max)),
     Property::list("topic.blacklist", "")
         .text("Regular expressions of topics to take for absent, whatever brokers say of them.")
         .effective(
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Property] = &[
             },
         ),
     Property::choice("metadata.recovery.strategy", &["none", "rebootstrap"], "rebootstrap")
-        .text("Whether the client returns to the bootstrap servers when no known broker responds.")
+        .text("The action when no known broker responds: `rebootstrap` returns to the bootstrap servers.")
         .effective(
             "a_cluster_that_has_moved_is_found_through_the_bootstrap_servers_again",
             choice!(net.rebootstrap, [("none", false), ("rebootstrap", true)]),
@@ -70,6 +70,6 @@ pub(super) const ROWS: &[Property] = &[
         .effective("bootstrap_servers_are_asked_again_after_the_trigger", millis!(net.rebootstrap_after)),
     Property::bool("allow.auto.create.topics", "true")
         .librdkafka("false")
-        .text("Whether a consumer's metadata request may create an unknown topic, if the broker allows it.")
+        .text("If `true`, a consumer's metadata request may create an unknown topic, provided that the broker allows it.")
         .effective("requests_carry_what_the_properties_say", flag!(allow_auto_create_topics)),
 ];

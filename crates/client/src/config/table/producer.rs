@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Property] = &[
         .librdkafka("5")
         .producer()
         .high()
-        .text("How long a batch waits to fill. Unset, batching adapts: nothing waits while nothing is in flight to the leader, and batches grow while something is; a full one waits behind a large request only as long as a near broker needs for that. Behind the C interface an unset one reads 5 and adapts all the same.")
+        .text("The time for which a batch waits to fill. Unset, batching adapts: nothing waits while nothing is in flight to the leader, and batches grow while something is; a full one waits behind a large request only as long as a near broker needs for that. Behind the C interface an unset one reads 5 and still adapts.")
         .effective(
             "a_set_linger_makes_batches_wait",
             Access {
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Property] = &[
         .alias(&["message.send.max.retries"])
         .producer()
         .high()
-        .text("How often a batch is sent again before it fails with its last error; its timeout ends it in any case. Without idempotence, retries with more than one request in flight may change the order.")
+        .text("The maximum number of retries of a batch before it fails with its last error. Its timeout ends it in any case. Without idempotence, retries with more than one request in flight may change the order.")
         .effective("retries_end_after_message_send_max_retries", number!(retries)),
     Property::choice("compression.codec", CODECS, "none")
         .alias(&["compression.type"])
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Property] = &[
     Property::float("sticky.partitioning.linger.ms", 0.0, 900_000.0, Some("batch"), "batch")
         .librdkafka("10")
         .producer()
-        .text("How long records without a key stay with one partition; 0 gives each its own. Unset, they stay as long as a batch takes them.")
+        .text("The time for which records without a key go to one partition. With 0, each record goes to its own. Unset, they stay as long as a batch takes them.")
         .effective(
             "the_sticky_partition_stays_for_its_linger",
             Access {
@@ -150,7 +150,7 @@ pub(super) const TOPIC_COMPRESSION: Property =
         .topic()
         .producer()
         .high()
-        .text("How this topic's batches are compressed; `inherit` is the client's codec.")
+        .text("The codec of this topic's batches; `inherit` is the client's codec.")
         .effective(
             "topic_settings_lie_over_those_of_the_client",
             Access {

@@ -7,7 +7,7 @@ use crate::security::{Mechanism, OauthMethod};
 const MECHANISMS: &[&str] = &["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"];
 
 const LOGINS: &str = "every_way_in_and_every_refusal";
-const UNSECURED: &str = "an_unsecured_token_says_what_it_was_told";
+const UNSECURED: &str = "an_unsecured_token_has_the_configured_claims";
 const GSSAPI: &str = "only GSSAPI asks for it, and a client that is to log in by GSSAPI is refused";
 const ASSERTION: &str = "this version gets tokens by client credentials or from a function only";
 /// librdkafka's default command.
@@ -46,17 +46,17 @@ pub(super) const ROWS: &[Property] = &[
         .accepted(GSSAPI),
     Property::string("sasl.kerberos.keytab", "").text("File of Kerberos keys.").accepted(GSSAPI),
     Property::int("sasl.kerberos.min.time.before.relogin", 0, 86_400_000, "60000")
-        .text("How often the ticket is renewed at most.")
+        .text("The minimum time between two renewals of the ticket.")
         .accepted(GSSAPI),
     Property::string("sasl.oauthbearer.config", "")
         .secret()
         .text("The claims of unsigned tokens, as `key=value` separated by spaces: principal (needed), principalClaimName, scope, scopeClaimName, lifeSeconds, extension_NAME.")
         .effective(UNSECURED, secret!(security.sasl.oauthbearer.config)),
     Property::bool("enable.sasl.oauthbearer.unsecure.jwt", "false")
-        .text("Whether the client creates unsigned tokens, for development: production brokers refuse them.")
+        .text("If `true`, the client creates unsigned tokens, for development: production brokers refuse them.")
         .effective(UNSECURED, flag!(security.sasl.oauthbearer.unsecured_jwt)),
     Property::choice("sasl.oauthbearer.method", &["default", "oidc"], "default")
-        .text("Whether tokens come from a function or from a token endpoint.")
+        .text("The source of tokens: a function, or a token endpoint.")
         .effective(LOGINS, choice!(security.sasl.oauthbearer.method, [("default", OauthMethod::Default), ("oidc", OauthMethod::Oidc)])),
     Property::string("sasl.oauthbearer.client.id", "")
         .alias(&["sasl.oauthbearer.client.credentials.client.id"])
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Property] = &[
     .text("The grant type of requests to the token endpoint.")
     .refused(ASSERTION),
     Property::choice("sasl.oauthbearer.assertion.algorithm", &["RS256", "ES256"], "RS256")
-        .text("How assertions are signed.")
+        .text("The signature algorithm of assertions.")
         .refused(ASSERTION),
     Property::string("sasl.oauthbearer.assertion.private.key.file", "")
         .text("File of the key that signs assertions.")
@@ -126,19 +126,19 @@ pub(super) const ROWS: &[Property] = &[
         .text("File of further claims.")
         .refused(ASSERTION),
     Property::int("sasl.oauthbearer.assertion.claim.exp.seconds", 1, 2_147_483_647, "300")
-        .text("How long assertions are valid.")
+        .text("The time for which assertions are valid.")
         .refused(ASSERTION),
     Property::bool("sasl.oauthbearer.assertion.claim.jti.include", "false")
-        .text("Whether assertions carry an id.")
+        .text("If `true`, assertions have an id.")
         .refused(ASSERTION),
     Property::int("sasl.oauthbearer.assertion.claim.nbf.seconds", 0, 2_147_483_647, "60")
-        .text("How long before their making assertions are valid.")
+        .text("The time before their creation from which assertions are valid.")
         .refused(ASSERTION),
     Property::choice(
         "sasl.oauthbearer.metadata.authentication.type",
         &["none", "azure_imds", "aws_iam"],
         "none",
     )
-    .text("Whether the cloud provider's metadata service issues the token.")
+    .text("The cloud provider whose metadata service issues the token.")
     .refused("this version gets tokens from no cloud's own service"),
 ];

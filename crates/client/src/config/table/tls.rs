@@ -17,7 +17,7 @@ const CHECKS_OFF: &str = "checks_that_are_switched_off_are_off";
 pub(super) const ROWS: &[Property] = &[
     Property::choice("security.protocol", &["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"], "plaintext")
         .high()
-        .text("Whether connections are encrypted and authenticated. With `plaintext` and `sasl_plaintext` the network can read all data.")
+        .text("The encryption and authentication of connections. With `plaintext` and `sasl_plaintext` the network can read all data.")
         .effective(
             LOGINS,
             choice!(security.protocol, [("plaintext", SecurityProtocol::Plaintext), ("ssl", SecurityProtocol::Ssl), ("sasl_plaintext", SecurityProtocol::SaslPlaintext), ("sasl_ssl", SecurityProtocol::SaslSsl)]),
@@ -97,10 +97,10 @@ pub(super) const ROWS: &[Property] = &[
     Property::string("ssl.engine.location", "").text("OpenSSL engine to load.").refused(OPENSSL),
     Property::string("ssl.engine.id", "dynamic").text("Name of the OpenSSL engine.").refused(OPENSSL),
     Property::bool("enable.ssl.certificate.verification", "true")
-        .text("Whether the client verifies the broker's certificate. Off, any host on the network path can impersonate the broker.")
+        .text("If `true`, the client verifies the broker's certificate. Off, any host on the network path can impersonate the broker.")
         .effective(CHECKS_OFF, flag!(security.tls.verify_certificates)),
     Property::choice("ssl.endpoint.identification.algorithm", &["none", "https"], "https")
-        .text("Whether the certificate must name the host of the connection.")
+        .text("The check that the certificate names the host of the connection.")
         .effective(
             CHECKS_OFF,
             choice!(security.tls.endpoint_identification, [("none", false), ("https", true)]),

@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .producer()
         .high()
-        .text("What must have happened before a record counts as delivered: 0 nothing, 1 the leader has it, all in-sync replicas have it. Asking for less than all switches idempotence off unless it is asked for.")
+        .text("The replicas that must have a record before it is delivered: 0 none, 1 the leader, all the in-sync replicas. Asking for less than all switches idempotence off unless it is asked for.")
         .effective(
             "requests_carry_what_the_properties_say",
             Access {
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Property] = &[
         .topic()
         .producer()
         .medium()
-        .text("How long the broker may wait for replicas. In the native interface it is also the default of `socket.timeout.ms`, as in Java's client.")
+        .text("The time for which the broker may wait for replicas. In the native interface it is also the default of `socket.timeout.ms`, as in Java's client.")
         .effective(
             "requests_carry_what_the_properties_say",
             Access {
@@ -64,12 +64,12 @@ pub(super) const ROWS: &[Property] = &[
     Property::choice("queuing.strategy", &["fifo", "lifo"], "fifo")
         .topic()
         .producer()
-        .text("Whether the oldest or the newest record is sent first.")
+        .text("The order in which waiting records are sent: the oldest or the newest first.")
         .accepted("records are sent in the order in which they were handed over"),
     Property::bool("produce.offset.report", "false")
         .topic()
         .producer()
-        .text("Whether delivery reports carry offsets.")
+        .text("If `true`, delivery reports have offsets.")
         .accepted("every delivery carries its offset; librdkafka ignores it, too"),
     Property::choice(
         "partitioner",
@@ -179,7 +179,7 @@ pub(super) const ROWS: &[Property] = &[
         .alias(&["enable.auto.commit"])
         .topic()
         .consumer()
-        .text("Whether processed offsets of partitions that are started one by one (`Consumer::start`) are committed automatically; unset, the client's `enable.auto.commit` applies.")
+        .text("If `true`, processed offsets of partitions that are started individually (`Consumer::start`) are committed automatically. Unset, the client's `enable.auto.commit` applies.")
         .effective(
             "partitions_that_are_started_commit_as_their_topic_says",
             Access {
@@ -251,6 +251,6 @@ pub(super) const ROWS: &[Property] = &[
     Property::int("consume.callback.max.messages", 0, 1_000_000, "0")
         .topic()
         .consumer()
-        .text("How many records one call that hands each to a function hands out where the call itself sets no limit; 0 is none.")
-        .effective("a_call_hands_out_as_many_records_as_it_may", number!(consume_callback_max_messages)),
+        .text("The maximum number of records of one call that passes each record to a function, if the call itself sets no limit. 0 means no limit.")
+        .effective("a_call_passes_at_most_the_configured_number_of_records", number!(consume_callback_max_messages)),
 ];

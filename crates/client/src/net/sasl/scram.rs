@@ -115,7 +115,7 @@ impl Challenge {
                 Some(("r", value)) => nonce = Some(value),
                 Some(("s", value)) => salt = STANDARD.decode(value).ok(),
                 Some(("i", value)) => iterations = value.parse::<u32>().ok(),
-                Some(("m", _)) => return Err("the broker wants a SCRAM extension that nobody knows".into()),
+                Some(("m", _)) => return Err("the broker requires an unknown SCRAM extension".into()),
                 Some(("e", reason)) => return Err(format!("refused with {reason}")),
                 _ => {}
             }
@@ -125,7 +125,7 @@ impl Challenge {
         };
         if !nonce.starts_with(our_nonce) || nonce.len() == our_nonce.len() {
             return Err(
-                "the broker's nonce does not begin with ours: somebody replays an old dialogue".into()
+                "the broker's nonce does not begin with ours: it may be from a replayed exchange".into()
             );
         }
         if !ITERATIONS.contains(&iterations) {

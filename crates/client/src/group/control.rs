@@ -1,0 +1,266 @@
+//! The commands of the application, performed one after the other.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::application::AppSignal;
+use super::commands::{AssignmentChange, ConsumerCommand};
+use super::membership::Membership;
+use super::subscription::Subscription;
+use super::{Shared, commit, commit_done, commit_unasked, leave, standalone_partitions};
+use crate::config::Rebalance;
+use crate::error::Error;
+use crate::fetch::cursor::Position;
+use crate::fetch::inbox::Item;
+use crate::log::Context;
+use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
+
+/// Performs a command of the application.
+pub(super) async fn on_control(
+    shared: &Rc<Shared>,
+    membership: &mut Option<Membership>,
+    tasks: &mut JoinSet<()>,
+    command: ConsumerCommand,
+) {
+    let log =
+        |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
+    match command {
+        ConsumerCommand::Assign(change, partitions, done) => {
+            let result = on_assign(shared, membership, tasks, change, partitions).await;
+            let _ = done.send(result);
+        }
+        ConsumerCommand::Subscribe(subscription, done) => {
+            log(&|| format!("subscribe: {subscription:?}"));
+            subscribe(shared, membership, subscription);
+            let _ = done.send(Ok(()));
+        }
+        ConsumerCommand::Start(at, from, options, done) => {
+            let _ = done.send(match membership {
+                Some(_) => Err(assigned_by_group("start")),
+                None => standalone_partitions::start(shared, tasks, at, from, options).await,
+            });
+        }
+        ConsumerCommand::Stop(at, done) => {
+            let _ = done.send(match membership {
+                Some(_) => Err(assigned_by_group("stop")),
+                None => standalone_partitions::stop(shared, at).await,
+            });
+        }
+        ConsumerCommand::Unsubscribe(timeout, done) => {
+            let _ = done.send(leave(shared, membership.take(), timeout).await);
+            shared.replace_assignment(&[]);
+        }
+        ConsumerCommand::Seek(at, to, done) => {
+            log(&|| format!("seek: {at} to {to:?}"));
+            let _ = done.send(seek(shared, tasks, at, to));
+        }
+        ConsumerCommand::Pause(partitions, paused) => {
+            log(&|| {
+                format!("{}: {} partition(s)", if paused { "pause" } else { "resume" }, partitions.len())
+            });
+            for at in partitions {
+                shared.cursors.update(&at, |cursor| cursor.paused = paused);
+            }
+        }
+        ConsumerCommand::Commit(done) => {
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let _ = done.send(commit_done(&shared).await);
+            });
+        }
+        ConsumerCommand::CommitOffsets(offsets, done) => {
+            // A consumer without a group membership may commit any partition.
+            let revoked = membership.as_ref().and_then(|_| not_assigned(shared, &offsets));
+            if let Some(error) = revoked {
+                let _ = done.send(Err(error));
+                return;
+            }
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let _ = done.send(commit(&shared, &offsets).await);
+            });
+        }
+        ConsumerCommand::GroupMetadata(done) => {
+            let _ = done.send(group_metadata(shared, membership.is_some()));
+        }
+        ConsumerCommand::Committed(partitions, done) => {
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let committed = shared.committed_offsets(&partitions).await;
+                let offset = |(at, found): (TopicPartition, OffsetAndMetadata)| (at, found.offset);
+                let _ = done.send(committed.map(|found| found.into_iter().map(offset).collect()));
+            });
+        }
+        ConsumerCommand::CommittedOffsets(partitions, done) => {
+            let shared = shared.clone();
+            tasks.spawn_local(async move {
+                let _ = done.send(shared.committed_offsets(&partitions).await);
+            });
+        }
+        ConsumerCommand::RevokeSeen if shared.cluster.config.rebalance == Rebalance::Application => {}
+        ConsumerCommand::RevokeSeen => {
+            if let Some(membership) = membership {
+                membership.signal(AppSignal::Answered);
+            }
+        }
+        ConsumerCommand::Close(_, done) => drop(done),
+    }
+}
+
+/// Changes the assignment as the application requests it.
+async fn on_assign(
+    shared: &Rc<Shared>,
+    membership: &mut Option<Membership>,
+    tasks: &mut JoinSet<()>,
+    change: AssignmentChange,
+    partitions: Vec<(TopicPartition, StartAt)>,
+) -> Result<(), Error> {
+    let log =
+        |text: &dyn Fn() -> String| shared.cluster.observer.log.debug(Context::Consumer, "CONSUMER", text);
+    match change {
+        _ if shared.cluster.config.rebalance == Rebalance::Application => {
+            log(&|| format!("{change:?}: {} partition(s)", partitions.len()));
+            let result = change_assignment(shared, tasks, change, partitions).await;
+            if let Some(membership) = membership {
+                membership.signal(AppSignal::Answered);
+            }
+            result
+        }
+        AssignmentChange::Add | AssignmentChange::Remove => {
+            let reason = "the consumer keeps the assignment itself: see Config::rebalance";
+            Err(Error::Config(format!("incremental assignment: {reason}")))
+        }
+        AssignmentChange::Replace => {
+            log(&|| format!("assign: {} partition(s)", partitions.len()));
+            if let Some(membership) = membership.take() {
+                membership.leave(shared.cluster.config.socket_timeout).await;
+            }
+            assign(shared, partitions).await
+        }
+    }
+}
+
+fn subscribe(shared: &Rc<Shared>, membership: &mut Option<Membership>, subscription: Subscription) {
+    if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
+        *membership = None;
+    }
+    if let Some(membership) = membership {
+        membership.signal(AppSignal::Subscribed(subscription));
+    } else {
+        shared.replace_assignment(&[]);
+        *membership = Some(Membership::start(shared.clone(), subscription));
+    }
+}
+
+fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: StartAt) -> Result<(), Error> {
+    let slot = shared.cursors.update(&at, |cursor| {
+        cursor.seek(to);
+        cursor.slot
+    });
+    let slot = slot.ok_or_else(|| at.not_assigned())?;
+    shared.inbox.purge(slot);
+    if to == StartAt::Committed {
+        tasks.spawn_local(start_where_left_off(shared.clone(), vec![at]));
+    }
+    Ok(())
+}
+
+/// The error for the first of these partitions that the consumer does not own.
+fn not_assigned(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Option<Error> {
+    let foreign = offsets.keys().find(|at| shared.inbox.progress(at).is_none())?;
+    Some(foreign.not_assigned())
+}
+
+fn group_metadata(shared: &Shared, is_member: bool) -> Result<GroupMetadata, Error> {
+    let coordinator =
+        shared.coordinator.as_ref().ok_or_else(|| Error::Config("group metadata needs group.id".into()))?;
+    let mut metadata = GroupMetadata::new(coordinator.group());
+    let identity = coordinator.identity();
+    metadata.generation = identity.epoch.unwrap_or(-1);
+    metadata.member_id.clone_from(&identity.member_id);
+    metadata.instance_id = identity.instance_id.clone().filter(|_| is_member);
+    Ok(metadata)
+}
+
+async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), Error> {
+    let (committed, mut fixed): (Vec<_>, Vec<_>) =
+        partitions.into_iter().partition(|(_, start)| *start == StartAt::Committed);
+    if !committed.is_empty() {
+        fixed.extend(shared.start_at_committed(committed.into_iter().map(|(at, _)| at).collect()).await?);
+    }
+    shared.replace_assignment(&fixed);
+    Ok(())
+}
+
+/// Applies the application's change of the assignment. With automatic commits, the removed partitions are committed
+/// first. The committed offset of a partition that continues from it is looked up later.
+async fn change_assignment(
+    shared: &Rc<Shared>,
+    tasks: &mut JoinSet<()>,
+    change: AssignmentChange,
+    partitions: Vec<(TopicPartition, StartAt)>,
+) -> Result<(), Error> {
+    let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
+    let gone = match change {
+        AssignmentChange::Replace => shared.assigned(),
+        AssignmentChange::Remove => named.clone(),
+        AssignmentChange::Add => Vec::new(),
+    };
+    if shared.cluster.config.enable_auto_commit && shared.can_commit() {
+        let mut offsets = shared.uncommitted();
+        offsets.retain(|at, _| gone.contains(at));
+        if let Err(error) = commit_unasked(shared, &offsets).await {
+            tracing::debug!(%error, "commit before giving partitions up");
+        }
+    }
+    shared.remove_partitions(&gone);
+    if change == AssignmentChange::Remove {
+        return Ok(());
+    }
+    let known = shared.assigned();
+    if let Some(at) = named.iter().find(|at| known.contains(at)) {
+        return Err(Error::Config(format!("incremental_assign: {at} is assigned already")));
+    }
+    shared.add_partitions(&partitions);
+    let left_off = |(at, start): (TopicPartition, StartAt)| (start == StartAt::Committed).then_some(at);
+    let pending: Vec<_> = partitions.into_iter().filter_map(left_off).collect();
+    if !pending.is_empty() {
+        tasks.spawn_local(start_where_left_off(shared.clone(), pending));
+    }
+    Ok(())
+}
+
+/// Looks up the committed offsets, with retries, and starts the partitions there.
+async fn start_where_left_off(shared: Rc<Shared>, mut pending: Vec<TopicPartition>) {
+    loop {
+        pending.retain(|at| {
+            shared.cursors.update(at, |cursor| cursor.position == Position::Unresolved(StartAt::Committed))
+                == Some(true)
+        });
+        if pending.is_empty() {
+            return;
+        }
+        match shared.start_at_committed(pending.clone()).await {
+            Ok(starts) => {
+                for (at, start) in starts {
+                    shared.cursors.update(&at, |cursor| {
+                        if cursor.position == Position::Unresolved(StartAt::Committed) {
+                            cursor.seek(start);
+                        }
+                    });
+                }
+                return;
+            }
+            Err(error) if error.is_retriable() => {}
+            Err(error) => shared.inbox.push(Item::Error(error)),
+        }
+        tokio::time::sleep(shared.cluster.config.retry_backoff.max(Duration::from_millis(100))).await;
+    }
+}
+
+fn assigned_by_group(what: &str) -> Error {
+    Error::Config(format!("{what}: the group assigns the partitions; assign() ends that"))
+}
