@@ -6,9 +6,12 @@ use std::path::Path;
 
 use crate::failure::{Failure, sentence};
 
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 256 << 10;
+
 /// Reads lines one after another into one buffer.
 pub(crate) struct Lines {
-    from: Box<dyn BufRead + Send>,
+    from: BufReader<Box<dyn Read + Send>>,
     name: String,
     line: Vec<u8>,
     number: u64,
@@ -18,7 +21,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// Reads standard input. A line of more than `bytes_max` bytes is an error.
     pub(crate) fn of_stdin(bytes_max: usize) -> Self {
-        Self::new(Box::new(BufReader::with_capacity(256 << 10, io::stdin())), "standard input", bytes_max)
+        Self::new(Box::new(io::stdin()), "standard input", bytes_max)
     }
 
     /// Reads a file; `-` is standard input.
@@ -27,11 +30,11 @@ impl Lines {
             return Ok(Self::of_stdin(bytes_max));
         }
         let file = File::open(path).map_err(|error| Failure::file(path, &error))?;
-        let from = BufReader::with_capacity(256 << 10, file);
-        Ok(Self::new(Box::new(from), &path.display().to_string(), bytes_max))
+        Ok(Self::new(Box::new(file), &path.display().to_string(), bytes_max))
     }
 
-    fn new(from: Box<dyn BufRead + Send>, name: &str, bytes_max: usize) -> Self {
+    fn new(from: Box<dyn Read + Send>, name: &str, bytes_max: usize) -> Self {
+        let from = BufReader::with_capacity(READ_BYTES, from);
         Self { from, name: name.to_owned(), line: Vec::new(), number: 0, bytes_max }
     }
 
@@ -40,6 +43,11 @@ impl Lines {
         let bytes = self.from.fill_buf();
         let bytes = bytes.map_err(|error| Failure::failed(format!("{}: {}", self.name, sentence(&error))))?;
         Ok(!bytes.is_empty())
+    }
+
+    /// `true` if the next line was read with the last one, so that [`Lines::next`] does not wait for it.
+    pub(crate) fn has_whole_line(&self) -> bool {
+        self.from.buffer().contains(&b'\n')
     }
 
     /// The next line, without its end.
@@ -67,6 +75,27 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns one part per read.
+    struct Parts(Vec<&'static [u8]>);
+
+    impl Read for Parts {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Ok(0);
+            }
+            self.0.remove(0).read(buffer)
+        }
+    }
+
+    #[test]
+    fn a_line_is_there_before_it_is_requested_or_it_is_not() {
+        let mut lines = Lines::new(Box::new(Parts(vec![b"one\ntwo\nth", b"ree\n"])), "input", 5);
+        for (line, has_next) in [(&b"one"[..], true), (b"two", false), (b"three", false)] {
+            assert_eq!(lines.next().expect("readable"), Some(line));
+            assert_eq!(lines.has_whole_line(), has_next);
+        }
+    }
 
     #[test]
     fn lines_have_no_line_end_and_long_lines_are_rejected() {

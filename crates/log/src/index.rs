@@ -5,8 +5,8 @@
 //! .timeindex  timestamp i64       | relative offset i32   the largest timestamp so far, last offset of its batch
 //! ```
 //!
-//! Entries go straight to the file and are found again by halving: an index takes no memory, and no file either before
-//! its first entry. Nothing here is ever trusted: an entry that does not lead to the batch it names gets the index
+//! Entries go straight to the file; there is no file before the first entry. Every [`FENCE_EVERY`]th entry stays in
+//! memory, so that a lookup reads the file once. Nothing here is ever trusted: an entry that does not lead to the batch it names gets the index
 //! rebuilt from the log.
 
 use std::io;
@@ -16,6 +16,13 @@ use crate::storage::{File, Open, Storage};
 
 /// The number of bytes of an index that are read at a time when it is checked.
 const CHECK_BYTES: usize = 48 * 1024;
+
+/// Entries between two that stay in memory: a lookup reads 4 KiB of an offset index, and a full segment of 1 GiB keeps as
+/// much in memory.
+const FENCE_EVERY: usize = 512;
+
+/// Bytes of the longest entry.
+const ENTRY_BYTES_MAX: usize = 12;
 
 /// An entry of either index: two numbers, both of which rise.
 pub(crate) trait IndexEntry: Copy + Eq + std::fmt::Debug {
@@ -98,6 +105,8 @@ pub(crate) struct Index<E> {
     file: Option<Arc<dyn File>>,
     entries: u64,
     last: Option<E>,
+    /// Each [`FENCE_EVERY`]th entry, from the first on. Views share it.
+    fences: Arc<Vec<E>>,
 }
 
 /// The state of an index file on disk.
@@ -113,7 +122,7 @@ pub(crate) enum Loaded<E> {
 impl<E: IndexEntry> Index<E> {
     /// An index without entries; a file of that name, if any, is emptied by the first one.
     pub(crate) fn empty(path: String) -> Self {
-        Self { path, file: None, entries: 0, last: None }
+        Self { path, file: None, entries: 0, last: None, fences: Arc::default() }
     }
 
     /// Opens an index file and checks that its entries rise.
@@ -128,6 +137,8 @@ impl<E: IndexEntry> Index<E> {
             return Ok(Loaded::Damaged);
         }
         let mut last: Option<E> = None;
+        let mut fences = Vec::with_capacity((len as usize / E::BYTES).div_ceil(FENCE_EVERY));
+        let mut number = 0;
         let mut buf = vec![0; CHECK_BYTES.min(len as usize)];
         let mut at = 0;
         while at < len {
@@ -139,10 +150,15 @@ impl<E: IndexEntry> Index<E> {
                     return Ok(Loaded::Damaged);
                 }
                 last = Some(entry);
+                if number % FENCE_EVERY == 0 {
+                    fences.push(entry);
+                }
+                number += 1;
             }
             at += n as u64;
         }
-        Ok(Loaded::Sound(Self { path, file: Some(file), entries: len / E::BYTES as u64, last }))
+        let (entries, fences) = (number as u64, Arc::new(fences));
+        Ok(Loaded::Sound(Self { path, file: Some(file), entries, last, fences }))
     }
 
     /// Bytes of all entries.
@@ -170,6 +186,9 @@ impl<E: IndexEntry> Index<E> {
         }
         let file = self.file.as_ref().expect("opened above");
         file.write_at(&bytes[..E::BYTES], at)?;
+        if self.entries.is_multiple_of(FENCE_EVERY as u64) {
+            Arc::make_mut(&mut self.fences).push(entry);
+        }
         self.entries += 1;
         self.last = Some(entry);
         Ok(())
@@ -186,14 +205,15 @@ impl<E: IndexEntry> Index<E> {
         self.file = Some(file);
         self.entries = entries.len() as u64;
         self.last = entries.last().copied();
+        self.fences = Arc::new(entries.iter().step_by(FENCE_EVERY).copied().collect());
         Ok(())
     }
 
     /// Drops the entries from the first that `goes` on.
     pub(crate) fn truncate(&mut self, goes: impl Fn(E) -> bool) -> io::Result<()> {
-        let keep = self.view().partition_point(|entry| !goes(entry))?;
-        self.last = if keep == 0 { None } else { Some(self.view().get(keep - 1)?) };
-        self.entries = keep;
+        let kept = self.view().search(|entry| !goes(entry))?;
+        (self.entries, self.last) = kept.map_or((0, None), |(count, last)| (count, Some(last)));
+        Arc::make_mut(&mut self.fences).truncate(self.entries.div_ceil(FENCE_EVERY as u64) as usize);
         self.trim()
     }
 
@@ -208,46 +228,48 @@ impl<E: IndexEntry> Index<E> {
     }
 
     /// The entries as they are now.
-    pub(crate) fn view(&self) -> IndexView {
-        IndexView { file: self.file.clone(), entries: self.entries }
+    pub(crate) fn view(&self) -> IndexView<E> {
+        IndexView { file: self.file.clone(), entries: self.entries, fences: self.fences.clone() }
     }
 }
 
 /// The entries an index has at one moment; can be searched without the log.
 #[derive(Clone, Debug)]
-pub(crate) struct IndexView {
+pub(crate) struct IndexView<E> {
     file: Option<Arc<dyn File>>,
     entries: u64,
+    fences: Arc<Vec<E>>,
 }
 
-impl IndexView {
-    fn get<E: IndexEntry>(&self, number: u64) -> io::Result<E> {
+impl<E: IndexEntry> IndexView<E> {
+    /// The last entry for which `holds` is true, and the number of entries up to it. `holds` must be true for all entries
+    /// before it. Reads the file at most once.
+    fn search(&self, holds: impl Fn(E) -> bool) -> io::Result<Option<(u64, E)>> {
+        let Some(block) = self.fences.partition_point(|fence| holds(*fence)).checked_sub(1) else {
+            return Ok(None);
+        };
+        let first = (block * FENCE_EVERY) as u64;
+        let count = self.entries.saturating_sub(first).min(FENCE_EVERY as u64) as usize;
         let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
-        let mut bytes = [0; 16];
-        file.read_exact_at(&mut bytes[..E::BYTES], number * E::BYTES as u64)?;
-        Ok(E::decode(&bytes[..E::BYTES]))
-    }
-
-    /// Returns the number of leading entries for which `holds` is true.
-    fn partition_point<E: IndexEntry>(&self, holds: impl Fn(E) -> bool) -> io::Result<u64> {
-        let (mut low, mut high) = (0, self.entries);
+        let mut bytes = [0; FENCE_EVERY * ENTRY_BYTES_MAX];
+        let bytes = &mut bytes[..count * E::BYTES];
+        file.read_exact_at(bytes, first * E::BYTES as u64)?;
+        let entry = |number: usize| E::decode(&bytes[number * E::BYTES..][..E::BYTES]);
+        let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if holds(self.get(middle)?) {
+            if holds(entry(middle)) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        Ok(low)
+        Ok(low.checked_sub(1).map(|last| (first + low as u64, entry(last))))
     }
 
     /// The last entry that `holds` is true for, which must be true for all before it.
-    pub(crate) fn last_where<E: IndexEntry>(&self, holds: impl Fn(E) -> bool) -> io::Result<Option<E>> {
-        match self.partition_point(holds)? {
-            0 => Ok(None),
-            n => self.get(n - 1).map(Some),
-        }
+    pub(crate) fn last_where(&self, holds: impl Fn(E) -> bool) -> io::Result<Option<E>> {
+        Ok(self.search(holds)?.map(|(_, entry)| entry))
     }
 }
 
@@ -289,6 +311,38 @@ mod tests {
             panic!("sound")
         };
         assert_eq!((again.last(), again.len_bytes()), (index.last(), index.len_bytes()));
+    }
+
+    /// Lookups in an index of several blocks, whose bounds stay in memory: after appends, a load, a replacement and a cut.
+    #[test]
+    fn a_lookup_reads_one_block_of_the_file() {
+        let disk = disk();
+        let count = 3 * FENCE_EVERY as i32 + 7;
+        let entries: Vec<OffsetEntry> = (0..count).map(|n| entry(n * 10, n as u32 * 4096)).collect();
+        let mut appended = Index::empty("d/a".into());
+        entries.iter().for_each(|entry| appended.append(&disk, *entry).expect("appended"));
+        let Ok(Loaded::Sound(loaded)) = Index::<OffsetEntry>::load(&disk, "d/a".into()) else {
+            panic!("sound")
+        };
+        let mut replaced = Index::empty("d/r".into());
+        replaced.replace(&disk, &entries).expect("written");
+        for index in [&appended, &loaded, &replaced] {
+            for n in (0..count).filter(|n| n % FENCE_EVERY as i32 <= 1 || n % 97 == 0) {
+                let floor = |target| index.view().last_where(|e| e.relative_offset <= target).expect("read");
+                let before = n.checked_sub(1).and_then(|n| entries.get(n as usize)).copied();
+                assert_eq!(floor(n * 10 - 1), before, "below {n}");
+                assert_eq!(floor(n * 10 + 9), Some(entries[n as usize]), "at {n}");
+            }
+        }
+        for keep in [2 * FENCE_EVERY + 1, 2 * FENCE_EVERY, 5, 0] {
+            replaced.truncate(|e| e.relative_offset >= keep as i32 * 10).expect("cut");
+            assert_eq!(replaced.last(), keep.checked_sub(1).map(|n| entries[n]));
+            assert_eq!(replaced.fences.len(), keep.div_ceil(FENCE_EVERY));
+            let last = replaced.view().last_where(|_| true).expect("read");
+            assert_eq!(last, replaced.last());
+        }
+        replaced.append(&disk, entry(8, 8)).expect("appended");
+        assert_eq!(replaced.view().last_where(|_| true).expect("read"), Some(entry(8, 8)));
     }
 
     #[test]

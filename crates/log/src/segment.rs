@@ -483,8 +483,8 @@ pub(crate) struct SegmentView {
     pub(crate) end_offset: i64,
     pub(crate) size: u64,
     pub(crate) log: Arc<dyn File>,
-    offsets: IndexView,
-    times: IndexView,
+    offsets: IndexView<OffsetEntry>,
+    times: IndexView<TimeEntry>,
     pub(crate) bad: Vec<BadRange>,
     pub(crate) verified: Arc<Verified>,
     misled: Arc<AtomicBool>,
@@ -493,7 +493,9 @@ pub(crate) struct SegmentView {
 impl SegmentView {
     /// The first batch whose last offset is `target` or above, and its position.
     pub(crate) fn locate(&self, target: i64) -> Result<Option<(u64, BatchHeader)>, LookupError> {
-        self.find_from(self.position_below(target)?, target, |header| header.last_offset() >= target)
+        let mut window = self.window();
+        let start = self.position_in(&mut window, target)?;
+        self.find_from(&mut window, start, target, |header| header.last_offset() >= target)
     }
 
     /// The first batch from `from` on whose largest timestamp is `timestamp` or above, and its position.
@@ -505,18 +507,27 @@ impl SegmentView {
         let entry = self.times.last_where(|entry: TimeEntry| entry.timestamp <= timestamp)?;
         let below = entry.map_or(self.base_offset, |e| self.base_offset + i64::from(e.relative_offset));
         let from = from.max(below);
-        let start = self.position_below(from)?;
-        self.find_from(start, from, |h| h.last_offset() >= from && h.max_timestamp >= timestamp)
+        let mut window = self.window();
+        let start = self.position_in(&mut window, from)?;
+        self.find_from(&mut window, start, from, |h| h.last_offset() >= from && h.max_timestamp >= timestamp)
     }
 
     /// Returns the position of an indexed batch at or below `target`, from which a search starts.
     pub(crate) fn position_below(&self, target: i64) -> Result<u64, LookupError> {
+        self.position_in(&mut self.window(), target)
+    }
+
+    fn window(&self) -> Window<'_> {
+        Window::new(&*self.log, self.size, LOOKUP_CHUNK_BYTES)
+    }
+
+    /// [`SegmentView::position_below`], with the bytes from that position on in the window.
+    fn position_in(&self, window: &mut Window<'_>, target: i64) -> Result<u64, LookupError> {
         let entry = self
             .offsets
             .last_where(|entry: OffsetEntry| self.base_offset + i64::from(entry.relative_offset) <= target)?;
         let Some(entry) = entry else { return Ok(0) };
         let position = u64::from(entry.position);
-        let mut window = Window::new(&*self.log, self.size, LOOKUP_CHUNK_BYTES);
         match window.header(position)? {
             Ok(header) if header.last_offset() == self.base_offset + i64::from(entry.relative_offset) => {
                 Ok(position)
@@ -530,11 +541,11 @@ impl SegmentView {
 
     fn find_from(
         &self,
+        window: &mut Window<'_>,
         start: u64,
         target: i64,
         is_it: impl Fn(&BatchHeader) -> bool,
     ) -> Result<Option<(u64, BatchHeader)>, LookupError> {
-        let mut window = Window::new(&*self.log, self.size, LOOKUP_CHUNK_BYTES);
         let mut at = start;
         loop {
             if let Some(bad) = self.bad.iter().find(|bad| bad.position == at) {

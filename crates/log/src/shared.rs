@@ -22,6 +22,8 @@ use crate::tail::{Tail, Waiter};
 
 /// The number of bytes that a reader takes at a time.
 const READ_BYTES: usize = 256 * 1024;
+/// Bytes of the first read after a seek, which may be the only one. Each further read is twice as long.
+const FIRST_READ_BYTES: usize = 16 * 1024;
 
 /// Attempts to take a busy lock before the thread sleeps: about ten microseconds.
 const LOCK_SPINS: u32 = 500;
@@ -137,6 +139,7 @@ impl SharedLog {
             pieces: VecDeque::new(),
             ring_hint: 0,
             bytes: Bytes::new(),
+            read_bytes: FIRST_READ_BYTES,
         }
     }
 
@@ -195,6 +198,8 @@ pub struct Reader {
     /// The probable position of the next batch in the ring.
     ring_hint: u64,
     bytes: Bytes,
+    /// The size of the next read of a file.
+    read_bytes: usize,
 }
 
 impl Reader {
@@ -208,6 +213,7 @@ impl Reader {
         self.next_offset = offset;
         self.pieces.clear();
         self.bytes = Bytes::new();
+        self.read_bytes = FIRST_READ_BYTES;
     }
 
     /// Returns the next batch, if there is one. It contains the next offset and may contain earlier ones.
@@ -288,13 +294,15 @@ impl Reader {
             self.bytes = bytes;
             return Ok(true);
         }
-        let plan = self.shared.lock_soon().plan_read(self.next_offset, READ_BYTES, visible, true)?;
+        let read_bytes = self.read_bytes;
+        self.read_bytes = (2 * read_bytes).min(READ_BYTES);
+        let plan = self.shared.lock_soon().plan_read(self.next_offset, read_bytes, visible, true)?;
         let result = match plan {
             ReadPlan::Ready(result) => result,
             ReadPlan::Cold(cold) => match cold.run() {
                 // The log quarantines the damaged range and continues after it if possible.
                 Err(ReadError::Corrupt { .. }) => {
-                    self.shared.lock().read(self.next_offset, READ_BYTES, visible, true)?
+                    self.shared.lock().read(self.next_offset, read_bytes, visible, true)?
                 }
                 other => other?,
             },

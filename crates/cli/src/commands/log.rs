@@ -1,38 +1,28 @@
 //! `ottla log`: a log without a broker.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+mod dir_watch;
+mod tail;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use ottla_log::storage::fs::{self, FsStorage};
 use ottla_log::{LogConfig, SharedLog};
-use ottla_wire::{BatchBuilder, BatchHeader, Compression, Records, Seal};
+use ottla_wire::{BatchBuilder, Compression, Seal};
 
-use super::consume::interrupted;
 use crate::connect::runtime;
 use crate::failure::Failure;
-use crate::format::{Format, Piece, Shown};
+use crate::format::Format;
 use crate::lines::Lines;
 use crate::output::Output;
-use crate::signals::Interrupt;
-use crate::stoppable_output::StoppableOutput;
 use crate::time;
 
-/// A batch is appended when it has this size.
+/// A batch is appended when it has this size, or when the input pauses.
 const BATCH_BYTES: usize = 64 << 10;
 /// The longest line: the log's largest batch, with room for the headers of batch and record.
 const LINE_BYTES_MAX: usize = (1 << 20) - 1024;
-/// Bytes of a segment that are read at a time.
-const READ_BYTES: usize = 256 << 10;
-/// The interval at which `--follow` checks the files.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The file that marks a data directory.
 const LOCK_NAME: &str = ".lock";
-/// Maximum size of a decompressed batch.
-const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
 /// Appends to a bare log, or prints one: a directory of segments in Kafka's format, without a broker
 #[derive(Debug, clap::Subcommand)]
@@ -109,7 +99,7 @@ pub(crate) struct RepairArgs {
 pub(crate) fn run(log: &Log) -> Result<(), Failure> {
     match log {
         Log::Append(args) => append(args),
-        Log::Tail(args) => runtime()?.block_on(tail(args)),
+        Log::Tail(args) => runtime()?.block_on(tail::tail(args)),
         Log::Repair(args) => repair(args),
         Log::Skip(args) => skip(args),
     }
@@ -142,14 +132,16 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
             .map_err(|error| failed(&error))?;
         log.append_sealed(time::now_ms(), sealed).map(|_| ()).map_err(|error| failed(&error))
     };
-    while let Some(line) = lines.next()? {
+    loop {
+        // A reader of the log sees the lines that are there, while the next one has not been written.
+        if !batch.is_empty() && !lines.has_whole_line() {
+            seal(std::mem::replace(&mut batch, BatchBuilder::new()))?;
+        }
+        let Some(line) = lines.next()? else { break };
         if !batch.is_empty() && batch.len() + line.len() > BATCH_BYTES {
             seal(std::mem::replace(&mut batch, BatchBuilder::new()))?;
         }
         batch.push(time::now_ms(), None, Some(line), &[]);
-    }
-    if !batch.is_empty() {
-        seal(batch)?;
     }
     if !args.no_sync {
         log.sync().map_err(|error| failed(&error))?;
@@ -234,167 +226,4 @@ fn skip(args: &SkipArgs) -> Result<(), Failure> {
     Err(Failure::failed(format!(
         "nothing was changed; `ottla log skip --accept-loss {place}` lets consumers pass these ranges"
     )))
-}
-
-async fn tail(args: &TailArgs) -> Result<(), Failure> {
-    let lines = Format::Text(vec![Piece::Value, Piece::Literal(b"\n".to_vec())]);
-    let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
-    let mut tail = SegmentTail::open(&args.dir, args.from)?;
-    let mut stop = Box::pin(interrupted());
-    let interrupt = Interrupt::watch_and(|_| {})?;
-    let mut output = StoppableOutput::new(interrupt.clone())?;
-    let mut text = Vec::new();
-    let topic = args.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    loop {
-        while let Some(batch) = tail.next()? {
-            if interrupt.is_set() {
-                output.flush()?;
-                return interrupt.check();
-            }
-            let records = Records::of_batch(&batch, DECOMPRESSED_BYTES_MAX)
-                .map_err(|error| Failure::failed(format!("{}: {error}", tail.path.display())))?;
-            for record in &records {
-                let record =
-                    record.map_err(|error| Failure::failed(format!("{}: {error}", tail.path.display())))?;
-                if record.offset < args.from {
-                    continue;
-                }
-                text.clear();
-                let shown = Shown {
-                    topic: &topic,
-                    partition: 0,
-                    offset: record.offset,
-                    timestamp_ms: record.timestamp,
-                    key: record.key,
-                    value: record.value,
-                    headers: record.headers,
-                };
-                format.render(&shown, &mut text);
-                output.write(&text)?;
-            }
-        }
-        output.flush()?;
-        if !args.follow {
-            return tail.at_end();
-        }
-        tokio::select! {
-            signal = &mut stop => return signal,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-    }
-}
-
-/// Reads segment files without opening the log, because another process may be writing it.
-struct SegmentTail {
-    dir: PathBuf,
-    path: PathBuf,
-    base: i64,
-    file: File,
-    position: u64,
-    next_offset: i64,
-    bytes: Bytes,
-}
-
-impl SegmentTail {
-    fn open(dir: &Path, from: i64) -> Result<Self, Failure> {
-        let segments = segments(dir)?;
-        let base = segments.iter().rev().find(|base| **base <= from).or(segments.first()).copied();
-        let Some(base) = base else {
-            return Err(Failure::failed(format!("{}: no segment files: not a log", dir.display())));
-        };
-        let path = segment_path(dir, base);
-        let file = File::open(&path).map_err(|error| Failure::file(&path, &error))?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            path,
-            base,
-            file,
-            position: 0,
-            next_offset: from,
-            bytes: Bytes::new(),
-        })
-    }
-
-    /// Returns the next whole batch that ends at the requested offset or later; `None` at the end.
-    fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        loop {
-            let parsed = BatchHeader::parse(&self.bytes).ok();
-            let whole = parsed.filter(|header| header.total_bytes() <= self.bytes.len());
-            let Some(header) = whole else {
-                // The rest of the buffer is a part of a batch: read more, at least the whole batch.
-                let wanted =
-                    BatchHeader::parse(&self.bytes).map_or(READ_BYTES, |header| header.total_bytes());
-                if self.fill(wanted.max(READ_BYTES))? || self.advance()? {
-                    continue;
-                }
-                return Ok(None);
-            };
-            let batch = self.bytes.split_to(header.total_bytes());
-            self.position += batch.len() as u64;
-            if header.last_offset() < self.next_offset {
-                continue;
-            }
-            header
-                .verify_crc(&batch)
-                .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
-            self.next_offset = header.next_offset();
-            return Ok(Some(batch));
-        }
-    }
-
-    /// Reads from the position. Returns `true` if there are new bytes.
-    fn fill(&mut self, wanted: usize) -> Result<bool, Failure> {
-        let mut bytes = BytesMut::zeroed(wanted);
-        let mut filled = 0;
-        while filled < wanted {
-            let read = self.file.read_at(&mut bytes[filled..], self.position + filled as u64);
-            match read.map_err(|error| Failure::file(&self.path, &error))? {
-                0 => break,
-                read => filled += read,
-            }
-        }
-        bytes.truncate(filled);
-        let more = filled > self.bytes.len();
-        self.bytes = bytes.freeze();
-        Ok(more)
-    }
-
-    /// Advances to the next segment, if there is one.
-    fn advance(&mut self) -> Result<bool, Failure> {
-        let Some(base) = segments(&self.dir)?.into_iter().find(|base| *base > self.base) else {
-            return Ok(false);
-        };
-        let path = segment_path(&self.dir, base);
-        self.file = File::open(&path).map_err(|error| Failure::file(&path, &error))?;
-        (self.base, self.path, self.position, self.bytes) = (base, path, 0, Bytes::new());
-        Ok(true)
-    }
-
-    /// Returns an error if the last bytes are not a whole batch.
-    fn at_end(&self) -> Result<(), Failure> {
-        // Space that is reserved for later batches contains zeros.
-        if self.bytes.iter().all(|byte| *byte == 0) {
-            return Ok(());
-        }
-        Err(Failure::failed(format!(
-            "{}: {} bytes from position {} on are not a whole batch",
-            self.path.display(),
-            self.bytes.len(),
-            self.position
-        )))
-    }
-}
-
-/// Returns the base offsets of a directory's segments, in order.
-fn segments(dir: &Path) -> Result<Vec<i64>, Failure> {
-    let entries = std::fs::read_dir(dir).map_err(|error| Failure::file(dir, &error))?;
-    let base = |name: &str| name.strip_suffix(".log")?.parse::<i64>().ok();
-    let names = entries.flatten().filter_map(|entry| base(entry.file_name().to_str()?));
-    let mut bases: Vec<i64> = names.collect();
-    bases.sort_unstable();
-    Ok(bases)
-}
-
-fn segment_path(dir: &Path, base: i64) -> PathBuf {
-    dir.join(format!("{base:020}.log"))
 }

@@ -7,5 +7,6 @@ mod groups;
 mod handlers;
 mod interrupts;
 mod letters;
+mod logs;
 mod support;
 mod warnings;

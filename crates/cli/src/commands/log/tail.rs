@@ -1,0 +1,185 @@
+//! `ottla log tail`: prints segment files that this or another process writes.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::{Bytes, BytesMut};
+use ottla_wire::{BatchHeader, Records};
+
+use super::TailArgs;
+use super::dir_watch::DirWatch;
+use crate::commands::consume::interrupted;
+use crate::failure::Failure;
+use crate::format::{Format, Piece, Shown};
+use crate::signals::Interrupt;
+use crate::stoppable_output::StoppableOutput;
+
+/// Bytes of a segment that are read at a time.
+const READ_BYTES: usize = 256 << 10;
+/// Maximum size of a decompressed batch.
+const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
+
+/// Prints the records of a log, and with `--follow` waits for more.
+pub(super) async fn tail(args: &TailArgs) -> Result<(), Failure> {
+    let lines = Format::Text(vec![Piece::Value, Piece::Literal(b"\n".to_vec())]);
+    let format = if args.json { Format::Json } else { args.format.clone().unwrap_or(lines) };
+    // Watched before the first read, so that no change is missed.
+    let watch = if args.follow { Some(DirWatch::start(&args.dir)) } else { None };
+    let mut tail = SegmentTail::open(&args.dir, args.from)?;
+    let mut stop = Box::pin(interrupted());
+    let interrupt = Interrupt::watch_and(|_| {})?;
+    let mut output = StoppableOutput::new(interrupt.clone())?;
+    let mut text = Vec::new();
+    let topic = args.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    loop {
+        while let Some(batch) = tail.next()? {
+            if interrupt.is_set() {
+                output.flush()?;
+                return interrupt.check();
+            }
+            let records = Records::of_batch(&batch, DECOMPRESSED_BYTES_MAX)
+                .map_err(|error| Failure::failed(format!("{}: {error}", tail.path.display())))?;
+            for record in &records {
+                let record =
+                    record.map_err(|error| Failure::failed(format!("{}: {error}", tail.path.display())))?;
+                if record.offset < args.from {
+                    continue;
+                }
+                text.clear();
+                let shown = Shown {
+                    topic: &topic,
+                    partition: 0,
+                    offset: record.offset,
+                    timestamp_ms: record.timestamp,
+                    key: record.key,
+                    value: record.value,
+                    headers: record.headers,
+                };
+                format.render(&shown, &mut text);
+                output.write(&text)?;
+            }
+        }
+        output.flush()?;
+        let Some(watch) = &watch else { return tail.at_end() };
+        tokio::select! {
+            signal = &mut stop => return signal,
+            () = watch.changed() => {}
+        }
+    }
+}
+
+/// Reads segment files without opening the log, because another process may be writing it.
+struct SegmentTail {
+    dir: PathBuf,
+    path: PathBuf,
+    base: i64,
+    file: File,
+    position: u64,
+    next_offset: i64,
+    bytes: Bytes,
+}
+
+impl SegmentTail {
+    fn open(dir: &Path, from: i64) -> Result<Self, Failure> {
+        let segments = segments(dir)?;
+        let base = segments.iter().rev().find(|base| **base <= from).or(segments.first()).copied();
+        let Some(base) = base else {
+            return Err(Failure::failed(format!("{}: no segment files: not a log", dir.display())));
+        };
+        let path = segment_path(dir, base);
+        let file = File::open(&path).map_err(|error| Failure::file(&path, &error))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            path,
+            base,
+            file,
+            position: 0,
+            next_offset: from,
+            bytes: Bytes::new(),
+        })
+    }
+
+    /// Returns the next whole batch that ends at the requested offset or later; `None` at the end.
+    fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let parsed = BatchHeader::parse(&self.bytes).ok();
+            let whole = parsed.filter(|header| header.total_bytes() <= self.bytes.len());
+            let Some(header) = whole else {
+                // The rest of the buffer is a part of a batch: read more, at least the whole batch.
+                let wanted =
+                    BatchHeader::parse(&self.bytes).map_or(READ_BYTES, |header| header.total_bytes());
+                if self.fill(wanted.max(READ_BYTES))? || self.advance()? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let batch = self.bytes.split_to(header.total_bytes());
+            self.position += batch.len() as u64;
+            if header.last_offset() < self.next_offset {
+                continue;
+            }
+            header
+                .verify_crc(&batch)
+                .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
+            self.next_offset = header.next_offset();
+            return Ok(Some(batch));
+        }
+    }
+
+    /// Reads from the position. Returns `true` if there are new bytes.
+    fn fill(&mut self, wanted: usize) -> Result<bool, Failure> {
+        let mut bytes = BytesMut::zeroed(wanted);
+        let mut filled = 0;
+        while filled < wanted {
+            let read = self.file.read_at(&mut bytes[filled..], self.position + filled as u64);
+            match read.map_err(|error| Failure::file(&self.path, &error))? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        bytes.truncate(filled);
+        let more = filled > self.bytes.len();
+        self.bytes = bytes.freeze();
+        Ok(more)
+    }
+
+    /// Advances to the next segment, if there is one.
+    fn advance(&mut self) -> Result<bool, Failure> {
+        let Some(base) = segments(&self.dir)?.into_iter().find(|base| *base > self.base) else {
+            return Ok(false);
+        };
+        let path = segment_path(&self.dir, base);
+        self.file = File::open(&path).map_err(|error| Failure::file(&path, &error))?;
+        (self.base, self.path, self.position, self.bytes) = (base, path, 0, Bytes::new());
+        Ok(true)
+    }
+
+    /// Returns an error if the last bytes are not a whole batch.
+    fn at_end(&self) -> Result<(), Failure> {
+        // Space that is reserved for later batches contains zeros.
+        if self.bytes.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "{}: {} bytes from position {} on are not a whole batch",
+            self.path.display(),
+            self.bytes.len(),
+            self.position
+        )))
+    }
+}
+
+/// Returns the base offsets of a directory's segments, in order.
+fn segments(dir: &Path) -> Result<Vec<i64>, Failure> {
+    let entries = std::fs::read_dir(dir).map_err(|error| Failure::file(dir, &error))?;
+    let base = |name: &str| name.strip_suffix(".log")?.parse::<i64>().ok();
+    let names = entries.flatten().filter_map(|entry| base(entry.file_name().to_str()?));
+    let mut bases: Vec<i64> = names.collect();
+    bases.sort_unstable();
+    Ok(bases)
+}
+
+fn segment_path(dir: &Path, base: i64) -> PathBuf {
+    dir.join(format!("{base:020}.log"))
+}
