@@ -61,6 +61,8 @@ pub struct Certificate {
     pub not_before: String,
     /// The end of the validity.
     pub not_after: String,
+    /// The start of the validity, in milliseconds since 1970.
+    pub not_before_ms: i64,
     /// The end of the validity, in milliseconds since 1970.
     pub not_after_ms: i64,
 }
@@ -342,6 +344,7 @@ impl Certificate {
             names,
             not_before: validity.not_before.to_date_time().to_string(),
             not_after: validity.not_after.to_date_time().to_string(),
+            not_before_ms: validity.not_before.to_unix_duration().as_millis() as i64,
             not_after_ms: validity.not_after.to_unix_duration().as_millis() as i64,
         })
     }

@@ -61,6 +61,8 @@ fn debug_shows_batches_requests_and_round_trips() {
     };
     let sent = produce("SEND", ": Sent ProduceRequest (v");
     let received = produce("RECV", ": Received ProduceResponse (v");
+    // librdkafka's name of a connection: host:port/id, without a scheme in plaintext.
+    assert!(sent.starts_with("127.0.0.1:") && sent.contains("/1: Sent"), "{sent}");
     assert_eq!(number(&sent, "CorrId "), number(&received, "CorrId "));
     assert_eq!(number(&sent, "(v"), number(&received, "(v"));
     assert!(sent.contains(" bytes @ 0, "), "{sent}");

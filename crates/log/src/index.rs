@@ -320,7 +320,9 @@ mod tests {
         let count = 3 * FENCE_EVERY as i32 + 7;
         let entries: Vec<OffsetEntry> = (0..count).map(|n| entry(n * 10, n as u32 * 4096)).collect();
         let mut appended = Index::empty("d/a".into());
-        entries.iter().for_each(|entry| appended.append(&disk, *entry).expect("appended"));
+        for entry in &entries {
+            appended.append(&disk, *entry).expect("appended");
+        }
         let Ok(Loaded::Sound(loaded)) = Index::<OffsetEntry>::load(&disk, "d/a".into()) else {
             panic!("sound")
         };

@@ -255,5 +255,5 @@ unsafe extern "C" fn begin_consume_callback(
     };
     let (queue, wait, opaque) = (consumed.queue(), timeout_of(timeout_ms), Opaque(commit_opaque));
     let max = consumed.handle.conf().consume_callback_max();
-    start(state, consumed.handle, EachMessage { queue, wait, function, opaque, max, count: 0 });
+    start(state, consumed.handle, EachMessage { queue, wait, function, opaque, max, count: 0, source: None });
 }

@@ -247,6 +247,25 @@ impl OpQueue {
         (self.fill(&mut one) == 1).then(|| unsafe { OwnedMessage::of(one[0]) })
     }
 
+    /// [`OpQueue::message`] for many messages: `source` is kept between the calls, so that they do not count references.
+    #[inline]
+    pub(crate) fn message_of(&self, source: &mut Option<Arc<dyn OpSource>>) -> Option<OwnedMessage> {
+        {
+            let state = self.lock();
+            match (&state.forward, &state.sources[..], &*source) {
+                (None, [now], Some(kept)) if state.ops.is_empty() && Arc::ptr_eq(now, kept) => {}
+                (None, [now], _) if state.ops.is_empty() => *source = Some(now.clone()),
+                _ => {
+                    drop(state);
+                    return self.message();
+                }
+            }
+        }
+        let mut one = [std::ptr::null_mut()];
+        // SAFETY: just drawn; no other code has the pointer.
+        (source.as_ref()?.fill(&mut one) == 1).then(|| unsafe { OwnedMessage::of(one[0]) })
+    }
+
     /// Returns the number of operations and messages in the queue.
     pub(crate) fn len(self: &Arc<Self>) -> usize {
         let end = self.end();

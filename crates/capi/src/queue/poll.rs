@@ -12,7 +12,7 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
 use crate::queue::op::{Op, Opaque};
-use crate::queue::op_queue::{OpQueue, timeout_of};
+use crate::queue::op_queue::{OpQueue, OpSource, timeout_of};
 
 /// One poll serves at most this many operations, so that it returns while more keep arriving.
 pub(crate) const OPS_PER_POLL_MAX: usize = 10_000;
@@ -180,13 +180,15 @@ pub(crate) struct EachMessage {
     /// `consume.callback.max.messages`; 0 is no limit.
     pub(crate) max: usize,
     pub(crate) count: usize,
+    /// The source of the last message.
+    pub(crate) source: Option<Arc<dyn OpSource>>,
 }
 
 impl Task for EachMessage {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
         if self.max == 0 || self.count < self.max {
             let wait = self.wait.replace(Duration::ZERO);
-            if let Some(message) = self.queue.message() {
+            if let Some(message) = self.queue.message_of(&mut self.source) {
                 self.count += 1;
                 return Step::Consume(message, self.function, self.opaque);
             }

@@ -142,7 +142,7 @@ unsafe extern "C" fn begin_consume_callback_queue(
     unsafe {
         start_on(state, rkqu, |handle, queue| {
             let max = handle.conf().consume_callback_max();
-            EachMessage { queue, wait, function, opaque, max, count: 0 }
+            EachMessage { queue, wait, function, opaque, max, count: 0, source: None }
         });
     }
 }

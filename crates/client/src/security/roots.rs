@@ -8,13 +8,16 @@ use rustls::pki_types::CertificateDer;
 use super::keys::{certificates, read};
 use crate::error::Error;
 
-/// The certificates of `location` (a PEM file, or a directory of them) or of `pem`; the system's if neither is set.
+/// The certificates of `location` (a PEM file, or a directory of them) or of `pem`; the system's if neither is set. Those of
+/// the first two are also returned as they are.
 pub(crate) fn roots(
     (location_property, location): (&str, Option<&Path>),
     (pem_property, pem): (&str, Option<&str>),
-) -> Result<RootCertStore, Error> {
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), Error> {
     let mut store = RootCertStore::empty();
+    let mut configured = Vec::new();
     let mut add = |property: &str, found: Vec<CertificateDer<'static>>| {
+        configured.extend(found.iter().cloned());
         found.into_iter().try_for_each(|certificate| {
             store
                 .add(certificate)
@@ -55,5 +58,5 @@ pub(crate) fn roots(
             }
         }
     }
-    Ok(store)
+    Ok((store, configured))
 }

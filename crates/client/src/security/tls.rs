@@ -11,12 +11,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, RootCertStore,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, SignatureScheme,
 };
 
 use super::keys::{identity, read};
 use super::roots::roots;
+use super::trusted_leaf::{TrustedLeaf, is_authority_used_as_server};
+use super::verifier::Rejection;
 use super::{Security, TlsSettings, suites};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -109,7 +110,7 @@ pub(crate) fn client_config(
     let provider =
         Arc::new(suites::provider(&settings.cipher_suites, &settings.curves).map_err(Error::Config)?);
     let verifier: Arc<dyn ServerCertVerifier> = if settings.verify_certificates {
-        let strict = strict_verifier(settings, provider.clone())?;
+        let strict: Arc<dyn ServerCertVerifier> = Arc::new(strict_verifier(settings, provider.clone())?);
         let verifier: Arc<dyn ServerCertVerifier> =
             if settings.endpoint_identification { strict } else { Arc::new(AnyName(strict)) };
         match &settings.certificate_verifier {
@@ -132,11 +133,8 @@ pub(crate) fn client_config(
     }
 }
 
-fn strict_verifier(
-    settings: &TlsSettings,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, Error> {
-    let roots: RootCertStore = roots(
+fn strict_verifier(settings: &TlsSettings, provider: Arc<CryptoProvider>) -> Result<TrustedLeaf, Error> {
+    let (roots, configured) = roots(
         ("ssl.ca.location", settings.ca_location.as_deref()),
         ("ssl.ca.pem", settings.ca_pem.as_deref()),
     )?;
@@ -149,7 +147,8 @@ fn strict_verifier(
         })?;
         builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
-    builder.build().map_err(|error| Error::Config(format!("ssl.ca.location: {error}")))
+    let strict = builder.build().map_err(|error| Error::Config(format!("ssl.ca.location: {error}")))?;
+    Ok(TrustedLeaf { strict, configured })
 }
 
 /// Certificates are verified with the clock of record timestamps, so that a simulation controls the time.
@@ -162,7 +161,7 @@ impl TimeProvider for Clock {
 
 /// Accepts a certificate for another host, if a trusted authority signed it.
 #[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
+struct AnyName(Arc<dyn ServerCertVerifier>);
 
 impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
@@ -274,9 +273,13 @@ fn explain_certificate(problem: &CertificateError) -> String {
              trusted: set ssl.ca.location to that authority's certificate"
             .into(),
         CertificateError::Revoked => "the broker's certificate is revoked (ssl.crl.location)".into(),
-        CertificateError::Other(verdict) => {
-            format!("the application refuses the broker's certificate: {}", verdict.0)
+        CertificateError::Other(other) if other.0.is::<Rejection>() => {
+            format!("the application refuses the broker's certificate: {}", other.0)
         }
+        problem if is_authority_used_as_server(problem) => "the broker's certificate is an authority's \
+             (CA:TRUE), and not the one in ssl.ca.location: give the broker a certificate of its own, or set \
+             ssl.ca.location to exactly this certificate"
+            .into(),
         other => format!("the broker's certificate is refused: {other}"),
     }
 }

@@ -70,7 +70,7 @@ impl fmt::Debug for CertificateVerifier {
 /// The reason of the callback's refusal.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Rejection(String);
+pub(super) struct Rejection(String);
 
 #[derive(Debug)]
 struct CallbackVerifier {

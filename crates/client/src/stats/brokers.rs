@@ -187,6 +187,16 @@ impl ConnectionObserver {
         Self { observer, address, id, is_open: Cell::new(true) }
     }
 
+    /// The connection in log lines, with librdkafka's form: `ssl://host:port/id`. Plaintext has no scheme, and a broker whose
+    /// id is not known is `bootstrap`.
+    fn log_name(&self) -> String {
+        let node = match self.observer.node_at(&self.address) {
+            -1 => "bootstrap".to_owned(),
+            node => node.to_string(),
+        };
+        format!("{}{}/{node}", self.observer.scheme, self.address)
+    }
+
     /// Counts a request that entered the outbox.
     pub(crate) fn enqueued(
         &self,
@@ -226,7 +236,7 @@ impl ConnectionObserver {
             self.observer.log.debug(Context::Protocol, "SEND", || {
                 format!(
                     "{}: Sent {}Request (v{version}, {bytes} bytes @ 0, CorrId {correlation_id})",
-                    self.address,
+                    self.log_name(),
                     api.name()
                 )
             });
@@ -253,7 +263,7 @@ impl ConnectionObserver {
             self.observer.log.debug(Context::Protocol, "RECV", || {
                 format!(
                     "{}: Received {}Response (v{version}, {bytes} bytes, CorrId {correlation_id}, rtt {:.2}ms)",
-                    self.address,
+                    self.log_name(),
                     api.name(),
                     rtt.as_secs_f64() * 1000.0
                 )

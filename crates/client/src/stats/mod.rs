@@ -34,6 +34,7 @@ use self::topics::TopicCounts;
 use crate::config::Config;
 use crate::log::{Context, ERROR, INFO, Log};
 use crate::notification_queue::NotificationQueue;
+use crate::security::SecurityProtocol;
 use crate::watchdog::{ActiveStall, StallReport};
 
 /// The limit of unread snapshots; older ones are dropped.
@@ -57,6 +58,8 @@ pub(crate) struct Observer {
     pub(crate) broker_states: OnDemandQueue<BrokerStateEvent>,
     pub(crate) stall_after: Duration,
     name: Arc<str>,
+    /// The security protocol in the names of connections; empty for plaintext.
+    scheme: &'static str,
     /// `true` if statistics are collected.
     counting: bool,
     state: Mutex<State>,
@@ -124,6 +127,12 @@ impl Observer {
             broker_states: OnDemandQueue::keeping(ERRORS_MAX),
             stall_after: config.stall_after,
             name,
+            scheme: match config.security.protocol {
+                SecurityProtocol::Plaintext => "",
+                SecurityProtocol::Ssl => "ssl://",
+                SecurityProtocol::SaslPlaintext => "sasl_plaintext://",
+                SecurityProtocol::SaslSsl => "sasl_ssl://",
+            },
             counting: !config.statistics_interval.is_zero(),
             state: Mutex::default(),
             next_id: AtomicU64::new(0),

@@ -192,7 +192,7 @@ fn with_delay_cause(step: Step, connect: Duration, plain: &Pace, tried: usize, q
                 millis(plain.median().saturating_sub(connect))
             ))
             .advice("look for a proxy or tunnel in front of the broker and set TCP_NODELAY there; to confirm, connect to the broker's own address")
-            .advice("in applications on librdkafka set socket.nagle.disable=true; Ottla's clients always disable Nagle's algorithm"),
+            .advice("keep socket.nagle.disable=true, the default of Ottla and of librdkafka 2.16; librdkafka 2.0 has false"),
         DelayCause::Slow => step
             .status(Status::Warn)
             .fact(format!(
@@ -214,7 +214,7 @@ fn nagle(step: Step, plain: &Pace, pieces: &Pace) -> Step {
         "a client with Nagle's algorithm that writes a request in pieces loses {} on each: the broker delays its acknowledgements",
         millis(extra)
     ))
-    .fact("Ottla's clients always disable it; librdkafka's do only with socket.nagle.disable=true")
+    .fact("socket.nagle.disable=true disables it: the default of Ottla and of librdkafka 2.16, but not of librdkafka 2.0")
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::time::now_ms;
 
 /// A certificate with fewer days left is reported.
 const RENEW_WITHIN_DAYS: i64 = 30;
+/// It is reported only if less than this fraction of its lifetime is left.
+const RENEW_AT_FRACTION: i64 = 3;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -62,7 +64,7 @@ fn with_handshake(step: Step, handshake: &Handshake, now_ms: i64) -> Step {
     };
     let days = (certificate.not_after_ms - now_ms).div_euclid(DAY_MS);
     let step = described(step, certificate);
-    if days >= RENEW_WITHIN_DAYS {
+    if !needs_renewal(certificate.not_before_ms..certificate.not_after_ms, now_ms) {
         return step;
     }
     step.status(Status::Warn)
@@ -73,6 +75,12 @@ fn with_handshake(step: Step, handshake: &Handshake, now_ms: i64) -> Step {
             format!("it expires in {days} days")
         })
         .advice("renew the broker's certificate before clients reject it")
+}
+
+/// Some certificates live for a day by design and are renewed each day, so the whole lifetime counts.
+fn needs_renewal(validity: std::ops::Range<i64>, now_ms: i64) -> bool {
+    let left = validity.end - now_ms;
+    left < RENEW_WITHIN_DAYS * DAY_MS && left <= (validity.end - validity.start) / RENEW_AT_FRACTION
 }
 
 fn described(step: Step, certificate: &Certificate) -> Step {
@@ -227,5 +235,25 @@ impl SaslChannel for SaslConnection<'_> {
         frame.put_i32(token.len() as i32);
         frame.put_slice(token);
         self.connection.borrow_mut().exchange_frame(&frame).map_err(|probe_error| self.failed(&probe_error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_reported_when_its_end_is_near_for_its_lifetime() {
+        let day = |days: i64| days * DAY_MS;
+        for (lifetime, age, expected) in [
+            (365, 300, false),
+            (365, 340, true),
+            (1, 0, false),
+            (90, 65, true),
+            (90, 50, false),
+            (1, 2, true),
+        ] {
+            assert_eq!(needs_renewal(0..day(lifetime), day(age)), expected, "{age} of {lifetime} days");
+        }
     }
 }
