@@ -5,7 +5,7 @@
 //! them. The time from the end of the write to the end of the read is averaged over 128 messages.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -272,10 +272,21 @@ fn old_reads(dir: &Path, mib: u32) -> Result<Value, Failure> {
     empty_page_cache(&dir.join("log"))?;
     let cold = read_each(&log, &offsets)?;
     let warm = read_each(&log, &offsets)?;
+    let path = dir.join("records");
+    let raw = RawRecords::write(&path, &value, records).map_err(|error| Failure::file(&path, &error))?;
+    empty_page_cache(&dir)?;
+    let file_cold = raw.read_each(&offsets).map_err(|error| Failure::file(&path, &error))?;
+    let file_warm = raw.read_each(&offsets).map_err(|error| Failure::file(&path, &error))?;
     let tail = read_tail(&log, &value)?;
     let mut table = Table::new(["READING", "MEDIAN_US", "MAX_US"]);
     let mut fields = Map::new();
-    for (name, mut times) in [("old_cold", cold), ("old_warm", warm), ("tail", tail)] {
+    for (name, mut times) in [
+        ("file_old_cold", file_cold),
+        ("old_cold", cold),
+        ("file_old_warm", file_warm),
+        ("old_warm", warm),
+        ("tail", tail),
+    ] {
         times.sort_unstable();
         let us = |time: Duration| rounded(time.as_nanos() as f64 / 1e3, 2);
         let (median, max) = (us(times[times.len() / 2]), us(times[times.len() - 1]));
@@ -289,10 +300,40 @@ fn old_reads(dir: &Path, mib: u32) -> Result<Value, Failure> {
     Ok(Value::Object(fields))
 }
 
-/// Asks the system to drop the segments from its page cache.
+/// A file of records of one size, without offsets and checksums: the peer of reads at old offsets.
+struct RawRecords {
+    file: File,
+    record_bytes: usize,
+}
+
+impl RawRecords {
+    fn write(path: &Path, value: &[u8], records: u64) -> std::io::Result<Self> {
+        let mut out = BufWriter::new(File::create(path)?);
+        (0..records).try_for_each(|_| out.write_all(value))?;
+        out.flush()?;
+        Ok(Self { file: File::open(path)?, record_bytes: value.len() })
+    }
+
+    /// Reads the record at each offset, whose position follows from its size.
+    fn read_each(&self, offsets: &[i64]) -> std::io::Result<Vec<Duration>> {
+        let mut record = vec![0; self.record_bytes];
+        let mut times = Vec::new();
+        for offset in offsets {
+            let started = Instant::now();
+            self.file.read_exact_at(&mut record, *offset as u64 * self.record_bytes as u64)?;
+            times.push(started.elapsed());
+        }
+        Ok(times)
+    }
+}
+
+/// Asks the system to drop the files of a directory from its page cache.
 fn empty_page_cache(dir: &Path) -> Result<(), Failure> {
     for entry in std::fs::read_dir(dir).map_err(|error| Failure::file(dir, &error))?.flatten() {
         let path = entry.path();
+        if path.is_dir() {
+            continue;
+        }
         let file = File::open(&path).map_err(|error| Failure::file(&path, &error))?;
         file.sync_all().map_err(|error| Failure::file(&path, &error))?;
         fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| Failure::file(&path, &errno.into()))?;
