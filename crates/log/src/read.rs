@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ottla_wire::batch::BatchHeader;
 use ottla_wire::reader::Records;
 use ottla_wire::{Chain, FileSlice};
@@ -11,6 +12,9 @@ use crate::error::ReadError;
 use crate::log::Log;
 use crate::scan::scan;
 use crate::segment::{LOG_SUFFIX, LookupError, SegmentView, file_name};
+
+/// A read of at most this size is answered from the bytes that the lookup has read, if its first batch is among them.
+const SMALL_READ_BYTES: usize = 16 * 1024;
 
 /// The result of a read.
 #[derive(Debug, Default)]
@@ -281,7 +285,8 @@ impl ColdRead {
 
     /// `None` if the segment has no batch at the offset or above.
     fn find(&self) -> Result<Option<ReadResult>, LookupError> {
-        let Some((start, first)) = self.view.locate(self.offset)? else {
+        let mut window = self.view.window();
+        let Some((start, first)) = self.view.locate_in(&mut window, self.offset)? else {
             self.check_end()?;
             return Ok(None);
         };
@@ -308,8 +313,13 @@ impl ColdRead {
             0
         };
         let len = self.checked(start, len)?;
-        let file = self.view.log.clone();
-        let chain = Chain::from(FileSlice { file, offset: start, len: len as usize });
+        let held = if self.max_bytes <= SMALL_READ_BYTES { window.held(start, len) } else { &[] };
+        let chain = if len > 0 && held.len() as u64 >= first_bytes {
+            Chain::from(Bytes::copy_from_slice(held))
+        } else {
+            let file = self.view.log.clone();
+            Chain::from(FileSlice { file, offset: start, len: len as usize })
+        };
         Ok(Some(ReadResult { chain, next_offset: (len == 0).then_some(self.offset) }))
     }
 

@@ -47,6 +47,15 @@ impl<'a> Window<'a> {
         Ok(&self.buf[from..from + len])
     }
 
+    /// The bytes from `at` on that were read already, at most `len`.
+    pub(crate) fn held(&self, at: u64, len: u64) -> &[u8] {
+        let Some(from) = at.checked_sub(self.start).filter(|from| *from < self.buf.len() as u64) else {
+            return &[];
+        };
+        let rest = &self.buf[from as usize..];
+        &rest[..len.min(rest.len() as u64) as usize]
+    }
+
     /// The header at `at`, if the file holds the whole of its batch.
     pub(crate) fn header(&mut self, at: u64) -> io::Result<Result<BatchHeader, BatchError>> {
         let left = self.end.saturating_sub(at);

@@ -493,9 +493,17 @@ pub(crate) struct SegmentView {
 impl SegmentView {
     /// The first batch whose last offset is `target` or above, and its position.
     pub(crate) fn locate(&self, target: i64) -> Result<Option<(u64, BatchHeader)>, LookupError> {
-        let mut window = self.window();
-        let start = self.position_in(&mut window, target)?;
-        self.find_from(&mut window, start, target, |header| header.last_offset() >= target)
+        self.locate_in(&mut self.window(), target)
+    }
+
+    /// [`SegmentView::locate`], with the bytes from the batch's header on in the window.
+    pub(crate) fn locate_in(
+        &self,
+        window: &mut Window<'_>,
+        target: i64,
+    ) -> Result<Option<(u64, BatchHeader)>, LookupError> {
+        let start = self.position_in(window, target)?;
+        self.find_from(window, start, target, |header| header.last_offset() >= target)
     }
 
     /// The first batch from `from` on whose largest timestamp is `timestamp` or above, and its position.
@@ -517,7 +525,7 @@ impl SegmentView {
         self.position_in(&mut self.window(), target)
     }
 
-    fn window(&self) -> Window<'_> {
+    pub(crate) fn window(&self) -> Window<'_> {
         Window::new(&*self.log, self.size, LOOKUP_CHUNK_BYTES)
     }
 

@@ -161,7 +161,7 @@ fn real_files_hold_a_log_and_say_what_is_cached() {
         let mut reader = log.reader(0);
         let expected: Vec<String> = (0..(round + 1) * 50).map(|n| n.to_string()).collect();
         assert_eq!(drain(&mut reader), expected);
-        let chain = log.with(|log| log.read(0, 1000, i64::MAX, true)).expect("read").chain;
+        let chain = log.with(|log| log.read(0, 20_000, i64::MAX, true)).expect("read").chain;
         let [ottla_wire::Piece::File(slice)] = chain.pieces() else { panic!("a range of a file") };
         assert!(slice.file.fd().is_some() && slice.file.is_cached(slice.offset, slice.len));
         drop((reader, chain));
