@@ -144,6 +144,11 @@ impl<P> Lanes<P> {
         self.queued
     }
 
+    /// `true` if a worker could take new work of this lane at once.
+    pub(crate) fn is_idle(&self, index: u32) -> bool {
+        self.all.get(index as usize).is_none_or(|lane| lane.state == State::Idle && lane.queue.is_empty())
+    }
+
     pub(crate) const fn queued_records(&self) -> usize {
         self.queued_records
     }
