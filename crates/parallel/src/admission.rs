@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ottla_client::{Batch, BatchPosition, CorruptBatch, SplitBatch, TopicPartition};
 use rustc_hash::FxHasher;
 use tokio::time::Instant;
 
-use crate::core::work::{AssignmentId, Offsets, Size, Work};
+use crate::core::work::{AssignmentId, Offsets, Size, StopOffset, Work};
 use crate::exchange::{Exchange, Inner};
 use crate::message::{Piece, Pieces, RecordPosition, Selection};
 use crate::retry::GIVEN_UP;
@@ -74,7 +73,7 @@ impl Fetched {
 #[derive(Debug)]
 pub(crate) struct AssignedPartition {
     pub(crate) at: TopicPartition,
-    pub(crate) owned: Option<(AssignmentId, Arc<AtomicBool>)>,
+    pub(crate) owned: Option<(AssignmentId, Arc<StopOffset>)>,
     /// Fetched records that are not yet in flight.
     pub(crate) waiting: VecDeque<Fetched>,
     pub(crate) paused: bool,

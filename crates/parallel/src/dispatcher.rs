@@ -352,13 +352,18 @@ impl Dispatcher {
     }
 
     async fn drain(&mut self, partitions: &[TopicPartition], deadline: Instant) -> Result<(), Error> {
+        for at in partitions {
+            if let Some(partition) = self.assigned.get_mut(at) {
+                partition.flush(&self.exchange, Instant::now());
+            }
+        }
         let owned = |partition: &AssignedPartition| Some(partition.owned.as_ref()?.0);
         let assignments: Vec<_> =
             partitions.iter().filter_map(|at| self.assigned.get(at).and_then(owned)).collect();
         {
             let mut inner = self.exchange.lock();
             for assignment in &assignments {
-                inner.core.stop(*assignment);
+                inner.core.drain(*assignment);
             }
         }
         let mut result = Ok(());
@@ -367,7 +372,12 @@ impl Dispatcher {
             let quiet = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
-                assignments.iter().all(|assignment| inner.core.is_idle(*assignment))
+                let mut quiet = true;
+                for assignment in &assignments {
+                    quiet &= inner.core.finish_gaps(*assignment);
+                }
+                self.exchange.wake_workers(&mut inner);
+                quiet
             };
             if quiet || result.is_err() {
                 break;

@@ -577,3 +577,36 @@ fn finished_records_are_committed_within_the_interval_or_early_when_they_are_man
         processor.join().expect("stopped");
     }
 }
+
+#[test]
+fn a_graceful_rebalance_repeats_no_record_in_any_mode_and_order() {
+    for mode in Mode::ALL {
+        for order in ORDERS {
+            let broker = broker("orders", 4);
+            produce(broker.bootstrap_servers(), "orders", 40, 2_000);
+            let seen = Seen::default();
+            let member = || {
+                let noted = seen.clone();
+                let handler = move |record: &ottla_client::RecordView<'_>| {
+                    noted.note(record.key(), record.partition(), record.offset(), record.value());
+                    std::thread::park_timeout(Duration::from_micros(500));
+                    Ok(())
+                };
+                start(builder(&broker, mode, order).batch(50), mode, handler)
+            };
+            let first = member();
+            await_that("some are handled", || seen.len() >= 300);
+            let second = member();
+            await_that("the second member has its part", || !second.metrics().partitions.is_empty());
+            await_that("all are handled", || seen.distinct() >= 2_000);
+            for processor in [first, second] {
+                processor.stop();
+                processor.join().expect("stopped");
+            }
+            assert_eq!((seen.len(), seen.distinct()), (2_000, 2_000), "{mode:?} {order:?}");
+            if order != Order::None {
+                seen.assert_key_order();
+            }
+        }
+    }
+}
