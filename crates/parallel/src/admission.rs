@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ottla_client::{Batch, BatchPosition, CorruptBatch, SplitBatch, TopicPartition};
 use rustc_hash::FxHasher;
 use tokio::time::Instant;
 
-use crate::core::work::{AssignmentId, Offsets, Size, Work};
-use crate::exchange::Exchange;
+use crate::core::work::{AssignmentId, Offsets, Size, StopOffset, Work};
+use crate::exchange::{Exchange, Inner};
 use crate::message::{Piece, Pieces, RecordPosition, Selection};
 use crate::retry::GIVEN_UP;
 use crate::settings::{Builder, Order};
@@ -74,7 +73,7 @@ impl Fetched {
 #[derive(Debug)]
 pub(crate) struct AssignedPartition {
     pub(crate) at: TopicPartition,
-    pub(crate) owned: Option<(AssignmentId, Arc<AtomicBool>)>,
+    pub(crate) owned: Option<(AssignmentId, Arc<StopOffset>)>,
     /// Fetched records that are not yet in flight.
     pub(crate) waiting: VecDeque<Fetched>,
     pub(crate) paused: bool,
@@ -449,6 +448,41 @@ impl AssignedPartition {
     /// The time at which the first open batch has waited long enough.
     pub(crate) fn flush_at(&self, wait: std::time::Duration) -> Option<Instant> {
         self.open_batches.iter().map(|open_batch| open_batch.since + wait).min()
+    }
+
+    /// `true` if records wait in incomplete batches.
+    pub(crate) fn has_open_batches(&self) -> bool {
+        !self.open_batches.is_empty()
+    }
+
+    /// `true` if an incomplete batch has an idle lane, or none.
+    pub(crate) fn can_flush_to_idle(&self, inner: &Inner) -> bool {
+        let ready = |lane| inner.core.lanes().is_idle(lane);
+        self.open_batches.iter().any(|open_batch| open_batch.lane.is_none_or(ready))
+    }
+
+    /// Closes incomplete batches for idle workers, as far as their lanes are idle: waiting for more records would
+    /// only add latency.
+    pub(crate) fn flush_to_idle(&mut self, exchange: &Exchange) {
+        if self.open_batches.is_empty() {
+            return;
+        }
+        let mut inner = exchange.lock();
+        let mut free = Exchange::free_workers(&inner);
+        // The oldest batches are first, except where a complete one was taken out.
+        let mut at = 0;
+        while free > 0 && at < self.open_batches.len() {
+            if self.open_batches[at].lane.is_some_and(|lane| !inner.core.lanes().is_idle(lane)) {
+                at += 1;
+                continue;
+            }
+            let open_batch = self.open_batches.remove(at);
+            free -= 1;
+            if let Some(work) = self.finish(open_batch) {
+                inner.core.admit(work);
+            }
+        }
+        exchange.wake_workers(&mut inner);
     }
 
     /// Closes the batches that were opened before `since`.

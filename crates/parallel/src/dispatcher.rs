@@ -23,6 +23,12 @@ const POLL_MAX: Duration = Duration::from_secs(1);
 /// If a worker is idle for this long although work is ready, one more worker is woken.
 const WORKER_IDLE_MAX: Duration = Duration::from_millis(2);
 
+/// Number of finished records that are committed before the interval ends. They bound the repeats after a crash.
+const COMMIT_EARLY_RECORDS: i64 = 1_000;
+
+/// Minimum time between such commits: the broker writes each to a log.
+const COMMIT_EARLY: Duration = Duration::from_millis(100);
+
 /// Time limit for a partition's last commit and for leaving the group.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -40,13 +46,16 @@ pub(crate) struct Dispatcher {
     pub(crate) transaction: Option<Transaction>,
     committing: Option<(Offsets, PendingCommit)>,
     commit_at: Instant,
+    /// The time from which [`COMMIT_EARLY_RECORDS`] finished records are committed.
+    commit_early_at: Instant,
 }
 
 impl Dispatcher {
     pub(crate) fn new(settings: Builder, exchange: Arc<Exchange>, client: &Client) -> Self {
         let (consumer, producer) = (client.consumer(), client.producer());
         let transaction = settings.exactly_once.is_some().then(Transaction::default);
-        let commit_at = Instant::now() + settings.config.auto_commit_interval;
+        let now = Instant::now();
+        let (commit_at, commit_early_at) = (now + settings.commits_every(), now + COMMIT_EARLY);
         let sizing = WorkSizing::new(&settings);
         let (assigned, committing) = (BTreeMap::new(), None);
         let pending_writes = PendingWrites::default();
@@ -61,6 +70,7 @@ impl Dispatcher {
             transaction,
             committing,
             commit_at,
+            commit_early_at,
         }
     }
 
@@ -176,6 +186,7 @@ impl Dispatcher {
             } else {
                 partition.waiting.is_empty()
             };
+            partition.flush_to_idle(&self.exchange);
             full |= !admitted;
             if admitted == partition.paused {
                 partition.paused = !admitted;
@@ -193,6 +204,7 @@ impl Dispatcher {
             }
         }
         let mut inner = self.exchange.lock();
+        inner.has_open_batches = self.assigned.values().any(AssignedPartition::has_open_batches);
         let room = WakeCondition::Room { queued: self.sizing.queue / 2, records: limits.records / 2 };
         let closing = self.transaction.as_ref().is_some_and(|transaction| !transaction.takes_records());
         inner.wake_condition = match (closing, full) {
@@ -202,6 +214,7 @@ impl Dispatcher {
         };
         // Work that ended before the watch was set must not be missed.
         let missed = !inner.produced.is_empty()
+            || (inner.has_open_batches && self.can_flush_to_idle(&inner))
             || !inner.given_up.is_empty()
             || (full && takes && inner.core.lanes().queued() == 0 && self.has_idle_partition(&inner));
         if missed {
@@ -210,15 +223,20 @@ impl Dispatcher {
         if Exchange::has_idle(&inner) {
             next = next.min(now + WORKER_IDLE_MAX);
         }
-        let commits = self.settings.tracked && self.transaction.is_none() && self.commit_at < next;
-        if commits && self.assigned.values().any(|partition| uncommitted(&mut inner, partition).is_some()) {
-            next = next.min(self.commit_at);
+        if self.settings.tracked && self.transaction.is_none() && self.committing.is_none() {
+            next = next.min(self.next_commit(&mut inner, now).unwrap_or(next));
         }
         drop(inner);
         if let Some(transaction) = &self.transaction {
             next = next.min(transaction.next(now, self.settings.transaction));
         }
         next.saturating_duration_since(now)
+    }
+
+    /// `true` if a worker became idle after its chance for an incomplete batch.
+    fn can_flush_to_idle(&self, inner: &Inner) -> bool {
+        Exchange::free_workers(inner) > 0
+            && self.assigned.values().any(|partition| partition.can_flush_to_idle(inner))
     }
 
     fn has_idle_partition(&self, inner: &Inner) -> bool {
@@ -260,13 +278,41 @@ impl Dispatcher {
         offsets
     }
 
+    /// The time of the next commit, or of the check whether an early one is due. `None` if nothing is finished.
+    fn next_commit(&self, inner: &mut Inner, now: Instant) -> Option<Instant> {
+        let finished = self.finished_uncommitted(inner)?;
+        let checks_early = now < self.commit_early_at || finished >= COMMIT_EARLY_RECORDS;
+        Some(if checks_early { self.commit_at.min(self.commit_early_at) } else { self.commit_at })
+    }
+
+    /// The number of finished offsets that are not committed. `None` if there is no offset to commit.
+    fn finished_uncommitted(&self, inner: &mut Inner) -> Option<i64> {
+        let mut finished = None;
+        for partition in self.assigned.values() {
+            if let Some(committable) = uncommitted(inner, partition) {
+                let from = partition.committed.or(partition.start).unwrap_or(committable.offset);
+                finished = Some(finished.unwrap_or(0) + (committable.offset - from).max(0));
+            }
+        }
+        finished
+    }
+
     fn begin_commit(&mut self) {
-        if self.transaction.is_some() || self.committing.is_some() || Instant::now() < self.commit_at {
+        let now = Instant::now();
+        if self.transaction.is_some()
+            || self.committing.is_some()
+            || now < self.commit_at.min(self.commit_early_at)
+        {
+            return;
+        }
+        let finished = self.finished_uncommitted(&mut self.exchange.lock()).unwrap_or(0);
+        if now < self.commit_at && finished < COMMIT_EARLY_RECORDS {
             return;
         }
         let offsets = self.offsets(None);
         if !offsets.is_empty() {
-            self.commit_at = Instant::now() + self.settings.config.auto_commit_interval;
+            self.commit_at = now + self.settings.commits_every();
+            self.commit_early_at = now + COMMIT_EARLY;
             self.committing = Some((offsets.clone(), self.consumer.begin_commit(Some(&offsets))));
         }
     }
@@ -306,13 +352,18 @@ impl Dispatcher {
     }
 
     async fn drain(&mut self, partitions: &[TopicPartition], deadline: Instant) -> Result<(), Error> {
+        for at in partitions {
+            if let Some(partition) = self.assigned.get_mut(at) {
+                partition.flush(&self.exchange, Instant::now());
+            }
+        }
         let owned = |partition: &AssignedPartition| Some(partition.owned.as_ref()?.0);
         let assignments: Vec<_> =
             partitions.iter().filter_map(|at| self.assigned.get(at).and_then(owned)).collect();
         {
             let mut inner = self.exchange.lock();
             for assignment in &assignments {
-                inner.core.stop(*assignment);
+                inner.core.drain(*assignment);
             }
         }
         let mut result = Ok(());
@@ -321,7 +372,12 @@ impl Dispatcher {
             let quiet = {
                 let mut inner = self.exchange.lock();
                 inner.wake_condition = WakeCondition::AnyOutcome;
-                assignments.iter().all(|assignment| inner.core.is_idle(*assignment))
+                let mut quiet = true;
+                for assignment in &assignments {
+                    quiet &= inner.core.finish_gaps(*assignment);
+                }
+                self.exchange.wake_workers(&mut inner);
+                quiet
             };
             if quiet || result.is_err() {
                 break;

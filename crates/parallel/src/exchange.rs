@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) stopping: bool,
     /// The condition for waking the dispatcher.
     pub(crate) wake_condition: WakeCondition,
+    /// `true` while the dispatcher has incomplete batches: an idle worker then wakes it to get one.
+    pub(crate) has_open_batches: bool,
     /// Outputs to write, in the order in which their handlers finished.
     pub(crate) produced: Vec<Produced>,
     /// Work whose retries are used up.
@@ -85,6 +87,7 @@ impl Exchange {
             closed: false,
             stopping: false,
             wake_condition: WakeCondition::Never,
+            has_open_batches: false,
             produced: Vec::new(),
             given_up: Vec::new(),
             dead_letters: 0,
@@ -124,6 +127,9 @@ impl Exchange {
                 // Registered under the lock, so that a wakeup for an idle worker is not lost.
                 woken.as_mut().enable();
                 inner.idle += 1;
+                if std::mem::take(&mut inner.has_open_batches) {
+                    self.dispatcher_wake.notify_one();
+                }
             }
             woken.await;
         }
@@ -193,6 +199,11 @@ impl Exchange {
     /// `true` if a worker is idle although work is ready.
     pub(crate) fn has_idle(inner: &Inner) -> bool {
         inner.idle > 0 && inner.core.lanes().has_ready()
+    }
+
+    /// The number of incomplete batches that idle workers can take. It is 0 while complete work waits for a worker.
+    pub(crate) fn free_workers(inner: &Inner) -> usize {
+        if inner.core.lanes().has_ready() || !inner.core.breaker().is_closed() { 0 } else { inner.idle }
     }
 
     /// Closes the exchange: workers end after their current work item.

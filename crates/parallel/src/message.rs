@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ottla_client::{Batch, BatchPosition, CorruptBatch, Record, RecordView, TopicPartition};
 use rustc_hash::FxHashMap;
 
+use crate::core::work::StopOffset;
 use crate::error::Failure;
 use crate::outputs::Outputs;
 
@@ -15,8 +15,8 @@ use crate::outputs::Outputs;
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pub(crate) list: Vec<Piece>,
-    /// Set when no more records of the partition may be started.
-    pub(crate) stopped: Arc<AtomicBool>,
+    /// The offset from which no more records of the partition are started.
+    pub(crate) stopped: Arc<StopOffset>,
     /// The failure of its first record, or of the whole item.
     pub(crate) failure: Option<Failure>,
     /// Attempts so far.
@@ -47,7 +47,7 @@ pub(crate) struct RecordPosition {
 
 impl Pieces {
     /// A work item of undecodable records.
-    pub(crate) fn corrupt(corrupt: CorruptBatch, stopped: Arc<AtomicBool>) -> Self {
+    pub(crate) fn corrupt(corrupt: CorruptBatch, stopped: Arc<StopOffset>) -> Self {
         Self { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: Some(corrupt) }
     }
 

@@ -8,12 +8,15 @@ use crate::core::breaker::BreakerSettings;
 use crate::error::Error;
 use crate::retry::Retry;
 
+/// Default interval of commits: Sarama's, so that no more records are repeated after a crash.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The way in which records are passed to handlers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// Single records, each partition in order, one worker.
     Sync,
-    /// Batches, one worker. A batch is complete when it is full or its wait is over.
+    /// Batches, one worker. A batch is complete when it is full, when a worker is idle or when its wait is over.
     Batch,
     /// Single records, several workers.
     MultiAsync,
@@ -81,6 +84,7 @@ pub struct Builder {
     pub(crate) batch_wait: Duration,
     pub(crate) records_in_flight: usize,
     pub(crate) bytes_in_flight: usize,
+    pub(crate) commit_interval: Option<Duration>,
     pub(crate) drain: Duration,
     pub(crate) retry: Retry,
     pub(crate) give_up: GiveUp,
@@ -103,6 +107,7 @@ impl Builder {
             batch_wait: Duration::from_secs(1),
             records_in_flight: 100_000,
             bytes_in_flight: 64 << 20,
+            commit_interval: None,
             drain: Duration::from_secs(10),
             retry: Retry::default(),
             give_up: GiveUp::Stop,
@@ -150,7 +155,8 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum time that a batch waits for more records; the default is 1 s.
+    /// Sets the maximum time that a batch waits for more records while all workers are busy; the default is 1 s. An
+    /// idle worker takes an incomplete batch at once.
     #[must_use]
     pub fn batch_wait(mut self, wait: Duration) -> Self {
         self.batch_wait = wait;
@@ -173,8 +179,17 @@ impl Builder {
         self
     }
 
-    /// Sets how long running handlers may take after their partition is revoked or the processor stops; the default
-    /// is 10 s. Later results are dropped, and the partition's next owner handles the records again.
+    /// Sets how often finished records are committed. The default is 1 s, or `auto.commit.interval.ms` if that is
+    /// shorter. When at least 1,000 records are finished, a commit follows 100 ms after the last one. After a crash,
+    /// the records that were finished since the last commit are handled again.
+    #[must_use]
+    pub fn commit_interval(mut self, interval: Duration) -> Self {
+        self.commit_interval = Some(interval);
+        self
+    }
+
+    /// Sets how long handlers may take after their partition is revoked or the processor stops; the default is 10 s.
+    /// In this time, running handlers end and the records before the last finished one are handled. Later results are dropped, and the partition's next owner handles the records again.
     #[must_use]
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.drain = deadline;
@@ -228,6 +243,12 @@ impl Builder {
 
     pub(crate) fn ordered(&self) -> Order {
         self.order.unwrap_or(if self.mode.is_multi() { Order::None } else { Order::Partition })
+    }
+
+    /// The longest time between commits of finished records.
+    pub(crate) fn commits_every(&self) -> Duration {
+        let default = self.config.auto_commit_interval.min(COMMIT_INTERVAL);
+        self.commit_interval.unwrap_or(default)
     }
 
     pub(crate) fn workers_count(&self) -> usize {

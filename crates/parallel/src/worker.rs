@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -184,7 +183,7 @@ async fn each(
             }
             None => break StoppedAt::End,
         };
-        if in_a_row >= settings.failures_max || work.payload.stopped.load(Ordering::Acquire) {
+        if in_a_row >= settings.failures_max || work.payload.stopped.stops(found.record.offset()) {
             break StoppedAt::Before(found);
         }
         reached = found.record.offset() + 1;
@@ -245,7 +244,7 @@ async fn batch(
     let mut open = Vec::new();
     let (mut failed, mut held, mut rest) = (Vec::new(), None, None);
     let (mut done, mut until) = (work.size, i64::MAX);
-    if work.payload.stopped.load(Ordering::Acquire) {
+    if work.payload.stopped.stops(work.offsets.first()) {
         (done, until) = (Size::default(), i64::MIN);
         (rest, failed) = split_undecodable(&work);
     } else {

@@ -530,3 +530,83 @@ fn a_late_worker_does_not_block_the_lanes_of_the_next_assignment() {
         first.join().expect("stopped");
     }
 }
+
+#[test]
+fn an_idle_worker_takes_an_incomplete_batch_at_once() {
+    for mode in [Mode::Batch, Mode::MultiBatch] {
+        for order in ORDERS {
+            let broker = broker("orders", 3);
+            produce(broker.bootstrap_servers(), "orders", 5, 70);
+            let seen = Seen::default();
+            let noted = seen.clone();
+            // The test fails if a batch waits for this long.
+            let builder = builder(&broker, mode, order).batch(1_000).batch_wait(Duration::from_secs(3_600));
+            let processor = start(builder, mode, move |record| {
+                noted.note(record.key(), record.partition(), record.offset(), record.value());
+                Ok(())
+            });
+            await_that("all handled", || seen.len() >= 70);
+            assert_eq!(seen.distinct(), 70, "{mode:?} {order:?}");
+            processor.stop();
+            processor.join().expect("stopped");
+        }
+    }
+}
+
+#[test]
+fn finished_records_are_committed_within_the_interval_or_early_when_they_are_many() {
+    let default = None;
+    let never = Some(Duration::from_secs(3_600));
+    // Few records wait for the default interval; 2,000 do not wait for a long one.
+    for (group, interval, count) in [("few", default, 10), ("many", never, 2_000)] {
+        let broker = broker("orders", 1);
+        produce(broker.bootstrap_servers(), "orders", 5, count);
+        let config = || {
+            let mut config = member(broker.bootstrap_servers(), group);
+            config.set("auto.commit.interval.ms", "3600000").expect("a known property");
+            config
+        };
+        let mut builder = Processor::builder(config(), Mode::MultiAsync).topics(["orders"]);
+        if let Some(interval) = interval {
+            builder = builder.commit_interval(interval);
+        }
+        let processor = builder.start_each(|_| Ok(())).expect("a processor");
+        let wanted = if interval.is_some() { 1_000 } else { count as i64 };
+        await_that("it is committed", || committed(config(), "orders", 1) >= wanted);
+        processor.stop();
+        processor.join().expect("stopped");
+    }
+}
+
+#[test]
+fn a_graceful_rebalance_repeats_no_record_in_any_mode_and_order() {
+    for mode in Mode::ALL {
+        for order in ORDERS {
+            let broker = broker("orders", 4);
+            produce(broker.bootstrap_servers(), "orders", 40, 2_000);
+            let seen = Seen::default();
+            let member = || {
+                let noted = seen.clone();
+                let handler = move |record: &ottla_client::RecordView<'_>| {
+                    noted.note(record.key(), record.partition(), record.offset(), record.value());
+                    std::thread::park_timeout(Duration::from_micros(500));
+                    Ok(())
+                };
+                start(builder(&broker, mode, order).batch(50), mode, handler)
+            };
+            let first = member();
+            await_that("some are handled", || seen.len() >= 300);
+            let second = member();
+            await_that("the second member has its part", || !second.metrics().partitions.is_empty());
+            await_that("all are handled", || seen.distinct() >= 2_000);
+            for processor in [first, second] {
+                processor.stop();
+                processor.join().expect("stopped");
+            }
+            assert_eq!((seen.len(), seen.distinct()), (2_000, 2_000), "{mode:?} {order:?}");
+            if order != Order::None {
+                seen.assert_key_order();
+            }
+        }
+    }
+}

@@ -119,18 +119,36 @@ impl<P> Lanes<P> {
         }
     }
 
-    /// Drops the queued work items of an assignment.
-    pub(crate) fn purge(&mut self, assignment: AssignmentId) {
+    /// Removes the queued work items of an assignment, and returns them by age. Returns also the first offset of the
+    /// records that wait for a retry in a held lane; they are dropped.
+    pub(crate) fn remove(&mut self, assignment: AssignmentId) -> (Vec<Work<P>>, i64) {
+        let (mut removed, mut dropped) = (BTreeMap::new(), i64::MAX);
         for index in 0..self.all.len() {
             let lane = &mut self.all[index];
             let was_held = lane.state == State::Held
                 && lane.queue.front().is_some_and(|work| work.assignment == assignment);
-            lane.queue.retain(|work| work.assignment != assignment);
+            if was_held && let Some(work) = lane.queue.pop_front() {
+                dropped = dropped.min(work.offsets.first());
+            }
+            for work in std::mem::take(&mut lane.queue) {
+                if work.assignment == assignment {
+                    // Parts of one work item share its age.
+                    removed.insert((work.age, work.offsets.first()), work);
+                } else {
+                    lane.queue.push_back(work);
+                }
+            }
             if was_held {
                 self.free_lane(index as u32);
             }
         }
-        self.ready.retain(|_, ready| !matches!(ready, Ready::Free(work) if work.assignment == assignment));
+        let is_free = |ready: &Ready<P>| matches!(ready, Ready::Free(work) if work.assignment == assignment);
+        let ages: Vec<u64> = self.ready.iter().filter(|(_, it)| is_free(it)).map(|(age, _)| *age).collect();
+        for age in ages {
+            if let Some(Ready::Free(work)) = self.ready.remove(&age) {
+                removed.insert((age, work.offsets.first()), work);
+            }
+        }
         let free = self
             .ready
             .values()
@@ -138,10 +156,23 @@ impl<P> Lanes<P> {
         let all = || self.all.iter().flat_map(|lane| &lane.queue);
         self.queued = all().count() + free.clone().count();
         self.queued_records = all().chain(free).map(|work| work.size.records).sum();
+        (removed.into_values().collect(), dropped)
+    }
+
+    /// `true` if work of an assignment is queued.
+    pub(crate) fn has_work_of(&self, assignment: AssignmentId) -> bool {
+        let is_free = |ready: &Ready<P>| matches!(ready, Ready::Free(work) if work.assignment == assignment);
+        self.all.iter().flat_map(|lane| &lane.queue).any(|work| work.assignment == assignment)
+            || self.ready.values().any(is_free)
     }
 
     pub(crate) const fn queued(&self) -> usize {
         self.queued
+    }
+
+    /// `true` if a worker could take new work of this lane at once.
+    pub(crate) fn is_idle(&self, index: u32) -> bool {
+        self.all.get(index as usize).is_none_or(|lane| lane.state == State::Idle && lane.queue.is_empty())
     }
 
     pub(crate) const fn queued_records(&self) -> usize {

@@ -10,7 +10,6 @@ pub(crate) mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 use self::breaker::{Breaker, BreakerSettings};
 use self::lanes::Lanes;
 use self::tracker::{Committable, Tracker};
-use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, Work};
+use self::work::{AssignmentId, Offsets, Outcome, PendingRecords, Size, StopOffset, Work};
 use crate::retry::Retry;
 
 /// Assumed handling time before any measurement. Records are assumed to be slow, so each becomes its own work item.
@@ -34,7 +33,7 @@ pub(crate) struct Core<P> {
     /// `false` if finished offsets are not tracked; see [`Core::untracked`].
     tracked: bool,
     rng: fastrand::Rng,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<P>>,
     lanes: Lanes<P>,
     /// Delayed work by due time. The number makes keys unique.
     delayed: BTreeMap<(Instant, u64), Delayed<P>>,
@@ -63,7 +62,7 @@ enum Delayed<P> {
 
 /// An assigned partition.
 #[derive(Debug)]
-struct Slot {
+struct Slot<P> {
     generation: u32,
     state: SlotState,
     tracker: Tracker,
@@ -72,12 +71,18 @@ struct Slot {
     running: usize,
     blocking_since: Instant,
     tracked: bool,
-    stopped: Arc<AtomicBool>,
+    stopped: Arc<StopOffset>,
+    /// Queued work, in order, while the partition is [`SlotState::Draining`].
+    retained: Vec<Work<P>>,
+    /// The first offset of the records that failed while the partition was being drained. No commit passes it.
+    dropped: i64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SlotState {
     Assigned,
+    /// Only records before the last finished one are started: the commit then covers all that is finished.
+    Draining,
     /// No more of its work is started.
     Stopping,
     Free,
@@ -113,10 +118,10 @@ impl<P> Core<P> {
         self
     }
 
-    /// Adds an assigned partition; everything before `start` is done. The returned flag is set when no more of its
-    /// records may be started.
-    pub(crate) fn assign(&mut self, start: i64, now: Instant) -> (AssignmentId, Arc<AtomicBool>) {
-        let stopped = Arc::new(AtomicBool::new(false));
+    /// Adds an assigned partition; everything before `start` is done. The returned offset is lowered when no more of
+    /// its records may be started.
+    pub(crate) fn assign(&mut self, start: i64, now: Instant) -> (AssignmentId, Arc<StopOffset>) {
+        let stopped = Arc::new(StopOffset::unlimited());
         let free = self.slots.iter().position(|slot| slot.state == SlotState::Free);
         let index = free.unwrap_or(self.slots.len());
         let generation = free.map_or(0, |index| self.slots[index].generation);
@@ -129,6 +134,8 @@ impl<P> Core<P> {
             blocking_since: now,
             tracked: self.tracked,
             stopped: stopped.clone(),
+            retained: Vec::new(),
+            dropped: i64::MAX,
         };
         match free {
             Some(index) => self.slots[index] = slot,
@@ -159,7 +166,7 @@ impl<P> Core<P> {
     /// Appends work to its lane. Its records were taken with [`Core::take_offsets`].
     pub(crate) fn admit(&mut self, mut work: Work<P>) {
         work.age = NEW_WORK_AGE | self.age();
-        if self.is_assigned(work.assignment) {
+        if self.slot(work.assignment).is_some_and(Slot::is_handled) {
             self.lanes.push(work);
         }
     }
@@ -188,7 +195,7 @@ impl<P> Core<P> {
             return None;
         };
         let slot = self.slot_mut(work.assignment).expect("what is queued of a partition goes with it");
-        assert_eq!(slot.state, SlotState::Assigned, "nothing is begun of a partition that is taken back");
+        assert!(slot.is_handled(), "nothing is begun of a partition that is taken back");
         slot.running += 1;
         Some(work)
     }
@@ -218,9 +225,12 @@ impl<P> Core<P> {
             slot.finish(&offsets, until, &open, now);
         }
         let mut given_up = Vec::new();
-        let assigned = slot.state == SlotState::Assigned;
-        if let Some(rest) = rest.filter(|_| assigned) {
-            self.lanes.put_back(rest);
+        match (slot.state, rest) {
+            (SlotState::Draining, Some(rest)) if slot.stopped.stops(rest.offsets.first()) => {
+                slot.retained.push(rest);
+            }
+            (SlotState::Assigned | SlotState::Draining, Some(rest)) => self.lanes.put_back(rest),
+            (SlotState::Stopping | SlotState::Free, _) | (_, None) => {}
         }
         for work in failed {
             given_up.extend(self.fail(work, now));
@@ -246,6 +256,7 @@ impl<P> Core<P> {
         let Some(lane) = work.lane else { return (false, self.fail(work, now)) };
         let Some(delay) = self.failed(&work, now) else { return (false, self.give_up(work)) };
         if !self.is_assigned(work.assignment) {
+            self.note_dropped(&work);
             return (false, None);
         }
         self.lanes.put_back(work);
@@ -259,6 +270,8 @@ impl<P> Core<P> {
         if self.is_assigned(work.assignment) {
             (work.lane, work.age) = (None, self.age());
             self.delay(now + delay, Delayed::Free(work));
+        } else {
+            self.note_dropped(&work);
         }
         None
     }
@@ -314,12 +327,55 @@ impl<P> Core<P> {
         [due, closes].into_iter().flatten().min()
     }
 
+    /// Begins to drain a partition: nothing of it is started until [`Core::finish_gaps`]. Records that wait for a
+    /// retry are dropped for the next owner.
+    pub(crate) fn drain(&mut self, assignment: AssignmentId) {
+        let (retained, mut dropped) = self.lanes.remove(assignment);
+        self.delayed.retain(|_, delayed| match delayed {
+            Delayed::Free(work) if work.assignment == assignment => {
+                dropped = dropped.min(work.offsets.first());
+                false
+            }
+            Delayed::Free(_) | Delayed::Lane(_) => true,
+        });
+        let Some(slot) = self.slot_mut(assignment) else { return };
+        slot.state = SlotState::Draining;
+        slot.stopped.set(i64::MIN);
+        (slot.retained, slot.dropped) = (retained, dropped);
+    }
+
+    /// Starts the records before the last finished one, once nothing of a draining partition is being handled.
+    /// Returns `true` if there are none: the partition is drained.
+    pub(crate) fn finish_gaps(&mut self, assignment: AssignmentId) -> bool {
+        if !self.is_idle(assignment) || self.lanes.has_work_of(assignment) {
+            return false;
+        }
+        let Some(slot) = self.slot_mut(assignment) else { return true };
+        let limit = slot.tracker.finished_end().min(slot.dropped);
+        slot.stopped.set(limit);
+        slot.retained.sort_by_key(|work| work.offsets.first());
+        let count = slot.retained.partition_point(|work| work.offsets.first() < limit);
+        let gaps: Vec<_> = slot.retained.drain(..count).collect();
+        for work in gaps {
+            self.admit(work);
+        }
+        count == 0
+    }
+
+    fn note_dropped(&mut self, work: &Work<P>) {
+        if let Some(slot) = self.slot_mut(work.assignment) {
+            slot.dropped = slot.dropped.min(work.offsets.first());
+            slot.stopped.set(i64::MIN);
+        }
+    }
+
     /// Stops a partition: no more of its records are started, and its queued work is dropped for the next owner.
     pub(crate) fn stop(&mut self, assignment: AssignmentId) {
         let Some(slot) = self.slot_mut(assignment) else { return };
         slot.state = SlotState::Stopping;
-        slot.stopped.store(true, Ordering::Release);
-        self.lanes.purge(assignment);
+        slot.stopped.set(i64::MIN);
+        slot.retained.clear();
+        let _dropped = self.lanes.remove(assignment);
         self.delayed
             .retain(|_, delayed| !matches!(delayed, Delayed::Free(work) if work.assignment == assignment));
     }
@@ -392,19 +448,24 @@ impl<P> Core<P> {
         self.slot(assignment).is_some_and(|slot| slot.state == SlotState::Assigned)
     }
 
-    fn slot(&self, assignment: AssignmentId) -> Option<&Slot> {
+    fn slot(&self, assignment: AssignmentId) -> Option<&Slot<P>> {
         self.slots
             .get(assignment.slot as usize)
             .filter(|slot| slot.generation == assignment.generation && slot.state != SlotState::Free)
     }
 
-    fn slot_mut(&mut self, assignment: AssignmentId) -> Option<&mut Slot> {
+    fn slot_mut(&mut self, assignment: AssignmentId) -> Option<&mut Slot<P>> {
         let slot = self.slots.get_mut(assignment.slot as usize);
         slot.filter(|slot| slot.generation == assignment.generation && slot.state != SlotState::Free)
     }
 }
 
-impl Slot {
+impl<P> Slot<P> {
+    /// `true` if records may be started.
+    fn is_handled(&self) -> bool {
+        matches!(self.state, SlotState::Assigned | SlotState::Draining)
+    }
+
     fn take(&mut self, offsets: &Offsets, size: Size, now: Instant) {
         self.in_flight += size;
         if !self.tracked {

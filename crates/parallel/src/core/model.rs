@@ -25,7 +25,7 @@ type Records = Vec<(i64, u8)>;
 struct Running {
     work: Work<Records>,
     partition: usize,
-    stopped: Arc<AtomicBool>,
+    stopped: Arc<StopOffset>,
     index: usize,
     in_hand: bool,
     open: Vec<i64>,
@@ -35,9 +35,11 @@ struct Running {
 
 struct Partition {
     log: Records,
-    owned: Option<(AssignmentId, Arc<AtomicBool>)>,
+    owned: Option<(AssignmentId, Arc<StopOffset>)>,
     /// The partition is being revoked.
     stopping: bool,
+    /// Records before the last finished one are still handled.
+    draining: bool,
     /// Index of the next record to admit.
     next: usize,
     committed: i64,
@@ -74,6 +76,7 @@ impl Model {
             log: log(rng),
             owned: None,
             stopping: false,
+            draining: false,
             next: 0,
             committed: 0,
             done: BTreeSet::new(),
@@ -153,7 +156,7 @@ impl Model {
         let Some(work) = self.core.take(self.now) else { return };
         let owner = |partition: &Partition| {
             partition.owned.as_ref().is_some_and(|(assignment, _)| *assignment == work.assignment)
-                && !partition.stopping
+                && (partition.draining || !partition.stopping)
         };
         let partition = self.partitions.iter().position(owner).expect("work only of what is owned");
         let stopped = self.partitions[partition].owned.as_ref().expect("owned").1.clone();
@@ -178,7 +181,7 @@ impl Model {
         let at = self.rng.usize(..self.running.len());
         let running = &mut self.running[at];
         if !running.in_hand {
-            if running.stopped.load(Ordering::Acquire) {
+            if running.stopped.stops(running.work.payload[running.index].0) {
                 return self.end(at, false);
             }
             self.begin(at);
@@ -224,7 +227,10 @@ impl Model {
         let partition = &mut self.partitions[running.partition];
         let owned =
             partition.owned.as_ref().is_some_and(|(assignment, _)| *assignment == running.work.assignment);
-        assert!(owned && !partition.stopping, "nothing is handled after its lane was taken back");
+        assert!(
+            owned && (partition.draining || !partition.stopping),
+            "nothing is handled after its lane was taken back"
+        );
         if self.order != Order::None && running.work.lane.is_some() {
             let same = |other: &&Running| {
                 let record = other.work.payload.get(other.index);
@@ -318,8 +324,16 @@ impl Model {
     fn stop(&mut self, index: usize) {
         let partition = &mut self.partitions[index];
         if let Some((assignment, _)) = partition.owned {
+            if partition.stopping {
+                return;
+            }
             partition.stopping = true;
-            self.core.stop(assignment);
+            partition.draining = self.rng.bool();
+            if partition.draining {
+                self.core.drain(assignment);
+            } else {
+                self.core.stop(assignment);
+            }
         }
     }
 
@@ -327,11 +341,17 @@ impl Model {
     fn give_back(&mut self, index: usize) {
         let partition = &self.partitions[index];
         let Some((assignment, _)) = partition.owned.clone().filter(|_| partition.stopping) else { return };
-        if self.core.is_idle(assignment) || self.rng.bool() {
+        let is_drained = if partition.draining {
+            self.core.finish_gaps(assignment)
+        } else {
+            self.core.is_idle(assignment)
+        };
+        if is_drained || self.rng.u8(..8) == 0 {
             self.commit(index);
             self.core.remove(assignment);
             self.partitions[index].owned = None;
             self.partitions[index].stopping = false;
+            self.partitions[index].draining = false;
             self.late += 1;
         }
     }
@@ -343,6 +363,7 @@ impl Model {
         for partition in &mut self.partitions {
             partition.owned = None;
             partition.stopping = false;
+            partition.draining = false;
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Tracker {
     finished: i64,
     /// The offset after the last one taken.
     taken: i64,
+    /// The offset after the last finished one.
+    finished_end: i64,
     words: Vec<u64>,
     /// First offset and leader epoch, in order.
     epochs: VecDeque<(i64, i32)>,
@@ -35,7 +37,13 @@ pub(crate) struct Tracker {
 impl Tracker {
     /// Starts with nothing in flight and everything before `start` done.
     pub(crate) fn new(start: i64) -> Self {
-        Self { finished: start, taken: start, words: vec![0; WORDS_MIN], epochs: VecDeque::new() }
+        Self {
+            finished: start,
+            taken: start,
+            finished_end: start,
+            words: vec![0; WORDS_MIN],
+            epochs: VecDeque::new(),
+        }
     }
 
     pub(crate) const fn is_idle(&self) -> bool {
@@ -45,6 +53,11 @@ impl Tracker {
     /// The offset that holds back the commit.
     pub(crate) fn blocking(&self) -> Option<i64> {
         (!self.is_idle()).then_some(self.finished)
+    }
+
+    /// The offset after the last finished one. Unfinished offsets before it are gaps.
+    pub(crate) const fn finished_end(&self) -> i64 {
+        self.finished_end
     }
 
     /// `true` if the offsets `from..next` fit into the window now.
@@ -93,6 +106,7 @@ impl Tracker {
             return false;
         }
         self.in_words(from, next, |word, mask| *word &= !mask);
+        self.finished_end = self.finished_end.max(next);
         from == self.finished && self.advance()
     }
 
@@ -104,6 +118,7 @@ impl Tracker {
         }
         let (word, bit) = self.place(offset);
         self.words[word] &= !bit;
+        self.finished_end = self.finished_end.max(offset + 1);
         offset == self.finished && self.advance()
     }
 

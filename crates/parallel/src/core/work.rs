@@ -1,5 +1,7 @@
 //! A work item: records that one worker handles one by one, or as one batch.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 /// The offsets of a work item's records.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Offsets {
@@ -7,6 +9,16 @@ pub(crate) enum Offsets {
     Range(i64, i64),
     /// These offsets, in increasing order.
     Each(Vec<i64>),
+}
+
+impl Offsets {
+    /// The first offset; the largest integer if there is none.
+    pub(crate) fn first(&self) -> i64 {
+        match self {
+            Self::Range(from, _) => *from,
+            Self::Each(offsets) => offsets.first().copied().unwrap_or(i64::MAX),
+        }
+    }
 }
 
 /// A work item.
@@ -29,6 +41,26 @@ pub(crate) struct Work<P> {
 pub(crate) struct AssignmentId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
+}
+
+/// The offset from which a partition's records are not started.
+#[derive(Debug)]
+pub(crate) struct StopOffset(AtomicI64);
+
+impl StopOffset {
+    /// All records may be started.
+    pub(crate) const fn unlimited() -> Self {
+        Self(AtomicI64::new(i64::MAX))
+    }
+
+    pub(crate) fn set(&self, offset: i64) {
+        self.0.store(offset, Ordering::Release);
+    }
+
+    /// `true` if the record at `offset` must not be started.
+    pub(crate) fn stops(&self, offset: i64) -> bool {
+        offset >= self.0.load(Ordering::Acquire)
+    }
 }
 
 /// The amounts that count against the limits.
