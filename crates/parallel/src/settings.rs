@@ -8,7 +8,7 @@ use crate::core::breaker::BreakerSettings;
 use crate::error::Error;
 use crate::retry::Retry;
 
-/// Default interval of commits: Sarama's, so that no more records are repeated after a crash.
+/// Default interval of commits, which bounds the records that are repeated after a crash. It is Sarama's.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The way in which records are passed to handlers.
