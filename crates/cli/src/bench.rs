@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ottla_client::{Client, Config, Error, ErrorCode, NewTopic, PrometheusEndpoint};
 
-use crate::commands::produce::AcksArg;
+use crate::acks_arg::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;

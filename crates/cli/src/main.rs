@@ -10,6 +10,7 @@
     reason = "a copy costs nothing in text that is printed once"
 )]
 
+mod acks_arg;
 mod bench;
 mod commands;
 mod connect;

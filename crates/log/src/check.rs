@@ -4,7 +4,7 @@ use ottla_wire::TimestampType;
 use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES};
 use ottla_wire::reader::{RecordError, RecordIter};
 
-use crate::append::{AppendOptions, Check, Origin};
+use crate::append_options::{AppendOptions, Check, Origin};
 use crate::config::LogConfig;
 use crate::error::AppendError;
 

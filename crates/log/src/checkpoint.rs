@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::segment::BadRange;
+use crate::bad_range::BadRange;
 use crate::storage::{Open, Storage, read_file, replace_file};
 
 /// Records below this offset are deleted. Only the loss of this file has an effect, so it is replaced durably.

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::bad_range::BadRange;
 use crate::checkpoint::{self, Checkpoint, CleanMark};
 use crate::config::Visible;
 use crate::error::{LogError, Loss};
@@ -13,9 +14,9 @@ use crate::index::{Index, Loaded, OffsetEntry};
 use crate::log::Log;
 use crate::recovery::{How, RecoveryReport};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Scanned, Window, scan};
-use crate::segment::{
-    BadRange, INDEX_SUFFIX, IndexBuilder, LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, TIME_INDEX_SUFFIX, file_name,
-    parse_name,
+use crate::segment::{IndexBuilder, Segment};
+use crate::segment_name::{
+    INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, parse_name,
 };
 use crate::storage::{Entry, FRESH_SUFFIX, Storage};
 use crate::synced::{self, Found};

@@ -44,7 +44,7 @@ impl Log {
     pub(crate) fn fill_gaps_at_end(&mut self) -> io::Result<()> {
         let Some(last) = self.segments.iter().rposition(|segment| segment.size > 0) else { return Ok(()) };
         let Segment { base_offset, end_offset, .. } = self.segments[last];
-        let is_it = |gap: &&crate::segment::BadRange| {
+        let is_it = |gap: &&crate::bad_range::BadRange| {
             gap.segment == base_offset && gap.next_offset == end_offset && end_offset == self.end_offset()
         };
         let Some(gap) = self.gaps.iter().find(is_it).copied() else { return Ok(()) };

@@ -12,14 +12,14 @@ use bytes::{Bytes, BytesMut};
 use ottla_wire::reader::{RecordError, Records};
 use ottla_wire::{BatchBuilder, BatchHeader, Seal};
 
-use crate::append::{AppendOptions, Check, Origin};
+use crate::append_options::{AppendOptions, Check, Origin};
 use crate::config::{LogConfig, Visible};
 use crate::error::{AppendError, LogError, Loss, ReadError, repair_step};
 use crate::examine::{LogCheck, check_log, look};
 use crate::log::Log;
 use crate::recovery::{self, How, RecoveryReport};
 use crate::scan::{SCAN_CHUNK_BYTES, Window, scan};
-use crate::segment::{LOG_SUFFIX, file_name};
+use crate::segment_name::{LOG_SUFFIX, file_name};
 use crate::storage::{Open, Storage};
 use crate::sync::{PendingSync, Synced};
 

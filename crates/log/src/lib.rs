@@ -54,6 +54,8 @@
 //! ```
 
 mod append;
+mod append_options;
+mod bad_range;
 mod cache;
 mod check;
 mod checkpoint;
@@ -74,15 +76,19 @@ mod ring;
 mod roll;
 mod scan;
 mod segment;
+mod segment_name;
 mod shared;
 pub mod storage;
 mod sync;
 mod synced;
 mod tail;
 mod truncate;
+mod verified;
 mod verify;
 
-pub use append::{AppendOptions, Appended, Check, Origin};
+pub use append::Appended;
+pub use append_options::{AppendOptions, Check, Origin};
+pub use bad_range::BadRange;
 pub use check::check_batches;
 pub use config::{LogConfig, Visible};
 pub use error::{AppendError, LogError, Loss, ReadError, repair_step};
@@ -93,7 +99,6 @@ pub use producers::ProducerState;
 pub use read::{ColdRead, ReadPlan, ReadResult, TimestampOffset};
 pub use recovery::RecoveryReport;
 pub use retention::{PendingDelete, Retention};
-pub use segment::BadRange;
 pub use shared::{Batch, Reader, SharedLog};
 pub use sync::{PendingSync, Synced};
 pub use tail::{Grown, Tail, Waiter};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ottla_wire::BatchHeader;
 
+use crate::bad_range::BadRange;
 use crate::cache::TailCache;
 use crate::checkpoint;
 use crate::config::{LogConfig, Visible};
@@ -18,7 +19,7 @@ use crate::examine::{Checkpoints, Directory};
 use crate::producers::{ProducerState, Producers};
 use crate::recovery::{self, How, RecoveryReport};
 use crate::ring::Ring;
-use crate::segment::{BadRange, Segment};
+use crate::segment::Segment;
 use crate::storage::{File, Storage};
 use crate::synced::{Note, SyncedFile};
 use crate::tail::Tail;

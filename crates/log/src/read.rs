@@ -11,7 +11,8 @@ use ottla_wire::{Chain, FileSlice};
 use crate::error::ReadError;
 use crate::log::Log;
 use crate::scan::scan;
-use crate::segment::{LOG_SUFFIX, LookupError, SegmentView, file_name};
+use crate::segment::{LookupError, SegmentView};
+use crate::segment_name::{LOG_SUFFIX, file_name};
 
 /// A read of at most this size is answered from the bytes that the lookup has read, if its first batch is among them.
 const SMALL_READ_BYTES: usize = 16 * 1024;
@@ -246,7 +247,7 @@ impl Log {
         self.bad.retain(|bad| bad.segment != base_offset);
         self.bad.extend(&scanned.bad);
         if scanned.end < size {
-            self.bad.push(crate::segment::BadRange {
+            self.bad.push(crate::bad_range::BadRange {
                 segment: base_offset,
                 position: scanned.end,
                 bytes: size - scanned.end,

@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::bad_range::BadRange;
 use crate::cache::TailCache;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::LogConfig;
@@ -17,7 +18,8 @@ use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, lo
 use crate::log::{Log, SyncState, remove_segment};
 use crate::producers::Producers;
 use crate::scan::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Scanned, Window, walk};
-use crate::segment::{BadRange, SNAPSHOT_SUFFIX, Segment, file_name};
+use crate::segment::Segment;
+use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::storage::{File, Storage, read_file};
 use crate::synced::{Found, SyncedFile};
 use crate::tail::Tail;

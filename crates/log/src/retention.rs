@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::bad_range::BadRange;
 use crate::checkpoint;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
 use crate::scan::walk;
-use crate::segment::BadRange;
 use crate::storage::Storage;
 use crate::synced::Note;
 

@@ -4,7 +4,8 @@ use std::io;
 
 use crate::error::LogError;
 use crate::log::{Log, Unsynced};
-use crate::segment::{LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_name, parse_name};
+use crate::segment::Segment;
+use crate::segment_name::{LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, parse_name};
 use crate::storage::Open;
 
 /// Files of old segments that stay open for readers of the past. The active segment is always open.

@@ -6,7 +6,7 @@ use std::io;
 use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, HEADER_BYTES, MAGIC_AT, MAGIC_V2};
 use ottla_wire::crc::Crc32c;
 
-use crate::segment::BadRange;
+use crate::bad_range::BadRange;
 use crate::storage::File;
 
 /// For a walk over a few headers behind an index entry.

@@ -7,69 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::{Bytes, BytesMut};
 use ottla_wire::batch::BatchHeader;
 
+use crate::bad_range::BadRange;
 use crate::index::{Index, IndexEntry, IndexView, Loaded, OffsetEntry, TimeEntry};
 use crate::scan::{LOOKUP_CHUNK_BYTES, Window, walk};
+use crate::segment_name::{INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name};
 use crate::storage::{File, Open, Storage};
-use crate::verify::{Unsound, Verified};
-
-pub(crate) const LOG_SUFFIX: &str = "log";
-pub(crate) const INDEX_SUFFIX: &str = "index";
-pub(crate) const TIME_INDEX_SUFFIX: &str = "timeindex";
-pub(crate) const SNAPSHOT_SUFFIX: &str = "snapshot";
-
-/// `00000000000000000042.log` and its like: Kafka's twenty digits.
-pub(crate) fn file_name(base_offset: i64, suffix: &str) -> String {
-    format!("{base_offset:020}.{suffix}")
-}
-
-/// The offset and the suffix of a name that [`file_name`] made.
-pub(crate) fn parse_name(name: &str) -> Option<(i64, &str)> {
-    let (digits, suffix) = name.split_once('.')?;
-    let sound = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    sound.then(|| digits.parse().ok().map(|offset| (offset, suffix)))?
-}
-
-/// Damaged bytes with sound batches behind them. They stay where they are, and reads of them fail.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct BadRange {
-    /// Base offset of the segment, which names its file.
-    pub segment: i64,
-    /// The position in the file at which the damage starts.
-    pub position: u64,
-    /// The number of damaged bytes; 0 when they are missing.
-    pub bytes: u64,
-    /// The first offset that cannot be read.
-    pub offset: i64,
-    /// The first offset after it that can be read.
-    pub next_offset: i64,
-    /// `true` if readers skip the range instead of failing, because `ottla log skip` accepted its loss.
-    pub skipped: bool,
-}
-
-/// The position of a range that has no place in a file.
-const NOWHERE: u64 = u64::MAX;
-
-impl std::fmt::Display for BadRange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { segment, position, bytes, offset, next_offset, .. } = *self;
-        write!(f, "offsets {offset} to {}", next_offset - 1)?;
-        if self.is_accepted_gap() {
-            return Ok(());
-        }
-        write!(f, " ({bytes} bytes at position {position} of {})", file_name(segment, LOG_SUFFIX))
-    }
-}
-
-impl BadRange {
-    /// Offsets that are gone and whose loss was accepted: readers continue behind them.
-    pub(crate) fn accepted_gap(segment: i64, offset: i64, next_offset: i64) -> Self {
-        Self { segment, position: NOWHERE, bytes: 0, offset, next_offset, skipped: true }
-    }
-
-    pub(crate) fn is_accepted_gap(&self) -> bool {
-        self.position == NOWHERE
-    }
-}
+use crate::verified::{Unsound, Verified};
 
 /// A timestamp, and the last offset of the first batch that reached it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -584,21 +527,5 @@ impl SegmentView {
         let mut bytes = BytesMut::zeroed(header.total_bytes());
         self.log.read_exact_at(&mut bytes, position)?;
         Ok(bytes.freeze())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_have_twenty_digits() {
-        assert_eq!(file_name(42, LOG_SUFFIX), "00000000000000000042.log");
-        assert_eq!(parse_name("00000000000000000042.timeindex"), Some((42, "timeindex")));
-        for name in
-            ["42.log", "0000000000000000004x.log", "leader-epoch-checkpoint", "00000000000000000042", ""]
-        {
-            assert_eq!(parse_name(name), None, "{name}");
-        }
     }
 }

@@ -10,7 +10,8 @@ use ottla_wire::batch::BatchHeader;
 use ottla_wire::reader::{RecordError, Records};
 use ottla_wire::{BatchBuilder, Piece, Seal, Sealed};
 
-use crate::append::{AppendOptions, Appended, Check, Origin};
+use crate::append::Appended;
+use crate::append_options::{AppendOptions, Check, Origin};
 use crate::config::LogConfig;
 use crate::error::{AppendError, LogError, ReadError};
 use crate::log::Log;

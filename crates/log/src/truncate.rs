@@ -2,10 +2,11 @@
 
 use std::io;
 
+use crate::bad_range::BadRange;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
 use crate::recovery;
-use crate::segment::{BadRange, SNAPSHOT_SUFFIX, file_name};
+use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::synced::Note;
 
 impl Log {

@@ -1,5 +1,8 @@
 //! The polling thread: it fetches, dispatches work, writes the handlers' outputs and commits.
 
+mod transaction;
+mod writing;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +17,9 @@ use crate::core::tracker::Committable;
 use crate::error::Error;
 use crate::exchange::{Exchange, Inner, WakeCondition};
 use crate::settings::Builder;
-use crate::transaction::Transaction;
-use crate::writing::PendingWrites;
+
+use transaction::Transaction;
+use writing::PendingWrites;
 
 /// Maximum duration of a poll.
 const POLL_MAX: Duration = Duration::from_secs(1);

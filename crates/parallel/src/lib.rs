@@ -22,9 +22,7 @@ mod outputs;
 mod processor;
 mod retry;
 mod settings;
-mod transaction;
 mod worker;
-mod writing;
 
 pub use error::{BatchFailure, Error, Failure};
 pub use message::{Message, Messages};

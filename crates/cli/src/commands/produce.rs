@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use ottla_client::{
     Client, Config, Delivery, Error, ErrorCode, ProduceError, Producer, Record, TopicProducer,
 };
 
+use crate::acks_arg::AcksArg;
 use crate::connect::{ConnectArgs, contact, runtime};
 use crate::failure::Failure;
 use crate::lines::Lines;
@@ -67,30 +67,6 @@ pub(crate) struct Args {
     connect: ConnectArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
-}
-
-/// `0`, `1` or `all`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum AcksArg {
-    /// The broker sends no acknowledgement
-    #[value(name = "0")]
-    None,
-    /// The leader has it
-    #[value(name = "1")]
-    Leader,
-    /// All in-sync replicas have it
-    #[value(name = "all", alias = "-1")]
-    All,
-}
-
-impl AcksArg {
-    pub(crate) const fn value(self) -> &'static str {
-        match self {
-            Self::None => "0",
-            Self::Leader => "1",
-            Self::All => "all",
-        }
-    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

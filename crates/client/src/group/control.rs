@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::application::AppSignal;
@@ -58,9 +59,8 @@ pub(super) async fn on_control(
             let _ = done.send(seek(shared, tasks, at, to));
         }
         ConsumerCommand::Pause(partitions, paused) => {
-            log(&|| {
-                format!("{}: {} partition(s)", if paused { "pause" } else { "resume" }, partitions.len())
-            });
+            let verb = if paused { "pause" } else { "resume" };
+            log(&|| format!("{verb}: {} partition(s)", partitions.len()));
             for at in partitions {
                 shared.cursors.update(&at, |cursor| cursor.paused = paused);
             }
@@ -72,16 +72,7 @@ pub(super) async fn on_control(
             });
         }
         ConsumerCommand::CommitOffsets(offsets, done) => {
-            // A consumer without a group membership may commit any partition.
-            let revoked = membership.as_ref().and_then(|_| not_assigned(shared, &offsets));
-            if let Some(error) = revoked {
-                let _ = done.send(Err(error));
-                return;
-            }
-            let shared = shared.clone();
-            tasks.spawn_local(async move {
-                let _ = done.send(commit(&shared, &offsets).await);
-            });
+            commit_given(shared, membership.is_some(), tasks, offsets, done);
         }
         ConsumerCommand::GroupMetadata(done) => {
             let _ = done.send(group_metadata(shared, membership.is_some()));
@@ -108,6 +99,25 @@ pub(super) async fn on_control(
         }
         ConsumerCommand::Close(_, done) => drop(done),
     }
+}
+
+/// Commits the offsets that the application names.
+fn commit_given(
+    shared: &Rc<Shared>,
+    is_member: bool,
+    tasks: &mut JoinSet<()>,
+    offsets: BTreeMap<TopicPartition, OffsetAndMetadata>,
+    done: oneshot::Sender<Result<(), Error>>,
+) {
+    // A consumer without a group membership may commit any partition.
+    if let Some(error) = is_member.then(|| not_assigned(shared, &offsets)).flatten() {
+        let _ = done.send(Err(error));
+        return;
+    }
+    let shared = shared.clone();
+    tasks.spawn_local(async move {
+        let _ = done.send(commit(&shared, &offsets).await);
+    });
 }
 
 /// Changes the assignment as the application requests it.

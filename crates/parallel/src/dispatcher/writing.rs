@@ -8,12 +8,13 @@ use ottla_client::{CorruptBatch, Delivery, ProduceError, Record};
 use tokio::time::Instant;
 
 use crate::core::work::{PendingRecords, Work};
-use crate::dispatcher::Dispatcher;
 use crate::error::{Error, FailureKind};
 use crate::exchange::Produced;
 use crate::message::Pieces;
 use crate::outputs::Outputs;
 use crate::settings::GiveUp;
+
+use super::Dispatcher;
 
 /// Upper bound of a raw dead letter's headers and batch overhead.
 const DEAD_LETTER_OVERHEAD_BYTES: usize = 4096;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use ottla_client::{StartAt, TransactionError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::dispatcher::Dispatcher;
 use crate::error::Error;
 use crate::exchange::WakeCondition;
+
+use super::Dispatcher;
 
 /// Time limit of a call to a coordinator.
 const CALL_WITHIN: Duration = Duration::from_secs(30);

@@ -1,0 +1,34 @@
+//! The options of an append.
+
+/// The options of an append.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AppendOptions {
+    /// The epoch of this partition's leader, which is written into each batch. Below 0 there is none.
+    pub leader_epoch: i32,
+    /// The origin of the batches.
+    pub origin: Origin,
+    /// The checks before the append.
+    pub check: Check,
+}
+
+/// The origin of the batches.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Origin {
+    /// A client: no control batches, no transactions, producers in sequence.
+    #[default]
+    Client,
+    /// The broker itself: anything it says.
+    Coordinator,
+}
+
+/// The checks before an append. The headers are always checked.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Check {
+    /// Checksum and every record; compressed records are decompressed for it, within a cap.
+    #[default]
+    Records,
+    /// The checksum alone.
+    Checksum,
+    /// No checks: the caller built the batches itself.
+    Trusted,
+}
