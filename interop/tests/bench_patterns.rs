@@ -23,6 +23,9 @@ fn rounds_add_up() -> Result<(), Failure> {
     let rounds: Vec<_> = rows.iter().map(|it| (it["mode"].as_str(), it["messages"].as_u64())).collect();
     assert_eq!(rounds, [(Some("sync"), Some(6000)), (Some("multi-batch"), Some(6000))]);
     assert!(rows.iter().all(|it| it["cores"].as_f64() > Some(0.0)), "{rows:?}");
+    // `{"id":N}`: 8 bytes around 1 to 4 digits.
+    let bytes = 3 * (2000 * 7 + 10 + 90 * 2 + 900 * 3 + 1000 * 4);
+    assert!(rows.iter().all(|it| it["bytes"].as_u64() == Some(bytes)), "{bytes}: {rows:?}");
     Ok(())
 }
 
@@ -34,6 +37,11 @@ fn a_live_producer_is_followed_in_every_mode() -> Result<(), Failure> {
     assert_eq!(modes, ["sync", "batch", "multi-async", "multi-batch"]);
     for lag in &rows {
         assert!(lag["messages"].as_u64() > Some(0) && lag["bounded"].is_boolean(), "{lag}");
+        let latency = &lag["latency_us"];
+        assert!(
+            latency["p50"].as_f64() > Some(0.0) && latency["p50"].as_f64() <= latency["max"].as_f64(),
+            "{lag}"
+        );
     }
     Ok(())
 }
@@ -48,5 +56,34 @@ fn handlers_that_wait_are_held_against_what_is_possible() -> Result<(), Failure>
     assert_eq!((rows.len(), rows[0], rows[14]), (15, ("async", Some(1)), ("blocking", Some(200))));
     // One concurrent handler reaches a good part of it on any machine.
     assert!(waits[0]["share"].as_f64() > Some(0.1), "{}", waits[0]);
+    Ok(())
+}
+
+#[test]
+fn members_that_are_killed_or_leave_lose_nothing() -> Result<(), Failure> {
+    let broker = OttlaBroker::start(&[])?;
+    for ending in ["--crash", "--rebalance"] {
+        let rows =
+            patterns(&broker, &[ending, "1", "--block-us", "200", "--order", "key", "--partitions", "3"])?;
+        assert_eq!(rows.len(), 4, "{rows:?}");
+        for row in rows {
+            let number = |name: &str| row[name].as_u64();
+            assert_eq!((number("lost"), number("overtaken")), (Some(0), Some(0)), "{ending}: {row}");
+            if ending == "--rebalance" {
+                assert_eq!(number("repeated"), Some(0), "{row}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_peer_that_is_not_built_is_named_with_the_command_that_builds_it() -> Result<(), Failure> {
+    let broker = OttlaBroker::start(&["--topic", "patterns"])?;
+    let bootstrap = broker.bootstrap();
+    let args = ["bench", "patterns", "--brokers", &bootstrap, "--topic", "patterns", "--against", "sarama"];
+    let output = ottla(&args, b"")?;
+    let text = output.stderr_text();
+    assert!(text.contains("cargo xtask peer sarama") && text.contains("OTTLA_PEER_SARAMA"), "{text}");
     Ok(())
 }

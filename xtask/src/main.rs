@@ -36,6 +36,8 @@ usage: cargo xtask COMMAND
       --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
       --repeat N            passes over everything, interleaved (default 3, and 10 for latencies)
       --json FILE           every sample as JSON
+  peer NAME                 builds the program around another library (sarama) and prints its path, for
+                            `ottla bench patterns --against NAME`
 ";
 
 fn main() -> ExitCode {
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
             Ok(options) => bench::compare::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
+        ["peer", name] => bench::compare::build_peer(name),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

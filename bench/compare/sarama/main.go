@@ -7,11 +7,14 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +33,8 @@ const (
 
 type message struct {
 	ID uint64 `json:"id"`
+	// Due is when it was to be sent, in nanoseconds since 1970; 0 if it does not say.
+	Due int64 `json:"due"`
 }
 
 // handled is a message with the session in which it is marked.
@@ -44,6 +49,23 @@ type tally struct {
 	want       uint64
 	done       chan struct{}
 	once       sync.Once
+	// block is the time that each message blocks its worker.
+	block time.Duration
+	// noted gets each message's id before it is marked, if it is set.
+	noted *os.File
+
+	mu        sync.Mutex
+	latencies []int64
+}
+
+// measure records the latency of a message that says when it was due.
+func (t *tally) measure(decoded message) {
+	if decoded.Due > 0 {
+		latency := time.Now().UnixNano() - decoded.Due
+		t.mu.Lock()
+		t.latencies = append(t.latencies, latency)
+		t.mu.Unlock()
+	}
 }
 
 func fail(what string, why any) {
@@ -53,17 +75,34 @@ func fail(what string, why any) {
 
 // take decodes messages, marks them, and signals when all have arrived.
 func (t *tally) take(messages ...handled) {
-	sum := uint64(0)
+	sum, ids := uint64(0), []byte(nil)
 	for _, m := range messages {
+		if t.block > 0 {
+			time.Sleep(t.block)
+		}
 		var decoded message
 		if err := json.Unmarshal(m.message.Value, &decoded); err != nil {
 			fail("decode", err)
 		}
 		sum += decoded.ID
-		m.session.MarkMessage(m.message, "")
+		t.measure(decoded)
+		if t.noted != nil {
+			ids = binary.LittleEndian.AppendUint64(ids, decoded.ID)
+		} else {
+			m.session.MarkMessage(m.message, "")
+		}
+	}
+	if t.noted != nil {
+		// The effect of a batch comes at its end, and marks follow it.
+		if _, err := t.noted.Write(ids); err != nil {
+			fail("note", err)
+		}
+		for _, m := range messages {
+			m.session.MarkMessage(m.message, "")
+		}
 	}
 	t.sum.Add(sum)
-	if t.count.Add(uint64(len(messages))) >= t.want {
+	if count := t.count.Add(uint64(len(messages))); t.want > 0 && count >= t.want {
 		t.once.Do(func() { close(t.done) })
 	}
 }
@@ -165,6 +204,28 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
+func maxRSS() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		fail("getrusage", err)
+	}
+	return usage.Maxrss
+}
+
+// percentiles returns the latencies in microseconds, or nil if no message said when it was due.
+func (t *tally) percentiles() map[string]float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.latencies) == 0 {
+		return nil
+	}
+	slices.Sort(t.latencies)
+	at := func(share float64) float64 {
+		return float64(t.latencies[int(share*float64(len(t.latencies)-1))]) / 1e3
+	}
+	return map[string]float64{"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": at(1)}
+}
+
 func version() string {
 	info, _ := debug.ReadBuildInfo()
 	for _, dependency := range info.Deps {
@@ -181,6 +242,9 @@ func main() {
 	mode := flag.String("mode", "", "sync, batch, multi-async, multi-batch")
 	count := flag.Uint64("count", 1_000_000, "messages, all that the topic has")
 	workers := flag.Int("workers", 8, "workers of the modes that fan out")
+	member := flag.String("member", "", "join this group until standard input ends, and note what is handled in --handled")
+	noted := flag.String("handled", "", "the file of the handled ids, 8 bytes each, for --member")
+	blockUs := flag.Int("block-us", 0, "microseconds that each message blocks its worker")
 	flag.Parse()
 	if *brokers == "" || *topic == "" || *mode == "" {
 		fail("usage", "--brokers, --topic and --mode are needed")
@@ -188,11 +252,28 @@ func main() {
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_8_0_0
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	t := &tally{want: *count, done: make(chan struct{})}
+	t := &tally{want: *count, done: make(chan struct{}), block: time.Duration(*blockUs) * time.Microsecond}
+	if *member != "" {
+		// As the members of `ottla bench patterns`: a killed one leaves the group after this time.
+		config.Consumer.Group.Session.Timeout = 6 * time.Second
+		config.Consumer.Group.Heartbeat.Interval = time.Second
+		file, err := os.OpenFile(*noted, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			fail("handled", err)
+		}
+		t.noted, t.want = file, 0
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			t.once.Do(func() { close(t.done) })
+		}()
+	}
 	h := pattern(*mode, *workers, t)
 
 	began, before := time.Now(), cpu()
 	name := fmt.Sprintf("patterns-sarama-%s-%d", *mode, began.UnixNano())
+	if *member != "" {
+		name = *member
+	}
 	group, err := sarama.NewConsumerGroup(strings.Split(*brokers, ","), name, config)
 	if err != nil {
 		fail("group", err)
@@ -215,7 +296,7 @@ func main() {
 			fail("consume", err)
 		case <-time.After(silence):
 			now := t.count.Load()
-			if now == last {
+			if now == last && *member == "" {
 				fail("silence", fmt.Sprintf("%d of %d messages, and no more", now, *count))
 			}
 			last = now
@@ -226,7 +307,9 @@ func main() {
 	wall, used := time.Since(began), cpu()-before
 	cancel()
 	_ = group.Close()
-	if sum := t.sum.Load(); sum != *count*(*count-1)/2 {
+	if *member != "" {
+		*count = t.count.Load()
+	} else if sum := t.sum.Load(); sum != *count*(*count-1)/2 {
 		fail("sum", fmt.Sprintf("the ids' sum is %d, not %d", sum, *count*(*count-1)/2))
 	}
 	out, _ := json.Marshal(map[string]any{
@@ -235,7 +318,9 @@ func main() {
 		"messages":       *count,
 		"wall_s":         wall.Seconds(),
 		"msgs_per_s":     float64(*count) / wall.Seconds(),
-		"cpu_ns_per_msg": float64(used.Nanoseconds()) / float64(*count),
+		"cpu_ns_per_msg": float64(used.Nanoseconds()) / float64(max(*count, 1)),
+		"max_rss_kb":     maxRSS(),
+		"latency_us":     t.percentiles(),
 		"cores":          used.Seconds() / wall.Seconds(),
 		"began_s":        float64(began.UnixNano()) / 1e9,
 		"ended_s":        float64(began.Add(wall).UnixNano()) / 1e9,

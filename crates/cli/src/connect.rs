@@ -55,6 +55,23 @@ impl ConnectArgs {
     }
 }
 
+impl ConnectArgs {
+    /// The arguments again, for a process of the same program.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if let Some(brokers) = &self.brokers {
+            all.extend(["--brokers".to_owned(), brokers.clone()]);
+        }
+        for (key, value) in &self.properties {
+            all.extend(["-X".to_owned(), format!("{key}={value}")]);
+        }
+        if let Some(config) = &self.config {
+            all.extend(["--config".to_owned(), config.display().to_string()]);
+        }
+        all
+    }
+}
+
 /// A runtime for the calls of this thread. The client's engine has its own.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()

@@ -72,6 +72,20 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
+/// Builds a peer that `ottla` itself starts.
+pub(crate) fn build_peer(name: &str) -> ExitCode {
+    match peers::standalone(name) {
+        Ok(program) => {
+            println!("{}", program.display());
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("peer: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// The options and peers of all parts.
 struct Compare<'a> {
     options: &'a Options,

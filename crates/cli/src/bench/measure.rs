@@ -22,6 +22,7 @@ pub(super) struct Phase {
 
 impl Phase {
     pub(super) fn start() -> Self {
+        forget_peak_memory();
         let cpu = process_cpu();
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { wall: Instant::now(), began, cpu }
@@ -118,7 +119,12 @@ fn process_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Peak memory of the process; 0 if the system does not report it.
+/// Peak memory counts from here; where the system does not allow it, from the start of the process.
+fn forget_peak_memory() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Peak memory of the phase; 0 if the system does not report it.
 fn max_rss_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,16 +1,22 @@
 //! `ottla bench patterns`: the four consumer modes, with JSON decoding of `{"id": N}`.
 
+mod against;
+mod crash;
 mod live;
+mod member;
+mod totals;
 mod waits;
 
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ottla_client::{Config, OffsetAt, Record, TopicPartition};
-use ottla_parallel::{Builder, Failure as Failed, Mode, Order, Processor};
-use serde::Deserialize;
+use ottla_client::{Client, Config, OffsetAt, Record, TopicPartition};
+use ottla_parallel::{Builder, Mode, Order, Processor};
 
+use self::totals::{HandlerCost, Totals, WorkerTotals, start};
 use super::measure::{Measured, Phase, rounded};
 use super::progress::Progress;
 use super::{BenchSetup, CommonArgs, prepare};
@@ -30,6 +36,8 @@ const WRITE_WITHIN: Duration = Duration::from_secs(120);
 ///
 /// Each mode reads --count messages `{"id": N}` from the beginning of the topic, in a new group, decodes them and
 /// commits finished messages. The sum of the ids is checked. --fill produces missing messages first.
+/// --live measures latencies and the lag behind a producer, --crash and --rebalance losses, repeats and order, --waits
+/// waiting handlers, and --against all of it beside another library.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -46,12 +54,15 @@ pub(crate) struct Args {
     /// Turns off tracking and commits, to measure their cost
     #[arg(long)]
     untracked: bool,
-    /// Time in microseconds that an async handler waits for each message (multi-async)
+    /// Time in microseconds that an async handler waits for each message (sync and multi-async)
     #[arg(long, default_value_t = 0)]
     wait_us: u64,
-    /// Time in microseconds that each message blocks its worker (multi-async)
-    #[arg(long, default_value_t = 0, conflicts_with = "wait_us")]
-    block_us: u64,
+    /// Time in microseconds that each message blocks its worker [default: 0; 2000 with --crash and --rebalance]
+    #[arg(long, conflicts_with = "wait_us")]
+    block_us: Option<u64>,
+    /// Longest time in milliseconds that a batch waits for more messages while all workers are busy
+    #[arg(long, value_name = "MS")]
+    batch_wait_ms: Option<u64>,
     /// Number of times the topic is read, each time in a new group
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
@@ -59,20 +70,59 @@ pub(crate) struct Args {
     /// handlers that wait 10 ms
     #[arg(long, conflicts_with_all = ["live", "rounds", "untracked"])]
     waits: bool,
-    /// Measures the lag of each mode behind a producer of this many messages per second, in separate topics
+    /// Measures each mode's latency and lag behind a producer of this many messages per second, in separate topics
     #[arg(long, value_name = "RATE", conflicts_with_all = ["fill", "rounds", "untracked"], value_parser = clap::value_parser!(u64).range(1..))]
     live: Option<u64>,
-    /// Duration of --live in seconds
-    #[arg(long, default_value_t = 60, requires = "live", value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
+    /// Duration of --live in seconds [default: 60; 10 with --against]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Reads 6,000 messages of 30 keys in a process that is killed this number of times, and counts lost and repeated
+    /// messages and those that were overtaken by another one of their key
+    #[arg(long, value_name = "KILLS", conflicts_with_all = ["live", "waits", "fill", "rounds", "untracked"], value_parser = clap::value_parser!(u64).range(1..=1000))]
+    crash: Option<u64>,
+    /// As --crash, but the process leaves the group in an orderly way, and another one has joined before
+    #[arg(long, value_name = "TIMES", conflicts_with_all = ["crash", "live", "waits", "fill", "rounds", "untracked"], value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rebalance: Option<u64>,
+    /// Runs each measurement with another library too and prints both side by side; `cargo xtask peer sarama` builds it
+    #[arg(long, value_name = "PEER", value_parser = ["sarama"], conflicts_with_all = ["live", "waits", "crash", "rebalance", "untracked"])]
+    against: Option<String>,
     /// Produces messages until the topic has --count, with this number of keys (0: without keys)
     #[arg(long, value_name = "KEYS")]
     fill: Option<u64>,
+    /// Joins this group and notes each handled message in --handled, until standard input ends
+    #[arg(long, value_name = "GROUP", requires = "handled", hide = true)]
+    member: Option<String>,
+    /// The file of the handled messages
+    #[arg(long, value_name = "FILE", hide = true)]
+    handled: Option<PathBuf>,
 }
 
-#[derive(Deserialize)]
-struct Message {
-    id: u64,
+impl Args {
+    fn modes(&self) -> Vec<Mode> {
+        if self.mode.is_empty() { Mode::ALL.to_vec() } else { self.mode.clone() }
+    }
+
+    fn handler_cost(&self) -> HandlerCost {
+        HandlerCost {
+            wait: Duration::from_micros(self.wait_us),
+            block: Duration::from_micros(self.block_us.unwrap_or(0)),
+        }
+    }
+
+    /// The settings that all measurements share.
+    fn builder(&self, config: Config, mode: Mode, topic: &str) -> Builder {
+        let mut builder = Processor::builder(config, mode).topics([topic]).workers(self.workers);
+        if let Some(order) = self.order {
+            builder = builder.order(order);
+        }
+        if let Some(wait) = self.batch_wait_ms {
+            builder = builder.batch_wait(Duration::from_millis(wait));
+        }
+        if self.untracked {
+            builder = builder.untracked();
+        }
+        builder
+    }
 }
 
 pub(crate) fn parse_mode(text: &str) -> Result<Mode, String> {
@@ -89,12 +139,29 @@ pub(crate) fn parse_order(text: &str) -> Result<Order, String> {
     }
 }
 
+const fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::None => "none",
+        Order::Partition => "partition",
+        Order::Key => "key",
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = args.common.config()?;
+    if let (Some(group), Some(file)) = (&args.member, &args.handled) {
+        return member::run(args, config, group, file);
+    }
     let prepared = prepare(&args.common, config.clone())?;
-    let modes = if args.mode.is_empty() { Mode::ALL.to_vec() } else { args.mode.clone() };
+    let modes = args.modes();
     if let Some(rate) = args.live {
         return live::run(args, &prepared.client, &config, &modes, rate);
+    }
+    if args.crash.is_some() || args.rebalance.is_some() {
+        return crash::run(args, &prepared.client);
+    }
+    if let Some(peer) = &args.against {
+        return against::run(args, &prepared, peer);
     }
     fill(args, &prepared)?;
     if args.waits {
@@ -126,9 +193,14 @@ fn fill(args: &Args, prepared: &BenchSetup) -> Result<(), Failure> {
             "topic `{topic}` has {there} messages, not {count}: add --fill 0"
         )));
     };
-    let producer = prepared.client.producer();
+    produce(&prepared.client, topic, there..args.common.count, keys)
+}
+
+/// Produces `{"id":N}`, with the key `N % keys` if there are keys.
+fn produce(client: &Client, topic: &str, ids: Range<u64>, keys: u64) -> Result<(), Failure> {
+    let producer = client.producer();
     let sender = producer.topic(topic);
-    for id in there..args.common.count {
+    for id in ids {
         let value = format!("{{\"id\":{id}}}");
         let key = if keys > 0 { (id % keys).to_string() } else { String::new() };
         let record = Record::to(topic).value(&value);
@@ -136,72 +208,6 @@ fn fill(args: &Args, prepared: &BenchSetup) -> Result<(), Failure> {
     }
     producer.flush_blocking(WRITE_WITHIN)?;
     Ok(())
-}
-
-/// The totals of all workers.
-#[derive(Default)]
-struct Totals {
-    sum: AtomicU64,
-    waits: AtomicU64,
-    waited_ns: AtomicU64,
-}
-
-/// The totals of one worker, added to [`Totals`] when the worker is dropped.
-#[derive(Default)]
-struct WorkerTotals {
-    sum: u64,
-    waits: u64,
-    waited: Duration,
-    all: Arc<Totals>,
-}
-
-impl Clone for WorkerTotals {
-    fn clone(&self) -> Self {
-        Self { all: self.all.clone(), ..Self::default() }
-    }
-}
-
-impl Drop for WorkerTotals {
-    fn drop(&mut self) {
-        self.all.sum.fetch_add(self.sum, Ordering::Relaxed);
-        self.all.waits.fetch_add(self.waits, Ordering::Relaxed);
-        self.all.waited_ns.fetch_add(self.waited.as_nanos() as u64, Ordering::Relaxed);
-    }
-}
-
-impl WorkerTotals {
-    fn of(all: &Arc<Totals>) -> Self {
-        Self { all: all.clone(), ..Self::default() }
-    }
-
-    #[inline]
-    fn take(&mut self, value: Option<&[u8]>) -> Result<(), Failed> {
-        let message: Message =
-            serde_json::from_slice(value.unwrap_or_default()).map_err(Failed::undecodable)?;
-        self.sum += message.id;
-        Ok(())
-    }
-
-    /// Records the actual wait: timers fire late.
-    fn waited_since(&mut self, began: Instant) {
-        self.waits += 1;
-        self.waited += began.elapsed();
-    }
-}
-
-impl Totals {
-    /// Waits until every worker has been dropped and has added its totals.
-    fn await_all(self: &Arc<Self>) {
-        let began = Instant::now();
-        while Arc::strong_count(self) > 1 && began.elapsed() < SILENCE_MAX {
-            std::thread::park_timeout(CHECK_INTERVAL);
-        }
-    }
-
-    fn mean_wait(&self) -> Duration {
-        let waits = self.waits.load(Ordering::Relaxed).max(1);
-        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed) / waits)
-    }
 }
 
 /// A unique group name.
@@ -220,6 +226,7 @@ fn measure(args: &Args, mode: Mode, config: &Config, progress: &Progress) -> Res
         }
         let next = round(args, mode, config.clone(), progress)?;
         measured.messages += next.messages;
+        measured.bytes += next.bytes;
         measured.wall += next.wall;
         measured.cpu += next.cpu;
         measured.max_rss_kb = next.max_rss_kb;
@@ -247,17 +254,10 @@ fn measure(args: &Args, mode: Mode, config: &Config, progress: &Progress) -> Res
 fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Result<Measured, Failure> {
     let count = args.common.count;
     config.set_all([("group.id", &*group(mode.name())), ("auto.offset.reset", "earliest")])?;
-    let mut builder = Processor::builder(config, mode).topics([&*args.common.topic]).workers(args.workers);
-    if let Some(order) = args.order {
-        builder = builder.order(order);
-    }
-    if args.untracked {
-        builder = builder.untracked();
-    }
+    let builder = args.builder(config, mode, &args.common.topic);
     let totals: Arc<Totals> = Arc::default();
     let phase = Phase::start();
-    let (wait, block) = (Duration::from_micros(args.wait_us), Duration::from_micros(args.block_us));
-    let processor = start(mode, builder, WorkerTotals::of(&totals), wait, block)?;
+    let processor = start(mode, builder, WorkerTotals::of(&totals), args.handler_cost())?;
     let (mut handled, mut moved) = (0, Instant::now());
     while handled < count && !progress.is_interrupted() {
         progress.show(handled);
@@ -274,10 +274,11 @@ fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Re
             )));
         }
     }
-    let measured = phase.end(handled, 0);
+    let mut measured = phase.end(handled, 0);
     processor.stop();
     processor.join()?;
     totals.await_all();
+    measured.bytes = totals.bytes.load(Ordering::Relaxed);
     if progress.is_interrupted() {
         return Ok(measured);
     }
@@ -289,35 +290,4 @@ fn round(args: &Args, mode: Mode, mut config: Config, progress: &Progress) -> Re
         )));
     }
     Ok(measured)
-}
-
-/// Starts a processor whose handlers add up ids. In the modes of single messages they first wait or block.
-fn start(
-    mode: Mode,
-    builder: Builder,
-    mut tally: WorkerTotals,
-    wait: Duration,
-    block: Duration,
-) -> Result<Processor, Failure> {
-    let started = match mode {
-        Mode::Batch | Mode::MultiBatch => builder.start_batches(move |messages| {
-            messages.iter().try_for_each(|record| tally.take(record.value()))?;
-            Ok(())
-        }),
-        Mode::Sync | Mode::MultiAsync if !wait.is_zero() => builder.start_each_async(async move |message| {
-            let began = Instant::now();
-            // tokio's timers count in milliseconds: 1 ms would take 2.
-            futures_timer::Delay::new(wait).await;
-            tally.waited_since(began);
-            tally.take(message.value())
-        }),
-        Mode::Sync | Mode::MultiAsync if !block.is_zero() => builder.start_each(move |message| {
-            let began = Instant::now();
-            std::thread::sleep(block);
-            tally.waited_since(began);
-            tally.take(message.value())
-        }),
-        Mode::Sync | Mode::MultiAsync => builder.start_each(move |message| tally.take(message.value())),
-    };
-    Ok(started?)
 }

@@ -206,6 +206,18 @@ fn go_program(dir: &Path, name: &str) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
+/// Builds the program of a peer that `ottla` can start, and returns its path.
+pub(super) fn standalone(name: &str) -> Result<PathBuf, Failure> {
+    if name != "sarama" {
+        return Err(Failure::new(format!(
+            "`{name}` is not a peer of `ottla bench patterns --against`: sarama is"
+        )));
+    }
+    let dir = target_dir().join("compare");
+    fs::create_dir_all(&dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+    go_program(&dir, name)
+}
+
 /// The first file in `dir` whose name begins with `prefix`.
 fn named(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).collect();

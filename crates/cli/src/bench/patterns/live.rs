@@ -1,21 +1,27 @@
-//! `ottla bench patterns --live`: measures each mode's lag behind a producer with a fixed rate.
+//! `ottla bench patterns --live`: measures each mode's latency and lag behind a producer with a fixed rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ottla_client::{Client, Config, NewTopic, Producer, Record};
-use ottla_parallel::{Mode, Processor};
+use ottla_parallel::Mode;
 use serde_json::json;
 
-use super::{Args, SILENCE_MAX, WRITE_WITHIN, WorkerTotals, group, start};
+use super::totals::{Totals, WorkerTotals, now_ns, start};
+use super::{Args, SILENCE_MAX, WRITE_WITHIN, group};
 use crate::bench::TOPIC_WITHIN;
-use crate::bench::measure::{Phase, report, rounded};
+use crate::bench::measure::{Phase, percentiles_us, report, rounded};
 use crate::connect::runtime;
 use crate::failure::Failure;
 
-/// Interval at which the producer catches up with the clock.
+/// Longest interval at which the producer catches up with the clock.
 const TICK: Duration = Duration::from_millis(1);
+/// The rate from which it does so; at lower rates it wakes for each message.
+const TICKS_PER_S: u64 = 1000;
+
+/// Default duration.
+const SECONDS: u64 = 60;
 
 /// Interval at which the lag is checked.
 const LAG_EVERY: Duration = Duration::from_millis(20);
@@ -25,9 +31,9 @@ const LAG_MAX: Duration = Duration::from_secs(1);
 
 /// The progress of a producer.
 #[derive(Default)]
-struct ProducerProgress {
-    count: AtomicU64,
-    ended: AtomicBool,
+pub(super) struct ProducerProgress {
+    pub(super) count: AtomicU64,
+    pub(super) ended: AtomicBool,
 }
 
 /// Lags while the producer was running. They do not grow in a mode that keeps up.
@@ -64,16 +70,15 @@ pub(super) fn run(
 }
 
 fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) -> Result<(), Failure> {
+    let seconds = args.seconds.unwrap_or(SECONDS);
     let sent: Arc<ProducerProgress> = Arc::default();
     let producer =
-        produce(config.clone(), topic.to_owned(), rate, Duration::from_secs(args.seconds), sent.clone());
+        produce(config.clone(), topic.to_owned(), rate, Duration::from_secs(seconds), sent.clone());
     config.set_all([("group.id", topic), ("auto.offset.reset", "earliest")])?;
-    let mut builder = Processor::builder(config, mode).topics([topic]).workers(args.workers);
-    if let Some(order) = args.order {
-        builder = builder.order(order);
-    }
+    let builder = args.builder(config, mode, topic);
     let phase = Phase::start();
-    let processor = start(mode, builder, WorkerTotals::default(), Duration::ZERO, Duration::ZERO)?;
+    let totals: Arc<Totals> = Arc::default();
+    let processor = start(mode, builder, WorkerTotals::of(&totals), args.handler_cost())?;
     let (mut lags, mut handled, mut moved) = (Lags::default(), 0, Instant::now());
     let mut ended_at = None;
     loop {
@@ -101,9 +106,11 @@ fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) 
     }
     let caught_up = ended_at.map_or(Duration::ZERO, |at| at.elapsed());
     let count = sent.count.load(Ordering::Acquire);
-    let measured = phase.end(count, 0);
+    let mut measured = phase.end(count, 0);
     processor.stop();
     processor.join()?;
+    totals.await_all();
+    measured.bytes = totals.bytes.load(Ordering::Relaxed);
     producer.join().map_err(|_| Failure::failed("the producer's thread panicked"))??;
     let (first, second) = lags.max_of_halves();
     let lag_max = (rate as f64 * LAG_MAX.as_secs_f64()) as u64;
@@ -113,18 +120,21 @@ fn measure(args: &Args, mut config: Config, mode: Mode, topic: &str, rate: u64) 
     fields.insert("cores".into(), rounded(cores, 2).into());
     fields.insert("lag_max".into(), json!({ "first_half": first, "second_half": second }));
     fields.insert("caught_up_ms".into(), rounded(caught_up.as_secs_f64() * 1e3, 1).into());
+    if let Some(latencies) = totals.latencies() {
+        fields.insert("latency_us".into(), percentiles_us(&latencies));
+    }
     fields.insert("bounded".into(), (second <= lag_max).into());
-    let asked = rate * args.seconds;
+    let asked = rate * seconds;
     let title = format!(
-        "{}: {count} of {asked} messages in {} s, including the producer's work; a lag of at most {lag_max} is bounded",
-        mode.name(),
-        args.seconds
+        "{}: {count} of {asked} messages in {seconds} s, including the producer's work; a lag of at most {lag_max} is bounded",
+        mode.name()
     );
     report(&title, fields, args.common.json)
 }
 
-/// Sends `{"id":N}` at this rate. Late messages are sent at once.
-fn produce(
+/// Sends `{"id":N,"due":T}` at this rate. T is the time at which the message is due, in nanoseconds since 1970: late
+/// messages are sent at once, and their delay is part of their latency.
+pub(super) fn produce(
     config: Config,
     topic: String,
     rate: u64,
@@ -135,16 +145,19 @@ fn produce(
         let send = || -> Result<(), Failure> {
             let producer = Producer::new(config)?;
             let sender = producer.topic(&topic);
-            let (began, mut id) = (Instant::now(), 0);
+            let (began, began_ns, mut id) = (Instant::now(), now_ns(), 0);
+            let due_after = |id: u64| Duration::from_secs_f64(id as f64 / rate as f64);
             while began.elapsed() < within {
-                let due = (rate as f64 * began.elapsed().as_secs_f64()) as u64;
-                while id < due {
-                    let value = format!("{{\"id\":{id}}}");
+                let now = began.elapsed();
+                while due_after(id) <= now {
+                    let due = began_ns + due_after(id).as_nanos() as u64;
+                    let value = format!("{{\"id\":{id},\"due\":{due}}}");
                     sender.send_unobserved_blocking(Record::to(&topic).value(&value))?;
                     id += 1;
                 }
                 sent.count.store(id, Ordering::Release);
-                std::thread::sleep(TICK);
+                let wait = due_after(id).saturating_sub(began.elapsed());
+                std::thread::sleep(if rate < TICKS_PER_S { wait } else { TICK });
             }
             producer.flush_blocking(WRITE_WITHIN)?;
             Ok(())

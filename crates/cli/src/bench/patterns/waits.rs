@@ -8,7 +8,8 @@ use ottla_client::Config;
 use ottla_parallel::{Mode, Processor};
 use serde_json::{Value, json};
 
-use super::{Args, CHECK_INTERVAL, SILENCE_MAX, Totals, WorkerTotals, group, start};
+use super::totals::{HandlerCost, Totals, WorkerTotals, start};
+use super::{Args, CHECK_INTERVAL, SILENCE_MAX, group};
 use crate::bench::measure::{Phase, rounded};
 use crate::failure::Failure;
 use crate::output::print;
@@ -98,8 +99,9 @@ fn measure(
     config.set_all([("group.id", &*group(kind)), ("auto.offset.reset", "earliest")])?;
     let builder = Processor::builder(config, Mode::MultiAsync).topics([&*args.common.topic]).workers(at_once);
     let (wait, block) = if is_async { (wait, Duration::ZERO) } else { (Duration::ZERO, wait) };
+    let cost = HandlerCost { wait, block };
     let totals: Arc<Totals> = Arc::default();
-    let processor = start(Mode::MultiAsync, builder, WorkerTotals::of(&totals), wait, block)?;
+    let processor = start(Mode::MultiAsync, builder, WorkerTotals::of(&totals), cost)?;
     let (mut phase, mut first, mut handled, mut moved) = (Phase::start(), 0, 0, Instant::now());
     while first == 0 || handled < first + count {
         std::thread::park_timeout(CHECK_INTERVAL);
