@@ -5,8 +5,10 @@
 
 pub(crate) mod compare;
 mod figures;
+pub(crate) mod lab;
 mod machine;
 mod ottla;
+mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

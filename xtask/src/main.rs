@@ -36,6 +36,10 @@ usage: cargo xtask COMMAND
       --only PART,...       only what has a PART in its name: kafka-2, ottla-1/test1, /100, latency, pingpong, ...
       --repeat N            passes over everything, interleaved (default 3, and 10 for latencies)
       --json FILE           every sample as JSON
+  lab nagle [OPTIONS]       produces and flushes over TLS and a delayed link, Nagle's algorithm on and off, beside librdkafka
+      --messages N          round trips of each client (default 200)
+      --repeat N            passes over everything, interleaved (default 3)
+      --svg FILE            the plot (default target/lab/nagle.svg)
   peer NAME                 builds the program around another library (sarama) and prints its path, for
                             `ottla bench patterns --against NAME`
 ";
@@ -70,6 +74,10 @@ fn main() -> ExitCode {
         },
         ["compare", rest @ ..] => match bench::compare::Options::parse(rest) {
             Ok(options) => bench::compare::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["lab", "nagle", rest @ ..] => match bench::lab::Options::parse(rest) {
+            Ok(options) => bench::lab::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["peer", name] => bench::compare::build_peer(name),

@@ -125,7 +125,9 @@ impl Builder {
         self
     }
 
-    /// Sets the order. The default is [`Order::Partition`] with one worker and [`Order::None`] with several.
+    /// Sets the order. The default is [`Order::Partition`] with one worker and [`Order::None`] with several: there, a
+    /// failed record is retried while the records after it are handled. [`Order::Key`] costs two to three times the
+    /// processor's own CPU time per record, which is why it is not the default.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = Some(order);

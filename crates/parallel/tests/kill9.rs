@@ -1,4 +1,5 @@
-//! Kills members of a group in every mode: every record is handled, and each key's records in order.
+//! Kills members of a group in every mode and order: every record is handled, in order, and nothing that was committed is
+//! handled again.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and processes")]
 
@@ -14,7 +15,7 @@ use ottla_parallel::{Mode, Order, Processor};
 use support::*;
 
 /// Total number of kills; `OTTLA_SOAK_PROCESSOR_KILLS` overrides it.
-const KILLS: usize = 10;
+const KILLS: usize = 12;
 
 const PARTITIONS: i32 = 6;
 const KEYS: usize = 30;
@@ -22,7 +23,10 @@ const KEYS: usize = 30;
 /// Environment variables of a child process.
 const SERVERS: &str = "OTTLA_TEST_SERVERS";
 const MODE: &str = "OTTLA_TEST_MODE";
+const ORDER: &str = "OTTLA_TEST_ORDER";
 const LOG: &str = "OTTLA_TEST_LOG";
+
+const ORDERS: [Order; 3] = [Order::None, Order::Partition, Order::Key];
 
 /// Size of a log line. It divides a memory page, so that no kill or read can split a line.
 const LINE: usize = 64;
@@ -34,12 +38,14 @@ fn member_process() {
     else {
         return;
     };
+    let order = std::env::var(ORDER).expect("an order");
+    let order = *ORDERS.iter().find(|known| format!("{known:?}") == order).expect("an order");
     let mode = *Mode::ALL.iter().find(|known| known.name() == mode).expect("a mode");
     let log = OpenOptions::new().append(true).open(log).expect("the log");
     let log = std::sync::Arc::new(log);
     let builder = Processor::builder(member(servers, "workers"), mode)
         .topics(["orders"])
-        .order(Order::Key)
+        .order(order)
         .batch(50)
         .batch_wait(Duration::from_millis(5));
     let processor = start(builder, mode, move |record| {
@@ -60,14 +66,14 @@ fn member_process() {
 struct Member(Child);
 
 impl Member {
-    fn start(servers: &str, mode: Mode, log: &Path) -> Self {
+    fn start(servers: &str, mode: Mode, order: Order, log: &Path) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
         command
             .args(["--exact", "member_process", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
-        command.env(SERVERS, servers).env(MODE, mode.name()).env(LOG, log);
+        command.env(SERVERS, servers).env(MODE, mode.name()).env(ORDER, format!("{order:?}")).env(LOG, log);
         Self(command.spawn().expect("a member"))
     }
 
@@ -101,35 +107,77 @@ fn lines(log: &Path) -> Seen {
     seen
 }
 
+/// The group's committed offsets.
+fn committed_each(servers: &str) -> Vec<i64> {
+    let config = member(servers.to_owned(), "workers");
+    (0..PARTITIONS).map(|partition| committed_of(config.clone(), "orders", partition)).collect()
+}
+
+/// The state at a kill: the committed offsets before it, and the number of handled records after it.
+struct Kill {
+    committed: Vec<i64>,
+    handled: usize,
+}
+
+/// Asserts that each partition's records were first handled in order.
+fn assert_partition_order(seen: &Seen) {
+    let mut next = vec![0; PARTITIONS as usize];
+    for (_, partition, offset, _) in seen.all() {
+        let next = &mut next[partition as usize];
+        assert!(offset <= *next, "partition {partition}: offset {offset} before {next}");
+        *next = (*next).max(offset + 1);
+    }
+}
+
+fn kills_lose_nothing(mode: Mode, order: Order, kills: usize, rng: &mut fastrand::Rng) {
+    let broker = broker("orders", PARTITIONS);
+    let servers = broker.bootstrap_servers();
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("handled");
+    File::create(&log).expect("the log");
+    let mut members: Vec<_> = (0..3).map(|_| Member::start(&servers, mode, order, &log)).collect();
+    let (mut written, mut seen_kills) = (0, Vec::new());
+    for _ in 0..kills {
+        produce_from(servers.clone(), "orders", KEYS, written, 600);
+        written += 600;
+        let until = lines(&log).distinct() + 200;
+        await_that("some of it is handled", || lines(&log).distinct() >= until.min(written));
+        let committed = committed_each(&servers);
+        members.swap_remove(rng.usize(..members.len())).kill();
+        seen_kills.push(Kill { committed, handled: lines(&log).len() });
+        members.push(Member::start(&servers, mode, order, &log));
+    }
+    await_that("all is handled", || lines(&log).distinct() == written);
+    // Records that a killed member handled but did not commit are handled again after its session timeout.
+    let config = || member(servers.clone(), "workers");
+    await_that("all is committed", || committed(config(), "orders", PARTITIONS) == written as i64);
+    members.into_iter().for_each(Member::stop);
+    let seen = lines(&log);
+    if order != Order::None || !matches!(mode, Mode::MultiAsync | Mode::MultiBatch) {
+        seen.assert_key_order();
+    }
+    if order == Order::Partition {
+        assert_partition_order(&seen);
+    }
+    for kill in seen_kills {
+        for (_, partition, offset, _) in &seen.all()[kill.handled..] {
+            let committed = kill.committed[*partition as usize];
+            assert!(
+                *offset >= committed,
+                "partition {partition}: {offset} again after {committed} was committed"
+            );
+        }
+    }
+    println!("{mode:?} {order:?}: {kills} kills, {written} records, {} handled again", seen.len() - written);
+}
+
 #[test]
-fn every_record_is_handled_in_key_order_when_members_are_killed() {
+fn every_record_is_handled_in_order_when_members_are_killed_and_committed_ones_once() {
     let kills = std::env::var("OTTLA_SOAK_PROCESSOR_KILLS").ok().and_then(|kills| kills.parse().ok());
     let kills: usize = kills.unwrap_or(KILLS);
     let mut rng = fastrand::Rng::with_seed(9);
-    for (index, mode) in Mode::ALL.into_iter().enumerate() {
-        let kills = (kills + index) / Mode::ALL.len();
-        let broker = broker("orders", PARTITIONS);
-        let servers = broker.bootstrap_servers();
-        let folder = tempfile::tempdir().expect("a folder");
-        let log = folder.path().join("handled");
-        File::create(&log).expect("the log");
-        let mut members: Vec<_> = (0..3).map(|_| Member::start(&servers, mode, &log)).collect();
-        let mut written = 0;
-        for _ in 0..kills {
-            produce_from(servers.clone(), "orders", KEYS, written, 600);
-            written += 600;
-            let until = lines(&log).distinct() + 200;
-            await_that("some of it is handled", || lines(&log).distinct() >= until.min(written));
-            members.swap_remove(rng.usize(..members.len())).kill();
-            members.push(Member::start(&servers, mode, &log));
-        }
-        await_that("all is handled", || lines(&log).distinct() == written);
-        // Records that a killed member handled but did not commit are handled again after its session timeout.
-        let config = || member(servers.clone(), "workers");
-        await_that("all is committed", || committed(config(), "orders", PARTITIONS) == written as i64);
-        members.into_iter().for_each(Member::stop);
-        let seen = lines(&log);
-        seen.assert_key_order();
-        println!("{mode:?}: {kills} kills, {written} records, {} handled again", seen.len() - written);
+    let all: Vec<_> = Mode::ALL.into_iter().flat_map(|mode| ORDERS.map(|order| (mode, order))).collect();
+    for (index, (mode, order)) in all.iter().enumerate() {
+        kills_lose_nothing(*mode, *order, (kills + index) / all.len(), &mut rng);
     }
 }

@@ -610,3 +610,35 @@ fn a_graceful_rebalance_repeats_no_record_in_any_mode_and_order() {
         }
     }
 }
+
+/// Several workers keep no order by default: a failed record is retried later, and the records after it go on.
+#[test]
+fn a_failed_record_is_overtaken_by_default_and_holds_its_key_if_asked() {
+    for (order, waits) in [(None, false), (Some(Order::Key), true)] {
+        let broker = broker("orders", 1);
+        produce(broker.bootstrap_servers(), "orders", 1, 100);
+        let (seen, failed) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+        let (noted, fails) = (seen.clone(), failed.clone());
+        let mut builder = Processor::builder(member(broker.bootstrap_servers(), "workers"), Mode::MultiAsync)
+            .topics(["orders"])
+            .retry(Retry::times(3).delay(Duration::from_millis(50)).holding());
+        if let Some(order) = order {
+            builder = builder.order(order);
+        }
+        let processor = builder
+            .start_each(move |message| {
+                if message.offset() == 0 && !fails.swap(true, Ordering::Relaxed) {
+                    return Err(Failure::new("not yet"));
+                }
+                noted.note(message.key(), message.partition(), message.offset(), message.value());
+                Ok(())
+            })
+            .expect("a processor");
+        await_that("all are handled", || seen.distinct() == 100);
+        processor.stop();
+        processor.join().expect("stopped");
+        let first = seen.all().first().map(|(_, _, offset, _)| *offset);
+        assert_eq!(first == Some(0), waits, "{order:?}: {first:?} came first");
+        assert_eq!(committed(member(broker.bootstrap_servers(), "workers"), "orders", 1), 100);
+    }
+}

@@ -11,7 +11,6 @@ mod measured;
 mod patterns;
 mod payload;
 mod peers;
-mod table;
 mod throughput;
 mod watch;
 
@@ -25,6 +24,7 @@ use serde_json::{Value, json};
 use self::brokers::{Brokers, Kind};
 use self::payload::Payloads;
 use self::peers::Peers;
+pub(super) use self::peers::{librdkafka_program, our_binary};
 use super::number;
 
 pub(crate) struct Options {

@@ -139,6 +139,15 @@ pub(crate) fn committed(config: Config, topic: &str, partitions: i32) -> i64 {
     runtime.block_on(consumer.committed(&partitions)).expect("an answer").values().sum()
 }
 
+/// The group's committed offset of one partition; 0 without a commit.
+pub(crate) fn committed_of(config: Config, topic: &str, partition: i32) -> i64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let consumer = Consumer::new(config).expect("a consumer");
+    let at = TopicPartition::new(topic, partition);
+    let committed = runtime.block_on(consumer.committed(&[at])).expect("an answer");
+    committed.values().copied().next().unwrap_or(0).max(0)
+}
+
 /// All records of a topic: partition, offset, key, value and headers.
 pub(crate) fn read_all(
     mut config: Config,

@@ -10,11 +10,11 @@ use serde_json::json;
 use super::super::BUILD_WITHIN;
 use super::super::machine::Touched;
 use super::super::ottla::Report;
+use super::super::table::{Samples, markdown, ratio};
 use super::brokers::{Brokers, Kind};
 use super::measured::{RECORD_BYTES, medians_ratio, met, of, take};
 use super::payload::SIZES;
 use super::peers::{Job, RUN_WITHIN};
-use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options, watch};
 use crate::shell::{self, cargo};
 

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::super::machine::Touched;
 use super::super::partition_name;
+use super::super::table::{Samples, markdown, ratio};
 use super::brokers::{Brokers, Kind};
 use super::measured::{
     BATCH_BYTES, Floors, RECORD_BYTES, broker_bound, how_busy, medians_ratio, met, of, take,
 };
 use super::peers::{Job, Peer};
-use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options, watch};
 
 /// Our targets: shares of the others' CPU per message.

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use ottla_interop::Failure;
 
 use super::super::ottla::Report;
+use super::super::table::{Samples, markdown};
 use super::Compare;
 use super::brokers::{Brokers, Kind};
 use super::measured::met;
 use super::payload::Random;
 use super::peers::{Job, Peer};
-use super::table::{Samples, markdown};
 
 const SIZE: usize = 100;
 const RATE: u64 = 1000;

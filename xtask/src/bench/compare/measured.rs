@@ -9,7 +9,7 @@ use ottla_interop::{Failure, run as run_command};
 use serde_json::Value;
 
 use super::super::ottla::Report;
-use super::table::{Samples, median};
+use super::super::table::{Samples, median};
 use super::{Compare, watch};
 
 /// The batch limit of every peer: librdkafka's default, and as good as franz-go's.

@@ -6,9 +6,9 @@ use std::fmt;
 use ottla_interop::Failure;
 use serde_json::{Value, json};
 
+use super::super::table::{Samples, markdown, ratio};
 use super::brokers::{Brokers, Kind};
 use super::measured::{medians_ratio, met, of};
-use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options};
 
 const MODES: [&str; 4] = ["sync", "batch", "multi-async", "multi-batch"];

@@ -57,8 +57,7 @@ impl Peers {
     /// Builds them below the target directory, and says which one is missing and why.
     pub(super) fn build() -> Result<Self, Failure> {
         let ottla = Ottla { binary: our_binary()? };
-        let dir = target_dir().join("compare");
-        fs::create_dir_all(&dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+        let dir = compare_dir()?;
         let found = |peer: Peer, built: Result<PathBuf, Failure>| match built {
             Ok(program) => Some(program),
             Err(failure) => {
@@ -157,7 +156,7 @@ fn our_mode(mode: &str) -> Result<&'static [&'static str], Failure> {
 }
 
 /// `OTTLA_BIN` names one that is built already.
-fn our_binary() -> Result<PathBuf, Failure> {
+pub(in super::super) fn our_binary() -> Result<PathBuf, Failure> {
     if let Some(binary) = std::env::var_os("OTTLA_BIN") {
         return Ok(binary.into());
     }
@@ -206,6 +205,18 @@ fn go_program(dir: &Path, name: &str) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
+/// The program around librdkafka, built.
+pub(in super::super) fn librdkafka_program() -> Result<PathBuf, Failure> {
+    librdkafka(&compare_dir()?)
+}
+
+/// The directory of the peers' programs.
+fn compare_dir() -> Result<PathBuf, Failure> {
+    let dir = target_dir().join("compare");
+    fs::create_dir_all(&dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+    Ok(dir)
+}
+
 /// Builds the program of a peer that `ottla` can start, and returns its path.
 pub(super) fn standalone(name: &str) -> Result<PathBuf, Failure> {
     if name != "sarama" {
@@ -213,9 +224,7 @@ pub(super) fn standalone(name: &str) -> Result<PathBuf, Failure> {
             "`{name}` is not a peer of `ottla bench patterns --against`: sarama is"
         )));
     }
-    let dir = target_dir().join("compare");
-    fs::create_dir_all(&dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    go_program(&dir, name)
+    go_program(&compare_dir()?, name)
 }
 
 /// The first file in `dir` whose name begins with `prefix`.

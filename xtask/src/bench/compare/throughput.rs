@@ -6,13 +6,13 @@ use ottla_interop::Failure;
 
 use super::super::machine::Touched;
 use super::super::partition_name;
+use super::super::table::{Samples, markdown, ratio};
 use super::brokers::{Brokers, Kind};
 use super::measured::{
     BATCH_BYTES, Floors, RECORD_BYTES, broker_bound, how_busy, medians_ratio, met, of, take,
 };
 use super::payload::SIZES;
 use super::peers::{Job, Peer};
-use super::table::{Samples, markdown, ratio};
 use super::{Compare, Options, watch};
 
 /// Our targets per codec: shares of the CPU per message of librdkafka, and of franz-go where there is a target.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-pub(super) use super::super::figures::{median, spread};
+pub(super) use super::figures::{median, spread};
 
 /// One peer's runs of one measurement, by field.
 #[derive(Debug, Default)]
