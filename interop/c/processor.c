@@ -113,7 +113,6 @@ static ottla_processor_t *start(const char *brokers, const char *topic, char **a
   snprintf(group, sizeof(group), "%s-%s", topic, argv[3]);
   rd_kafka_conf_set(conf, "group.id", group, errstr, sizeof(errstr));
   rd_kafka_conf_set(conf, "auto.offset.reset", "earliest", errstr, sizeof(errstr));
-  rd_kafka_conf_set(conf, "auto.commit.interval.ms", "200", errstr, sizeof(errstr));
 
   ottla_processor_settings_t *settings = ottla_processor_settings_new();
   snprintf(dead, sizeof(dead), "%s-dead", topic);
@@ -123,6 +122,7 @@ static ottla_processor_t *start(const char *brokers, const char *topic, char **a
   set(settings, "workers", "4");
   set(settings, "batch", "100");
   set(settings, "batch.wait.ms", "50");
+  set(settings, "commit.interval.ms", "200");
   set(settings, "on.failure", "dead-letter");
   set(settings, "dead.letter.topic", dead);
   if (argv[4] != NULL)

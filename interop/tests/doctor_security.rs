@@ -19,6 +19,7 @@ struct World {
     authority: Authority,
     ca: String,
     strangers_ca: String,
+    own_ca: String,
 }
 
 impl World {
@@ -49,7 +50,8 @@ fn every_finding_of_tls_and_sasl_at_kafka() -> Result<(), Failure> {
     let kafka = start(&authority, files.path())?;
     let ca = pem_file(files.path(), "ca.pem", &authority.pem);
     let strangers_ca = pem_file(files.path(), "stranger.pem", &stranger.pem);
-    let world = World { kafka, authority, ca, strangers_ca };
+    let own_ca = files.path().join(peers::SELF_CA).display().to_string();
+    let world = World { kafka, authority, ca, strangers_ca, own_ca };
     healthy(&world)?;
     certificates(&world)?;
     wrong_doors(&world)?;
@@ -100,6 +102,14 @@ fn certificates(world: &World) -> Result<(), Failure> {
     let found = doctor(&world.at("SOON"), &words(&tls))?;
     found.expect("tls", "warn", &[&days, "renew"]);
     assert!(found.succeeded, "a warning is no failure");
+
+    // librdkafka accepts a broker's certificate that is itself configured; another authority's is explained.
+    let own = properties(&[("security.protocol", "ssl"), ("ssl.ca.location", &world.own_ca)]);
+    let found = doctor(&world.at("SELF"), &[&["--write"], &words(&own)[..]].concat())?;
+    found.expect("tls", "ok", &["CN=127.0.0.1"]);
+    assert!(found.succeeded, "{:#}", found.report);
+    let found = doctor(&world.at("SELF"), &words(&tls))?;
+    found.expect("tls", "fail", &["certificate of an authority", "ssl.ca.location"]);
 
     let found = doctor(&world.at("MUTUAL"), &words(&tls))?;
     found.expect("api-versions", "fail", &["requires a client certificate", "ssl.certificate.location"]);

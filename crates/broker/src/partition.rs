@@ -171,16 +171,23 @@ impl Partition {
         self.deleted.load(Ordering::Acquire)
     }
 
-    /// Starts making what was appended durable, unless that is under way. Many appends share one sync.
+    /// Starts making what was appended durable, unless that is under way. Many appends share one sync. With
+    /// durability `os` these are the closed segments, if there are such: after a crash only the active one is scanned.
     ///
     /// The task that syncs belongs to `tasks`.
     pub(crate) fn start_sync(
         self: &Arc<Self>,
         durability: Durability,
+        has_closed: bool,
         syncer: Syncer,
         tasks: &Mutex<JoinSet<()>>,
     ) {
-        if durability != Durability::Disk || self.syncing.swap(true, Ordering::AcqRel) {
+        let scope = match durability {
+            Durability::Disk => SyncScope::All,
+            Durability::Os if has_closed => SyncScope::ClosedSegments,
+            Durability::Os | Durability::Memory => return,
+        };
+        if self.syncing.swap(true, Ordering::AcqRel) {
             return;
         }
         let partition = self.clone();
@@ -189,13 +196,13 @@ impl Partition {
         while tasks.try_join_next().is_some() {}
         match syncer {
             Syncer::Thread => {
-                tasks.spawn_blocking(move || while partition.sync_once() {});
+                tasks.spawn_blocking(move || while partition.sync_once(scope) {});
             }
             Syncer::Inline(delay) => {
                 tasks.spawn(async move {
                     loop {
                         tokio::time::sleep(delay).await;
-                        if !partition.sync_once() {
+                        if !partition.sync_once(scope) {
                             return;
                         }
                     }
@@ -205,8 +212,8 @@ impl Partition {
     }
 
     /// One sync; `true` if something came in meanwhile.
-    fn sync_once(&self) -> bool {
-        let pending = self.log().pending_sync();
+    fn sync_once(&self, scope: SyncScope) -> bool {
+        let pending = scope.pending(&self.log());
         if let Some(pending) = pending {
             let synced = pending.run();
             if self.is_deleted() {
@@ -220,7 +227,30 @@ impl Partition {
         }
         self.syncing.store(false, Ordering::Release);
         // An append between the sync and the store above found `syncing` set and left the work to us.
-        self.log().pending_sync().is_some() && !self.syncing.swap(true, Ordering::AcqRel)
+        scope.is_pending(&self.log()) && !self.syncing.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// The part of a log that is made durable.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SyncScope {
+    All,
+    ClosedSegments,
+}
+
+impl SyncScope {
+    fn pending(self, log: &Log) -> Option<PendingSync> {
+        match self {
+            Self::All => log.pending_sync(),
+            Self::ClosedSegments => log.pending_closed_sync(),
+        }
+    }
+
+    fn is_pending(self, log: &Log) -> bool {
+        match self {
+            Self::All => log.pending_sync().is_some(),
+            Self::ClosedSegments => log.offline_reason().is_none() && log.has_unsynced_segments(),
+        }
     }
 }
 
@@ -276,7 +306,30 @@ mod tests {
             PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
         let partition = Partition::new(identity, log, 1, 0);
         partition.delete();
-        assert!(!partition.sync_once());
+        assert!(!partition.sync_once(SyncScope::All));
         assert_eq!(partition.log().offline_reason(), None);
+    }
+
+    /// With durability `os` nothing was ever synced: a killed broker scanned every segment at its next start.
+    #[test]
+    fn a_sync_of_closed_segments_leaves_one_segment_to_scan() {
+        let storage = Arc::new(MemStorage::new());
+        let config = LogConfig { segment_bytes: 1, ..LogConfig::default() };
+        let (mut log, _) = Log::open(storage.clone(), "orders-0", config.clone(), 0).expect("opened");
+        for _ in 0..4 {
+            let mut batch = BatchBuilder::new();
+            batch.push(0, None, Some(b"x"), &[]);
+            let bytes = batch.seal(&Seal::default()).expect("sealed").to_bytes();
+            log.append(0, bytes[..].into(), AppendOptions::default()).expect("appended");
+        }
+        let identity =
+            PartitionIdentity { topic: "orders".into(), topic_id: Uuid([1; 16]), index: 0, floor: 0 };
+        let partition = Partition::new(identity, log, 1, 0);
+        assert!(partition.log().has_unsynced_segments());
+        assert!(!partition.sync_once(SyncScope::ClosedSegments), "nothing came in meanwhile");
+        assert!(!partition.log().has_unsynced_segments());
+        drop(partition);
+        let (log, report) = Log::open(storage, "orders-0", config, 0).expect("opened again");
+        assert_eq!((log.end_offset(), report.scanned_segments), (4, 1));
     }
 }

@@ -116,9 +116,10 @@ RD_EXPORT rd_kafka_resp_err_t ottla_processor_settings_destroy(ottla_processor_s
  * | workers             | 8            | threads that call the handler, in the modes `multi-async` and `multi-batch` |
  * | queue               | 1000         | maximum number of work items that wait for a worker                         |
  * | batch               | 1000         | maximum number of records in a batch                                        |
- * | batch.wait.ms       | 1000         | time that a batch waits for more records                                    |
+ * | batch.wait.ms       | 1000         | time that a batch waits for more records while all workers are busy         |
  * | records.in.flight   | 100000       | maximum number of records in flight; partitions at their share are paused   |
  * | bytes.in.flight     | 67108864     | maximum memory of records in flight                                         |
+ * | commit.interval.ms  | 1000         | time between commits, or auto.commit.interval.ms if that is shorter         |
  * | drain.ms            | 10000        | time limit for handlers when partitions are revoked or the processor stops  |
  * | retries             | 3            | number of retries of a failed record; -1: no limit                          |
  * | retry.delay.ms      | 100          | delay before the first retry; doubled for each further retry                |

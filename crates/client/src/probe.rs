@@ -26,6 +26,7 @@ use crate::net::sasl::{Authenticator, authenticate};
 use crate::net::tls::explained;
 use crate::security::Mechanism;
 use crate::security::tls::{TlsFiles, client_config};
+use crate::security::trusted_leaf::is_authority_used_as_server;
 
 /// The security properties, parsed and ready for a connection attempt.
 #[derive(Debug)]
@@ -91,6 +92,16 @@ pub enum HandshakeProblem {
     Expired,
     /// The certificate is not yet valid.
     NotYetValid,
+    /// The certificate is an authority's, and not itself configured in `ssl.ca.location`.
+    AuthorityAsBroker,
+    /// The certificate is not for TLS servers: its extended key usage excludes them.
+    OtherPurpose,
+    /// The certificate is revoked.
+    Revoked,
+    /// The lists of revoked certificates do not cover the certificate, or are out of date.
+    RevocationUnknown,
+    /// The certificate cannot be used: it is malformed, or has an old version or signature algorithm.
+    UnusableCertificate,
     /// The peer does not support TLS, or closes the connection at the handshake.
     NoTls,
     /// The peer requires a client certificate, or refused the one that it got.
@@ -255,17 +266,7 @@ fn problem(error: &io::Error) -> HandshakeProblem {
         };
     };
     match own {
-        rustls::Error::InvalidCertificate(wrong) => match wrong {
-            CertificateError::UnknownIssuer => HandshakeProblem::UnknownAuthority,
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                HandshakeProblem::OtherHost
-            }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => HandshakeProblem::Expired,
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                HandshakeProblem::NotYetValid
-            }
-            _ => HandshakeProblem::Other,
-        },
+        rustls::Error::InvalidCertificate(wrong) => certificate_problem(wrong),
         rustls::Error::InvalidMessage(_) => HandshakeProblem::NoTls,
         rustls::Error::AlertReceived(
             AlertDescription::CertificateRequired
@@ -274,6 +275,28 @@ fn problem(error: &io::Error) -> HandshakeProblem {
             | AlertDescription::UnknownCA,
         ) => HandshakeProblem::ClientCertificate,
         _ => HandshakeProblem::Other,
+    }
+}
+
+fn certificate_problem(wrong: &CertificateError) -> HandshakeProblem {
+    match wrong {
+        CertificateError::UnknownIssuer => HandshakeProblem::UnknownAuthority,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            HandshakeProblem::OtherHost
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => HandshakeProblem::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            HandshakeProblem::NotYetValid
+        }
+        CertificateError::Revoked => HandshakeProblem::Revoked,
+        CertificateError::UnknownRevocationStatus
+        | CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => HandshakeProblem::RevocationUnknown,
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            HandshakeProblem::OtherPurpose
+        }
+        wrong if is_authority_used_as_server(wrong) => HandshakeProblem::AuthorityAsBroker,
+        _ => HandshakeProblem::UnusableCertificate,
     }
 }
 

@@ -131,6 +131,17 @@ impl SharedLog {
         self.with(|log| log.sync_done(synced))
     }
 
+    /// Makes the closed segments durable, as [`SharedLog::sync`] does for all: see [`Log::pending_closed_sync`].
+    ///
+    /// Costs a lock and nothing else if they are durable.
+    pub fn sync_closed(&self) -> Result<i64, LogError> {
+        let Some(pending) = self.with(|log| log.pending_closed_sync()) else {
+            return self.with(|log| log.check_online().map(|()| log.synced_offset()));
+        };
+        let synced = pending.run();
+        self.with(|log| log.sync_done(synced))
+    }
+
     /// Reads from `offset` on.
     pub fn reader(&self, offset: i64) -> Reader {
         Reader {

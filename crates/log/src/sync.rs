@@ -14,7 +14,8 @@ use crate::synced::SlotSync;
 #[must_use = "nothing is durable before it has run and been reported"]
 pub struct PendingSync {
     older: Vec<Arc<dyn File>>,
-    active: Arc<dyn File>,
+    /// The file of the active segment, unless only closed segments are synced.
+    active: Option<Arc<dyn File>>,
     names: Option<(Arc<dyn Storage>, Arc<str>)>,
     /// The `synced` file, now and then: it says what the sync before this one made durable.
     note: Option<SlotSync>,
@@ -52,7 +53,9 @@ impl PendingSync {
         for file in &self.older {
             file.sync_data()?;
         }
-        self.active.sync_data()?;
+        if let Some(active) = &self.active {
+            active.sync_data()?;
+        }
         if let Some((storage, dir)) = &self.names {
             storage.sync_dir(dir)?;
         }
@@ -82,15 +85,34 @@ impl Log {
         if self.offline.is_some() || !(data || names) {
             return None;
         }
-        Some(PendingSync {
+        Some(self.sync_to(self.end_offset(), Some(self.active().log().clone())))
+    }
+
+    /// Returns the sync that makes the closed segments durable; `None` if they are durable.
+    ///
+    /// For a log whose appends are not synced one by one: run it after the log has started a segment. Opening the log
+    /// again after a crash then scans one segment instead of all, and the files of the closed ones can be closed.
+    pub fn pending_closed_sync(&self) -> Option<PendingSync> {
+        let pending = self.has_unsynced_segments().then(|| self.sync_to(self.active().base_offset, None));
+        pending.filter(|_| self.offline.is_none())
+    }
+
+    /// Returns `true` if closed segments are not durable yet.
+    pub fn has_unsynced_segments(&self) -> bool {
+        !self.sync.older.is_empty()
+    }
+
+    fn sync_to(&self, target: i64, active: Option<Arc<dyn File>>) -> PendingSync {
+        let names = self.sync.dir_changes > self.sync.dir_synced;
+        PendingSync {
             older: self.sync.older.iter().map(|older| older.file.clone()).collect(),
-            active: self.active().log().clone(),
+            active,
             names: names.then(|| (self.storage.clone(), self.dir.clone())),
             note: self.sync.note.as_ref().and_then(|note| note.begin_sync(self.sync.now_ms)),
-            target: self.end_offset(),
+            target,
             dir_changes: self.sync.dir_changes,
             generation: self.sync.generation,
-        })
+        }
     }
 
     /// Applies the result of a sync and returns the synced offset.

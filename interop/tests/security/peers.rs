@@ -30,11 +30,17 @@ pub(crate) const SESSION_MS: u64 = 2_000;
 /// Certificate lifetime of the `SOON` listener.
 pub(crate) const SOON_DAYS: u64 = 10;
 
+/// The file with the certificate of the `SELF` listener, which is its own authority.
+pub(crate) const SELF_CA: &str = "self-ca.pem";
+
 /// A broker with a listener for each case.
 pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster, Failure> {
     let good = key_file(files, "good.pem", &authority.sign(&["127.0.0.1"]));
     let expired = key_file(files, "expired.pem", &authority.sign_until(&["127.0.0.1"], 2020));
     let soon = key_file(files, "soon.pem", &authority.sign_for_days(&["127.0.0.1"], SOON_DAYS));
+    let own = Authority::self_signed(&["127.0.0.1"]);
+    std::fs::write(files.join(SELF_CA), &own.pem).map_err(|error| Failure::new(error.to_string()))?;
+    let own = key_file(files, "self.pem", &own);
     let trusted = files.join("trusted.pem");
     std::fs::write(&trusted, &authority.pem).map_err(|error| Failure::new(error.to_string()))?;
     let trusted = trusted.display().to_string();
@@ -58,6 +64,8 @@ pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster,
     add("expired", "ssl.keystore.location", &expired);
     add("soon", "ssl.keystore.type", "PEM");
     add("soon", "ssl.keystore.location", &soon);
+    add("self", "ssl.keystore.type", "PEM");
+    add("self", "ssl.keystore.location", &own);
     add("mutual", "ssl.client.auth", "required");
     for listener in ["login", "again"] {
         add(listener, "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER");
@@ -83,6 +91,7 @@ pub(crate) fn start(authority: &Authority, files: &Path) -> Result<KafkaCluster,
                 ("TLS", "SSL"),
                 ("EXPIRED", "SSL"),
                 ("SOON", "SSL"),
+                ("SELF", "SSL"),
                 ("MUTUAL", "SSL"),
                 ("LOGIN", "SASL_SSL"),
                 ("AGAIN", "SASL_SSL"),

@@ -157,9 +157,9 @@ fn append_all(
             .as_ref()
             .map_err(|code| *code)
             .and_then(|partition| partition.check_leader(context.node(), -1).map(|()| partition));
-        let result = match (led, records) {
-            (Err(code), _) => Err((code, None)),
-            (Ok(_), None) => Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))),
+        let (result, has_closed) = match (led, records) {
+            (Err(code), _) => (Err((code, None)), false),
+            (Ok(_), None) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
             (Ok(partition), Some(records)) => append_one(partition, now_ms, records),
         };
         let partition = partition.ok();
@@ -170,7 +170,7 @@ fn append_all(
             (result, _) => result,
         };
         if let (Ok(_), Some(partition)) = (&result, &partition) {
-            partition.start_sync(cluster.config.durability, cluster.syncer, &cluster.syncs);
+            partition.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
         }
         Done { index, partition, result }
     };
@@ -191,14 +191,18 @@ fn reserve(cluster: &Cluster, partition: &Partition, end: i64) -> Result<(), (Er
     })
 }
 
+/// Appends, and returns also whether the log has closed segments that are not durable.
 fn append_one(
     partition: &Partition,
     now_ms: i64,
     records: BytesMut,
-) -> Result<Appended, (ErrorCode, Option<String>)> {
+) -> (Result<Appended, (ErrorCode, Option<String>)>, bool) {
     let options = AppendOptions { leader_epoch: partition.leader_epoch(), ..AppendOptions::default() };
-    let result = partition.log().append(now_ms, records, options);
-    result.map_err(|error| {
+    let (result, has_closed) = {
+        let mut log = partition.log();
+        (log.append(now_ms, records, options), log.has_unsynced_segments())
+    };
+    let result = result.map_err(|error| {
         let code = code_of(&error);
         if error.is_retriable() {
             tracing::error!(%error, "cannot append");
@@ -206,7 +210,8 @@ fn append_one(
             tracing::debug!(%error, "the log refuses the batch");
         }
         (code, Some(error.to_string()))
-    })
+    });
+    (result, has_closed)
 }
 
 /// Waits until everything below `end` is on disk.

@@ -49,6 +49,8 @@ const TABLE: &[(&str, Takes)] = &[
     ("batch.wait.ms", MS),
     ("records.in.flight", COUNT),
     ("bytes.in.flight", COUNT),
+    // Without a time a commit would follow each record.
+    ("commit.interval.ms", Takes::Number(1, 86_400_000)),
     ("drain.ms", MS),
     ("retries", Takes::Number(-1, u32::MAX as i64 - 1)),
     ("retry.delay.ms", MS),
@@ -150,8 +152,9 @@ impl Settings {
                 builder = set(builder, count);
             }
         }
-        let times: [(&str, Set<Duration>); 3] = [
+        let times: [(&str, Set<Duration>); 4] = [
             ("batch.wait.ms", Builder::batch_wait),
+            ("commit.interval.ms", Builder::commit_interval),
             ("drain.ms", Builder::drain),
             ("transaction.ms", Builder::transaction),
         ];

@@ -130,7 +130,12 @@ fn append(args: &AppendArgs) -> Result<(), Failure> {
         let sealed = batch
             .seal(&Seal { compression: args.codec, ..Seal::default() })
             .map_err(|error| failed(&error))?;
-        log.append_sealed(time::now_ms(), sealed).map(|_| ()).map_err(|error| failed(&error))
+        log.append_sealed(time::now_ms(), sealed).map_err(|error| failed(&error))?;
+        if !args.no_sync {
+            // After a crash only the last segment is scanned.
+            log.sync_closed().map_err(|error| failed(&error))?;
+        }
+        Ok(())
     };
     loop {
         // A reader of the log sees the lines that are there, while the next one has not been written.

@@ -7,7 +7,7 @@ pub(crate) mod suites;
 pub(crate) mod tls;
 pub(crate) mod token;
 pub(crate) mod token_endpoint;
-mod trusted_leaf;
+pub(crate) mod trusted_leaf;
 pub(crate) mod unsecured_jwt;
 mod verifier;
 

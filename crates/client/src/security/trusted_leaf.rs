@@ -71,7 +71,7 @@ fn is_authority(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidCertificate(problem) if is_authority_used_as_server(problem))
 }
 
-pub(super) fn is_authority_used_as_server(problem: &CertificateError) -> bool {
+pub(crate) fn is_authority_used_as_server(problem: &CertificateError) -> bool {
     let CertificateError::Other(other) = problem else { return false };
     matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }

@@ -31,6 +31,20 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
+    /// A certificate for these host names that is its own authority, as `openssl req -x509` makes it.
+    #[allow(dead_code, reason = "not every test has such a broker")]
+    pub(crate) fn self_signed(names: &[&str]) -> Certificate {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).expect("sound names");
+        params.distinguished_name.push(DnType::CommonName, &names[0]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(2100, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("signed");
+        Certificate { pem: certificate.pem(), key_pem: key.serialize_pem(), der: certificate.der().to_vec() }
+    }
+
     /// Signs a certificate for these host names and addresses; the first is the common name.
     pub(crate) fn sign(&self, names: &[&str]) -> Certificate {
         self.sign_until(names, 2100)

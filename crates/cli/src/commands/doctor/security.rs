@@ -106,6 +106,21 @@ pub(super) fn refused(step: Step, host: &str, refused: &HandshakeError) -> Step 
         ),
         HandshakeProblem::Expired => "renew the broker's certificate; if it is not expired, correct this machine's clock".to_owned(),
         HandshakeProblem::NotYetValid => "check this machine's clock and the broker's".to_owned(),
+        HandshakeProblem::AuthorityAsBroker => {
+            "the broker presents the certificate of an authority: configure exactly this certificate in ssl.ca.location, or give the broker a certificate that the authority has signed".to_owned()
+        }
+        HandshakeProblem::OtherPurpose => {
+            "reissue the broker's certificate: its extended key usage must contain serverAuth".to_owned()
+        }
+        HandshakeProblem::Revoked => {
+            "the authority has revoked the broker's certificate (ssl.crl.location): give the broker a new one".to_owned()
+        }
+        HandshakeProblem::RevocationUnknown => {
+            "give ssl.crl.location a current list of each authority in the broker's chain".to_owned()
+        }
+        HandshakeProblem::UnusableCertificate => {
+            "reissue the broker's certificate: X.509 version 3, with the host in subjectAltName, and a key of ECDSA P-256, P-384 or RSA with 2048 bits or more".to_owned()
+        }
         HandshakeProblem::NoTls => {
             "check that this is the port of a TLS listener and that security.protocol matches the listener".to_owned()
         }
