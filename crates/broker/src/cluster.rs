@@ -24,8 +24,9 @@ use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
 use crate::coordinator::offsets::Offsets;
 use crate::data_dir::{Format, FormatError, META_DIR, OFFSETS_DIR, check_format, write_format};
-use crate::fetch_sessions::FetchSessions;
+use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
+use crate::memory::MemoryBudget;
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
 use crate::test_overrides::TestOverrides;
@@ -69,6 +70,8 @@ pub struct Cluster {
     /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
     /// epochs would take the leaders after a restart for older ones, and never follow.
     pub(crate) leader_epochs: LeaderEpochs,
+    /// The memory for requests and responses.
+    pub(crate) memory: MemoryBudget,
     /// The syncs of partitions that are under way.
     pub(crate) syncs: Mutex<JoinSet<()>>,
     /// Coordinators that a test has moved, by group.
@@ -137,12 +140,15 @@ impl Cluster {
         let (offsets, _) = open(storage.clone(), OFFSETS_DIR, JournalConfig::default(), now_ms)?;
         let offsets = Offsets::new(offsets);
         offsets.rename_old_keys(now_ms)?;
+        let session_limits =
+            SessionLimits { count: config.fetch_sessions_max, bytes: config.memory_bytes_max / 8 };
         let nodes = (1..=nodes.max(1))
-            .map(|id| Node::new(id, FetchSessions::new(config.fetch_sessions_max, rng.fork())))
+            .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
         let cluster = Self {
             groups: Groups::new(&config, rng.fork()),
             offsets,
+            memory: MemoryBudget::new(config.memory_bytes_max),
             config,
             clock,
             syncer,

@@ -48,8 +48,15 @@ pub struct BrokerConfig {
     pub connections_max: usize,
     /// `connections.max.idle.ms`: a connection without requests is closed. 10 minutes by default.
     pub connection_idle_max: Duration,
-    /// Time limit for the rest of a frame after its first byte. 30 seconds by default.
+    /// Time limit for the first request of a connection, and for the rest of a request after its first byte. A large
+    /// request has one second more for each 128 KiB. 30 seconds by default.
     pub frame_timeout: Duration,
+    /// A connection is closed when it accepts no byte of a response for this time. 60 seconds by default.
+    pub write_timeout: Duration,
+    /// `memory.max.bytes`: memory for requests of more than 16 KiB, for the parts of files that are read from the disk
+    /// for responses, and, of the same size, for what clients leave behind: an eighth each for fetch sessions and for
+    /// the metadata of group members. Requests wait while it is used up. 256 MiB by default.
+    pub memory_bytes_max: usize,
     /// `group.initial.rebalance.delay.ms`: time that the first members of a group wait for others. 0 by default.
     pub group_initial_delay: Duration,
     /// `group.min.session.timeout.ms`. 10 ms by default, so that tests need not wait.
@@ -63,7 +70,11 @@ pub struct BrokerConfig {
     /// `log.scrub.bytes.per.second`: rate at which closed segments are periodically read and checked. `None` (`0`)
     /// disables the check. 8 MiB by default: a terabyte takes a day and a half.
     pub scrub_bytes_per_second: Option<u64>,
-    /// Fetch sessions of one node; further fetches are answered without a session. 1,000 by default.
+    /// `fetch.max.bytes`: the records of one fetch response, whatever the request allows, except for a first batch that
+    /// is larger. 55 MiB by default.
+    pub fetch_bytes_max: usize,
+    /// `max.incremental.fetch.session.cache.slots`: fetch sessions of one node; further fetches are answered without a
+    /// session. 1,000 by default.
     pub fetch_sessions_max: usize,
     /// `partitions.max` of one topic. 10,000 by default.
     pub topic_partitions_max: i32,
@@ -81,12 +92,15 @@ impl Default for BrokerConfig {
             connections_max: 10_000,
             connection_idle_max: Duration::from_secs(600),
             frame_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
+            memory_bytes_max: 256 << 20,
             group_initial_delay: Duration::ZERO,
             session_timeout_min: Duration::from_millis(10),
             session_timeout_max: Duration::from_secs(1800),
             group_members_max: 10_000,
             retention_check: Duration::from_secs(300),
             scrub_bytes_per_second: Some(8 << 20),
+            fetch_bytes_max: 55 << 20,
             fetch_sessions_max: 1_000,
             topic_partitions_max: 10_000,
             topic_defaults: TopicConfig::default(),
@@ -119,6 +133,15 @@ impl BrokerConfig {
             "log.scrub.bytes.per.second" => {
                 let bytes = number(name, value, 0, i64::MAX)? as u64;
                 self.scrub_bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);
+            }
+            "memory.max.bytes" => {
+                self.memory_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;
+            }
+            "fetch.max.bytes" => {
+                self.fetch_bytes_max = number(name, value, 1024, i64::from(i32::MAX))? as usize;
+            }
+            "max.incremental.fetch.session.cache.slots" => {
+                self.fetch_sessions_max = number(name, value, 0, 1_000_000)? as usize;
             }
             "log.retention.ms" => self.topic_defaults.set("retention.ms", value)?,
             "log.retention.bytes" => self.topic_defaults.set("retention.bytes", value)?,

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ottla_protocol::{ApiKey, Decoder, RequestHeader};
@@ -20,6 +21,8 @@ use tokio::time::Instant;
 
 use crate::api::{self, ConnectionContext, Reply, Replying};
 use crate::cluster::Cluster;
+use crate::config::BrokerConfig;
+use crate::memory::Charge;
 use crate::peer::Peer;
 
 /// Produce requests of one connection that may wait for their sync at a time.
@@ -27,6 +30,21 @@ const PIPELINED_MAX: usize = 16;
 /// The memory limit for the arrays of one request: some are thirty times smaller on the wire. Hundreds of thousands
 /// of partitions fit.
 const DECODED_BYTES_MAX: usize = 64 << 20;
+
+/// Requests up to this size are not charged to the memory budget: the buffer of each connection holds them.
+const UNCHARGED_BYTES_MAX: usize = 16 << 10;
+/// Slowest rate at which a large frame may arrive.
+const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
+/// While others wait for memory, a connection that has some may pause for this time, and must send at least at this rate
+/// after it.
+const CONTENDED_GRACE: Duration = Duration::from_secs(1);
+const CONTENDED_BYTES_PER_S_MIN: f64 = (1 << 20) as f64;
+/// Interval at which a connection that has memory looks whether others wait.
+const CONTENTION_CHECK: Duration = Duration::from_millis(250);
+/// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
+const CACHED_PART_BYTES: usize = 1 << 20;
+/// The bytes of a file that are read from the disk at a time.
+const LOADED_PART_BYTES: usize = 256 << 10;
 
 /// A byte stream that a broker can serve.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -69,6 +87,8 @@ struct Connection<T> {
     io: T,
     context: Arc<ConnectionContext>,
     frames: FrameBuffer,
+    /// The memory of the large frame that is received, and since when.
+    charge: Option<(Charge, Instant)>,
     pending: VecDeque<Pending>,
 }
 
@@ -76,6 +96,8 @@ struct Pending {
     api: ApiKey,
     reply: Replying,
     done: Option<Reply>,
+    /// The memory of its frame. It is returned before the response is written, which may need memory itself.
+    _charge: Option<Charge>,
 }
 
 /// The reasons why a connection is closed. The peer does not receive them.
@@ -97,6 +119,7 @@ impl<T: Transport> Connection<T> {
             io,
             context: Arc::new(ConnectionContext { cluster, node, peer }),
             frames,
+            charge: None,
             pending: VecDeque::new(),
         }
     }
@@ -108,46 +131,82 @@ impl<T: Transport> Connection<T> {
         if !node.is_up() || !node.reachable.is_on() {
             return Err(Closed::Down);
         }
-        let idle_max = cluster.config.connection_idle_max;
-        let mut idle = std::pin::pin!(tokio::time::sleep(idle_max));
+        let config = &cluster.config;
+        let opened = Instant::now();
+        // The first request has the deadline of a frame, and the next ones that of an idle connection.
+        let mut limit = config.frame_timeout;
+        let mut since = opened;
+        // The deadline of the frame of which a part has arrived.
+        let mut frame_due: Option<Instant> = None;
+        let mut timer = std::pin::pin!(tokio::time::sleep_until(opened + limit));
         loop {
-            self.start_requests().await?;
+            if self.start_requests().await? {
+                limit = config.connection_idle_max;
+            }
             if self.write_done().await? {
+                since = Instant::now();
                 continue;
             }
-            let Self { io, frames, pending, .. } = &mut self;
+            let Self { io, frames, pending, charge, .. } = &mut self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
+            let awaited = frames.awaited().filter(|size| *size > UNCHARGED_BYTES_MAX && charge.is_none());
+            let to_charge = awaited.filter(|_| room);
+            if !frames.is_mid_frame() || to_charge.is_some() {
+                // The time for which a frame waits for memory is not the peer's.
+                frame_due = None;
+            } else if frame_due.is_none() {
+                frame_due = Some(Instant::now() + time_for(frames.awaited().unwrap_or(0), config));
+            }
+            let mut due = frame_due.unwrap_or(since + limit);
+            let mut look_at = due;
+            if let Some((_, granted)) = charge.as_ref().filter(|_| frame_due.is_some()) {
+                if cluster.memory.is_contended() {
+                    let stalled = since.max(*granted) + CONTENDED_GRACE;
+                    due = due.min(stalled).min(*granted + contended_time_for(frames.arrived()));
+                }
+                look_at = due.min(Instant::now() + CONTENTION_CHECK);
+            }
+            if timer.deadline() != look_at {
+                timer.as_mut().reset(look_at);
+            }
             tokio::select! {
                 biased;
                 () = node.up.turned_since(flips.0) => return Err(Closed::Down),
                 () = node.reachable.turned_since(flips.1) => return Err(Closed::Down),
                 () = progress(pending), if !pending.is_empty() => {}
-                read = io.read_buf(frames.spare()), if room => {
+                granted = cluster.memory.charge(to_charge.unwrap_or(0)), if to_charge.is_some() => {
+                    *charge = Some((granted, Instant::now()));
+                }
+                read = io.read_buf(frames.spare()), if room && to_charge.is_none() => {
                     if read? == 0 {
                         return Ok(());
                     }
-                    let limit = if frames.is_mid_frame() { cluster.config.frame_timeout } else { idle_max };
-                    idle.as_mut().reset(Instant::now() + limit);
+                    since = Instant::now();
                 }
-                () = &mut idle, if pending.is_empty() => {
-                    let what = if frames.is_mid_frame() { "the rest of a frame did not come" } else { "idle" };
+                () = &mut timer, if (frame_due.is_some() && room) || (pending.is_empty() && to_charge.is_none()) => {
+                    if look_at < due {
+                        continue;
+                    }
+                    let what = if frame_due.is_some() { "the rest of a frame did not come" } else { "idle" };
                     return Err(Closed::Peer(what.into()));
                 }
             }
         }
     }
 
-    /// Starts the requests that may be started.
-    async fn start_requests(&mut self) -> Result<(), Closed> {
+    /// Starts the requests that may be started. Returns `true` if there was one.
+    async fn start_requests(&mut self) -> Result<bool, Closed> {
+        let mut started = false;
         while self.may_start() {
             match self.frames.next_frame() {
                 Ok(Some(frame)) => self.start(frame).await?,
                 Ok(None) => break,
                 Err(error) => return Err(Closed::Peer(error.to_string())),
             }
+            started = true;
         }
-        Ok(())
+        Ok(started)
     }
 
     /// Returns `true` if no request is in progress, or if all of them and the next one are produce requests.
@@ -165,7 +224,8 @@ impl<T: Transport> Connection<T> {
         let api = header.api_key;
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
         let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
-        let mut pending = Pending { api, reply, done: None };
+        let mut pending =
+            Pending { api, reply, done: None, _charge: self.charge.take().map(|(charge, _)| charge) };
         // The first poll performs the append, so that appends happen in the order of arrival.
         pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
         self.pending.push_back(pending);
@@ -178,7 +238,7 @@ impl<T: Transport> Connection<T> {
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
             let Some(Pending { done: Some(reply), .. }) = self.pending.pop_front() else { break };
             match reply {
-                Reply::Answer(chain) => write_chain(&mut self.io, chain).await?,
+                Reply::Answer(chain) => write_chain(&mut self.io, &self.context.cluster, chain).await?,
                 Reply::Nothing => {}
                 Reply::Close(reason) => return Err(Closed::Peer(reason)),
             }
@@ -209,44 +269,96 @@ fn ready<V>(poll: Poll<V>) -> Option<V> {
     }
 }
 
+/// The time in which the rest of a frame must arrive.
+fn time_for(bytes: usize, config: &BrokerConfig) -> Duration {
+    config.frame_timeout + Duration::from_secs((bytes / FRAME_BYTES_PER_S_MIN) as u64)
+}
+
+/// The time in which so many bytes of a frame must have arrived while other connections wait for its memory.
+fn contended_time_for(arrived: usize) -> Duration {
+    CONTENDED_GRACE + Duration::from_secs_f64(arrived as f64 / CONTENDED_BYTES_PER_S_MIN)
+}
+
 /// Writes the pieces in order: memory with vectored writes, files by `sendfile` where the transport is a plain socket.
-async fn write_chain<T: Transport>(io: &mut T, chain: Chain) -> io::Result<()> {
+async fn write_chain<T: Transport>(io: &mut T, cluster: &Cluster, chain: Chain) -> io::Result<()> {
     let mut memory = WriteQueue::default();
     for piece in chain.into_pieces() {
         match piece {
             Piece::Memory(bytes) => memory.push(bytes),
             Piece::File(slice) => {
-                write_memory(io, &mut memory).await?;
-                write_file(io, slice).await?;
+                write_memory(io, cluster, &mut memory).await?;
+                write_file(io, cluster, slice).await?;
             }
         }
     }
-    write_memory(io, &mut memory).await
+    write_memory(io, cluster, &mut memory).await
 }
 
-async fn write_memory<T: Transport>(io: &mut T, memory: &mut WriteQueue) -> io::Result<()> {
+async fn write_memory<T: Transport>(
+    io: &mut T,
+    cluster: &Cluster,
+    memory: &mut WriteQueue,
+) -> io::Result<()> {
     while !memory.is_empty() {
         let n = match memory.single() {
-            Some(bytes) => io.write(bytes).await?,
-            None => io.write_vectored(&memory.slices()).await?,
+            Some(bytes) => unless_stalled(cluster, io.write(bytes)).await?,
+            None => unless_stalled(cluster, io.write_vectored(&memory.slices())).await?,
         };
         memory.written(n)?;
     }
     Ok(())
 }
 
-/// Sends a range of a file. A thread that may block first reads the bytes that are not in the page cache.
-async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()> {
-    let cached = slice.file.is_cached(slice.offset, slice.len);
-    if io.tcp().is_none() || slice.file.fd().is_none() || !cached {
-        let bytes = if cached { slice.load()? } else { load_elsewhere(slice).await? };
-        return io.write_all(&bytes).await;
+/// Fails when the peer accepts nothing for too long.
+async fn unless_stalled<V>(cluster: &Cluster, write: impl Future<Output = io::Result<V>>) -> io::Result<V> {
+    match tokio::time::timeout(cluster.config.write_timeout, write).await {
+        Ok(written) => written,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the peer reads no responses")),
     }
+}
+
+/// Sends a range of a file, in parts: a slow reader of a large range costs the memory of one part.
+async fn write_file<T: Transport>(io: &mut T, cluster: &Cluster, slice: FileSlice) -> io::Result<()> {
+    let direct = io.tcp().is_some() && slice.file.fd().is_some();
+    for part in parts_of(&slice, CACHED_PART_BYTES) {
+        if !part.file.is_cached(part.offset, part.len) {
+            for part in parts_of(&part, LOADED_PART_BYTES) {
+                let _charge = cluster.memory.charge(part.len).await;
+                write_bytes(io, cluster, load_elsewhere(part).await?).await?;
+            }
+        } else if direct {
+            send_file(io, cluster, &part).await?;
+        } else {
+            write_bytes(io, cluster, part.load()?).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Consecutive parts of a range, of at most `bytes`.
+fn parts_of(slice: &FileSlice, bytes: usize) -> impl Iterator<Item = FileSlice> + use<> {
+    let FileSlice { file, offset, len } = slice.clone();
+    let parts = (0..len).step_by(bytes);
+    parts.map(move |at| FileSlice {
+        file: file.clone(),
+        offset: offset + at as u64,
+        len: bytes.min(len - at),
+    })
+}
+
+async fn write_bytes<T: Transport>(io: &mut T, cluster: &Cluster, bytes: Bytes) -> io::Result<()> {
+    let mut memory = WriteQueue::default();
+    memory.push(bytes);
+    write_memory(io, cluster, &mut memory).await
+}
+
+/// Lets the kernel send a range of a file that is in the page cache.
+async fn send_file<T: Transport>(io: &mut T, cluster: &Cluster, slice: &FileSlice) -> io::Result<()> {
     let mut offset = slice.offset;
     let end = slice.offset + slice.len as u64;
     while offset < end {
         let Some(socket) = io.tcp() else { return Err(io::ErrorKind::Unsupported.into()) };
-        socket.writable().await?;
+        unless_stalled(cluster, socket.writable()).await?;
         let sent = socket.try_io(Interest::WRITABLE, || {
             let fd = slice.file.fd().ok_or(io::ErrorKind::Unsupported)?;
             let left = (end - offset) as usize;
@@ -263,6 +375,7 @@ async fn write_file<T: Transport>(io: &mut T, slice: FileSlice) -> io::Result<()
     Ok(())
 }
 
+/// Reads bytes that are not in the page cache, on a thread that may block.
 async fn load_elsewhere(slice: FileSlice) -> io::Result<Bytes> {
     #[expect(
         clippy::disallowed_methods,

@@ -1,20 +1,74 @@
 //! Fetch sessions (KIP-227): the broker remembers what a client fetches, so that a request names only what changed and
 //! an answer only what has news.
 
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest};
 use ottla_protocol::{ErrorCode, Uuid};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
+use tokio::time::Instant;
 
 /// A request of epoch -1 wants no session, one of 0 a new one.
 const FINAL_EPOCH: i32 = -1;
 const INITIAL_EPOCH: i32 = 0;
 
+/// A session may be removed for another one when it was not used for this time, as in Apache Kafka
+/// (`min.incremental.fetch.session.eviction.ms`). Younger ones stay: a client that begins many takes nothing from others.
+const EVICTED_AFTER: Duration = Duration::from_secs(120);
+/// A session that was not used for this time is removed.
+const EXPIRED_AFTER: Duration = Duration::from_secs(600);
+/// Interval at which expired sessions are searched for.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The memory of a partition in a session, besides its topic's name: its entries in the list and in the map, and the
+/// header of its shared name.
+const PARTITION_BYTES: usize = size_of::<(Arc<Name>, Wanted)>() + size_of::<Name>() + 48;
+
+/// A topic's name, which all partitions of a request and of a session share. It is hashed once: a request can have one
+/// long name for 60,000 partitions.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicName {
+    text: Arc<str>,
+    hash: u64,
+}
+
+impl TopicName {
+    pub(crate) fn new(text: &str) -> Self {
+        let mut hasher = FxHasher::default();
+        text.hash(&mut hasher);
+        Self { text: text.into(), hash: hasher.finish() }
+    }
+}
+
+impl Deref for TopicName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for TopicName {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text) || (self.hash == other.hash && self.text == other.text)
+    }
+}
+
+impl Eq for TopicName {}
+
+impl Hash for TopicName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
 /// A partition as requests name it: by name before version 13, by id from then on.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Name {
-    pub(crate) topic: String,
+    pub(crate) topic: TopicName,
     pub(crate) id: [u8; 16],
     pub(crate) partition: i32,
 }
@@ -31,22 +85,32 @@ pub(crate) struct Wanted {
 /// The sessions of one node.
 #[derive(Debug)]
 pub(crate) struct FetchSessions {
-    max: usize,
+    limits: SessionLimits,
     state: Mutex<State>,
+}
+
+/// The limits of one node's sessions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionLimits {
+    pub(crate) count: usize,
+    /// The memory of all sessions. One may have an eighth of it; a larger request is answered without a session.
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug)]
 struct State {
     sessions: FxHashMap<i32, Session>,
     rng: fastrand::Rng,
-    clock: u64,
+    /// The memory of all sessions.
+    bytes: usize,
+    sweep_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Session {
     epoch: i32,
     by_id: bool,
-    used: u64,
+    used: Instant,
     partitions: Partitions,
     /// The partition that is first in the next answer: a partition with much data must not starve those behind it.
     turn: usize,
@@ -69,14 +133,25 @@ pub(crate) struct Selected {
 struct Partitions {
     list: Vec<(Arc<Name>, Wanted)>,
     places: FxHashMap<Arc<Name>, usize>,
+    /// The topics, and how many of the partitions belong to each.
+    topics: FxHashMap<TopicName, usize>,
+    bytes: usize,
 }
 
 impl Partitions {
-    fn set(&mut self, name: Name, wanted: Wanted) {
+    fn set(&mut self, mut name: Name, wanted: Wanted) {
         if let Some(&place) = self.places.get(&name) {
             self.list[place].1.requested = wanted.requested;
             return;
         }
+        // Names of later requests are not kept in addition to the first one's.
+        if let Some((known, _)) = self.topics.get_key_value(&name.topic) {
+            name.topic = known.clone();
+        } else {
+            self.bytes += name.topic.len();
+        }
+        *self.topics.entry(name.topic.clone()).or_default() += 1;
+        self.bytes += PARTITION_BYTES;
         let name = Arc::new(name);
         self.places.insert(name.clone(), self.list.len());
         self.list.push((name, wanted));
@@ -84,6 +159,14 @@ impl Partitions {
 
     fn remove(&mut self, name: &Name) {
         let Some(place) = self.places.remove(name) else { return };
+        self.bytes -= PARTITION_BYTES;
+        if let Some(count) = self.topics.get_mut(&name.topic) {
+            *count -= 1;
+            if *count == 0 {
+                self.topics.remove(&name.topic);
+                self.bytes -= name.topic.len();
+            }
+        }
         self.list.swap_remove(place);
         if let Some((moved, _)) = self.list.get(place)
             && let Some(its_place) = self.places.get_mut(moved)
@@ -94,18 +177,25 @@ impl Partitions {
 }
 
 impl FetchSessions {
-    /// At most `max` sessions. Their ids are random: a client that comes back with a session of an earlier process must
-    /// not meet the session of another client, as it would if ids were counted.
-    pub(crate) fn new(max: usize, rng: fastrand::Rng) -> Self {
-        Self { max, state: Mutex::new(State { sessions: FxHashMap::default(), rng, clock: 0 }) }
+    /// No sessions yet. Their ids are random: a client that comes back with a session of an earlier process must not
+    /// meet the session of another client, as it would if ids were counted.
+    pub(crate) fn new(limits: SessionLimits, rng: fastrand::Rng) -> Self {
+        let state = State { sessions: FxHashMap::default(), rng, bytes: 0, sweep_at: None };
+        Self { limits, state: Mutex::new(state) }
     }
 
     /// Takes in a request: begins, continues or ends a session.
-    pub(crate) fn select(&self, request: &FetchRequest, version: i16) -> Result<Selected, ErrorCode> {
+    pub(crate) fn select(
+        &self,
+        request: &FetchRequest,
+        version: i16,
+        now: Instant,
+    ) -> Result<Selected, ErrorCode> {
         let by_id = version >= 13;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.sweep(now);
         if request.session_epoch == FINAL_EPOCH || request.session_epoch == INITIAL_EPOCH {
-            state.sessions.remove(&request.session_id);
+            state.remove(request.session_id);
             let wanted = wanted(request);
             let nothing = request.topics.iter().all(|topic| topic.partitions.is_empty());
             if version < 7 || request.session_epoch == FINAL_EPOCH || nothing {
@@ -115,11 +205,10 @@ impl FetchSessions {
             let mut session = Partitions::default();
             wanted.for_each(|(name, wanted)| session.set(name, wanted));
             let partitions = session.list.clone();
-            let session_id = state.begin(self.max, by_id, session);
+            let session_id = state.begin(&self.limits, by_id, session, now);
             return Ok(Selected { session_id, incremental: false, partitions });
         }
-        state.clock += 1;
-        let used = state.clock;
+        let state = &mut *state;
         let session = state.sessions.get_mut(&request.session_id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         if session.epoch != request.session_epoch {
             return Err(ErrorCode::InvalidFetchSessionEpoch);
@@ -129,14 +218,23 @@ impl FetchSessions {
         }
         // After the largest epoch comes 1: 0 would begin a new session.
         session.epoch = session.epoch.checked_add(1).unwrap_or(1);
-        session.used = used;
+        session.used = now;
+        let before = session.partitions.bytes;
         for topic in &request.forgotten_topics_data {
+            let name = TopicName::new(&topic.topic);
             for partition in &topic.partitions {
-                let name = Name { topic: topic.topic.clone(), id: topic.topic_id.0, partition: *partition };
+                let name = Name { topic: name.clone(), id: topic.topic_id.0, partition: *partition };
                 session.partitions.remove(&name);
             }
         }
         wanted(request).for_each(|(name, wanted)| session.partitions.set(name, wanted));
+        let bytes = session.partitions.bytes;
+        state.bytes = state.bytes + bytes - before;
+        if bytes > self.limits.one() || state.bytes > self.limits.bytes {
+            // The client begins again, as after a restart of the broker, and is then answered without a session.
+            state.remove(request.session_id);
+            return Err(ErrorCode::FetchSessionIdNotFound);
+        }
         let mut partitions = session.partitions.list.clone();
         if !partitions.is_empty() {
             session.turn = (session.turn + 1) % partitions.len();
@@ -169,24 +267,52 @@ pub(crate) struct Said<'a> {
     pub(crate) log_start_offset: i64,
 }
 
+impl SessionLimits {
+    /// The memory of one session.
+    const fn one(&self) -> usize {
+        self.bytes / 8
+    }
+}
+
 impl State {
-    /// Begins a session; the one unused for longest makes room when there are too many.
-    fn begin(&mut self, max: usize, by_id: bool, partitions: Partitions) -> i32 {
-        if max == 0 {
+    fn remove(&mut self, id: i32) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.bytes -= session.partitions.bytes;
+        }
+    }
+
+    /// Removes the sessions of clients that have not fetched for a long time.
+    fn sweep(&mut self, now: Instant) {
+        if self.sweep_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.sweep_at = Some(now + SWEEP_EVERY);
+        let expired = |session: &Session| now.saturating_duration_since(session.used) >= EXPIRED_AFTER;
+        let ids: Vec<i32> = self.sessions.iter().filter(|(_, it)| expired(it)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.remove(id);
+        }
+    }
+
+    /// Begins a session and returns its id; 0 if there is no room for it. Sessions that are not in use make room.
+    fn begin(&mut self, limits: &SessionLimits, by_id: bool, partitions: Partitions, now: Instant) -> i32 {
+        if limits.count == 0 || partitions.bytes > limits.one() {
             return 0;
         }
-        if self.sessions.len() >= max
-            && let Some(oldest) =
-                self.sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| *id)
-        {
-            self.sessions.remove(&oldest);
+        while self.sessions.len() >= limits.count || self.bytes + partitions.bytes > limits.bytes {
+            let oldest = self.sessions.iter().min_by_key(|(_, session)| session.used);
+            let unused = oldest
+                .filter(|(_, session)| now.saturating_duration_since(session.used) >= EVICTED_AFTER)
+                .map(|(id, _)| *id);
+            let Some(unused) = unused else { return 0 };
+            self.remove(unused);
         }
         let mut id = self.rng.i32(1..);
         while self.sessions.contains_key(&id) {
             id = self.rng.i32(1..);
         }
-        self.clock += 1;
-        let session = Session { epoch: 1, by_id, used: self.clock, partitions, turn: 0 };
+        self.bytes += partitions.bytes;
+        let session = Session { epoch: 1, by_id, used: now, partitions, turn: 0 };
         self.sessions.insert(id, session);
         id
     }
@@ -194,9 +320,9 @@ impl State {
 
 fn wanted(request: &FetchRequest) -> impl Iterator<Item = (Name, Wanted)> {
     request.topics.iter().flat_map(|topic| {
-        topic.partitions.iter().map(|requested| {
-            let name =
-                Name { topic: topic.topic.clone(), id: topic.topic_id.0, partition: requested.partition };
+        let name = TopicName::new(&topic.topic);
+        topic.partitions.iter().map(move |requested| {
+            let name = Name { topic: name.clone(), id: topic.topic_id.0, partition: requested.partition };
             (name, Wanted { requested: requested.clone(), high_watermark: -1, log_start_offset: -1 })
         })
     })
@@ -213,6 +339,8 @@ mod tests {
     use super::*;
     use ottla_protocol::messages::fetch::{FetchTopic, ForgottenTopic};
 
+    const LIMITS: SessionLimits = SessionLimits { count: 2, bytes: 1 << 20 };
+
     fn request(session_id: i32, session_epoch: i32, partitions: &[i32]) -> FetchRequest {
         let partition = |partition: &i32| FetchPartition { partition: *partition, ..Default::default() };
         let topic = FetchTopic {
@@ -225,47 +353,95 @@ mod tests {
 
     #[test]
     fn a_session_grows_shrinks_and_refuses_what_is_out_of_step() {
-        let sessions = FetchSessions::new(2, fastrand::Rng::with_seed(7));
-        let full = sessions.select(&request(0, 0, &[0, 1]), 12).expect("begun");
+        let now = Instant::now();
+        let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
+        let full = sessions.select(&request(0, 0, &[0, 1]), 12, now).expect("begun");
         assert!(!full.incremental && full.session_id != 0 && full.partitions.len() == 2);
         let id = full.session_id;
-        let more = sessions.select(&request(id, 1, &[2]), 12).expect("continued");
+        let more = sessions.select(&request(id, 1, &[2]), 12, now).expect("continued");
         assert!(more.incremental && more.partitions.len() == 3);
         assert_eq!(
-            sessions.select(&request(id, 1, &[]), 12).expect_err("again"),
+            sessions.select(&request(id, 1, &[]), 12, now).expect_err("again"),
             ErrorCode::InvalidFetchSessionEpoch
         );
         let mut less = request(id, 2, &[]);
         less.forgotten_topics_data =
             vec![ForgottenTopic { topic: "t".into(), partitions: vec![0, 1], ..Default::default() }];
-        assert_eq!(sessions.select(&less, 12).expect("continued").partitions.len(), 1);
-        let error = sessions.select(&request(id, 3, &[]), 13).expect_err("by id now");
+        assert_eq!(sessions.select(&less, 12, now).expect("continued").partitions.len(), 1);
+        let error = sessions.select(&request(id, 3, &[]), 13, now).expect_err("by id now");
         assert_eq!(error, ErrorCode::FetchSessionTopicIdError);
-        // Two more sessions push the oldest out.
-        let _ = sessions.select(&request(0, 0, &[0]), 12);
-        let _ = sessions.select(&request(0, 0, &[0]), 12);
-        assert_eq!(
-            sessions.select(&request(id, 3, &[]), 12).expect_err("gone"),
-            ErrorCode::FetchSessionIdNotFound
-        );
+    }
+
+    #[test]
+    fn a_new_session_takes_the_place_of_one_that_is_not_in_use_and_of_no_other() {
+        let now = Instant::now();
+        let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
+        let begin = |now| sessions.select(&request(0, 0, &[0]), 12, now).expect("answered").session_id;
+        let (first, second) = (begin(now), begin(now));
+        assert_eq!(begin(now), 0, "answered without a session");
+        let later = now + EVICTED_AFTER;
+        assert!(sessions.select(&request(second, 1, &[]), 12, later).is_ok());
+        assert_ne!(begin(later), 0);
+        let gone = sessions.select(&request(first, 1, &[]), 12, later).expect_err("it made room");
+        assert_eq!(gone, ErrorCode::FetchSessionIdNotFound);
+        assert!(sessions.select(&request(second, 2, &[]), 12, later).is_ok());
+    }
+
+    /// One name of 32,000 bytes with 60,000 partitions used 1.9 GB, which stayed in the session.
+    #[test]
+    fn the_memory_of_sessions_is_limited_and_freed() {
+        let now = Instant::now();
+        let limits = SessionLimits { count: 1_000, bytes: 1 << 20 };
+        let sessions = FetchSessions::new(limits, fastrand::Rng::with_seed(7));
+        let bytes = || sessions.state.lock().expect("no panic").bytes;
+        let many: Vec<i32> = (0..60_000).collect();
+        let mut huge = request(0, 0, &many);
+        huge.topics[0].topic = "x".repeat(32_000);
+        let selected = sessions.select(&huge, 12, now).expect("answered");
+        assert_eq!((selected.session_id, selected.partitions.len(), bytes()), (0, 60_000, 0));
+        let shared = &selected.partitions[0].0.topic.text;
+        assert!(selected.partitions.iter().all(|(name, _)| Arc::ptr_eq(&name.topic.text, shared)));
+
+        let hundred: Vec<i32> = (0..100).collect();
+        let ids: Vec<i32> = (0..1_000)
+            .map(|_| sessions.select(&request(0, 0, &hundred), 12, now).expect("answered").session_id)
+            .take_while(|id| *id != 0)
+            .collect();
+        assert!(ids.len() > 10 && bytes() <= limits.bytes, "{} sessions, {} bytes", ids.len(), bytes());
+        // A session cannot grow beyond its part either.
+        let grown = sessions.select(&request(ids[0], 1, &many), 12, now).expect_err("too large");
+        assert_eq!(grown, ErrorCode::FetchSessionIdNotFound);
+        for id in &ids[1..] {
+            let mut less = request(*id, 1, &[]);
+            less.forgotten_topics_data =
+                vec![ForgottenTopic { topic: "t".into(), partitions: hundred.clone(), ..Default::default() }];
+            let _ = sessions.select(&less, 12, now);
+        }
+        assert_eq!(bytes(), 0);
+        let _ = sessions.select(&request(0, 0, &hundred), 12, now);
+        assert!(bytes() > 0);
+        let _ = sessions.select(&request(0, -1, &[]), 12, now + EXPIRED_AFTER);
+        assert_eq!(bytes(), 0, "idle sessions expire");
     }
 
     #[test]
     fn a_session_of_an_earlier_process_does_not_meet_another_clients_session() {
-        let before = FetchSessions::new(2, fastrand::Rng::with_seed(1));
-        let stale = before.select(&request(0, 0, &[0]), 12).expect("begun").session_id;
-        let after = FetchSessions::new(2, fastrand::Rng::with_seed(2));
-        let _ = after.select(&request(0, 0, &[1]), 12).expect("another client's");
+        let now = Instant::now();
+        let before = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(1));
+        let stale = before.select(&request(0, 0, &[0]), 12, now).expect("begun").session_id;
+        let after = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(2));
+        let _ = after.select(&request(0, 0, &[1]), 12, now).expect("another client's");
         assert_eq!(
-            after.select(&request(stale, 1, &[]), 12).expect_err("unknown"),
+            after.select(&request(stale, 1, &[]), 12, now).expect_err("unknown"),
             ErrorCode::FetchSessionIdNotFound
         );
     }
 
     #[test]
     fn without_a_session_nothing_is_remembered() {
-        let sessions = FetchSessions::new(2, fastrand::Rng::with_seed(7));
-        let once = sessions.select(&request(0, -1, &[0]), 12).expect("answered");
+        let now = Instant::now();
+        let sessions = FetchSessions::new(LIMITS, fastrand::Rng::with_seed(7));
+        let once = sessions.select(&request(0, -1, &[0]), 12, now).expect("answered");
         assert_eq!((once.session_id, once.incremental), (0, false));
     }
 }

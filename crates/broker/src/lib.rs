@@ -23,6 +23,7 @@ mod data_dir;
 mod fetch_sessions;
 mod intercept;
 mod lifecycle;
+mod memory;
 mod offset_floors;
 mod partition;
 mod peer;

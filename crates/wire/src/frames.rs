@@ -99,9 +99,20 @@ impl FrameBuffer {
         self.buf.get(4..4 + n)
     }
 
-    /// `true` if part of a frame has arrived.
+    /// `true` if part of a frame has arrived, and not all of it.
     pub fn is_mid_frame(&self) -> bool {
-        !self.buf.is_empty()
+        !self.buf.is_empty() && !self.has_frame()
+    }
+
+    /// The number of bytes that have arrived and are in no frame that was returned.
+    pub fn arrived(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// The size of the frame of which a part has arrived, if its length has.
+    pub fn awaited(&self) -> Option<usize> {
+        let size = self.claimed().ok().flatten()?;
+        (self.buf.len() < 4 + size).then_some(size)
     }
 
     fn claimed(&self) -> Result<Option<usize>, FrameTooLarge> {
@@ -172,6 +183,18 @@ mod tests {
         frames.spare().put_i32(100 << 20);
         assert_eq!(frames.next_frame(), Ok(None));
         assert!(frames.spare().capacity() <= 2 << 20);
+    }
+
+    #[test]
+    fn a_frame_that_has_arrived_is_no_longer_awaited() {
+        let mut frames = FrameBuffer::new(100);
+        assert!(!frames.is_mid_frame());
+        frames.spare().put_slice(&[0, 0]);
+        assert!(frames.is_mid_frame() && frames.awaited().is_none(), "its length is not known");
+        frames.spare().put_slice(&[0, 2, 7]);
+        assert_eq!((frames.is_mid_frame(), frames.awaited()), (true, Some(2)));
+        frames.spare().put_slice(&[8]);
+        assert_eq!((frames.is_mid_frame(), frames.awaited(), frames.has_frame()), (false, None, true));
     }
 
     #[test]

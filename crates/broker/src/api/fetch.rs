@@ -16,7 +16,7 @@ use ottla_wire::Chain;
 use tokio::time::Instant;
 
 use super::{Api, RequestContext};
-use crate::fetch_sessions::{Name, Said, Selected, Wanted};
+use crate::fetch_sessions::{Name, Said, Selected, TopicName, Wanted};
 use crate::partition::{Partition, Syncer};
 use crate::topics::Topic;
 
@@ -33,7 +33,7 @@ impl Api for FetchRequest {
         let Some(node) = cluster.node(context.node()) else {
             return self.refuse(&context, ErrorCode::UnknownServerError);
         };
-        let selected = match node.sessions.select(&self, context.version) {
+        let selected = match node.sessions.select(&self, context.version, Instant::now()) {
             Ok(selected) => selected,
             Err(code) => return FetchResponse { error_code: code, ..Default::default() },
         };
@@ -41,6 +41,7 @@ impl Api for FetchRequest {
         let mut last = None;
         let targets: Vec<Target> =
             partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
+        let bytes_max = (self.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
         let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
         // Batches that another process wrote are checked before they are served, which may read much from the disk.
         let mut unchecked = match cluster.syncer {
@@ -48,8 +49,7 @@ impl Api for FetchRequest {
             Syncer::Inline(_) => Unchecked::ReadHere,
         };
         let answers = loop {
-            let (answers, bytes, urgent) =
-                read_all(&context, &targets, self.max_bytes.max(0) as usize, &mut unchecked);
+            let (answers, bytes, urgent) = read_all(&context, &targets, bytes_max, &mut unchecked);
             if let Unchecked::Found(reads) = std::mem::replace(&mut unchecked, Unchecked::ReadHere)
                 && !reads.is_empty()
             {
@@ -100,7 +100,7 @@ impl Api for FetchRequest {
         }
         for (topic, index, code) in errors {
             let Some(topic) = cluster.topic(&topic) else { continue };
-            let name = Name { topic: topic.name.to_string(), id: topic.id.0, partition: index };
+            let name = Name { topic: TopicName::new(&topic.name), id: topic.id.0, partition: index };
             add(&mut response, &name, failed(index, code));
         }
         response
@@ -131,26 +131,24 @@ fn hint(response: &mut FetchResponse, context: &RequestContext, leader: i32) {
     }
 }
 
-/// Finds a partition. Adjacent partitions usually belong to the same topic, which is kept in `last`.
-fn find(
-    context: &RequestContext,
-    name: Arc<Name>,
-    wanted: Wanted,
-    last: &mut Option<(Arc<Name>, Arc<Topic>)>,
-) -> Target {
+/// A topic, or why there is none, and a partition that names it.
+type FoundTopic = (Arc<Name>, Result<Arc<Topic>, ErrorCode>);
+
+/// Finds a partition. Adjacent partitions usually belong to the same topic, which is kept in `last`, found or not.
+fn find(context: &RequestContext, name: Arc<Name>, wanted: Wanted, last: &mut Option<FoundTopic>) -> Target {
     let cluster = context.cluster();
     let same = |other: &Name| other.id == name.id && other.topic == name.topic;
     let topic = match last {
-        Some((other, topic)) if same(other) => Ok(topic.clone()),
+        Some((other, topic)) if same(other) => topic.clone(),
         _ if context.version >= 13 => cluster.topic_by_id(name.topic_id()).ok_or(ErrorCode::UnknownTopicId),
         _ => cluster.topic(&name.topic).ok_or(ErrorCode::UnknownTopicOrPartition),
     };
-    let partition = topic.and_then(|topic| {
+    let partition = topic.as_ref().map_err(|code| *code).and_then(|topic| {
         let at = usize::try_from(name.partition).ok();
         let found = at.and_then(|at| topic.partitions.get(at)).cloned();
-        *last = Some((name.clone(), topic));
         found.ok_or(ErrorCode::UnknownTopicOrPartition)
     });
+    *last = Some((name.clone(), topic));
     Target { name, wanted, partition }
 }
 
@@ -330,11 +328,11 @@ fn add(response: &mut FetchResponse, name: &Name, data: PartitionData) {
     match response
         .responses
         .last_mut()
-        .filter(|topic| topic.topic == name.topic && topic.topic_id == name.topic_id())
+        .filter(|topic| topic.topic_id == name.topic_id() && topic.topic == *name.topic)
     {
         Some(topic) => topic.partitions.push(data),
         None => response.responses.push(FetchableTopicResponse {
-            topic: name.topic.clone(),
+            topic: name.topic.to_string(),
             topic_id: name.topic_id(),
             partitions: vec![data],
         }),

@@ -1,0 +1,101 @@
+//! The memory that clients can make the broker use: large requests that are received or answered, and parts of files
+//! that are sent.
+//!
+//! Who needs more waits: a connection is not read, and a response not sent, until others have returned theirs. Each
+//! holder has a deadline, which is short while others wait: see [`MemoryBudget::is_contended`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The unit of the budget.
+const UNIT: usize = 1 << 10;
+
+/// The memory for requests and responses of one cluster.
+#[derive(Debug)]
+pub(crate) struct MemoryBudget {
+    units: Arc<Semaphore>,
+    max: u32,
+    waiting: AtomicUsize,
+}
+
+/// Counts a waiter until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A part of the budget, which is returned when this is dropped.
+#[derive(Debug)]
+#[must_use = "the memory is returned when this is dropped"]
+pub(crate) struct Charge {
+    _units: OwnedSemaphorePermit,
+}
+
+impl MemoryBudget {
+    /// A budget of so many bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let max = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
+        Self { units: Arc::new(Semaphore::new(max as usize)), max, waiting: AtomicUsize::new(0) }
+    }
+
+    /// Waits for this much memory, in the order of the calls. A request above the whole budget gets all of it.
+    ///
+    /// Dropping the future gives up the place in the queue.
+    pub(crate) async fn charge(&self, bytes: usize) -> Charge {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, self.max);
+        if let Ok(units) = self.units.clone().try_acquire_many_owned(units) {
+            return Charge { _units: units };
+        }
+        let _waiting = Waiting::new(&self.waiting);
+        match self.units.clone().acquire_many_owned(units).await {
+            Ok(units) => Charge { _units: units },
+            // The semaphore is never closed.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Returns `true` while somebody waits for memory.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    #[cfg(test)]
+    fn free(&self) -> usize {
+        self.units.available_permits() * UNIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_charge_waits_until_others_return_theirs() {
+        let budget = MemoryBudget::new(100 * UNIT);
+        let first = budget.charge(60 * UNIT).await;
+        let mut second = std::pin::pin!(budget.charge(50 * UNIT));
+        let waits = std::future::poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+        assert!(waits && budget.is_contended());
+        drop(first);
+        let second = second.await;
+        assert_eq!((budget.free(), budget.is_contended()), (50 * UNIT, false));
+        drop(second);
+        // More than there is: all of it.
+        let _all = budget.charge(1_000 * UNIT).await;
+        assert_eq!(budget.free(), 0);
+    }
+}

@@ -1,0 +1,183 @@
+//! The memory that hostile clients can make a broker use is limited by `memory.max.bytes`, and honest clients are served
+//! meanwhile. Each attack runs alone: the tests of this file measure their own process.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Raw, framed};
+use ottla_broker::{Broker, BrokerThread, Durability};
+use ottla_client::{Config, Producer, Record};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+
+/// The budget of the brokers here.
+const BUDGET_MIB: u64 = 16;
+/// Memory above the budget, for buffers of connections, of the requests in progress and of this test.
+const ABOVE_MIB: u64 = 32;
+
+/// One attack at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn broker(dir: &Path) -> BrokerThread {
+    let broker = Broker::builder().data_dir(dir).topic("orders", 1);
+    broker
+        .configure(|config| {
+            config.durability = Durability::Os;
+            config.memory_bytes_max = (BUDGET_MIB << 20) as usize;
+            config.frame_timeout = Duration::from_secs(2);
+        })
+        .spawn()
+        .expect("a broker")
+}
+
+/// Growth of this process's memory in MiB, from its creation to its peak.
+struct Growth(u64);
+
+impl Growth {
+    fn start() -> Self {
+        std::fs::write("/proc/self/clear_refs", "5").expect("Linux lets a process forget its peak");
+        Self(status_mib("VmRSS:"))
+    }
+
+    #[track_caller]
+    fn assert_bounded(&self, what: &str) {
+        let grown = status_mib("VmHWM:").saturating_sub(self.0);
+        println!("{what}: {grown} MiB more than {} MiB", self.0);
+        assert!(grown <= BUDGET_MIB + ABOVE_MIB, "{what}: {grown} MiB more than {} MiB", self.0);
+    }
+}
+
+fn status_mib(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux says what a process takes");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("a line for it");
+    let kib: u64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");
+    kib / 1024
+}
+
+/// Sends as much as the peer and the kernel take within this time.
+fn send_what_is_taken(address: SocketAddr, bytes: &[u8], within: Duration) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("the broker listens");
+    stream.set_nonblocking(true).expect("a socket");
+    let (mut at, until) = (0, Instant::now() + within);
+    while at < bytes.len() && Instant::now() < until {
+        match stream.write(&bytes[at..]) {
+            Ok(sent) => at += sent,
+            Err(_) => std::thread::park_timeout(Duration::from_millis(1)),
+        }
+    }
+    stream
+}
+
+/// 200 connections with unfinished frames of 5 MB held 929 MB.
+#[test]
+fn unfinished_frames_wait_for_memory_and_lose_it_at_their_deadline() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let address = broker.addresses()[0];
+    let mut unfinished = vec![0; 4 << 20];
+    unfinished[..4].copy_from_slice(&(5_i32 << 20).to_be_bytes());
+    // ApiVersions 0: whatever follows is not looked at before the frame is complete.
+    unfinished[5] = 18;
+    let mut bystander = Raw::connect(address);
+    let growth = Growth::start();
+    let held: Vec<TcpStream> =
+        (0..40).map(|_| send_what_is_taken(address, &unfinished, Duration::from_millis(20))).collect();
+    assert!(bystander.is_served(), "small requests are not charged");
+    growth.assert_bounded("40 unfinished frames");
+    // A large request waits for the deadlines of those that hold the memory, and no longer.
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    let value = vec![b'x'; 500_000];
+    let delivery = producer.enqueue_blocking(Record::to("orders").value(&value)).expect("taken");
+    producer.flush_blocking(PATIENCE * 4).expect("written");
+    assert!(matches!(delivery.try_offset(), Some(Ok(_))));
+    drop(held);
+}
+
+/// A request of 1.4 MB used 1.9 GB, which stayed in its fetch session.
+#[test]
+fn a_long_name_with_many_partitions_costs_its_size_once() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let partition = |partition| FetchPartition { partition, ..Default::default() };
+    let topic = FetchTopic {
+        topic: "x".repeat(32_000),
+        partitions: (0..60_000).map(partition).collect(),
+        ..Default::default()
+    };
+    let request = framed(12, &FetchRequest { topics: vec![topic], ..Default::default() });
+    let growth = Growth::start();
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        connection.send(&request);
+        let common::Heard::Answer(answer) = connection.hear() else { panic!("an answer") };
+        assert!(answer.len() < 6 << 20, "{} bytes", answer.len());
+        held.push(connection);
+    }
+    growth.assert_bounded("10 requests with 60,000 partitions");
+}
+
+/// Eight clients that do not read their sockets reached 3.6 GB: whole segments were read from the disk at once.
+#[test]
+fn cold_records_are_read_in_parts_for_clients_that_do_not_read() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
+    let value = vec![b'x'; 100_000];
+    for _ in 0..600 {
+        producer.send_unobserved_blocking(Record::to("orders").value(&value)).expect("taken");
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    drop(producer);
+    forget_cached(&dir.path().join("orders-0"));
+    let growth = Growth::start();
+    let partition =
+        FetchPartition { partition_max_bytes: i32::MAX, current_leader_epoch: -1, ..Default::default() };
+    let topic = FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() };
+    let request = FetchRequest { max_bytes: i32::MAX, topics: vec![topic], ..Default::default() };
+    let held: Vec<Raw> = (0..8)
+        .map(|_| {
+            let mut connection = Raw::connect(broker.addresses()[0]);
+            connection.send(&framed(12, &request));
+            connection
+        })
+        .collect();
+    let mut bystander = Raw::connect(broker.addresses()[0]);
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        assert!(bystander.is_served());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    growth.assert_bounded("8 clients that do not read");
+    // One of them reads at last, and gets what fits into a response.
+    let mut last = held.into_iter().next().expect("one of eight");
+    let common::Heard::Answer(answer) = last.hear() else { panic!("an answer") };
+    let response = ottla_protocol::frame::decode_response::<FetchRequest>(answer, 12).expect("a response").1;
+    let data = &response.responses[0].partitions[0];
+    assert_eq!(data.error_code, ErrorCode::None);
+    let bytes = data.records.as_ref().map_or(0, ottla_wire::Chain::len);
+    assert!((50 << 20..=55 << 20).contains(&bytes), "{bytes} bytes of fetch.max.bytes");
+}
+
+/// Removes a partition's files from the page cache.
+fn forget_cached(dir: &Path) {
+    for entry in std::fs::read_dir(dir).expect("a partition") {
+        let file = File::open(entry.expect("an entry").path()).expect("a file");
+        file.sync_all().expect("on disk");
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("forgotten");
+    }
+}
