@@ -1,7 +1,7 @@
 //! The memory that clients can make the broker use: large requests that are received or answered, and parts of files
 //! that are sent.
 //!
-//! Who needs more waits: a connection is not read, and a response not sent, until others have returned theirs. Each
+//! A connection that needs more waits: it is not read, and its response not sent, until others have returned theirs. Each
 //! holder has a deadline, which is short while others wait: see [`MemoryBudget::is_contended`].
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns `true` while somebody waits for memory.
+    /// Returns `true` while a connection waits for memory.
     pub(crate) fn is_contended(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -74,6 +74,39 @@ impl MemoryBudget {
     #[cfg(test)]
     fn free(&self) -> usize {
         self.units.available_permits() * UNIT
+    }
+}
+
+/// The memory of data that clients leave at the broker until they leave themselves. More than the maximum is refused.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptMemory {
+    used: Arc<AtomicUsize>,
+    max: usize,
+}
+
+/// Kept data, which is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    used: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl KeptMemory {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { used: Arc::default(), max }
+    }
+
+    /// Counts so many bytes; `None` if they do not fit.
+    pub(crate) fn keep(&self, bytes: usize) -> Option<Kept> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Kept { used: self.used.clone(), bytes })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -97,5 +130,14 @@ mod tests {
         // More than there is: all of it.
         let _all = budget.charge(1_000 * UNIT).await;
         assert_eq!(budget.free(), 0);
+    }
+
+    #[test]
+    fn kept_data_is_counted_until_it_is_dropped() {
+        let memory = KeptMemory::new(100);
+        let first = memory.keep(60).expect("it fits");
+        assert!(memory.keep(41).is_none() && memory.keep(40).is_some());
+        drop(first);
+        assert!(memory.keep(100).is_some() && memory.keep(usize::MAX).is_none());
     }
 }

@@ -17,6 +17,8 @@ use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_client::{Config, Producer, Record};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use ottla_protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use ottla_protocol::messages::leave_group::LeaveGroupRequest;
 
 /// The budget of the brokers here.
 const BUDGET_MIB: u64 = 16;
@@ -180,4 +182,36 @@ fn forget_cached(dir: &Path) {
         file.sync_all().expect("on disk");
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("forgotten");
     }
+}
+
+/// 20 members with 8 MB of metadata each held 170 MB, also after they had left.
+#[test]
+fn the_metadata_of_group_members_is_limited_and_freed_when_they_leave() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = broker(dir.path());
+    // An eighth of the budget is for groups: 2 MiB.
+    let join = |group: &str, bytes: usize| {
+        let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: vec![1; bytes].into() };
+        let request = JoinGroupRequest {
+            group_id: group.into(),
+            session_timeout_ms: 60_000,
+            protocol_type: "other".into(),
+            protocols: vec![protocol],
+            ..Default::default()
+        };
+        Raw::connect(broker.addresses()[0]).ask(2, &request).expect("an answer")
+    };
+    let first = join("first", 1 << 20);
+    assert_eq!(first.error_code, ErrorCode::None);
+    assert_eq!(join("second", (2 << 20) - 100).error_code, ErrorCode::GroupMaxSizeReached);
+    let request =
+        LeaveGroupRequest { group_id: "first".into(), member_id: first.member_id, ..Default::default() };
+    let left = Raw::connect(broker.addresses()[0]).ask(1, &request).expect("an answer");
+    assert_eq!(left.error_code, ErrorCode::None);
+    assert_eq!(
+        join("second", (2 << 20) - 100).error_code,
+        ErrorCode::None,
+        "the first member's memory is free"
+    );
 }

@@ -15,6 +15,8 @@ use ottla_protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::memory::Kept;
+
 /// The protocol type of groups whose members say which topics they subscribe to.
 pub(crate) const CONSUMER: &str = "consumer";
 
@@ -87,6 +89,8 @@ pub(crate) struct Member {
     pub(crate) instance_id: Option<String>,
     pub(crate) client_id: String,
     protocols: Vec<(String, Bytes)>,
+    /// The memory of `protocols`.
+    kept: Kept,
     session_timeout: Duration,
     rebalance_timeout: Duration,
     heard_at: Instant,
@@ -138,6 +142,8 @@ pub(crate) struct Group {
     order: Vec<String>,
     /// Ids assigned to members that have not joined with them yet, and their expiry times.
     pending: BTreeMap<String, Instant>,
+    /// The memory of the assignments.
+    assignments: Option<Kept>,
 }
 
 impl Group {
@@ -151,6 +157,7 @@ impl Group {
             members: BTreeMap::new(),
             order: Vec::new(),
             pending: BTreeMap::new(),
+            assignments: None,
         }
     }
 
@@ -174,7 +181,7 @@ impl Group {
     pub(crate) fn join(
         &mut self,
         now: Instant,
-        join: Join,
+        (join, kept): (Join, Kept),
         answer: oneshot::Sender<JoinAnswer>,
         initial_delay: Duration,
         members_max: usize,
@@ -206,6 +213,7 @@ impl Group {
         let is_leader = self.leader.as_deref() == Some(&member_id);
         if let Some(member) = known {
             member.protocols = protocols;
+            member.kept = kept;
             member.heard_at = now;
             member.session_timeout = session_timeout;
             member.rebalance_timeout = rebalance_timeout;
@@ -219,6 +227,7 @@ impl Group {
                 instance_id,
                 client_id,
                 protocols,
+                kept,
                 session_timeout,
                 rebalance_timeout,
                 heard_at: now,
@@ -330,6 +339,7 @@ impl Group {
             self.leader = self.order.first().cloned();
         }
         self.state = State::Syncing { until: now + self.rebalance_timeout() };
+        self.assignments = None;
         let ids: Vec<String> = self.members.keys().cloned().collect();
         for member_id in ids {
             let joined = self.joined(&member_id);
@@ -408,7 +418,7 @@ impl Group {
         &mut self,
         now: Instant,
         member_id: &str,
-        assignments: Vec<(String, Bytes)>,
+        (assignments, kept): (Vec<(String, Bytes)>, Kept),
         answer: oneshot::Sender<SyncAnswer>,
     ) {
         match self.state {
@@ -424,13 +434,14 @@ impl Group {
                     member.syncing = Some(answer);
                 }
                 if self.leader.as_deref() == Some(member_id) {
-                    self.assign(now, assignments);
+                    self.assign(now, assignments, kept);
                 }
             }
         }
     }
 
-    fn assign(&mut self, now: Instant, assignments: Vec<(String, Bytes)>) {
+    fn assign(&mut self, now: Instant, assignments: Vec<(String, Bytes)>, kept: Kept) {
+        self.assignments = Some(kept);
         for (member_id, assignment) in assignments {
             if let Some(member) = self.members.get_mut(&member_id) {
                 // Copied: a slice would keep the leader's whole request in memory.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::group::{Group, Join, JoinAnswer, Member, State, Subscribed, SyncAnswer};
 use crate::config::BrokerConfig;
+use crate::memory::KeptMemory;
 
 /// The groups.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Groups {
     initial_delay: Mutex<Duration>,
     session_timeouts: (Duration, Duration),
     members_max: usize,
+    /// The memory of the members' subscriptions and assignments.
+    memory: KeptMemory,
 }
 
 /// A group in answers to ListGroups and DescribeGroups.
@@ -61,6 +64,7 @@ impl Groups {
             initial_delay: Mutex::new(config.group_initial_delay),
             session_timeouts: (config.session_timeout_min, config.session_timeout_max),
             members_max: config.group_members_max,
+            memory: KeptMemory::new(config.memory_bytes_max / 8),
         }
     }
 
@@ -120,8 +124,18 @@ impl Groups {
         } else if !group.knows(&join.member_id) {
             return Joining::Refused(ErrorCode::UnknownMemberId);
         }
+        let bytes: usize = join.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
+        let Some(kept) = self.memory.keep(bytes) else {
+            tracing::warn!(
+                group_id,
+                client_id = join.client_id,
+                bytes,
+                "a member is refused: memory.max.bytes has no room for its subscription"
+            );
+            return Joining::Refused(ErrorCode::GroupMaxSizeReached);
+        };
         let (answer, receiver) = oneshot::channel();
-        group.join(now, join, answer, self.initial_delay(), self.members_max);
+        group.join(now, (join, kept), answer, self.initial_delay(), self.members_max);
         self.changed.notify_one();
         Joining::Wait(receiver)
     }
@@ -141,10 +155,20 @@ impl Groups {
         generation: i32,
         assignments: Vec<(String, bytes::Bytes)>,
     ) -> Result<oneshot::Receiver<SyncAnswer>, ErrorCode> {
+        let bytes = assignments.iter().map(|(_, assignment)| assignment.len()).sum();
         let receiver = self.with(group_id, |group| {
             group.check(member_id, instance_id, generation)?;
+            let Some(kept) = self.memory.keep(bytes) else {
+                tracing::warn!(
+                    group_id,
+                    member_id,
+                    bytes,
+                    "assignments are refused: memory.max.bytes has no room for them"
+                );
+                return Err(ErrorCode::UnknownServerError);
+            };
             let (answer, receiver) = oneshot::channel();
-            group.sync(Instant::now(), member_id, assignments, answer);
+            group.sync(Instant::now(), member_id, (assignments, kept), answer);
             Ok(receiver)
         })?;
         self.changed.notify_one();
