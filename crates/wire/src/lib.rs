@@ -17,6 +17,7 @@ pub mod frames;
 pub mod legacy;
 mod prefetch;
 pub mod reader;
+mod record_stream;
 mod seal;
 pub mod varint;
 
@@ -26,4 +27,5 @@ pub use builder::{BatchBuilder, HeaderRef};
 pub use chain::{Chain, FileSlice, Piece, ReadAt, WriteQueue};
 pub use compress::CompressError;
 pub use reader::{HeadersRef, Mark, RecordError, RecordIter, RecordRef, Records};
+pub use record_stream::{RecordPosition, RecordStream};
 pub use seal::{Closed, Seal, Sealed};

@@ -292,6 +292,18 @@ impl<'a> RecordIter<'a> {
         }
     }
 
+    /// The iterator for a block that begins with record `index` of the batch.
+    pub(crate) const fn skip_to(mut self, index: u32) -> Self {
+        self.index = index;
+        self
+    }
+
+    /// The timestamp of a record with this delta.
+    #[inline]
+    pub(crate) fn timestamp_of(&self, delta: i64) -> i64 {
+        self.append_time.unwrap_or_else(|| self.base_timestamp.wrapping_add(delta))
+    }
+
     /// Records not yet read.
     pub const fn remaining(&self) -> u32 {
         self.count - self.index
@@ -320,7 +332,7 @@ impl<'a> RecordIter<'a> {
         self.index += 1;
         Ok(RecordRef {
             offset: self.base_offset + i64::from(offset_delta),
-            timestamp: self.append_time.unwrap_or_else(|| self.base_timestamp.wrapping_add(timestamp_delta)),
+            timestamp: self.timestamp_of(timestamp_delta),
             key,
             value,
             headers,

@@ -2,11 +2,16 @@
 
 use std::cell::RefCell;
 
-use flate2::read::MultiGzDecoder;
+use bytes::buf::Reader;
+use bytes::{Buf, Bytes};
+use flate2::bufread::MultiGzDecoder;
 use libdeflater::{CompressionLvl, Compressor};
 
 use super::{CompressError, corrupt, read_capped};
 use crate::batch::Compression;
+
+/// The memory of a decoder: its window and its tables.
+pub(super) const DECODER_BYTES: usize = 128 << 10;
 
 thread_local! {
     /// A compressor's tables are larger than most batches: each compressing thread keeps one.
@@ -35,4 +40,8 @@ pub(super) fn compress(input: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()
 
 pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
     read_capped(Compression::Gzip, input, cap, MultiGzDecoder::new(input))
+}
+
+pub(super) fn decoder(input: Bytes) -> MultiGzDecoder<Reader<Bytes>> {
+    MultiGzDecoder::new(input.reader())
 }

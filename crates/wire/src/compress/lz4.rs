@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use bytes::buf::Reader;
+use bytes::{Buf, Bytes};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 
 use super::{CompressError, corrupt, read_capped, too_large};
@@ -10,6 +12,8 @@ use crate::batch::Compression;
 const FRAME_MAGIC: u32 = 0x184d_2204;
 /// The largest block size that a frame can declare.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
+/// The memory of a decoder: one block before and one after decompression, and the bytes that a block may refer to.
+pub(super) const DECODER_BYTES: usize = 2 * BLOCK_BYTES_MAX + (128 << 10);
 
 pub(super) fn compress(input: &[u8], _level: i32, out: &mut Vec<u8>) -> Result<(), CompressError> {
     let info = FrameInfo::new().block_mode(BlockMode::Independent).block_size(BlockSize::Max64KB);
@@ -24,6 +28,13 @@ pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressEr
         return Err(corrupt(Compression::Lz4, "no frame"));
     }
     read_capped(Compression::Lz4, input, cap, FrameDecoder::new(input))
+}
+
+pub(super) fn decoder(input: Bytes) -> Result<FrameDecoder<Reader<Bytes>>, CompressError> {
+    if input.is_empty() {
+        return Err(corrupt(Compression::Lz4, "no frame"));
+    }
+    Ok(FrameDecoder::new(input.reader()))
 }
 
 /// Decompresses a frame of message format v0, whose header checksum Java computed wrongly (KAFKA-3160). It walks the

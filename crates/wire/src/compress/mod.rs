@@ -8,6 +8,9 @@ mod zstd;
 pub use lz4::decompress_ignoring_checksums as decompress_lz4_v0;
 
 use std::cell::RefCell;
+use std::io::Read;
+
+use bytes::{Buf, Bytes};
 
 use crate::batch::Compression;
 
@@ -113,6 +116,38 @@ pub fn decompress(codec: Compression, input: &[u8], cap: usize) -> Result<Vec<u8
     }
 }
 
+/// A reader of the decompressed bytes, in parts. Snappy's blocks are decompressed one by one, up to `cap` bytes.
+pub(crate) fn decoder(
+    codec: Compression,
+    input: Bytes,
+    cap: usize,
+) -> Result<Box<dyn Read + Send>, CompressError> {
+    Ok(match codec {
+        Compression::None => Box::new(input.reader()),
+        Compression::Gzip => Box::new(gzip::decoder(input)),
+        Compression::Snappy => Box::new(snappy::SnappyReader::new(input, cap)),
+        Compression::Lz4 => Box::new(lz4::decoder(input)?),
+        Compression::Zstd => Box::new(zstd::decoder(input)?),
+    })
+}
+
+/// The memory that [`decoder`] needs for this input.
+pub(crate) fn decoder_bytes(codec: Compression, input: &[u8], cap: usize) -> usize {
+    match codec {
+        Compression::None => 0,
+        Compression::Gzip => gzip::DECODER_BYTES,
+        Compression::Snappy => snappy::block_bytes_max(input).min(cap),
+        Compression::Lz4 => lz4::DECODER_BYTES,
+        Compression::Zstd => zstd::DECODER_BYTES + zstd::window_bytes(input),
+    }
+}
+
+/// The error of a [`decoder`].
+pub(crate) fn error_of(codec: Compression, error: &std::io::Error) -> CompressError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<CompressError>());
+    inner.cloned().unwrap_or_else(|| corrupt(codec, error))
+}
+
 fn corrupt(codec: Compression, reason: impl ToString) -> CompressError {
     CompressError::Corrupt { codec, reason: reason.to_string() }
 }
@@ -126,9 +161,8 @@ fn read_capped(
     codec: Compression,
     input: &[u8],
     cap: usize,
-    decoder: impl std::io::Read,
+    decoder: impl Read,
 ) -> Result<Vec<u8>, CompressError> {
-    use std::io::Read;
     // Records compress three to eight times: most batches need one allocation, and a small bomb costs little.
     let mut out = Vec::with_capacity(input.len().saturating_mul(4).min(cap));
     decoder.take(cap as u64 + 1).read_to_end(&mut out).map_err(|error| corrupt(codec, error))?;

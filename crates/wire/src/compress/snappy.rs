@@ -6,7 +6,10 @@
 //! Java clients read and write the framed form; librdkafka and others read both. We write the framed form.
 
 use std::cell::RefCell;
+use std::io::{self, Read};
+use std::ops::Range;
 
+use bytes::Bytes;
 use snap::raw::{Decoder, Encoder, decompress_len, max_compress_len};
 
 use super::{CompressError, corrupt, too_large};
@@ -44,25 +47,89 @@ fn blocks(encoder: &mut Encoder, input: &[u8], out: &mut Vec<u8>) -> Result<(), 
 
 pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressError> {
     let mut out = Vec::new();
-    let Some(mut rest) = input.strip_prefix(&MAGIC).and_then(|_| input.get(HEADER_BYTES..)) else {
-        inflate(input, input, cap, &mut out)?;
-        return Ok(out);
-    };
-    while !rest.is_empty() {
+    let mut blocks = Blocks::new(input);
+    while let Some(block) = blocks.next(input)? {
+        inflate(input, &input[block], cap, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// The largest number of bytes that one block can yield.
+pub(super) fn block_bytes_max(input: &[u8]) -> usize {
+    let mut blocks = Blocks::new(input);
+    let mut max = 0;
+    while let Ok(Some(block)) = blocks.next(input) {
+        max = decompress_len(&input[block]).unwrap_or(0).max(max);
+    }
+    max
+}
+
+/// The raw blocks of an input.
+struct Blocks {
+    /// `None` for an input that is one block.
+    at: Option<usize>,
+    is_ended: bool,
+}
+
+impl Blocks {
+    fn new(input: &[u8]) -> Self {
+        let is_framed = input.starts_with(&MAGIC) && input.len() >= HEADER_BYTES;
+        Self { at: is_framed.then_some(HEADER_BYTES), is_ended: false }
+    }
+
+    /// The position of the next block in the input.
+    fn next(&mut self, input: &[u8]) -> Result<Option<Range<usize>>, CompressError> {
+        let Some(at) = self.at else {
+            let is_first = !std::mem::replace(&mut self.is_ended, true);
+            return Ok(is_first.then_some(0..input.len()));
+        };
+        let rest = input.get(at..).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
+        }
         let Some((length, after)) = rest.split_first_chunk::<4>() else {
             return Err(corrupt(Compression::Snappy, "a block's length is truncated"));
         };
         let length = i32::from_be_bytes(*length);
-        let Some((block, after)) =
-            usize::try_from(length).ok().and_then(|length| after.split_at_checked(length))
-        else {
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= after.len()) else {
             let reason = format!("a block declares {length} bytes, {} remain", after.len());
             return Err(corrupt(Compression::Snappy, reason));
         };
-        inflate(input, block, cap, &mut out)?;
-        rest = after;
+        let begin = at + 4;
+        self.at = Some(begin + length);
+        Ok(Some(begin..begin + length))
     }
-    Ok(out)
+}
+
+/// Decompresses block by block.
+pub(super) struct SnappyReader {
+    input: Bytes,
+    cap: usize,
+    blocks: Blocks,
+    block: Vec<u8>,
+    at: usize,
+}
+
+impl SnappyReader {
+    pub(super) fn new(input: Bytes, cap: usize) -> Self {
+        let blocks = Blocks::new(&input);
+        Self { input, cap, blocks, block: Vec::new(), at: 0 }
+    }
+}
+
+impl Read for SnappyReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.block.len() {
+            let Some(block) = self.blocks.next(&self.input).map_err(io::Error::other)? else { return Ok(0) };
+            self.block.clear();
+            self.at = 0;
+            inflate(&self.input, &self.input[block], self.cap, &mut self.block).map_err(io::Error::other)?;
+        }
+        let count = out.len().min(self.block.len() - self.at);
+        out[..count].copy_from_slice(&self.block[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
+    }
 }
 
 /// Decompresses one raw block and appends it. The declared length is checked against the cap and against the most

@@ -5,12 +5,18 @@ use std::cell::RefCell;
 use ::zstd::bulk::Compressor;
 use ::zstd::stream::read::Decoder;
 use ::zstd::zstd_safe::compress_bound;
+use bytes::buf::Reader;
+use bytes::{Buf, Bytes};
 
 use super::{CompressError, corrupt, read_capped};
 use crate::batch::Compression;
 
 /// Maximum window of a frame: 64 MiB, the default cap. The decoder allocates the window before it decodes.
 const WINDOW_LOG_MAX: u32 = 26;
+/// The memory of a decoder besides its window.
+pub(super) const DECODER_BYTES: usize = 512 << 10;
+/// The first bytes of a frame: RFC 8878, 3.1.1.
+const FRAME_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 thread_local! {
     /// Creating a context costs more than compressing a small batch: each compressing thread keeps one.
@@ -41,4 +47,52 @@ pub(super) fn decompress(input: &[u8], cap: usize) -> Result<Vec<u8>, CompressEr
     let mut decoder = Decoder::new(input).map_err(error)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(error)?;
     read_capped(Compression::Zstd, input, cap, decoder)
+}
+
+pub(super) fn decoder(input: Bytes) -> Result<Decoder<'static, Reader<Bytes>>, CompressError> {
+    let error = |error| corrupt(Compression::Zstd, error);
+    let mut decoder = Decoder::with_buffer(input.reader()).map_err(error)?;
+    decoder.window_log_max(WINDOW_LOG_MAX).map_err(error)?;
+    Ok(decoder)
+}
+
+/// The window that the first frame declares, within the maximum: RFC 8878, 3.1.1.1. Later frames are charged as the first.
+pub(super) fn window_bytes(input: &[u8]) -> usize {
+    const MAX: u64 = 1 << WINDOW_LOG_MAX;
+    let Some(([descriptor, next], rest)) =
+        input.strip_prefix(&FRAME_MAGIC).and_then(|rest| rest.split_first_chunk::<2>())
+    else {
+        return 1 << WINDOW_LOG_MAX;
+    };
+    let is_single_segment = descriptor & 0x20 != 0;
+    let window = if is_single_segment {
+        // The window is the content, whose size follows the dictionary's id.
+        let id_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let size_bytes = [1, 2, 4, 8][usize::from(descriptor >> 6)];
+        let field: Vec<u8> =
+            std::iter::once(*next).chain(rest.iter().copied()).skip(id_bytes).take(size_bytes).collect();
+        let size = field.iter().rev().fold(0_u64, |size, byte| size << 8 | u64::from(*byte));
+        if size_bytes == 2 { size + 256 } else { size }
+    } else {
+        let base = 1_u64 << (10 + (next >> 3));
+        base + base / 8 * u64::from(next & 7)
+    };
+    window.min(MAX) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_declared_window_of_a_frame_is_read() {
+        let mut small = Vec::new();
+        compress(&[7; 1000], 3, &mut small).expect("compressed");
+        assert_eq!(window_bytes(&small), 1000, "a single segment is its own window");
+        let mut encoder = ::zstd::stream::Encoder::new(Vec::new(), 3).expect("an encoder");
+        encoder.window_log(20).expect("a window");
+        std::io::Write::write_all(&mut encoder, &vec![7; 3 << 20]).expect("in memory");
+        assert_eq!(window_bytes(&encoder.finish().expect("a frame")), 1 << 20);
+        assert_eq!(window_bytes(b"nothing"), 1 << WINDOW_LOG_MAX);
+    }
 }
