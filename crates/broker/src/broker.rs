@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, OpenError, Seams};
-use crate::config::{BrokerConfig, Durability, TopicConfig};
+use crate::config::{BrokerConfig, Durability};
 use crate::connection::serve;
 use crate::partition::Syncer;
 use crate::server::Server;
+use crate::topics::NewTopic;
 
 /// Bytes each direction of an in-memory connection holds.
 const MEMORY_PIPE_BYTES: usize = 1 << 20;
@@ -274,9 +275,11 @@ impl BrokerBuilder {
             (None, Some(dir)) if config.durability != Durability::Memory => {
                 let opened = FsStorage::new(&dir)
                     .map_err(|source| StartError::DataDir { dir: dir.clone(), source })?;
+                let files = FileLimits::of_process(config.connections_max);
+                config.connections_max = files.connections_max;
                 dir_lock = Some(lock(&dir)?);
                 root = Some(dir);
-                Arc::new(opened)
+                Arc::new(opened.with_files_max(files.files_max))
             }
             (None, _) => {
                 config.durability = Durability::Memory;
@@ -294,7 +297,7 @@ impl BrokerBuilder {
         for (name, partitions) in topics {
             if cluster.topic(&name).is_none() {
                 cluster
-                    .create_topic(&name, partitions, TopicConfig::default(), false)
+                    .create_topic(NewTopic::new(&name, partitions), false)
                     .map_err(|(_, reason)| StartError::Topic { name, reason })?;
             }
         }
@@ -401,12 +404,46 @@ impl Drop for BrokerThread {
     }
 }
 
+/// The parts of the process's file descriptors.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct FileLimits {
+    connections_max: usize,
+    /// For the files of logs.
+    files_max: usize,
+}
+
+impl FileLimits {
+    /// Neither part: listeners, the runtime, the journals' directories.
+    const OTHERS: usize = 32;
+
+    fn of_process(connections_max: usize) -> Self {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let limits = Self::of(limit, connections_max);
+        if limits.connections_max < connections_max {
+            tracing::warn!(
+                connections_max,
+                limited = limits.connections_max,
+                open_files_max = limit,
+                "max.connections is limited by the number of open files: raise it (`ulimit -n`)"
+            );
+        }
+        limits
+    }
+
+    /// Connections get half of the file descriptors at most.
+    fn of(limit: usize, connections_max: usize) -> Self {
+        let connections_max = connections_max.min((limit / 2).max(1));
+        Self { connections_max, files_max: limit.saturating_sub(connections_max + Self::OTHERS).max(1) }
+    }
+}
+
 /// Runs the periodic work: sessions, rebalances, retention.
 async fn keep(cluster: Arc<Cluster>) {
     let retention = async {
         loop {
             tokio::time::sleep(cluster.config.retention_check).await;
-            cluster.enforce_retention();
+            cluster.enforce_retention().await;
         }
     };
     tokio::join!(retention, cluster.groups.keep_time(), crate::scrub::run(cluster.clone()));
@@ -441,4 +478,22 @@ fn parse_advertise(text: &str, node: i32) -> Result<(String, u16), StartError> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_descriptors_are_shared_by_connections_and_logs() {
+        let of = |limit, connections| {
+            let limits = FileLimits::of(limit, connections);
+            (limits.connections_max, limits.files_max)
+        };
+        assert_eq!(of(1 << 20, 10_000), (10_000, (1 << 20) - 10_032));
+        assert_eq!(of(20_000, 10_000), (10_000, 9_968));
+        assert_eq!(of(1024, 10_000), (512, 480));
+        assert_eq!(of(1024, 100), (100, 892));
+        assert_eq!(of(1, 10_000), (1, 1));
+    }
 }

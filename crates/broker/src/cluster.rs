@@ -3,22 +3,25 @@
 //! Nothing is replicated. Several nodes over one set of logs exist so that clients meet what they meet in a real
 //! cluster: leaders on several brokers, leaders that move, coordinators that move, brokers that are down.
 
+mod files;
 mod leadership;
 mod nodes;
 mod topic_store;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use ottla_log::storage::Storage;
-use ottla_log::{Journal, JournalConfig, JournalError, LogError};
+use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
 use self::nodes::Node;
 use self::topic_store::TopicStore;
+use self::turns::Turns;
 use crate::clock::Clock;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
@@ -66,12 +69,19 @@ pub struct Cluster {
     pub(crate) nodes: Vec<Node>,
     pub(crate) state: RwLock<TopicStore>,
     pub(crate) journal: Mutex<Journal>,
+    /// Held during a change of topics, which can take long.
+    pub(crate) topic_changes: Mutex<()>,
+    turns: Turns,
+    /// The partition whose files were looked at last for closing them.
+    file_hand: Mutex<usize>,
     producer_ids: Mutex<ProducerIds>,
     /// Leaders that move without anything being appended leave no trace in the logs; a client that has seen their
     /// epochs would take the leaders after a restart for older ones, and never follow.
     pub(crate) leader_epochs: LeaderEpochs,
     /// The memory for requests and responses.
     pub(crate) memory: MemoryBudget,
+    /// The part of it in which batches are decompressed. It is separate because requests that have memory wait for it.
+    pub(crate) decoder_memory: MemoryBudget,
     /// The syncs of partitions that are under way.
     pub(crate) syncs: Mutex<JoinSet<()>>,
     /// Coordinators that a test has moved, by group.
@@ -149,6 +159,7 @@ impl Cluster {
             groups: Groups::new(&config, rng.fork()),
             offsets,
             memory: MemoryBudget::new(config.memory_bytes_max),
+            decoder_memory: MemoryBudget::new(config.memory_bytes_max / 4),
             config,
             clock,
             syncer,
@@ -161,12 +172,16 @@ impl Cluster {
             nodes,
             state: RwLock::default(),
             journal: Mutex::new(journal),
+            topic_changes: Mutex::new(()),
+            turns: Turns::default(),
+            file_hand: Mutex::new(0),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),
             syncs: Mutex::default(),
             coordinators: Mutex::default(),
         };
-        cluster.sync_journal()?;
+        let record = lock(&cluster.journal).end_offset();
+        cluster.sync_journal(record)?;
         cluster.load_topics(format)?;
         if format != Format::Marked {
             write_format(&*cluster.storage)?;
@@ -204,56 +219,55 @@ impl Cluster {
 
     /// Waits until the journal is durable up to its offset `record`. The sync runs in the [`Syncer`].
     pub(crate) async fn await_journal(&self, record: i64) -> Result<(), JournalError> {
-        loop {
-            let pending = {
-                let mut journal = lock(&self.journal);
-                let is_durable =
-                    journal.synced_offset() >= record || self.config.durability == Durability::Memory;
-                if is_durable && !journal.wants_sync() {
-                    return Ok(());
-                }
-                match journal.pending_sync() {
-                    Some(pending) => pending,
-                    // Nothing to sync: a journal that is offline fails here.
-                    None => return journal.sync_now().map(drop),
-                }
-            };
+        while let Some(pending) = self.next_journal_sync(record)? {
             let synced = self.syncer.run(pending).await;
             lock(&self.journal).sync_done(synced)?;
-        }
-    }
-
-    pub(crate) fn make_durable(&self, journal: &mut Journal) -> Result<(), JournalError> {
-        // Which topics there are survives a power cut with `os`, too: their directories may.
-        if self.config.durability != Durability::Memory || journal.wants_sync() {
-            journal.sync_now()?;
         }
         Ok(())
     }
 
-    fn sync_journal(&self) -> Result<(), JournalError> {
-        self.make_durable(&mut lock(&self.journal))
+    /// [`Cluster::await_journal`] for callers that may block.
+    pub(crate) fn sync_journal(&self, record: i64) -> Result<(), JournalError> {
+        while let Some(pending) = self.next_journal_sync(record)? {
+            let synced = pending.run();
+            lock(&self.journal).sync_done(synced)?;
+        }
+        Ok(())
     }
 
-    /// Applies retention to every partition, and forgets idle producers.
-    pub(crate) fn enforce_retention(&self) {
-        let now_ms = self.clock.now_ms();
+    /// The sync that the journal needs to be durable up to its offset `record`. Which topics there are survives a power
+    /// cut with `os`, too: their directories may.
+    fn next_journal_sync(&self, record: i64) -> Result<Option<PendingSync>, JournalError> {
+        let mut journal = lock(&self.journal);
+        let is_durable = journal.synced_offset() >= record || self.config.durability == Durability::Memory;
+        if is_durable && !journal.wants_sync() {
+            return Ok(None);
+        }
+        match journal.pending_sync() {
+            Some(pending) => Ok(Some(pending)),
+            // Nothing to sync: a journal that is offline fails here.
+            None => journal.sync_now().map(|_| None),
+        }
+    }
+
+    /// Applies retention to every partition, and forgets idle producers. It reads and deletes on a thread that may block.
+    pub(crate) async fn enforce_retention(&self) {
         for topic in self.topics() {
-            let usable =
-                |partition: &&Arc<Partition>| partition.unavailable().is_none() && !partition.is_deleted();
-            for partition in topic.partitions.iter().filter(usable) {
-                let result = partition.log().enforce_retention(now_ms);
-                match result {
-                    Ok(retention) if retention.segments > 0 => {
-                        tracing::info!(topic = %topic.name, partition = partition.index, segments = retention.segments,
-                            bytes = retention.bytes, "removed old segments");
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::warn!(%error, topic = %topic.name, partition = partition.index, "cannot apply retention");
+            let now_ms = self.clock.now_ms();
+            let work = move || {
+                let usable = |partition: &&Arc<Partition>| {
+                    partition.unavailable().is_none() && !partition.is_deleted()
+                };
+                for partition in topic.partitions.iter().filter(usable) {
+                    match partition.enforce_retention(now_ms) {
+                        Ok(()) => {}
+                        Err(error) => {
+                            tracing::warn!(%error, topic = %topic.name, partition = partition.index, "cannot apply retention");
+                        }
                     }
                 }
-            }
+            };
+            self.syncer.run_blocking(work).await;
         }
     }
 
@@ -272,14 +286,17 @@ impl Cluster {
         if let Err(error) = self.settle_floors() {
             tracing::warn!(%error, "cannot write the offset floors");
         }
-        for topic in self.topics() {
-            for partition in topic.partitions.iter().filter(|partition| partition.unavailable().is_none()) {
-                if let Err(error) = partition.log().shut() {
-                    tracing::warn!(%error, "log not closed cleanly");
-                }
-                partition.tail().close();
+        let topics = self.topics();
+        let partitions: Vec<&Arc<Partition>> = topics.iter().flat_map(|topic| &topic.partitions).collect();
+        self.syncer.map_all(&partitions, |partition| {
+            if partition.unavailable().is_some() {
+                return;
             }
-        }
+            if let Err(error) = self.log_with_files(partition).shut() {
+                tracing::warn!(%error, "log not closed cleanly");
+            }
+            partition.tail().close();
+        });
         for result in [lock(&self.journal).shut(), self.offsets.shut()] {
             if let Err(error) = result {
                 tracing::warn!(%error, "journal not closed cleanly");

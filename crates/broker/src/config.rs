@@ -78,6 +78,9 @@ pub struct BrokerConfig {
     pub fetch_sessions_max: usize,
     /// `partitions.max` of one topic. 10,000 by default.
     pub topic_partitions_max: i32,
+    /// `partitions.total.max`: partitions of all topics together. Each needs two open files and some kilobytes of
+    /// memory. 20,000 by default.
+    pub partitions_total_max: usize,
     /// Defaults of the topic settings.
     pub topic_defaults: TopicConfig,
 }
@@ -103,6 +106,7 @@ impl Default for BrokerConfig {
             fetch_bytes_max: 55 << 20,
             fetch_sessions_max: 1_000,
             topic_partitions_max: 10_000,
+            partitions_total_max: 20_000,
             topic_defaults: TopicConfig::default(),
         }
     }
@@ -133,6 +137,9 @@ impl BrokerConfig {
             "log.scrub.bytes.per.second" => {
                 let bytes = number(name, value, 0, i64::MAX)? as u64;
                 self.scrub_bytes_per_second = Some(bytes).filter(|bytes| *bytes > 0);
+            }
+            "partitions.total.max" => {
+                self.partitions_total_max = number(name, value, 1, 10_000_000)? as usize;
             }
             "memory.max.bytes" => {
                 self.memory_bytes_max = number(name, value, 1 << 20, 1 << 40)? as usize;

@@ -17,6 +17,7 @@ use ottla_wire::frames::FrameBuffer;
 use ottla_wire::{Chain, FileSlice, Piece, WriteQueue};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::api::{self, ConnectionContext, Reply, Replying};
@@ -117,7 +118,7 @@ impl<T: Transport> Connection<T> {
         let peer = Peer::new(io.tcp().and_then(|socket| socket.peer_addr().ok()));
         Self {
             io,
-            context: Arc::new(ConnectionContext { cluster, node, peer }),
+            context: Arc::new(ConnectionContext { cluster, node, peer, appends: Mutex::default() }),
             frames,
             charge: None,
             pending: VecDeque::new(),
@@ -226,7 +227,7 @@ impl<T: Transport> Connection<T> {
         let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
         let mut pending =
             Pending { api, reply, done: None, _charge: self.charge.take().map(|(charge, _)| charge) };
-        // The first poll performs the append, so that appends happen in the order of arrival.
+        // The first poll performs the append or queues for it, so that appends happen in the order of arrival.
         pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
         self.pending.push_back(pending);
         Ok(())

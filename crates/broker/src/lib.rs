@@ -13,6 +13,7 @@
 //! [`Broker::builder`] starts one; [`serve`] is the same thing without a listener, over any byte stream.
 
 mod api;
+mod batch_checks;
 mod broker;
 mod clock;
 mod cluster;
@@ -35,6 +36,7 @@ mod skip;
 mod switch;
 mod test_control;
 mod test_overrides;
+mod topic_loading;
 mod topics;
 
 pub use broker::{Broker, BrokerBuilder, BrokerThread, StartError};

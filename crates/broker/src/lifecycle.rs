@@ -8,229 +8,140 @@
 //!
 //! A directory is removed only if a durable `creating/` or `deleting/` record names it and its `partition.metadata` has
 //! the same id. Any other directory is left alone, and no topic is created over it.
+//!
+//! These calls block for syncs. Requests make them through [`Cluster::change_topics`], on a thread that may block. One
+//! change runs at a time; the journal's lock is free during syncs and directory changes, because appends need it, too.
 
-use std::path::Path;
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use ottla_log::{Journal, Log, LogError, repair_step};
+use ottla_log::{Log, LogError};
 use ottla_protocol::{ErrorCode, Uuid};
+use rustc_hash::FxHashMap;
 
 use crate::cluster::{Cluster, OpenError, Refusal, lock, random_uuid, storage_refusal};
 use crate::config::TopicConfig;
-use crate::data_dir::{self, Format, Metadata};
-use crate::offset_floors::{floor_of, without_floors};
+use crate::data_dir;
+use crate::offset_floors::without_floors;
 use crate::partition::{Partition, PartitionIdentity};
-use crate::topics::{PendingRecord, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, partition_dir};
+use crate::topics::{
+    NewTopic, PendingRecord, TOPIC_RECORD_VERSION, Topic, TopicRecord, check_name, folded_name, partition_dir,
+};
 
 pub(crate) const TOPIC_KEY: &str = "topic/";
 pub(crate) const CREATING_KEY: &str = "creating/";
 pub(crate) const DELETING_KEY: &str = "deleting/";
 
+/// The partitions of a topic that are created; the topic may have others already.
+struct Creation {
+    name: Arc<str>,
+    id: Uuid,
+    config: TopicConfig,
+    partitions: Range<i32>,
+}
+
+/// The names and the number of partitions that earlier topics of the same request take.
+#[derive(Default)]
+struct Planned {
+    names: FxHashMap<String, String>,
+    partitions: usize,
+}
+
 impl Cluster {
-    /// Completes interrupted creations and deletions, opens every topic, and reports directories without a record.
-    pub(crate) fn load_topics(&self, format: Format) -> Result<(), OpenError> {
-        self.finish_pending(&mut lock(&self.journal))?;
-        let records: Vec<(String, Uuid, TopicRecord)> = {
-            let journal = lock(&self.journal);
-            let prefix = TOPIC_KEY.as_bytes();
-            let entries = journal.iter_prefix(prefix).map(|(key, value)| topic_record(key, value));
-            entries.collect::<Result<_, _>>()?
-        };
-        let mut known = Vec::new();
-        for (name, id, record) in records {
-            known.extend((0..record.partitions).map(|index| partition_dir(&name, index)));
-            let config = TopicConfig::from_values(record.configs);
-            self.open_topic(&name, id, record.partitions, config, format)?;
-        }
-        self.write_missing_floors()?;
-        known.sort_unstable();
-        let strays: Vec<String> = data_dir::partition_dirs(&*self.storage)
-            .map_err(|source| LogError::Io {
-                dir: String::new(),
-                doing: "list the directories".into(),
-                source,
-            })?
-            .into_iter()
-            .filter(|dir| known.binary_search(dir).is_err())
-            .collect();
-        if !strays.is_empty() {
-            tracing::error!(
-                directories = strays.join(" "),
-                "no topic has these directories; they are left alone: move them away, or delete them"
-            );
-        }
-        Ok(())
-    }
-
-    /// Opens the logs of a topic of the journal and publishes the topic.
-    fn open_topic(
-        &self,
-        name: &str,
-        id: Uuid,
-        count: i32,
-        config: TopicConfig,
-        format: Format,
-    ) -> Result<(), LogError> {
-        let name: Arc<str> = name.into();
-        let floors: Vec<Option<i64>> = {
-            let journal = lock(&self.journal);
-            (0..count).map(|index| floor_of(&journal, id, index)).collect()
-        };
-        let partitions = (0..count)
-            .zip(floors)
-            .map(|(index, floor)| {
-                let identity =
-                    PartitionIdentity { topic: name.clone(), topic_id: id, index, floor: floor.unwrap_or(0) };
-                self.open_partition(identity, &config, format)
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        self.add(Arc::new(Topic { name, id, config, partitions }));
-        Ok(())
-    }
-
-    fn add(&self, topic: Arc<Topic>) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.by_id.insert(topic.id, topic.name.clone());
-        state.topics.insert(topic.name.clone(), topic);
-    }
-
-    /// Opens a partition that is known to exist. If its data is lost or damaged, the partition is unavailable: the
-    /// reason is logged, and no file is changed.
-    fn open_partition(
-        &self,
-        identity: PartitionIdentity,
-        config: &TopicConfig,
-        format: Format,
-    ) -> Result<Arc<Partition>, LogError> {
-        let PartitionIdentity { ref topic, topic_id: id, index, floor } = identity;
-        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
-        let dir = partition_dir(topic, index);
-        let wrong = match data_dir::read_metadata(&*self.storage, &dir)? {
-            // The log reports that its directory is missing.
-            Metadata::NoDirectory => None,
-            Metadata::Id(found) if found == id => None,
-            // Earlier versions did not write the partition's number, which distinguishes the partitions of a topic.
-            Metadata::IdOnly(found) if found == id => {
-                data_dir::write_metadata(&*self.storage, &dir, id)?;
-                None
-            }
-            Metadata::Missing if format == Format::Unmarked => {
-                data_dir::write_metadata(&*self.storage, &dir, id)?;
-                None
-            }
-            Metadata::WrongKind(what) => Some(WrongMetadata::Kind(what)),
-            Metadata::Missing => Some(WrongMetadata::File("is missing".to_owned())),
-            Metadata::OtherPartition { id: found, index } if found == id => {
-                let owner = partition_dir(topic, index);
-                Some(WrongMetadata::File(format!("names the directory {owner}: rename it back")))
-            }
-            Metadata::Id(found) | Metadata::IdOnly(found) | Metadata::OtherPartition { id: found, .. } => {
-                Some(WrongMetadata::File(format!("names the topic id {found}")))
-            }
-            Metadata::Damaged(text) => Some(WrongMetadata::File(format!("is damaged: {text:?}"))),
-        };
-        let opened = match wrong {
-            None => {
-                let (storage, now_ms) = (self.storage.clone(), self.clock.now_ms());
-                Log::open_existing(storage, &dir, log_config.clone(), now_ms, floor).map(|(log, _)| log)
-            }
-            Some(what) => {
-                let reason = what.reason(&dir, id, self.storage.root());
-                tracing::error!(%topic, partition = index, reason, "the partition is offline");
-                Ok(Log::unavailable(self.storage.clone(), &dir, log_config, reason))
-            }
-        };
-        let log = match opened {
-            Ok(log) => log,
-            // An I/O error may be temporary, so it stops the start.
-            Err(error) if error.is_loss() || matches!(error, LogError::NewerFormat { .. }) => {
-                tracing::error!(%error, %topic, partition = index, "the partition is offline");
-                let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
-                Log::unavailable(self.storage.clone(), &dir, log_config, error.to_string())
-            }
-            Err(error) => return Err(error),
-        };
-        let leader = self.preferred_leader(index);
-        Ok(Partition::new(identity, log, leader, self.leader_epochs.first))
-    }
-
-    /// Creates a partition in a directory that does not exist; a `creating/` record names it.
-    fn create_partition(
-        &self,
-        topic: &Arc<str>,
-        id: Uuid,
-        index: i32,
-        config: &TopicConfig,
-    ) -> Result<Arc<Partition>, LogError> {
-        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
-        let dir = partition_dir(topic, index);
-        let failed = |source| LogError::Io { dir: dir.clone(), doing: "create it".into(), source };
-        self.storage.create_dir(&dir).map_err(failed)?;
-        self.storage.sync_dir("").map_err(failed)?;
-        data_dir::write_metadata(&*self.storage, &dir, id)?;
-        let (log, _) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
-        let identity = PartitionIdentity { topic: topic.clone(), topic_id: id, index, floor: 0 };
-        Ok(Partition::new(identity, log, self.preferred_leader(index), self.leader_epochs.first))
-    }
-
     /// Creates a topic; it is durable when this returns.
-    pub(crate) fn create_topic(
+    pub(crate) fn create_topic(&self, topic: NewTopic, dry_run: bool) -> Result<Arc<Topic>, Refusal> {
+        self.create_topics(vec![topic], dry_run).pop().unwrap_or_else(|| Err(storage_refusal("no result")))
+    }
+
+    /// Creates topics, each of them or not at all; they are durable when this returns. Several topics share their syncs.
+    pub(crate) fn create_topics(
         &self,
-        name: &str,
-        partitions: i32,
-        config: TopicConfig,
+        topics: Vec<NewTopic>,
         dry_run: bool,
-    ) -> Result<Arc<Topic>, Refusal> {
-        check_name(name)?;
+    ) -> Vec<Result<Arc<Topic>, Refusal>> {
+        let _change = lock(&self.topic_changes);
+        if !dry_run && let Err(error) = self.finish_pending() {
+            let refusal = storage_refusal(&error);
+            return topics.into_iter().map(|_| Err(refusal.clone())).collect();
+        }
+        let mut planned = Planned::default();
+        let checked = topics.into_iter().map(|topic| self.check_new(topic, &mut planned));
+        let checked: Vec<Result<Creation, Refusal>> = checked.collect();
+        if dry_run {
+            let described = |creation: Creation| {
+                let Creation { name, id, config, .. } = creation;
+                Arc::new(Topic { name, id, config, partitions: Vec::new() })
+            };
+            return checked.into_iter().map(|creation| creation.map(described)).collect();
+        }
+        let creations: Vec<&Creation> = checked.iter().flatten().collect();
+        let mut made = self.create_all(&creations).into_iter();
+        let results = checked.into_iter().map(|creation| {
+            let Creation { name, id, config, .. } = creation?;
+            let partitions = made.next().unwrap_or_else(|| Err(storage_refusal("no result")))?;
+            let topic = Arc::new(Topic { name, id, config, partitions });
+            self.add(topic.clone());
+            Ok(topic)
+        });
+        results.collect()
+    }
+
+    /// Checks everything that needs no change.
+    fn check_new(&self, topic: NewTopic, planned: &mut Planned) -> Result<Creation, Refusal> {
+        let NewTopic { name, partitions, config } = topic;
+        check_name(&name)?;
         let count = if partitions == -1 { self.config.partitions_default } else { partitions };
         let max = self.config.topic_partitions_max;
         if !(1..=max).contains(&count) {
             let reason = format!("topic `{name}`: {count} partitions, allowed are 1 to {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
-        // The journal's lock is held throughout: two creations of one name cannot both succeed.
-        let mut journal = lock(&self.journal);
-        self.check_free(name)?;
+        self.check_free(&name, planned)?;
+        self.check_total(&name, planned.partitions, count)?;
+        self.check_directories(&name, 0..count)?;
+        planned.names.insert(folded_name(&name), name.clone());
+        planned.partitions += count as usize;
         let id = random_uuid(&mut lock(&self.rng));
-        self.begin_creation(&mut journal, name, id, 0..count, dry_run)?;
-        if dry_run {
-            return Ok(Arc::new(Topic { name: name.into(), id, config, partitions: Vec::new() }));
-        }
-        let name: Arc<str> = name.into();
-        let made = (0..count)
-            .map(|index| self.create_partition(&name, id, index, &config))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| storage_refusal(&error))
-            .and_then(|partitions| {
-                self.end_creation(&mut journal, &name, id, count, &config)?;
-                Ok(Arc::new(Topic { name: name.clone(), id, config, partitions }))
-            });
-        match made {
-            Ok(topic) => {
-                self.add(topic.clone());
-                Ok(topic)
+        Ok(Creation { name: name.into(), id, config, partitions: 0..count })
+    }
+
+    /// Refuses a name that is used or collides with a used one: `a.b` and `a_b` collide in Kafka's metrics.
+    fn check_free(&self, name: &str, planned: &Planned) -> Result<(), Refusal> {
+        let folded = folded_name(name);
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let other = state.by_folded_name.get(&folded).map(|other| &**other);
+        match other.or_else(|| planned.names.get(&folded).map(String::as_str)) {
+            None => Ok(()),
+            Some(other) if other == name => {
+                Err((ErrorCode::TopicAlreadyExists, format!("topic `{name}` already exists")))
             }
-            Err(refusal) => {
-                self.undo_creation(&mut journal);
-                Err(refusal)
+            Some(other) => {
+                let reason = format!(
+                    "topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names"
+                );
+                Err((ErrorCode::InvalidTopicException, reason))
             }
         }
     }
 
-    /// Records durably the directories that will be created. Fails if one of them exists.
-    fn begin_creation(
-        &self,
-        journal: &mut Journal,
-        name: &str,
-        id: Uuid,
-        partitions: std::ops::Range<i32>,
-        dry_run: bool,
-    ) -> Result<(), Refusal> {
-        if !dry_run {
-            self.finish_pending(journal).map_err(|error| storage_refusal(&error))?;
+    /// Refuses more partitions than the broker may have in all.
+    fn check_total(&self, name: &str, planned: usize, more: i32) -> Result<(), Refusal> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let have = planned + state.topics.values().map(|topic| topic.partitions.len()).sum::<usize>();
+        let max = self.config.partitions_total_max;
+        if have + more.max(0) as usize <= max {
+            return Ok(());
         }
-        for index in partitions.clone() {
+        let reason = format!(
+            "topic `{name}`: the broker has {have} partitions, {more} more would exceed partitions.total.max={max}"
+        );
+        Err((ErrorCode::PolicyViolation, reason))
+    }
+
+    /// Refuses directories that exist although no topic has them.
+    fn check_directories(&self, name: &str, partitions: Range<i32>) -> Result<(), Refusal> {
+        for index in partitions {
             let dir = partition_dir(name, index);
             if data_dir::exists(&*self.storage, &dir).map_err(|error| storage_refusal(&error))? {
                 let reason = format!(
@@ -240,50 +151,96 @@ impl Cluster {
                 return Err(storage_refusal(&reason));
             }
         }
-        if dry_run {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Creates the partitions of each creation and records them in the journal. A creation that fails leaves nothing.
+    fn create_all(&self, creations: &[&Creation]) -> Vec<Result<Vec<Arc<Partition>>, Refusal>> {
+        if creations.is_empty() {
+            return Vec::new();
         }
-        let record = PendingRecord {
-            version: TOPIC_RECORD_VERSION,
-            name: name.to_owned(),
-            from: partitions.start,
-            to: partitions.end,
+        let made = self.begin_creations(creations).map(|()| {
+            let made = creations.iter().map(|creation| self.create_partitions(creation));
+            self.end_creations(creations, made.collect())
+        });
+        let made = made.unwrap_or_else(|refusal| creations.iter().map(|_| Err(refusal.clone())).collect());
+        if made.iter().any(Result::is_err)
+            && let Err(error) = self.finish_pending()
+        {
+            tracing::warn!(%error, "a topic that was not created has left directories; the next start removes them");
+        }
+        made
+    }
+
+    /// Records durably the directories that will be created.
+    fn begin_creations(&self, creations: &[&Creation]) -> Result<(), Refusal> {
+        let entries = creations.iter().map(|creation| {
+            let record = PendingRecord {
+                version: TOPIC_RECORD_VERSION,
+                name: creation.name.to_string(),
+                from: creation.partitions.start,
+                to: creation.partitions.end,
+            };
+            Ok((pending_key(CREATING_KEY, creation.id), Some(json(&record)?)))
+        });
+        self.put_durably(&entries.collect::<Result<Vec<_>, Refusal>>()?)
+    }
+
+    /// Creates the partitions of a topic in directories that do not exist; a `creating/` record names them.
+    fn create_partitions(&self, creation: &Creation) -> Result<Vec<Arc<Partition>>, Refusal> {
+        let indexes: Vec<i32> = creation.partitions.clone().collect();
+        let made = self.syncer.map_all(&indexes, |index| self.create_partition(creation, *index));
+        made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| storage_refusal(&error))
+    }
+
+    fn create_partition(&self, creation: &Creation, index: i32) -> Result<Arc<Partition>, LogError> {
+        let Creation { name, id, config, .. } = creation;
+        let log_config = config.log_config(&self.config.topic_defaults, self.config.durability);
+        let dir = partition_dir(name, index);
+        let failed = |source| LogError::Io { dir: dir.clone(), doing: "create it".into(), source };
+        self.storage.create_dir(&dir).map_err(failed)?;
+        data_dir::write_metadata(&*self.storage, &dir, *id)?;
+        let (log, _) = Log::open(self.storage.clone(), &dir, log_config, self.clock.now_ms())?;
+        let identity = PartitionIdentity { topic: name.clone(), topic_id: *id, index, floor: 0 };
+        Ok(Partition::new(identity, log, self.preferred_leader(index), self.leader_epochs.first))
+    }
+
+    /// Records durably that the topics exist whose partitions were created, with their number of partitions.
+    fn end_creations(
+        &self,
+        creations: &[&Creation],
+        made: Vec<Result<Vec<Arc<Partition>>, Refusal>>,
+    ) -> Vec<Result<Vec<Arc<Partition>>, Refusal>> {
+        let mut entries = Vec::new();
+        for creation in
+            creations.iter().zip(&made).filter_map(|(creation, made)| made.is_ok().then_some(creation))
+        {
+            match json(&record_of(creation.id, creation.partitions.end, &creation.config)) {
+                Ok(record) => entries.push((topic_key(&creation.name), Some(record))),
+                Err(refusal) => return made.into_iter().map(|made| made.and(Err(refusal.clone()))).collect(),
+            }
+            entries.push((pending_key(CREATING_KEY, creation.id), None));
+        }
+        let recorded = match self.storage.sync_dir("") {
+            Ok(()) => self.put_durably(&entries),
+            Err(error) => Err(storage_refusal(&error)),
         };
-        self.put_durably(journal, &[(pending_key(CREATING_KEY, id), Some(json(&record)?))])
+        match recorded {
+            Ok(()) => made,
+            Err(refusal) => made.into_iter().map(|made| made.and(Err(refusal.clone()))).collect(),
+        }
     }
 
     /// Writes entries to the journal as one batch, and makes them durable.
-    fn put_durably(&self, journal: &mut Journal, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
-        let put = journal.put_all(self.clock.now_ms(), entries);
-        put.and_then(|_| self.make_durable(journal)).map_err(|error| storage_refusal(&error))
-    }
-
-    /// Records durably that the topic exists, with its number of partitions.
-    fn end_creation(
-        &self,
-        journal: &mut Journal,
-        name: &str,
-        id: Uuid,
-        partitions: i32,
-        config: &TopicConfig,
-    ) -> Result<(), Refusal> {
-        let entries = [
-            (topic_key(name), Some(json(&record_of(id, partitions, config))?)),
-            (pending_key(CREATING_KEY, id), None),
-        ];
-        self.put_durably(journal, &entries)
-    }
-
-    fn undo_creation(&self, journal: &mut Journal) {
-        if let Err(error) = self.finish_pending(journal) {
-            tracing::warn!(%error, "a topic that was not created has left directories; the next start removes them");
-        }
+    fn put_durably(&self, entries: &[(Bytes, Option<Bytes>)]) -> Result<(), Refusal> {
+        let put = lock(&self.journal).put_all(self.clock.now_ms(), entries);
+        put.and_then(|record| self.sync_journal(record)).map_err(|error| storage_refusal(&error))
     }
 
     /// Removes the directories of every recorded deletion and of every creation that was not completed.
-    fn finish_pending(&self, journal: &mut Journal) -> Result<(), OpenError> {
+    pub(crate) fn finish_pending(&self) -> Result<(), OpenError> {
         for (prefix, only_begun) in [(CREATING_KEY, true), (DELETING_KEY, false)] {
-            let pending: Vec<(Bytes, Uuid, PendingRecord)> = journal
+            let pending: Vec<(Bytes, Uuid, PendingRecord)> = lock(&self.journal)
                 .iter_prefix(prefix.as_bytes())
                 .map(|(key, value)| pending_record(prefix, key, value))
                 .collect::<Result<_, _>>()?;
@@ -303,46 +260,28 @@ impl Cluster {
                     doing: "sync the data directory".into(),
                     source,
                 })?;
-                if !only_begun && journal.get(&topic_key(&record.name)).is_none() {
+                let exists = lock(&self.journal).get(&topic_key(&record.name)).is_some();
+                if !only_begun && !exists {
                     self.offsets.forget_topic(self.clock.now_ms(), &record.name)?;
                 }
-                journal.put(self.clock.now_ms(), key, None)?;
-                self.make_durable(journal)?;
+                let done = {
+                    let mut journal = lock(&self.journal);
+                    let mut entries = vec![(key, None)];
+                    // An append that was under way during the deletion may have written a floor.
+                    if !only_begun {
+                        entries.extend(without_floors(&journal, id));
+                    }
+                    journal.put_all(self.clock.now_ms(), &entries)?
+                };
+                self.sync_journal(done)?;
             }
         }
         Ok(())
     }
 
-    /// Returns `true` if a name is used or collides with a used one: `a.b` and `a_b` collide in Kafka's metrics.
-    fn check_free(&self, name: &str) -> Result<(), Refusal> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        if state.topics.contains_key(name) {
-            return Err((ErrorCode::TopicAlreadyExists, format!("topic `{name}` already exists")));
-        }
-        let folded = name.replace('.', "_");
-        if let Some(other) = state.topics.keys().find(|other| other.replace('.', "_") == folded) {
-            let reason =
-                format!("topic `{name}` collides with `{other}`: `.` and `_` are the same in metric names");
-            return Err((ErrorCode::InvalidTopicException, reason));
-        }
-        Ok(())
-    }
-
-    fn put_topic(
-        &self,
-        journal: &mut Journal,
-        name: &str,
-        id: Uuid,
-        partitions: i32,
-        config: &TopicConfig,
-    ) -> Result<(), Refusal> {
-        let value = json(&record_of(id, partitions, config))?;
-        self.put_durably(journal, &[(topic_key(name), Some(value))])
-    }
-
     /// Deletes a topic with its data.
     pub(crate) fn delete_topic(&self, name: &str) -> Result<Arc<Topic>, Refusal> {
-        let mut journal = lock(&self.journal);
+        let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         let record = PendingRecord {
             version: TOPIC_RECORD_VERSION,
@@ -352,17 +291,13 @@ impl Cluster {
         };
         let mut entries =
             vec![(topic_key(name), None), (pending_key(DELETING_KEY, topic.id), Some(json(&record)?))];
-        entries.extend(without_floors(&journal, topic.id));
-        self.put_durably(&mut journal, &entries)?;
-        {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.topics.remove(name);
-            state.by_id.remove(&topic.id);
-        }
+        entries.extend(without_floors(&lock(&self.journal), topic.id));
+        self.put_durably(&entries)?;
+        self.remove(&topic);
         for partition in &topic.partitions {
             partition.delete();
         }
-        if let Err(error) = self.finish_pending(&mut journal) {
+        if let Err(error) = self.finish_pending() {
             tracing::warn!(%error, "files of a deleted topic are left; the next start removes them");
         }
         Ok(topic)
@@ -370,7 +305,7 @@ impl Cluster {
 
     /// Adds partitions up to `count`.
     pub(crate) fn grow_topic(&self, name: &str, count: i32, dry_run: bool) -> Result<(), Refusal> {
-        let mut journal = lock(&self.journal);
+        let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
         let have = topic.partitions.len() as i32;
         let max = self.config.topic_partitions_max;
@@ -379,44 +314,42 @@ impl Cluster {
                 format!("topic `{name}` has {have} partitions: {count} is not above that and at most {max}");
             return Err((ErrorCode::InvalidPartitions, reason));
         }
-        self.begin_creation(&mut journal, name, topic.id, have..count, dry_run)?;
+        self.check_total(name, 0, count - have)?;
+        if !dry_run {
+            self.finish_pending().map_err(|error| storage_refusal(&error))?;
+        }
+        self.check_directories(name, have..count)?;
         if dry_run {
             return Ok(());
         }
-        let made = (have..count)
-            .map(|index| self.create_partition(&topic.name, topic.id, index, &topic.config))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| storage_refusal(&error))
-            .and_then(|made| {
-                self.end_creation(&mut journal, name, topic.id, count, &topic.config)?;
-                Ok(made)
-            });
-        match made {
-            Ok(made) => {
-                let partitions = topic.partitions.iter().cloned().chain(made).collect();
-                self.replace(Topic { partitions, ..(*topic).clone() });
-                Ok(())
-            }
-            Err(refusal) => {
-                self.undo_creation(&mut journal);
-                Err(refusal)
-            }
-        }
+        let creation = Creation {
+            name: topic.name.clone(),
+            id: topic.id,
+            config: topic.config.clone(),
+            partitions: have..count,
+        };
+        let made =
+            self.create_all(&[&creation]).pop().unwrap_or_else(|| Err(storage_refusal("no result")))?;
+        let partitions = topic.partitions.iter().cloned().chain(made).collect();
+        self.replace(Topic { partitions, ..(*topic).clone() });
+        Ok(())
     }
 
-    /// Sets new settings of a topic. They apply to its logs at once.
+    /// Changes the settings of a topic. They apply to its logs at once.
     pub(crate) fn configure_topic(
         &self,
         name: &str,
-        config: TopicConfig,
+        change: impl FnOnce(&TopicConfig) -> Result<TopicConfig, Refusal>,
         dry_run: bool,
     ) -> Result<(), Refusal> {
-        let mut journal = lock(&self.journal);
+        let _change = lock(&self.topic_changes);
         let topic = self.topic(name).ok_or_else(|| unknown_topic(name))?;
+        let config = change(&topic.config)?;
         if dry_run {
             return Ok(());
         }
-        self.put_topic(&mut journal, name, topic.id, topic.partitions.len() as i32, &config)?;
+        let record = record_of(topic.id, topic.partitions.len() as i32, &config);
+        self.put_durably(&[(topic_key(name), Some(json(&record)?))])?;
         for partition in &topic.partitions {
             partition
                 .log()
@@ -424,33 +357,6 @@ impl Cluster {
         }
         self.replace(Topic { config, ..(*topic).clone() });
         Ok(())
-    }
-}
-
-/// A `partition.metadata` that keeps its partition offline.
-enum WrongMetadata {
-    /// The content of the file; a predicate.
-    File(String),
-    /// A file where a directory belongs, or a directory where a file belongs; a predicate of the partition directory.
-    Kind(&'static str),
-}
-
-impl WrongMetadata {
-    fn reason(&self, dir: &str, id: Uuid, data_dir: Option<&Path>) -> String {
-        match self {
-            Self::File(what) => format!(
-                "log {dir}: {} {what}; the topic's id is {id}; nothing was changed; {}",
-                data_dir::METADATA_FILE,
-                repair_step(data_dir)
-            ),
-            Self::Kind(what) => {
-                let path = data_dir.map_or_else(|| dir.into(), |root| root.join(dir));
-                format!(
-                    "log {dir}: {} {what}; nothing was changed; move it to another place and start the broker again",
-                    path.display()
-                )
-            }
-        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Cluster {
     /// The record is in the journal when this returns. With `acks=all` the producer waits for
     /// [`Cluster::await_floor`] as well.
     #[inline]
-    pub(crate) fn raise_floor(&self, partition: &Partition, end: i64) -> Result<(), JournalError> {
+    pub(crate) fn raise_floor(self: &Arc<Self>, partition: &Partition, end: i64) -> Result<(), JournalError> {
         if end <= partition.floor() || self.config.durability == Durability::Memory {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl Cluster {
     }
 
     #[cold]
-    fn write_floor(&self, partition: &Partition, end: i64) -> Result<(), JournalError> {
+    fn write_floor(self: &Arc<Self>, partition: &Partition, end: i64) -> Result<(), JournalError> {
         let mut journal = lock(&self.journal);
         if end <= partition.floor() || partition.is_deleted() {
             return Ok(());
@@ -63,9 +63,23 @@ impl Cluster {
         let written = journal.put_all(self.clock.now_ms(), &[entry(partition, floor)])?;
         partition.set_floor(floor, written);
         if self.config.durability != Durability::Disk && journal.wants_sync() {
-            journal.sync_now()?;
+            self.sync_journal_later();
         }
         Ok(())
+    }
+
+    /// Syncs the journal soon. No request waits for it, but the deletion of old entries does.
+    fn sync_journal_later(self: &Arc<Self>) {
+        let cluster = self.clone();
+        let sync = async move {
+            let record = lock(&cluster.journal).end_offset();
+            if let Err(error) = cluster.await_journal(record).await {
+                tracing::warn!(%error, "cannot sync the journal of topics");
+            }
+        };
+        let mut tasks = lock(&self.syncs);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(sync);
     }
 
     /// Waits until the floor of a partition survives a power cut.
@@ -102,9 +116,8 @@ impl Cluster {
             }
         }
         let entries: Vec<_> = due.iter().map(|(partition, end)| entry(partition, *end)).collect();
-        let mut journal = lock(&self.journal);
-        let written = journal.put_all(self.clock.now_ms(), &entries)?;
-        self.make_durable(&mut journal)?;
+        let written = lock(&self.journal).put_all(self.clock.now_ms(), &entries)?;
+        self.sync_journal(written)?;
         for (partition, end) in due {
             partition.set_floor(end, written);
             partition.floor_is_durable(written);

@@ -1,14 +1,19 @@
 //! One partition: a lock around its log, who leads it, and the sync that makes appends durable.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ottla_log::{Log, PendingSync, Synced, Tail};
+use ottla_log::{Log, LogError, PendingSync, RetentionStep, Synced, Tail};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use crate::config::Durability;
+
+/// Threads that open, create or close logs at a time. They wait for the disk most of the time.
+const THREADS_MAX: usize = 8;
+/// Fewer logs than twice this number are opened, created or closed by one thread.
+const ITEMS_PER_THREAD_MIN: usize = 8;
 
 /// No node leads the partition.
 pub(crate) const NO_LEADER: i32 = -1;
@@ -35,6 +40,10 @@ pub(crate) struct Partition {
     floor: AtomicI64,
     /// The journal offset that must be synced for the floor to be durable; 0 once it is.
     floor_record: AtomicI64,
+    /// Held while records are deleted: the log itself is free during the sync.
+    deletion: Mutex<()>,
+    /// True if its files were used since [`Partition::close_idle_files`] last looked.
+    used: AtomicBool,
 }
 
 /// A partition's topic, number and offset floor.
@@ -66,6 +75,8 @@ impl Partition {
             home,
             floor: AtomicI64::new(floor),
             floor_record: AtomicI64::new(0),
+            deletion: Mutex::new(()),
+            used: AtomicBool::new(false),
         })
     }
 
@@ -81,6 +92,22 @@ impl Partition {
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log. Its files stay open for a while.
+    pub(crate) fn log_in_use(&self) -> MutexGuard<'_, Log> {
+        self.used.store(true, Ordering::Relaxed);
+        self.log()
+    }
+
+    /// Closes the files of its log if they were not used since the last call, and are synced if they have to be. Returns
+    /// `true` if it closed any.
+    pub(crate) fn close_idle_files(&self, durability: Durability) -> bool {
+        if self.unavailable.is_some() || self.used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        // A log that is locked is in use.
+        self.log.try_lock().is_ok_and(|mut log| log.close_idle_files(durability != Durability::Disk))
     }
 
     /// Grows with what consumers may see.
@@ -171,6 +198,36 @@ impl Partition {
         self.deleted.load(Ordering::Acquire)
     }
 
+    /// Deletes old segments. Blocks; the log is free for others while segments are read and while the disk writes.
+    pub(crate) fn enforce_retention(&self, now_ms: i64) -> Result<(), LogError> {
+        let _deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let step = self.log().plan_retention(now_ms)?;
+            let stored = match step {
+                RetentionStep::ReadTimestamps(read) => {
+                    let newest = read.run();
+                    self.log().note_newest(newest)?;
+                    continue;
+                }
+                RetentionStep::StoreStart(pending) => pending.run(),
+                RetentionStep::Done => return Ok(()),
+            };
+            let gone = self.log().finish_deletion(stored)?;
+            tracing::info!(topic = %self.topic, partition = self.index, segments = gone.segments,
+                bytes = gone.bytes, "removed old segments");
+            return Ok(());
+        }
+    }
+
+    /// Deletes the records below `offset`, and returns the new start offset. Blocks for a sync.
+    pub(crate) fn delete_records_before(&self, offset: i64) -> Result<i64, LogError> {
+        let _deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = self.log().begin_deletion(offset)?;
+        let stored = pending.run();
+        let gone = self.log().finish_deletion(stored)?;
+        Ok(gone.start_offset)
+    }
+
     /// Starts making what was appended durable, unless that is under way. Many appends share one sync. With
     /// durability `os` these are the closed segments, if there are such: after a crash only the active one is scanned.
     ///
@@ -254,7 +311,7 @@ impl SyncScope {
     }
 }
 
-/// The executor of syncs.
+/// The executor of syncs and of other work that blocks.
 #[derive(Clone, Copy, Debug)]
 pub enum Syncer {
     /// On the runtime's threads for blocking work.
@@ -264,21 +321,60 @@ pub enum Syncer {
 }
 
 impl Syncer {
+    /// Does work that may block for each item, on several threads: a disk makes several syncs durable together.
+    pub(crate) fn map_all<T: Sync, V: Send>(self, items: &[T], work: impl Fn(&T) -> V + Sync) -> Vec<V> {
+        let threads = match self {
+            Self::Thread => (items.len() / ITEMS_PER_THREAD_MIN).min(THREADS_MAX),
+            Self::Inline(_) => 1,
+        };
+        if threads <= 1 {
+            return items.iter().map(work).collect();
+        }
+        let next = AtomicUsize::new(0);
+        let work_off = || {
+            let mut done = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(item) = items.get(at) else { return done };
+                done.push((at, work(item)));
+            }
+        };
+        let mut done: Vec<(usize, V)> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work_off)).collect();
+            let ended = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
+            ended.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        done.sort_unstable_by_key(|(at, _)| *at);
+        done.into_iter().map(|(_, value)| value).collect()
+    }
+
     /// Runs one sync and waits for it.
     pub(crate) async fn run(self, pending: PendingSync) -> Synced {
+        self.run_blocking(move || pending.run()).await
+    }
+
+    /// Runs work that may block, and waits for it.
+    pub(crate) async fn run_blocking<V: Send + 'static>(
+        self,
+        work: impl FnOnce() -> V + Send + 'static,
+    ) -> V {
         match self {
             Self::Thread => {
-                #[expect(clippy::disallowed_methods, reason = "a sync blocks; only production uses this one")]
-                let running = tokio::task::spawn_blocking(move || pending.run());
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "the work blocks; only production uses this one"
+                )]
+                let running = tokio::task::spawn_blocking(work);
                 match running.await {
-                    Ok(synced) => synced,
+                    Ok(done) => done,
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     // The runtime is shutting down: no client waits for the answer.
                     Err(_) => std::future::pending().await,
                 }
             }
             Self::Inline(delay) => {
                 tokio::time::sleep(delay).await;
-                pending.run()
+                work()
             }
         }
     }

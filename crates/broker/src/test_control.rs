@@ -6,11 +6,11 @@ use std::time::Duration;
 use ottla_protocol::{ApiKey, ErrorCode};
 
 use crate::cluster::Cluster;
-use crate::config::TopicConfig;
 use crate::intercept::Fault;
 use crate::partition::Partition;
 use crate::request_observer::RequestObserver;
 use crate::test_overrides::{Follower, TrackedRequest};
+use crate::topics::NewTopic;
 
 /// Calls that make a broker misbehave, for tests. Nodes count from 1.
 impl Cluster {
@@ -127,7 +127,7 @@ impl Cluster {
     /// # Errors
     /// The error of a CreateTopics request.
     pub fn add_topic(&self, name: &str, partitions: i32) -> Result<(), ErrorCode> {
-        let created = self.create_topic(name, partitions, TopicConfig::default(), false);
+        let created = self.create_topic(NewTopic::new(name, partitions), false);
         created.map(drop).map_err(|(code, _)| code)
     }
 
@@ -247,6 +247,11 @@ impl Cluster {
     /// Removes the recorded requests.
     pub fn forget_tracked_requests(&self) {
         self.overrides.arrange(|state| state.tracked.clear());
+    }
+
+    /// Returns the committed offset of a group for a partition, if there is one.
+    pub fn committed_offset(&self, group: &str, topic: &str, partition: i32) -> Option<i64> {
+        self.offsets.get(group, topic, partition).map(|committed| committed.offset)
     }
 
     /// Returns log start offset and log end offset of a partition, including records that are not yet visible.

@@ -18,6 +18,22 @@ pub(crate) struct Topic {
     pub(crate) partitions: Vec<Arc<Partition>>,
 }
 
+/// A topic to create.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewTopic {
+    pub(crate) name: String,
+    /// The number of partitions; -1 for the default number.
+    pub(crate) partitions: i32,
+    pub(crate) config: TopicConfig,
+}
+
+impl NewTopic {
+    /// A topic with the default settings.
+    pub(crate) fn new(name: impl Into<String>, partitions: i32) -> Self {
+        Self { name: name.into(), partitions, config: TopicConfig::default() }
+    }
+}
+
 /// The journal's record of a topic, in JSON so that people can read the file.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct TopicRecord {
@@ -62,6 +78,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), (ErrorCode, String)> {
         return Ok(());
     };
     Err((ErrorCode::InvalidTopicException, reason))
+}
+
+/// The name as Kafka's metrics show it, where `.` and `_` are the same.
+pub(crate) fn folded_name(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 /// The directory of a partition. The name was checked; no number or dash in it makes two partitions share one.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, Raw, batch, metadata_of};
 use ottla_broker::{Broker, BrokerThread, Clock};
 use ottla_log::storage::mem::MemStorage;
+use ottla_protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use ottla_protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use ottla_protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use ottla_protocol::{ErrorCode, Uuid};
@@ -110,4 +111,24 @@ fn a_topic_that_is_created_anew_is_another_one() {
     broker.stop();
     let broker = on(&disk, &clock);
     assert_eq!(id_of(&mut Raw::connect(broker.addresses()[0]), "orders"), second, "and it stays so");
+}
+
+#[test]
+fn partitions_beyond_the_total_are_refused_at_creation_and_growth() {
+    let small = Broker::builder().memory().configure(|config| config.partitions_total_max = 3);
+    let broker = small.topic("orders", 2).spawn().expect("a broker");
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    let grow = |connection: &mut Raw, count| {
+        let topic = CreatePartitionsTopic { name: "orders".into(), count, ..Default::default() };
+        let request = CreatePartitionsRequest { topics: vec![topic], timeout_ms: 1000, validate_only: false };
+        connection.ask(3, &request).expect("an answer").results[0].clone()
+    };
+    let refused = grow(&mut connection, 4);
+    assert_eq!(refused.error_code, ErrorCode::PolicyViolation);
+    let reason = refused.error_message.unwrap_or_default();
+    assert!(reason.contains("partitions.total.max=3"), "{reason}");
+    assert_eq!(create(&mut connection, "third", &[]), ErrorCode::None);
+    assert_eq!(create(&mut connection, "fourth", &[]), ErrorCode::PolicyViolation);
+    assert_eq!(delete(&mut connection, "third"), ErrorCode::None);
+    assert_eq!(grow(&mut connection, 3).error_code, ErrorCode::None);
 }

@@ -76,7 +76,8 @@ impl Log {
                 duplicate: true,
             });
         }
-        self.make_room(now_ms, batches.len(), &checked)
+        self.open_active()
+            .and_then(|()| self.make_room(now_ms, batches.len(), &checked))
             .map_err(|source| self.append_failed(base_offset, source))?;
         let position = self.active().size;
         let Checked { last_offset, records, .. } = checked;
@@ -233,6 +234,7 @@ impl Log {
     fn book(&mut self, now_ms: i64, headers: Vec<BatchHeader>, mut position: u64) {
         let interval = self.config.index_interval_bytes;
         let producers_max = self.config.producers_max;
+        self.producers.observe_clock(now_ms, self.config.producer_expiration_ms);
         for header in &headers {
             let segment = self.segments.last_mut().expect("a log has a segment from the moment it is open");
             assert_eq!(header.base_offset, segment.end_offset, "the offsets of a log are contiguous");

@@ -9,6 +9,8 @@ pub struct AppendOptions {
     pub origin: Origin,
     /// The checks before the append.
     pub check: Check,
+    /// A limit of the decompressed size of a batch below that of the log.
+    pub decompressed_bytes_max: Option<usize>,
 }
 
 /// The origin of the batches.

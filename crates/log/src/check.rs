@@ -1,8 +1,9 @@
 //! Checks of batches that need no log.
 
-use ottla_wire::TimestampType;
+use bytes::{Bytes, BytesMut};
 use ottla_wire::batch::{BatchError, BatchHeader, CRC_FROM, Compression, HEADER_BYTES};
 use ottla_wire::reader::{RecordError, RecordIter};
+use ottla_wire::{RecordStream, TimestampType};
 
 use crate::append_options::{AppendOptions, Check, Origin};
 use crate::config::LogConfig;
@@ -46,6 +47,21 @@ impl Checker<'_> {
     }
 
     fn batch(&self, mut header: BatchHeader, batch: &mut [u8]) -> Result<BatchHeader, AppendError> {
+        self.before_records(&header, batch)?;
+        let mut times = Times { earliest: header.base_timestamp, latest: header.max_timestamp };
+        if self.options.check == Check::Records {
+            let max = self.options.decompressed_bytes_max.unwrap_or(self.config.decompressed_bytes_max);
+            times = check_records(&header, batch, max).map_err(|source| self.invalid(source))?;
+        }
+        if let Some(latest) = self.after_records(&header, &times)? {
+            header.max_timestamp = latest;
+            set_max_timestamp(batch, latest);
+        }
+        Ok(header)
+    }
+
+    /// The checks of a batch that need no record.
+    fn before_records(&self, header: &BatchHeader, batch: &[u8]) -> Result<(), AppendError> {
         let client = self.options.origin == Origin::Client;
         let max = self.config.message_bytes_max as usize;
         if client && batch.len() > max {
@@ -54,28 +70,30 @@ impl Checker<'_> {
         }
         header.compression().map_err(|source| self.corrupt(source))?;
         if client {
-            self.client_batch(&header)?;
+            self.client_batch(header)?;
         }
         if self.options.check != Check::Trusted {
             header.verify_crc(batch).map_err(|source| self.corrupt(source))?;
         }
-        let create_time = self.config.timestamp_type == TimestampType::CreateTime;
-        let mut earliest = header.base_timestamp;
-        if self.options.check == Check::Records {
-            let times = check_records(&header, batch, self.config.decompressed_bytes_max)
-                .map_err(|source| AppendError::InvalidRecords { dir: self.dir.to_owned(), source })?;
-            earliest = times.earliest;
-            if times.latest != header.max_timestamp && create_time {
-                // Lookups by time rely on it, so it is put right as Kafka does.
-                header.max_timestamp = times.latest;
-                set_max_timestamp(batch, times.latest);
-            }
+        Ok(())
+    }
+
+    /// The checks of the records' timestamps. Returns the largest one if the header has another: lookups by time rely on it,
+    /// so it is put right as Kafka does.
+    fn after_records(&self, header: &BatchHeader, times: &Times) -> Result<Option<i64>, AppendError> {
+        if self.config.timestamp_type != TimestampType::CreateTime {
+            return Ok(None);
         }
-        if create_time && client {
-            self.time(earliest)?;
-            self.time(header.max_timestamp)?;
+        if self.options.origin == Origin::Client {
+            self.time(times.earliest)?;
+            self.time(times.latest)?;
         }
-        Ok(header)
+        Ok((times.latest != header.max_timestamp).then_some(times.latest))
+    }
+
+    #[cold]
+    fn invalid(&self, source: RecordError) -> AppendError {
+        AppendError::InvalidRecords { dir: self.dir.to_owned(), source }
     }
 
     fn client_batch(&self, header: &BatchHeader) -> Result<(), AppendError> {
@@ -122,10 +140,172 @@ impl Checker<'_> {
     }
 }
 
+/// The checks of batches with compressed records, in steps: a batch of 64 KiB can inflate to 64 MiB.
+///
+/// Each step needs the memory of the codec and of a part of the records, whatever the batches inflate to.
+#[derive(Debug)]
+pub struct BatchesCheck {
+    dir: String,
+    config: LogConfig,
+    now_ms: i64,
+    options: AppendOptions,
+    batches: Bytes,
+    at: usize,
+    reading: Option<Reading>,
+    /// Positions of batches, and their largest timestamps.
+    wrong_timestamps: Vec<(usize, i64)>,
+}
+
+/// A batch whose records are read.
+#[derive(Debug)]
+struct Reading {
+    header: BatchHeader,
+    records: RecordStream,
+    times: Times,
+    found: u32,
+    is_dense: bool,
+}
+
+impl BatchesCheck {
+    /// Prepares the checks that [`check_batches`] makes.
+    pub fn new(
+        dir: impl Into<String>,
+        config: LogConfig,
+        now_ms: i64,
+        batches: BytesMut,
+        options: AppendOptions,
+    ) -> Self {
+        Self {
+            dir: dir.into(),
+            config,
+            now_ms,
+            options,
+            batches: batches.freeze(),
+            at: 0,
+            reading: None,
+            wrong_timestamps: Vec::new(),
+        }
+    }
+
+    /// The memory that the checks need besides that of the batches, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let (mut at, mut max) = (0, 0);
+        while let Ok(header) = BatchHeader::parse(&self.batches[at..]) {
+            let end = self.batches.len().min(at + header.total_bytes());
+            let batch = &self.batches[at..end];
+            max = max.max(RecordStream::memory_bytes(&header, batch, self.config.decompressed_bytes_max));
+            at = end;
+        }
+        max
+    }
+
+    /// Checks until about `bytes_max` bytes were decompressed. Returns `false` after the last step.
+    pub fn step(&mut self, bytes_max: usize) -> Result<bool, AppendError> {
+        let mut left = bytes_max;
+        while left > 0 {
+            let Some(mut reading) = self.reading.take() else {
+                if self.at == self.batches.len() {
+                    return Ok(false);
+                }
+                left = left.saturating_sub(self.begin_batch()?);
+                continue;
+            };
+            let checker = self.checker();
+            let before = reading.records.bytes();
+            let has_more = reading.read_part().map_err(|source| checker.invalid(source))?;
+            left = left.saturating_sub((reading.records.bytes() - before).max(1));
+            if has_more {
+                self.reading = Some(reading);
+            } else {
+                let times = reading.finish().map_err(|source| checker.invalid(source))?;
+                self.end_batch(&reading.header, &times)?;
+            }
+        }
+        Ok(self.reading.is_some() || self.at < self.batches.len())
+    }
+
+    /// The batches, after the last step. Those that pass can be appended with [`Check::Trusted`].
+    pub fn finish(self) -> BytesMut {
+        let Self { batches, wrong_timestamps, reading, .. } = self;
+        drop(reading);
+        let mut batches = batches.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        for (at, latest) in wrong_timestamps {
+            let size = BatchHeader::parse(&batches[at..]).map_or(0, |header| header.total_bytes());
+            set_max_timestamp(&mut batches[at..at + size], latest);
+        }
+        batches
+    }
+
+    fn checker(&self) -> Checker<'_> {
+        Checker { dir: &self.dir, config: &self.config, now_ms: self.now_ms, options: self.options }
+    }
+
+    /// Begins with the next batch, or checks it if it is not compressed. Returns the number of bytes that it has read.
+    fn begin_batch(&mut self) -> Result<usize, AppendError> {
+        let checker = self.checker();
+        let rest = &self.batches[self.at..];
+        let header = BatchHeader::parse(rest).map_err(|source| checker.corrupt(source))?;
+        let (have, need) = (rest.len(), header.total_bytes());
+        if have < need {
+            return Err(checker.corrupt(BatchError::Truncated { have, need }));
+        }
+        let batch = self.batches.slice(self.at..self.at + need);
+        checker.before_records(&header, &batch)?;
+        if header.compression().is_ok_and(|codec| codec == Compression::None) {
+            let times = check_records(&header, &batch, 0).map_err(|source| checker.invalid(source))?;
+            self.end_batch(&header, &times)?;
+        } else {
+            let records = RecordStream::new(&header, batch, self.config.decompressed_bytes_max)
+                .map_err(|source| checker.invalid(source))?;
+            self.reading = Some(Reading { header, records, times: Times::none(), found: 0, is_dense: true });
+        }
+        Ok(need)
+    }
+
+    fn end_batch(&mut self, header: &BatchHeader, times: &Times) -> Result<(), AppendError> {
+        if let Some(latest) = self.checker().after_records(header, times)? {
+            self.wrong_timestamps.push((self.at, latest));
+        }
+        self.at += header.total_bytes();
+        Ok(())
+    }
+}
+
+impl Reading {
+    fn read_part(&mut self) -> Result<bool, RecordError> {
+        let Self { header, records, times, found, is_dense } = self;
+        records.read_part(|record| {
+            *is_dense &= record.offset == header.base_offset.wrapping_add(i64::from(*found));
+            times.note(record.timestamp);
+            *found += 1;
+        })
+    }
+
+    fn finish(&self) -> Result<Times, RecordError> {
+        if self.is_dense && self.found == self.header.record_count as u32 {
+            return Ok(self.times);
+        }
+        let (base_offset, claimed) = (self.header.base_offset, self.header.record_count);
+        Err(RecordError::Count { base_offset, claimed, found: self.found })
+    }
+}
+
 /// The range of timestamps in a batch.
+#[derive(Clone, Copy, Debug)]
 struct Times {
     earliest: i64,
     latest: i64,
+}
+
+impl Times {
+    const fn none() -> Self {
+        Self { earliest: i64::MAX, latest: -1 }
+    }
+
+    fn note(&mut self, timestamp: i64) {
+        self.earliest = self.earliest.min(timestamp);
+        self.latest = self.latest.max(timestamp);
+    }
 }
 
 /// Checks that the records are as many and as dense as the header says, and nothing else is in the batch.
@@ -139,7 +319,7 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times
             &decompressed[..]
         }
     };
-    let mut times = Times { earliest: i64::MAX, latest: -1 };
+    let mut times = Times::none();
     let mut found = 0;
     let mut records = RecordIter::new(header, block);
     let wrong =
@@ -149,8 +329,7 @@ fn check_records(header: &BatchHeader, batch: &[u8], cap: usize) -> Result<Times
         if record.offset != header.base_offset.wrapping_add(i64::from(found)) {
             return Err(wrong(found));
         }
-        times.earliest = times.earliest.min(record.timestamp);
-        times.latest = times.latest.max(record.timestamp);
+        times.note(record.timestamp);
         found += 1;
     }
     if found != header.record_count as u32 || !records.rest().is_empty() {

@@ -23,12 +23,14 @@ impl Log {
                 self.failed("close", source)
             })?;
         }
+        self.pause_files();
         self.offline = Some("it was closed".into());
         Ok(())
     }
 
     fn close_files(&mut self) -> io::Result<()> {
         let storage = self.storage.clone();
+        self.open_active()?;
         let last = self.segments.len() - 1;
         self.segments[last].finish(&*storage)?;
         self.sync_everything()?;

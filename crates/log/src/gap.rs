@@ -21,6 +21,7 @@ impl Log {
         if offset <= self.end_offset() {
             return Ok(());
         }
+        self.open_active()?;
         self.drop_clean_mark(true)?;
         while self.end_offset() < offset {
             let active = self.active();

@@ -161,6 +161,19 @@ impl<E: IndexEntry> Index<E> {
         Ok(Loaded::Sound(Self { path, file: Some(file), entries, last, fences }))
     }
 
+    /// Closes the file. The next use needs [`Index::reopen_file`].
+    pub(crate) fn close_file(&mut self) {
+        self.file = None;
+    }
+
+    /// Opens the file again if there is one.
+    pub(crate) fn reopen_file(&mut self, storage: &dyn Storage) -> io::Result<()> {
+        if self.file.is_none() && self.entries > 0 {
+            self.file = Some(storage.open(&self.path, Open::Existing)?);
+        }
+        Ok(())
+    }
+
     /// Bytes of all entries.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.entries * E::BYTES as u64

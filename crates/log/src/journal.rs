@@ -280,6 +280,11 @@ impl Journal {
         Ok(end)
     }
 
+    /// Returns the offset after the last change.
+    pub fn end_offset(&self) -> i64 {
+        self.log.end_offset()
+    }
+
     /// Returns the synced offset. All changes below it survive a power cut.
     pub fn synced_offset(&self) -> i64 {
         self.log.synced_offset()
@@ -340,8 +345,12 @@ impl Journal {
         let bytes = sealed.to_bytes();
         drop(sealed);
         let bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-        let options =
-            AppendOptions { leader_epoch: LEADER_EPOCH, origin: Origin::Coordinator, check: Check::Trusted };
+        let options = AppendOptions {
+            leader_epoch: LEADER_EPOCH,
+            origin: Origin::Coordinator,
+            check: Check::Trusted,
+            decompressed_bytes_max: None,
+        };
         self.log.append(now_ms, bytes, options).map(drop)
     }
 

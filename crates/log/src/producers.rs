@@ -7,6 +7,8 @@
 use ottla_wire::batch::BatchHeader;
 use rustc_hash::FxHashMap;
 
+use crate::deliberate::{DeliberateFault, has_deliberate_fault};
+
 /// Kafka's clients have at most five requests in flight, so that a retry can be that far behind.
 pub(crate) const WINDOW: usize = 5;
 
@@ -127,7 +129,13 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
     let last_sequence = sequence_after(header.base_sequence, header.last_offset_delta);
     let same = |b: &&Written| b.base_sequence == header.base_sequence && b.last_sequence == last_sequence;
     if let Some(written) = current.window().iter().find(same) {
+        if has_deliberate_fault(DeliberateFault::NoDuplicates) {
+            return Verdict::Append;
+        }
         return Verdict::Duplicate(*written);
+    }
+    if has_deliberate_fault(DeliberateFault::NoSequences) {
+        return Verdict::Append;
     }
     match current.last() {
         Some(last) if header.base_sequence != sequence_after(last.last_sequence, 1) => {
@@ -138,9 +146,17 @@ pub(crate) fn judge(current: Option<&Producer>, header: &BatchHeader) -> Verdict
 }
 
 /// All producers of a log.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Producers {
     map: FxHashMap<i64, Producer>,
+    /// The wall clock when it was last looked at.
+    clock_ms: Option<i64>,
+}
+
+impl PartialEq for Producers {
+    fn eq(&self, other: &Self) -> bool {
+        self.map == other.map
+    }
 }
 
 impl Producers {
@@ -181,8 +197,38 @@ impl Producers {
         }
     }
 
+    /// Looks at the wall clock. Where it has jumped, the producers keep their ages: a batch that is sent again after the
+    /// jump is still found. A step is a jump if it goes back, or if it is half of the expiration: retention looks every
+    /// few minutes.
+    #[inline]
+    pub(crate) fn observe_clock(&mut self, now_ms: i64, expiration_ms: i64) {
+        let last = self.clock_ms.replace(now_ms);
+        if last.is_none_or(|last| !(0..(expiration_ms / 2).max(1)).contains(&now_ms.saturating_sub(last))) {
+            self.shift_ages(last, now_ms, expiration_ms);
+        }
+    }
+
+    #[cold]
+    fn shift_ages(&mut self, last: Option<i64>, now_ms: i64, expiration_ms: i64) {
+        // A log that was just opened knows the last time from its producers.
+        let newest = || self.map.values().map(|producer| producer.seen_ms).max();
+        let Some(last) = last.or_else(newest) else { return };
+        let step = now_ms.saturating_sub(last);
+        if (0..(expiration_ms / 2).max(1)).contains(&step) {
+            return;
+        }
+        tracing::info!(
+            step,
+            "the wall clock has jumped, or the log was not in use: producers keep their ages"
+        );
+        for producer in self.map.values_mut() {
+            producer.seen_ms = producer.seen_ms.saturating_add(step);
+        }
+    }
+
     /// Forgets producers not heard of for `expiration_ms`.
     pub(crate) fn expire(&mut self, now_ms: i64, expiration_ms: i64) {
+        self.observe_clock(now_ms, expiration_ms);
         self.map.retain(|_, producer| now_ms.saturating_sub(producer.seen_ms) < expiration_ms);
     }
 
@@ -284,7 +330,7 @@ impl Producers {
             map.insert(id, producer);
         }
         if input.rest.is_empty() {
-            return Some(Self { map });
+            return Some(Self { map, clock_ms: None });
         }
         if input.take(4)? != WINDOWS_MAGIC || input.i16()? != WINDOWS_VERSION {
             return None;
@@ -308,7 +354,7 @@ impl Producers {
                 };
             }
         }
-        Some(Self { map })
+        Some(Self { map, clock_ms: None })
     }
 }
 
@@ -439,7 +485,32 @@ mod tests {
             all.note(&header(id, 0, 0, 1), id, id, 16);
         }
         assert!(all.len() <= 16 && all.get(99).is_some() && all.get(80).is_none());
+        all.expire(140, 102);
+        all.expire(180, 102);
         all.expire(200, 102);
         assert_eq!(all.describe().iter().map(|p| p.producer_id).collect::<Vec<_>>(), [99]);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_forgets_no_producer() {
+        let (hour, day) = (3_600_000, 24 * 3_600_000);
+        let mut all = Producers::default();
+        let mut now = 1_700_000_000_000;
+        for step in [hour, 3 * day, -2 * day, hour, -10 * day, 30 * day] {
+            now += step;
+            all.observe_clock(now, day);
+            all.note(&header(7, 0, 0, 1), 0, now, 16);
+            all.note(&header(step, 0, 0, 1), 0, now, 16);
+            all.expire(now, day);
+        }
+        assert_eq!(all.len(), 6, "each is at most three hours old");
+        // A snapshot that is loaded after the clock has jumped.
+        let mut loaded = Producers::decode(&all.encode()).expect("a snapshot");
+        loaded.expire(now + 5 * day, day);
+        assert_eq!(loaded.len(), 6);
+        for hours in 1..=24 {
+            loaded.expire(now + 5 * day + hours * hour, day);
+        }
+        assert_eq!(loaded.len(), 0);
     }
 }

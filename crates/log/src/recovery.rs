@@ -17,7 +17,7 @@ use crate::error::{LogError, Loss};
 use crate::examine::{Checkpoints, Directory, Plan, examine, load_checkpoints, look, segments_of};
 use crate::log::{Log, SyncState, remove_segment};
 use crate::producers::Producers;
-use crate::scan::{LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES, Scanned, Window, walk};
+use crate::scan::{SCAN_CHUNK_BYTES, Scanned, walk};
 use crate::segment::Segment;
 use crate::segment_name::{SNAPSHOT_SUFFIX, file_name};
 use crate::storage::{File, Storage, read_file};
@@ -202,9 +202,9 @@ fn recover(
         log.start_anew(now_ms)?;
     }
     let last = log.segments.len() - 1;
-    let interval = log.config.index_interval_bytes;
-    log.segments[last].open(&*storage, &log.dir, interval, &log.bad)?;
-    read_first_timestamp(&mut log.segments[last])?;
+    if !log.marked_clean || log.segments[last].is_open() {
+        log.open_active()?;
+    }
     load_epochs(log)?;
     load_producers(log, now_ms)?;
     log.fill_gaps_at_end()?;
@@ -213,7 +213,7 @@ fn recover(
     }
     log.sync.synced_offset = log.end_offset();
     let fresh = !matches!(found.synced, Found::Slot { .. });
-    let note = SyncedFile::open(&*storage, &log.dir, &found.synced, log.marked_clean, now_ms)?;
+    let note = SyncedFile::open(&storage, &log.dir, &found.synced, log.marked_clean, now_ms)?;
     if how.salvage {
         note.replace(log.promise())?;
     } else {
@@ -223,6 +223,7 @@ fn recover(
         storage.sync_dir(&log.dir)?;
     }
     log.sync.note = Some(Arc::new(note));
+    log.pause_files();
     Ok(())
 }
 
@@ -237,16 +238,6 @@ fn create_dir(storage: &dyn Storage, dir: &str) -> io::Result<()> {
             return Ok(());
         }
     }
-}
-
-fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
-    if segment.first_timestamp.is_none() && segment.size > 0 {
-        let log = segment.log().clone();
-        if let Ok(header) = Window::new(&*log, segment.size, LOOKUP_CHUNK_BYTES).header(0)? {
-            segment.first_timestamp = (header.max_timestamp >= 0).then_some(header.max_timestamp);
-        }
-    }
-    Ok(())
 }
 
 /// Truncates a torn tail, quarantines damaged ranges, and makes the rest durable.
@@ -428,6 +419,7 @@ pub(crate) fn load_producers(log: &mut Log, now_ms: i64) -> io::Result<()> {
         // A stale snapshot that reappears after a crash would contain batches that are not in the log.
         storage.sync_dir(&log.dir)?;
     }
+    producers.observe_clock(now_ms, log.config.producer_expiration_ms);
     let max = log.config.producers_max;
     for number in log.segment_of(from)..log.segments.len() {
         log.walk_segment(number, from, |header| {

@@ -8,8 +8,9 @@ use crate::checkpoint;
 use crate::error::LogError;
 use crate::log::{Log, remove_segment};
 use crate::scan::walk;
-use crate::storage::Storage;
-use crate::synced::Note;
+use crate::segment::NewestOf;
+use crate::storage::{File, Storage};
+use crate::synced::{Note, SyncedFile};
 
 /// The segments that [`Log::enforce_retention`] removed.
 #[derive(Debug)]
@@ -56,6 +57,16 @@ impl PendingDelete {
     }
 }
 
+/// The age of a segment's records.
+enum Age {
+    /// All of them are older than `retention.ms`.
+    Expired,
+    /// One of them is not.
+    Young,
+    /// The time index says that they are older; the batches were not read yet.
+    Unread(TimestampRead),
+}
+
 impl Drop for PendingDelete {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
@@ -64,15 +75,126 @@ impl Drop for PendingDelete {
     }
 }
 
+/// The next step of retention: see [`Log::plan_retention`].
+#[derive(Debug)]
+#[must_use = "retention has further steps"]
+pub enum RetentionStep {
+    /// The timestamps of a segment have to be read. Report them with [`Log::note_newest`], and plan again.
+    ReadTimestamps(TimestampRead),
+    /// A start offset has to be stored. Report it with [`Log::finish_deletion`].
+    StoreStart(PendingStart),
+    /// Nothing is to be deleted.
+    Done,
+}
+
+/// The newest timestamp of a segment, which is read from the headers of its batches. It needs no lock.
+#[derive(Debug)]
+pub struct TimestampRead {
+    dir: Arc<str>,
+    segment: i64,
+    file: Arc<dyn File>,
+    size: u64,
+    bad: Vec<BadRange>,
+}
+
+/// The result of a [`TimestampRead`].
+#[derive(Debug)]
+#[must_use = "report it with `Log::note_newest`"]
+pub struct NewestTimestamp {
+    segment: i64,
+    size: u64,
+    newest: io::Result<Option<i64>>,
+}
+
+impl TimestampRead {
+    /// Reads. Blocks until the disk has read the segment.
+    pub fn run(self) -> NewestTimestamp {
+        let Self { dir, segment, file, size, bad } = self;
+        let mut newest = None;
+        let walked = walk(&*file, 0, size, &bad, |header, _| {
+            newest = newest.max(Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0));
+        });
+        if let Ok(Err(position)) = walked {
+            tracing::warn!(dir = &*dir, segment, position, "a segment is damaged");
+        }
+        NewestTimestamp { segment, size, newest: walked.map(|_| newest) }
+    }
+}
+
+/// A start offset that must be durable before the records below it are deleted. It needs no lock; one runs at a time.
+#[derive(Debug)]
+#[must_use = "nothing is deleted before it has run and been reported"]
+pub struct PendingStart {
+    storage: Arc<dyn Storage>,
+    dir: Arc<str>,
+    synced: Option<Arc<SyncedFile>>,
+    note: Note,
+    is_stored: bool,
+}
+
+/// The result of a [`PendingStart`].
+#[derive(Debug)]
+#[must_use = "report it with `Log::finish_deletion`"]
+pub struct StoredStart {
+    offset: i64,
+    result: io::Result<()>,
+    /// Only `synced` has it, which a sync may overwrite with the start offset of before.
+    only_synced: bool,
+}
+
+impl PendingStart {
+    /// Stores the start offset durably: in `synced`, whose bytes are overwritten in place so that it works on a full disk,
+    /// and in `log-start-offset`, in case the first is lost. One of the two is enough.
+    pub fn run(self) -> StoredStart {
+        let Self { storage, dir, synced, note, is_stored } = self;
+        let offset = note.start;
+        if is_stored {
+            return StoredStart { offset, result: Ok(()), only_synced: false };
+        }
+        let noted = synced.is_some_and(|synced| match synced.store(note) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(dir = &*dir, %error, "cannot write the start offset to `synced`");
+                false
+            }
+        });
+        match checkpoint::store(&*storage, &dir, checkpoint::START_OFFSET, &checkpoint::body(&[offset])) {
+            Ok(()) => StoredStart { offset, result: Ok(()), only_synced: false },
+            Err(error) if noted => {
+                tracing::warn!(dir = &*dir, %error, "cannot store the start offset");
+                StoredStart { offset, result: Ok(()), only_synced: true }
+            }
+            Err(error) => StoredStart { offset, result: Err(error), only_synced: false },
+        }
+    }
+}
+
 impl Log {
-    /// Deletes old segments according to `retention.bytes` and `retention.ms`.
+    /// Deletes old segments according to `retention.bytes` and `retention.ms`. Blocks for reads and syncs; with
+    /// [`Log::plan_retention`] other callers use the log meanwhile.
+    pub fn enforce_retention(&mut self, now_ms: i64) -> Result<Retention, LogError> {
+        loop {
+            match self.plan_retention(now_ms)? {
+                RetentionStep::ReadTimestamps(read) => self.note_newest(read.run())?,
+                RetentionStep::StoreStart(pending) => return self.finish_deletion(pending.run()),
+                RetentionStep::Done => return Ok(self.let_go(0)),
+            }
+        }
+    }
+
+    /// Returns the next step of deleting old segments according to `retention.bytes` and `retention.ms`.
     ///
     /// The active segment is deleted only if all its records are too old. In that case a new segment is created first.
-    pub fn enforce_retention(&mut self, now_ms: i64) -> Result<Retention, LogError> {
+    pub fn plan_retention(&mut self, now_ms: i64) -> Result<RetentionStep, LogError> {
         self.check_online()?;
         self.producers.expire(now_ms, self.config.producer_expiration_ms);
-        if self.active().size > 0 && self.is_expired(self.segments.len() - 1, now_ms)? {
-            self.roll(now_ms)?;
+        let last = self.segments.len() - 1;
+        if self.active().size > 0 {
+            match self.age(last, now_ms)? {
+                Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
+                Age::Expired => self.roll(now_ms)?,
+                Age::Young => {}
+            }
         }
         let mut left = self.size_bytes();
         let mut count = 0;
@@ -80,61 +202,80 @@ impl Log {
             let size = self.segments[count].size;
             let too_much = self.config.retention_bytes.is_some_and(|max| left - size >= max);
             let below_start = self.segments[count + 1].base_offset <= self.start_offset;
-            if !too_much && !below_start && !self.is_expired(count, now_ms)? {
-                break;
+            if !too_much && !below_start {
+                match self.age(count, now_ms)? {
+                    Age::Unread(read) => return Ok(RetentionStep::ReadTimestamps(read)),
+                    Age::Expired => {}
+                    Age::Young => break,
+                }
             }
             left -= size;
             count += 1;
         }
-        if count > 0 && self.segments[count].base_offset > self.start_offset {
-            // Before the first file goes: segments that are missing without it are a loss.
-            self.store_start_offset(self.segments[count].base_offset)?;
+        if count == 0 {
+            return Ok(RetentionStep::Done);
         }
-        Ok(self.let_go(count))
+        // Before the first file goes: segments that are missing without it are a loss.
+        let offset = self.segments[count].base_offset.max(self.start_offset);
+        Ok(RetentionStep::StoreStart(self.pending_start(offset)))
     }
 
-    /// Moves the start offset, durably: in `synced`, whose bytes are overwritten in place so that it works on a full
-    /// disk, and in `log-start-offset`, in case the first is lost. One of the two is enough.
-    fn store_start_offset(&mut self, offset: i64) -> Result<(), LogError> {
-        let note = Note { start: offset, ..self.promise() };
-        let noted = self.sync.note.as_ref().is_some_and(|synced| match synced.store(note) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(dir = &*self.dir, %error, "cannot write the start offset to `synced`");
-                false
-            }
-        });
-        let body = checkpoint::body(&[offset]);
-        match checkpoint::store(&*self.storage, &self.dir, checkpoint::START_OFFSET, &body) {
-            Err(source) if !noted => return Err(self.failed("store the start offset", source)),
-            Err(error) => tracing::warn!(dir = &*self.dir, %error, "cannot store the start offset"),
-            Ok(()) => {}
-        }
-        self.start_offset = offset;
-        Ok(())
-    }
-
-    /// Deletes the records below `offset`. They cannot be read afterwards, not even after a crash.
-    ///
-    /// Blocks for a sync. Segments that end below `offset` are deleted at once; the other bytes are deleted with their
-    /// segment.
-    pub fn delete_records_before(&mut self, offset: i64) -> Result<Retention, LogError> {
+    /// Returns the start offset that must be stored before the records below `offset` are deleted.
+    pub fn begin_deletion(&self, offset: i64) -> Result<PendingStart, LogError> {
         self.check_online()?;
         let (start, end) = (self.start_offset, self.end_offset());
         if offset > end {
             return Err(LogError::OutOfRange { dir: self.dir.to_string(), offset, start, end });
         }
-        if offset > start {
-            self.store_start_offset(offset)?;
+        Ok(self.pending_start(offset.max(start)))
+    }
+
+    fn pending_start(&self, offset: i64) -> PendingStart {
+        PendingStart {
+            storage: self.storage.clone(),
+            dir: self.dir.clone(),
+            synced: self.sync.note.clone(),
+            note: Note { start: offset, ..self.promise() },
+            is_stored: offset <= self.start_offset,
+        }
+    }
+
+    /// Deletes the records below a stored start offset. They cannot be read afterwards, not even after a crash.
+    ///
+    /// Segments that end below it are deleted at once; the other bytes are deleted with their segment.
+    pub fn finish_deletion(&mut self, stored: StoredStart) -> Result<Retention, LogError> {
+        let StoredStart { offset, result, only_synced } = stored;
+        result.map_err(|source| self.failed("store the start offset", source))?;
+        self.start_offset = self.start_offset.max(offset);
+        if only_synced && let Some(synced) = &self.sync.note {
+            let again = synced.store(self.promise());
+            again.map_err(|source| self.failed("store the start offset", source))?;
         }
         let next_bases = self.segments.iter().skip(1).map(|segment| segment.base_offset);
         let count = next_bases.take_while(|base| *base <= self.start_offset).count();
         Ok(self.let_go(count))
     }
 
-    /// Returns `true` if all records of a segment are older than `retention.ms`.
-    fn is_expired(&mut self, number: usize, now_ms: i64) -> Result<bool, LogError> {
-        let Some(max) = self.config.retention_ms else { return Ok(false) };
+    /// Deletes the records below `offset`. Blocks for a sync; with [`Log::begin_deletion`] other callers use the log
+    /// meanwhile.
+    pub fn delete_records_before(&mut self, offset: i64) -> Result<Retention, LogError> {
+        let pending = self.begin_deletion(offset)?;
+        self.finish_deletion(pending.run())
+    }
+
+    /// Reports the newest timestamp of a segment, unless the segment has changed.
+    pub fn note_newest(&mut self, read: NewestTimestamp) -> Result<(), LogError> {
+        let newest = read.newest.map_err(|source| self.failed("read the timestamps of a segment", source))?;
+        let segment = self.segments.iter_mut().find(|segment| segment.base_offset == read.segment);
+        if let Some(segment) = segment.filter(|segment| segment.size == read.size) {
+            segment.newest = Some(NewestOf { size: read.size, timestamp: newest });
+        }
+        Ok(())
+    }
+
+    /// Compares the age of a segment's records with `retention.ms`.
+    fn age(&mut self, number: usize, now_ms: i64) -> Result<Age, LogError> {
+        let Some(max) = self.config.retention_ms else { return Ok(Age::Young) };
         if self.segments[number].largest.is_none() {
             self.open_segment(number)
                 .map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
@@ -143,30 +284,23 @@ impl Log {
         // Records without timestamps are as old as their segment.
         let newest = segment.largest.map(|largest| largest.timestamp).filter(|timestamp| *timestamp >= 0);
         let created = segment.created_ms;
-        if now_ms.saturating_sub(newest.unwrap_or(created)) <= max {
-            return Ok(false);
+        let is_old = |newest: Option<i64>| now_ms.saturating_sub(newest.unwrap_or(created)) > max;
+        if !is_old(newest) {
+            return Ok(Age::Young);
         }
         // No checksum covers the time index: the batches decide before they are deleted.
-        let newest = self
-            .newest_timestamp(number)
-            .map_err(|source| self.failed("read the timestamps of a segment", source))?;
-        Ok(now_ms.saturating_sub(newest.unwrap_or(created)) > max)
-    }
-
-    /// The newest timestamp that the headers of a segment's batches have.
-    fn newest_timestamp(&mut self, number: usize) -> io::Result<Option<i64>> {
-        self.open_segment(number).map_err(|(error, _)| error)?;
-        let segment = &self.segments[number];
-        let bad: Vec<BadRange> =
-            self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect();
-        let mut newest = None;
-        let walked = walk(&**segment.log(), 0, segment.size, &bad, |header, _| {
-            newest = newest.max(Some(header.max_timestamp).filter(|timestamp| *timestamp >= 0));
-        })?;
-        if let Err(position) = walked {
-            tracing::warn!(dir = &*self.dir, segment = segment.base_offset, position, "a segment is damaged");
+        if let Some(read) = segment.newest.filter(|read| read.size == segment.size) {
+            return Ok(if is_old(read.timestamp) { Age::Expired } else { Age::Young });
         }
-        Ok(newest)
+        self.open_segment(number).map_err(|(source, file)| self.failed(&format!("open {file}"), source))?;
+        let segment = &self.segments[number];
+        Ok(Age::Unread(TimestampRead {
+            dir: self.dir.clone(),
+            segment: segment.base_offset,
+            file: segment.log().clone(),
+            size: segment.size,
+            bad: self.bad.iter().filter(|bad| bad.segment == segment.base_offset).copied().collect(),
+        }))
     }
 
     fn let_go(&mut self, count: usize) -> Retention {

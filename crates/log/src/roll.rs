@@ -4,11 +4,12 @@ use std::io;
 
 use crate::error::LogError;
 use crate::log::{Log, Unsynced};
+use crate::scan::{LOOKUP_CHUNK_BYTES, Window};
 use crate::segment::Segment;
 use crate::segment_name::{LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name, parse_name};
 use crate::storage::Open;
 
-/// Files of old segments that stay open for readers of the past. The active segment is always open.
+/// Files of old segments that stay open for readers of the past.
 const OLD_SEGMENTS_OPEN_MAX: usize = 4;
 /// Snapshots of producers kept: the newest, and one more in case it is damaged.
 const SNAPSHOTS_KEPT: usize = 2;
@@ -47,10 +48,53 @@ impl Log {
         Ok(())
     }
 
+    /// Opens the files of the active segment, unless they are open.
+    #[inline]
+    pub(crate) fn open_active(&mut self) -> io::Result<()> {
+        if self.active().is_open() { Ok(()) } else { self.reopen_active() }
+    }
+
+    #[cold]
+    fn reopen_active(&mut self) -> io::Result<()> {
+        let last = self.segments.len() - 1;
+        let interval = self.config.index_interval_bytes;
+        let segment = &mut self.segments[last];
+        segment.open(&*self.storage, &self.dir, interval, &self.bad)?;
+        read_first_timestamp(segment)
+    }
+
+    /// Returns `true` if the next append needs to open no file.
+    #[inline]
+    pub fn has_open_files(&self) -> bool {
+        self.active().is_open()
+    }
+
+    /// Closes all files until they are needed: a log that is not used has none open. With `even_unsynced` also those of
+    /// appends that were not synced. Returns `true` if there were files to close.
+    pub fn close_idle_files(&mut self, even_unsynced: bool) -> bool {
+        let is_synced = self.sync.synced_offset >= self.end_offset() && self.sync.older.is_empty();
+        if !(is_synced || even_unsynced) || !self.segments.iter().any(Segment::is_open) {
+            return false;
+        }
+        self.pause_files();
+        true
+    }
+
+    pub(crate) fn pause_files(&mut self) {
+        if let Some((active, old)) = self.segments.split_last_mut() {
+            active.pause();
+            old.iter_mut().for_each(Segment::close);
+        }
+        if let Some(note) = &self.sync.note {
+            note.pause();
+        }
+    }
+
     /// Starts a segment at the end of the log. After an error the log is as before.
     pub(crate) fn roll_now(&mut self, now_ms: i64) -> io::Result<()> {
         let storage = self.storage.clone();
         let end = self.end_offset();
+        self.open_active()?;
         self.drop_clean_mark(false)?;
         let next = Segment::create(&*storage, &self.dir, end, now_ms)?;
         self.sync.dir_changes += 1;
@@ -111,4 +155,14 @@ impl Log {
         offsets.sort_unstable();
         Ok(offsets)
     }
+}
+
+fn read_first_timestamp(segment: &mut Segment) -> io::Result<()> {
+    if segment.first_timestamp.is_none() && segment.size > 0 {
+        let log = segment.log().clone();
+        if let Ok(header) = Window::new(&*log, segment.size, LOOKUP_CHUNK_BYTES).header(0)? {
+            segment.first_timestamp = (header.max_timestamp >= 0).then_some(header.max_timestamp);
+        }
+    }
+    Ok(())
 }

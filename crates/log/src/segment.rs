@@ -25,6 +25,13 @@ impl Largest {
     pub(crate) const NONE: Self = Self { timestamp: -1, offset: -1 };
 }
 
+/// The newest timestamp in the batches of a segment when it had this size; `None` for batches without timestamps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewestOf {
+    pub(crate) size: u64,
+    pub(crate) timestamp: Option<i64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) base_offset: i64,
@@ -36,6 +43,8 @@ pub(crate) struct Segment {
     pub(crate) first_timestamp: Option<i64>,
     /// `None` until an old segment was looked at.
     pub(crate) largest: Option<Largest>,
+    /// The newest timestamp of its batches, if they were read for it.
+    pub(crate) newest: Option<NewestOf>,
     bytes_since_index: u64,
     files: Option<Files>,
     pub(crate) verified: Arc<Verified>,
@@ -45,11 +54,28 @@ pub(crate) struct Segment {
 
 #[derive(Debug)]
 struct Files {
-    log: Arc<dyn File>,
+    /// `None` while the files are closed and the bounds of the indexes stay in memory.
+    log: Option<Arc<dyn File>>,
     offsets: Index<OffsetEntry>,
     times: Index<TimeEntry>,
     /// Set by a lookup that found a wrong index entry.
     misled: Arc<AtomicBool>,
+}
+
+/// The log file of a segment, for a sync.
+#[derive(Debug)]
+pub(crate) enum FileToSync {
+    Open(Arc<dyn File>),
+    Closed(Arc<dyn Storage>, String),
+}
+
+impl FileToSync {
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::Open(file) => file.sync_data(),
+            Self::Closed(storage, path) => storage.open(path, Open::Existing)?.sync_data(),
+        }
+    }
 }
 
 impl Segment {
@@ -64,7 +90,7 @@ impl Segment {
         let mut segment = Self::existing(base_offset, base_offset, 0, now_ms);
         segment.largest = Some(Largest::NONE);
         segment.files = Some(Files {
-            log,
+            log: Some(log),
             offsets: Index::empty(path(dir, base_offset, INDEX_SUFFIX)),
             times: Index::empty(path(dir, base_offset, TIME_INDEX_SUFFIX)),
             misled: Arc::default(),
@@ -81,6 +107,7 @@ impl Segment {
             created_ms: now_ms,
             first_timestamp: None,
             largest: None,
+            newest: None,
             bytes_since_index: 0,
             files: None,
             verified: Arc::new(Verified::nothing_of(size)),
@@ -89,7 +116,16 @@ impl Segment {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.files.is_some()
+        self.files.as_ref().is_some_and(|files| files.log.is_some())
+    }
+
+    /// Closes the files of the segment that is written to, until the next [`Segment::open`].
+    pub(crate) fn pause(&mut self) {
+        if let Some(files) = &mut self.files {
+            files.log = None;
+            files.offsets.close_file();
+            files.times.close_file();
+        }
     }
 
     /// Closes the files of a segment that is not written to.
@@ -99,13 +135,21 @@ impl Segment {
 
     /// The log file, once [`Segment::open`] has been called.
     pub(crate) fn log(&self) -> &Arc<dyn File> {
-        &self.files().log
+        self.files().log.as_ref().expect("opened by create or open before it is used")
+    }
+
+    /// The log file for a sync, which opens it if it is closed.
+    pub(crate) fn file_to_sync(&self, storage: &Arc<dyn Storage>, dir: &str) -> FileToSync {
+        match self.files.as_ref().and_then(|files| files.log.clone()) {
+            Some(file) => FileToSync::Open(file),
+            None => FileToSync::Closed(storage.clone(), path(dir, self.base_offset, LOG_SUFFIX)),
+        }
     }
 
     /// The log and the indexes that have files.
     pub(crate) fn open_files(&self) -> Vec<Arc<dyn File>> {
         let files = self.files();
-        [Some(files.log.clone()), files.offsets.file(), files.times.file()].into_iter().flatten().collect()
+        [files.log.clone(), files.offsets.file(), files.times.file()].into_iter().flatten().collect()
     }
 
     /// Marks the indexes as unchecked; the next use checks them again. The log file stays open.
@@ -125,7 +169,7 @@ impl Segment {
     pub(crate) fn open_log(&mut self, storage: &dyn Storage, dir: &str) -> io::Result<()> {
         let log = storage.open(&path(dir, self.base_offset, LOG_SUFFIX), Open::Existing)?;
         self.files = Some(Files {
-            log,
+            log: Some(log),
             offsets: Index::empty(path(dir, self.base_offset, INDEX_SUFFIX)),
             times: Index::empty(path(dir, self.base_offset, TIME_INDEX_SUFFIX)),
             misled: Arc::default(),
@@ -141,7 +185,13 @@ impl Segment {
         interval: u32,
         bad: &[BadRange],
     ) -> io::Result<bool> {
-        if let Some(files) = &self.files {
+        if let Some(files) = &mut self.files {
+            if files.log.is_none() {
+                let log = storage.open(&path(dir, self.base_offset, LOG_SUFFIX), Open::Existing)?;
+                files.offsets.reopen_file(storage)?;
+                files.times.reopen_file(storage)?;
+                files.log = Some(log);
+            }
             let rebuild = files.misled.swap(false, Ordering::Relaxed);
             if rebuild {
                 self.rebuild(storage, dir, interval, bad)?;
@@ -163,7 +213,7 @@ impl Segment {
         };
         let sound = offsets.is_some() && times.is_some();
         self.files = Some(Files {
-            log,
+            log: Some(log),
             offsets: offsets.unwrap_or_else(|| Index::empty(path(dir, self.base_offset, INDEX_SUFFIX))),
             times: times.unwrap_or_else(|| Index::empty(path(dir, self.base_offset, TIME_INDEX_SUFFIX))),
             misled: Arc::default(),
@@ -295,8 +345,8 @@ impl Segment {
     /// Truncates the segment at `position`, which removes the batch there and all later ones.
     pub(crate) fn truncate(&mut self, position: u64, end_offset: i64) -> io::Result<()> {
         let base_offset = self.base_offset;
+        self.log().set_len(position)?;
         let files = self.files_mut();
-        files.log.set_len(position)?;
         files.offsets.truncate(|entry| u64::from(entry.position) >= position)?;
         files.times.truncate(|entry| base_offset + i64::from(entry.relative_offset) >= end_offset)?;
         let indexed = files.offsets.last().map_or(0, |entry| u64::from(entry.position));
@@ -313,7 +363,7 @@ impl Segment {
             base_offset: self.base_offset,
             end_offset: self.end_offset,
             size: self.size,
-            log: files.log.clone(),
+            log: self.log().clone(),
             offsets: files.offsets.view(),
             times: files.times.view(),
             bad: bad.iter().filter(|range| range.segment == self.base_offset).copied().collect(),

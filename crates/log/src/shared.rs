@@ -105,7 +105,12 @@ impl SharedLog {
         let bytes = sealed.to_bytes();
         drop(sealed);
         let bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-        let options = AppendOptions { leader_epoch: 0, origin: Origin::Coordinator, check: Check::Trusted };
+        let options = AppendOptions {
+            leader_epoch: 0,
+            origin: Origin::Coordinator,
+            check: Check::Trusted,
+            decompressed_bytes_max: None,
+        };
         self.append(now_ms, bytes, options)
     }
 

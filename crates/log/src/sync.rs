@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::Visible;
 use crate::error::LogError;
 use crate::log::Log;
+use crate::segment::FileToSync;
 use crate::storage::{File, Storage};
 use crate::synced::SlotSync;
 
@@ -15,7 +16,7 @@ use crate::synced::SlotSync;
 pub struct PendingSync {
     older: Vec<Arc<dyn File>>,
     /// The file of the active segment, unless only closed segments are synced.
-    active: Option<Arc<dyn File>>,
+    active: Option<FileToSync>,
     names: Option<(Arc<dyn Storage>, Arc<str>)>,
     /// The `synced` file, now and then: it says what the sync before this one made durable.
     note: Option<SlotSync>,
@@ -54,7 +55,7 @@ impl PendingSync {
             file.sync_data()?;
         }
         if let Some(active) = &self.active {
-            active.sync_data()?;
+            active.sync()?;
         }
         if let Some((storage, dir)) = &self.names {
             storage.sync_dir(dir)?;
@@ -85,7 +86,8 @@ impl Log {
         if self.offline.is_some() || !(data || names) {
             return None;
         }
-        Some(self.sync_to(self.end_offset(), Some(self.active().log().clone())))
+        let active = self.active().file_to_sync(&self.storage, &self.dir);
+        Some(self.sync_to(self.end_offset(), Some(active)))
     }
 
     /// Returns the sync that makes the closed segments durable; `None` if they are durable.
@@ -102,7 +104,7 @@ impl Log {
         !self.sync.older.is_empty()
     }
 
-    fn sync_to(&self, target: i64, active: Option<Arc<dyn File>>) -> PendingSync {
+    fn sync_to(&self, target: i64, active: Option<FileToSync>) -> PendingSync {
         let names = self.sync.dir_changes > self.sync.dir_synced;
         PendingSync {
             older: self.sync.older.iter().map(|older| older.file.clone()).collect(),

@@ -153,12 +153,15 @@ fn encode(sequence: i64, note: Note) -> [u8; SLOT_BYTES] {
 /// The file of an open log. Its owner writes; a sync that runs elsewhere makes a slot durable.
 #[derive(Debug)]
 pub(crate) struct SyncedFile {
-    file: Arc<dyn File>,
+    storage: Arc<dyn Storage>,
+    path: String,
     slots: Mutex<Slots>,
 }
 
 #[derive(Debug)]
 struct Slots {
+    /// `None` while it is closed.
+    file: Option<Arc<dyn File>>,
     sequence: i64,
     newest: usize,
     written: Option<Note>,
@@ -175,23 +178,30 @@ struct Slots {
 impl SyncedFile {
     /// Opens the file, creating it if it is missing. `sound` says that the newest slot is durable.
     pub(crate) fn open(
-        storage: &dyn Storage,
+        storage: &Arc<dyn Storage>,
         dir: &str,
         found: &Found,
         sound: bool,
         now_ms: i64,
     ) -> io::Result<Self> {
-        let file = storage.open(&format!("{dir}/{SYNCED}"), Open::Create)?;
+        let path = format!("{dir}/{SYNCED}");
+        // After a clean close nothing is written before the first append.
+        let file = if sound && matches!(found, Found::Slot { .. }) {
+            None
+        } else {
+            Some(storage.open(&path, Open::Create)?)
+        };
         let (newest, sequence, written) = match found {
             Found::Slot { slot, sequence, note } => (*slot, *sequence, Some(*note)),
             Found::Missing | Found::Damaged | Found::Old { .. } | Found::Newer(_) => (0, 0, None),
         };
         let known = !matches!(found, Found::Missing | Found::Damaged);
-        if known && !sound {
+        if let Some(file) = file.as_ref().filter(|_| known && !sound) {
             // After a kill the newest slot may be in the page cache only.
             file.sync_data()?;
         }
         let slots = Slots {
+            file,
             sequence,
             newest,
             written,
@@ -200,7 +210,21 @@ impl SyncedFile {
             synced_ms: now_ms,
             due: false,
         };
-        Ok(Self { file, slots: Mutex::new(slots) })
+        Ok(Self { storage: storage.clone(), path, slots: Mutex::new(slots) })
+    }
+
+    /// Closes the file until it is needed.
+    pub(crate) fn pause(&self) {
+        self.lock().file = None;
+    }
+
+    fn file(&self, slots: &mut Slots) -> io::Result<Arc<dyn File>> {
+        if let Some(file) = &slots.file {
+            return Ok(file.clone());
+        }
+        let file = self.storage.open(&self.path, Open::Create)?;
+        slots.file = Some(file.clone());
+        Ok(file)
     }
 
     /// Writes without a sync; a later [`SyncedFile::begin_sync`] makes it durable.
@@ -219,7 +243,7 @@ impl SyncedFile {
             return Ok(());
         }
         self.write_slot(&mut slots, note)?;
-        self.file.sync_data()?;
+        self.file(&mut slots)?.sync_data()?;
         slots.durable = Some(slots.newest);
         Ok(())
     }
@@ -230,8 +254,9 @@ impl SyncedFile {
         for _ in 0..SLOTS {
             let sequence = slots.sequence + 1;
             let slot = (slots.newest + 1) % SLOTS;
-            self.file.write_at(&encode(sequence, note), (slot * SLOT_STRIDE) as u64)?;
-            self.file.sync_data()?;
+            let file = self.file(&mut slots)?;
+            file.write_at(&encode(sequence, note), (slot * SLOT_STRIDE) as u64)?;
+            file.sync_data()?;
             (slots.sequence, slots.newest, slots.durable, slots.written) =
                 (sequence, slot, Some(slot), Some(note));
         }
@@ -247,7 +272,9 @@ impl SyncedFile {
     pub(crate) fn begin_sync(self: &Arc<Self>, now_ms: i64) -> Option<SlotSync> {
         let mut slots = self.lock();
         let dirty = slots.durable != Some(slots.newest);
-        let is_time = slots.due || now_ms.saturating_sub(slots.synced_ms) >= NOTE_INTERVAL_MS;
+        // A wall clock that went back must not stop the notes until it has caught up.
+        let since = now_ms.saturating_sub(slots.synced_ms);
+        let is_time = slots.due || !(0..NOTE_INTERVAL_MS).contains(&since);
         if !dirty || !is_time || slots.syncing.is_some() {
             return None;
         }
@@ -260,7 +287,7 @@ impl SyncedFile {
         let is_free = |slot: &usize| slots.durable != Some(*slot) && slots.syncing != Some(*slot);
         let Some(slot) = (0..SLOTS).find(is_free) else { return Ok(()) };
         let sequence = slots.sequence + 1;
-        self.file.write_at(&encode(sequence, note), (slot * SLOT_STRIDE) as u64)?;
+        self.file(slots)?.write_at(&encode(sequence, note), (slot * SLOT_STRIDE) as u64)?;
         (slots.sequence, slots.newest, slots.written) = (sequence, slot, Some(note));
         Ok(())
     }
@@ -280,7 +307,8 @@ pub(crate) struct SlotSync {
 impl SlotSync {
     /// Syncs. A failure costs nothing but the age of what is durable: the durable slot was not touched.
     pub(crate) fn run(mut self) {
-        match self.of.file.sync_data() {
+        let file = self.of.file(&mut self.of.lock());
+        match file.and_then(|file| file.sync_data()) {
             Ok(()) => self.done = true,
             Err(error) => tracing::warn!(%error, "cannot sync a `synced` file"),
         }
@@ -305,6 +333,10 @@ mod tests {
         Note { synced, start: 1 }
     }
 
+    fn storage_of(disk: &MemStorage) -> Arc<dyn Storage> {
+        Arc::new(disk.clone())
+    }
+
     fn found(disk: &MemStorage) -> Option<i64> {
         load(disk, "d").expect("memory does not fail").synced()
     }
@@ -314,7 +346,7 @@ mod tests {
         let disk = MemStorage::new();
         disk.create_dir("d").expect("created");
         assert_eq!(found(&disk), None);
-        let file = SyncedFile::open(&disk, "d", &Found::Missing, true, 0).expect("opened");
+        let file = SyncedFile::open(&storage_of(&disk), "d", &Found::Missing, true, 0).expect("opened");
         file.store(note(5)).expect("stored");
         file.write(note(9)).expect("written");
         assert_eq!(found(&disk), Some(9));
@@ -338,7 +370,9 @@ mod tests {
             let disk = MemStorage::forgetful();
             disk.create_dir("d").expect("created");
             disk.sync_dir("").expect("synced");
-            let file = Arc::new(SyncedFile::open(&disk, "d", &Found::Missing, true, 0).expect("opened"));
+            let file = Arc::new(
+                SyncedFile::open(&storage_of(&disk), "d", &Found::Missing, true, 0).expect("opened"),
+            );
             file.store(note(0)).expect("stored");
             disk.sync_dir("d").expect("synced");
             let mut durable = 0;
@@ -361,6 +395,21 @@ mod tests {
     }
 
     #[test]
+    fn notes_are_made_durable_after_the_clock_went_back() {
+        let disk = MemStorage::new();
+        disk.create_dir("d").expect("created");
+        let file =
+            SyncedFile::open(&storage_of(&disk), "d", &Found::Missing, true, 10_000_000).expect("opened");
+        let file = Arc::new(file);
+        file.write(note(5)).expect("written");
+        assert!(file.begin_sync(10_000_999).is_none(), "less than a second");
+        file.begin_sync(9_000_000).expect("time for a sync").run();
+        file.write(note(6)).expect("written");
+        assert!(file.begin_sync(9_000_999).is_none(), "less than a second after that");
+        file.begin_sync(9_001_000).expect("time for a sync").run();
+    }
+
+    #[test]
     fn version_1_is_read_and_survives_the_first_write() {
         let disk = MemStorage::new();
         disk.create_dir("d").expect("created");
@@ -370,7 +419,7 @@ mod tests {
         disk.set_contents("d/synced", &old);
         let was = load(&disk, "d").expect("read");
         assert!(matches!(was, Found::Old { synced: 7 }));
-        let file = SyncedFile::open(&disk, "d", &was, false, 0).expect("opened");
+        let file = SyncedFile::open(&storage_of(&disk), "d", &was, false, 0).expect("opened");
         file.store(note(8)).expect("stored");
         assert_eq!(found(&disk), Some(8));
         assert_eq!(disk.contents("d/synced").expect("there")[..14], old);

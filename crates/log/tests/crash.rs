@@ -186,11 +186,11 @@ fn a_power_cut_at_any_call_loses_nothing_that_was_synced() {
             let image = disk.fork();
             let before = image.ops();
             let (mut log, _) = Log::open(Arc::new(image.clone()), DIR, config(), NOW).expect(&context);
+            let recovery_calls = image.ops() - before;
             promise.check(&mut log, &context);
             let found = records(&mut log);
             let producers = log.producers();
             promise.check_epochs(&log, &context);
-            let recovery_calls = image.ops() - before;
 
             // Recovery shows only records that survive another power cut.
             drop(log);

@@ -13,9 +13,12 @@
 
 mod admission;
 mod core;
+#[doc(hidden)]
+pub mod deliberate;
 mod dispatcher;
 mod error;
 mod exchange;
+mod local;
 mod message;
 mod metrics;
 mod outputs;
@@ -25,6 +28,8 @@ mod settings;
 mod worker;
 
 pub use error::{BatchFailure, Error, Failure};
+#[doc(hidden)]
+pub use local::LocalStop;
 pub use message::{Message, Messages};
 pub use metrics::{Metrics, PartitionMetrics};
 pub use processor::Processor;

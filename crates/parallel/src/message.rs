@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ottla_client::{Batch, BatchPosition, CorruptBatch, Record, RecordView, TopicPartition};
+use ottla_client::{
+    Batch, BatchPosition, BatchViews, CorruptBatch, Error, Record, RecordView, TopicPartition,
+};
 use rustc_hash::FxHashMap;
 
 use crate::core::work::StopOffset;
@@ -51,8 +53,53 @@ impl Pieces {
         Self { list: Vec::new(), stopped, failure: None, attempts: 0, corrupt: Some(corrupt) }
     }
 
+    /// Iterates over the records with their positions.
     pub(crate) fn iter(&self) -> PiecesIter<'_> {
         PiecesIter { rest: self.list.iter(), piece: None }
+    }
+
+    /// Iterates over the records alone, in half the time.
+    #[inline]
+    fn views(&self) -> PiecesViews<'_> {
+        PiecesViews { rest: self.list.iter(), piece: None }
+    }
+}
+
+/// Iterates over records in order, up to one that cannot be read.
+#[derive(Clone)]
+struct PiecesViews<'a> {
+    rest: std::slice::Iter<'a, Piece>,
+    piece: Option<PieceViews<'a>>,
+}
+
+#[derive(Clone)]
+enum PieceViews<'a> {
+    All(BatchViews<'a>),
+    At(&'a Batch, std::slice::Iter<'a, RecordPosition>),
+}
+
+impl<'a> Iterator for PiecesViews<'a> {
+    type Item = Result<RecordView<'a>, Error>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let next = match &mut self.piece {
+                None => None,
+                Some(PieceViews::All(views)) => views.next(),
+                Some(PieceViews::At(batch, selection)) => {
+                    selection.next().and_then(|record| batch.next_at(&mut record.position.clone()))
+                }
+            };
+            if next.is_some() {
+                return next;
+            }
+            let piece = self.rest.next()?;
+            self.piece = Some(match &piece.selection {
+                Selection::All => PieceViews::All(piece.batch.views()),
+                Selection::At(selection) => PieceViews::At(&piece.batch, selection.iter()),
+            });
+        }
     }
 }
 
@@ -180,9 +227,11 @@ impl<'a> Messages<'a> {
     /// the batch is done, whatever the handler returns. The others are handled again; the undecodable one is given
     /// up.
     pub fn iter(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a, '_> {
-        self.pieces.iter().map_while(|found| {
-            self.corrupt.set(self.corrupt.get() || found.is_err());
-            found.ok().map(|found| found.record)
+        self.pieces.views().map_while(|record| {
+            if record.is_err() {
+                self.corrupt.set(true);
+            }
+            record.ok()
         })
     }
 

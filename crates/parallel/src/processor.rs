@@ -204,11 +204,7 @@ impl Builder {
         mut make: impl FnMut(usize) -> Result<H, Error>,
     ) -> Result<Processor, Error> {
         self.check(batches)?;
-        self.config.set_all([("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")])?;
-        self.config.corrupt_returned = true;
-        if let Some(id) = self.exactly_once.clone() {
-            self.config.set_all([("transactional.id", &*id), ("isolation.level", "read_committed")])?;
-        }
+        self.set_properties()?;
         let client = Client::new(self.config.clone())?;
         let mut core = Core::new(self.retry.clone(), self.breaker, fastrand::Rng::new());
         if !self.tracked {

@@ -258,6 +258,16 @@ impl Builder {
         if self.mode.is_multi() { self.workers } else { 1 }
     }
 
+    /// Sets the client properties that a processor needs.
+    pub(crate) fn set_properties(&mut self) -> Result<(), Error> {
+        self.config.set_all([("enable.auto.commit", "false"), ("enable.auto.offset.store", "false")])?;
+        self.config.corrupt_returned = true;
+        if let Some(id) = self.exactly_once.clone() {
+            self.config.set_all([("transactional.id", &*id), ("isolation.level", "read_committed")])?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn check(&self, batches: bool) -> Result<(), Error> {
         let refuse = |text: &str| Err(Error::Config(text.into()));
         if self.topics.is_empty() {

@@ -140,7 +140,7 @@ fn spawn(name: String, run: impl FnOnce(Runtime) + Send + 'static) -> Result<Joi
     std::thread::Builder::new().name(name).spawn(move || run(runtime)).map_err(refused)
 }
 
-async fn work(exchange: &Exchange, settings: &HandlerSettings, handler: &mut impl Handle) {
+pub(crate) async fn work(exchange: &Exchange, settings: &HandlerSettings, handler: &mut impl Handle) {
     let mut completed = None;
     while let Some((work, begun)) = exchange.next(completed.take()).await {
         completed = Some(handler.handle(work, settings, begun).await);

@@ -11,12 +11,12 @@ use ottla_protocol::messages::describe_configs::{
     DescribeConfigsResult, DescribeConfigsSynonym,
 };
 use ottla_protocol::messages::incremental_alter_configs::{
-    AlterConfigsResource, AlterConfigsResourceResponse, IncrementalAlterConfigsRequest,
+    AlterConfigsResource, AlterConfigsResourceResponse, AlterableConfig, IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 };
 
 use super::{Api, RequestContext};
-use crate::cluster::Refusal;
+use crate::cluster::{Cluster, Refusal};
 use crate::config::{TOPIC_SETTINGS, TopicConfig};
 
 const TOPIC: i8 = 2;
@@ -90,16 +90,22 @@ fn describe(
 
 impl Api for AlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> AlterConfigsResponse {
-        let dry_run = self.validate_only;
-        let responses = self.resources.into_iter().map(|resource| {
-            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message) = match replace(&context, resource, dry_run) {
-                Ok(()) => (ErrorCode::None, None),
-                Err((code, reason)) => (code, Some(reason)),
-            };
-            ReplaceResourceResponse { error_code, error_message, resource_type, resource_name }
-        });
-        AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+        let (resources, dry_run) = (self.resources, self.validate_only);
+        let change = move |cluster: &Cluster| {
+            let responses = resources.into_iter().map(|resource| {
+                let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
+                let (error_code, error_message) = match replace(cluster, resource, dry_run) {
+                    Ok(()) => (ErrorCode::None, None),
+                    Err((code, reason)) => (code, Some(reason)),
+                };
+                ReplaceResourceResponse { error_code, error_message, resource_type, resource_name }
+            });
+            responses.collect()
+        };
+        AlterConfigsResponse {
+            responses: context.cluster().change_topics(change).await,
+            ..Default::default()
+        }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> AlterConfigsResponse {
@@ -114,7 +120,7 @@ impl Api for AlterConfigsRequest {
 }
 
 /// Settings that the request does not name get their defaults.
-fn replace(context: &RequestContext, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
+fn replace(cluster: &Cluster, resource: ReplaceResource, dry_run: bool) -> Result<(), Refusal> {
     let name = resource.resource_name;
     if resource.resource_type != TOPIC {
         return Err(no_such_kind(resource.resource_type));
@@ -127,21 +133,27 @@ fn replace(context: &RequestContext, resource: ReplaceResource, dry_run: bool) -
         };
         config.set(&setting.name, &value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
-    context.cluster().configure_topic(&name, config, dry_run)
+    cluster.configure_topic(&name, |_| Ok(config), dry_run)
 }
 
 impl Api for IncrementalAlterConfigsRequest {
     async fn handle(self, context: RequestContext) -> IncrementalAlterConfigsResponse {
-        let dry_run = self.validate_only;
-        let responses = self.resources.into_iter().map(|resource| {
-            let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
-            let (error_code, error_message) = match alter(&context, resource, dry_run) {
-                Ok(()) => (ErrorCode::None, None),
-                Err((code, reason)) => (code, Some(reason)),
-            };
-            AlterConfigsResourceResponse { error_code, error_message, resource_type, resource_name }
-        });
-        IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+        let (resources, dry_run) = (self.resources, self.validate_only);
+        let change = move |cluster: &Cluster| {
+            let responses = resources.into_iter().map(|resource| {
+                let (resource_type, resource_name) = (resource.resource_type, resource.resource_name.clone());
+                let (error_code, error_message) = match alter(cluster, resource, dry_run) {
+                    Ok(()) => (ErrorCode::None, None),
+                    Err((code, reason)) => (code, Some(reason)),
+                };
+                AlterConfigsResourceResponse { error_code, error_message, resource_type, resource_name }
+            });
+            responses.collect()
+        };
+        IncrementalAlterConfigsResponse {
+            responses: context.cluster().change_topics(change).await,
+            ..Default::default()
+        }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> IncrementalAlterConfigsResponse {
@@ -155,14 +167,19 @@ impl Api for IncrementalAlterConfigsRequest {
     }
 }
 
-fn alter(context: &RequestContext, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
+fn alter(cluster: &Cluster, resource: AlterConfigsResource, dry_run: bool) -> Result<(), Refusal> {
     let name = resource.resource_name;
     if resource.resource_type != TOPIC {
         return Err(no_such_kind(resource.resource_type));
     }
-    let topic = context.cluster().topic(&name).ok_or_else(|| unknown(&name))?;
-    let mut values = topic.config.values().clone();
-    for change in resource.configs {
+    let change = |config: &TopicConfig| changed(config, resource.configs);
+    cluster.configure_topic(&name, change, dry_run)
+}
+
+/// The settings of a topic after these changes.
+fn changed(config: &TopicConfig, changes: Vec<AlterableConfig>) -> Result<TopicConfig, Refusal> {
+    let mut values = config.values().clone();
+    for change in changes {
         match change.config_operation {
             SET => drop(values.insert(change.name, change.value.unwrap_or_default())),
             DELETE => drop(values.remove(&change.name)),
@@ -176,7 +193,7 @@ fn alter(context: &RequestContext, resource: AlterConfigsResource, dry_run: bool
     for (name, value) in &values {
         config.set(name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
-    context.cluster().configure_topic(&name, config, dry_run)
+    Ok(config)
 }
 
 fn unknown(name: &str) -> Refusal {

@@ -6,13 +6,18 @@ use ottla_protocol::messages::delete_records::{
 };
 
 use super::{Api, RequestContext};
+use crate::cluster::Cluster;
 
 /// Stands for "up to the high watermark".
 const HIGH_WATERMARK: i64 = -1;
 
 impl Api for DeleteRecordsRequest {
     async fn handle(self, context: RequestContext) -> DeleteRecordsResponse {
-        respond(self, |topic, partition, offset| delete(&context, topic, partition, offset))
+        let node = context.node();
+        let work = move |cluster: &Cluster| {
+            respond(self, |topic, partition, offset| delete(cluster, node, topic, partition, offset))
+        };
+        context.cluster().run_deletion(work).await
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteRecordsResponse {
@@ -20,16 +25,15 @@ impl Api for DeleteRecordsRequest {
     }
 }
 
-fn delete(context: &RequestContext, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
-    let partition = context.cluster().partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    partition.check_leader(context.node(), -1)?;
+fn delete(cluster: &Cluster, node: i32, topic: &str, index: i32, offset: i64) -> Result<i64, ErrorCode> {
+    let partition = cluster.partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    partition.check_leader(node, -1)?;
     let high_watermark = partition.high_watermark();
     let offset = if offset == HIGH_WATERMARK { high_watermark } else { offset };
     if !(0..=high_watermark).contains(&offset) {
         return Err(ErrorCode::OffsetOutOfRange);
     }
-    let deleted = partition.log().delete_records_before(offset);
-    deleted.map(|gone| gone.start_offset).map_err(|error| {
+    partition.delete_records_before(offset).map_err(|error| {
         tracing::error!(%error, "cannot delete records");
         ErrorCode::KafkaStorageError
     })

@@ -241,7 +241,7 @@ fn read_one(
     let high_watermark = partition.high_watermark();
     let high_watermark =
         bounds.and_then(|it| it.high).map_or(high_watermark, |high| high.min(high_watermark));
-    let mut log = partition.log();
+    let mut log = context.cluster().log_with_files(partition);
     let low = log.start_offset();
     let low = bounds.and_then(|it| it.low).map_or(low, |it| it.max(low));
     let mut data = PartitionData {

@@ -1,6 +1,6 @@
 //! ListOffsets: the first, the last, or the offset at a time.
 
-use ottla_log::TimestampOffset;
+use ottla_log::{ReadError, TimestampOffset};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
@@ -8,6 +8,7 @@ use ottla_protocol::messages::list_offsets::{
 };
 
 use super::{Api, RequestContext};
+use crate::cluster::Cluster;
 use crate::partition::Partition;
 
 const LATEST: i64 = -1;
@@ -18,13 +19,19 @@ const LATEST_TIERED: i64 = -5;
 
 impl Api for ListOffsetsRequest {
     async fn handle(self, context: RequestContext) -> ListOffsetsResponse {
-        let version = context.version;
-        answer(self, version, |topic, partition| {
-            let found = context.cluster().partition(topic, partition.partition_index);
-            let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
-            found.check_leader(context.node(), partition.current_leader_epoch)?;
-            look_up(&found, partition.timestamp)
-        })
+        let (version, node) = (context.version, context.node());
+        let mut partitions = self.topics.iter().flat_map(|topic| &topic.partitions);
+        let reads =
+            partitions.any(|partition| partition.timestamp >= 0 || partition.timestamp == MAX_TIMESTAMP);
+        let look_up_all = move |cluster: &Cluster| {
+            answer(self, version, |topic, partition| {
+                let found = cluster.partition(topic, partition.partition_index);
+                let found = found.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+                found.check_leader(node, partition.current_leader_epoch)?;
+                look_up(cluster, &found, partition.timestamp)
+            })
+        };
+        if reads { context.cluster().run_lookup(look_up_all).await } else { look_up_all(context.cluster()) }
     }
 
     fn refuse(self, context: &RequestContext, code: ErrorCode) -> ListOffsetsResponse {
@@ -59,23 +66,44 @@ fn answer(
     ListOffsetsResponse { topics: topics.collect(), ..Default::default() }
 }
 
-fn look_up(partition: &Partition, timestamp: i64) -> Result<TimestampOffset, ErrorCode> {
+fn look_up(cluster: &Cluster, partition: &Partition, timestamp: i64) -> Result<TimestampOffset, ErrorCode> {
     let leader_epoch = partition.leader_epoch();
     let at = |offset| TimestampOffset { timestamp: -1, offset, leader_epoch };
     let nowhere = TimestampOffset { timestamp: -1, offset: -1, leader_epoch: -1 };
     let storage = |_| ErrorCode::KafkaStorageError;
-    let mut log = partition.log();
     match timestamp {
         LATEST => Ok(at(partition.high_watermark())),
-        EARLIEST | EARLIEST_LOCAL => Ok(at(log.start_offset())),
+        EARLIEST | EARLIEST_LOCAL => Ok(at(partition.log().start_offset())),
         // Tiered storage is not supported.
         LATEST_TIERED => Ok(nowhere),
-        MAX_TIMESTAMP => Ok(log.max_timestamp().map_err(storage)?.unwrap_or(nowhere)),
+        MAX_TIMESTAMP => {
+            let newest = cluster.log_with_files(partition).newest_timestamp().map_err(storage)?;
+            let found =
+                newest.map(|newest| first_since(cluster, partition, newest)).transpose().map_err(storage)?;
+            Ok(found.flatten().unwrap_or(nowhere))
+        }
         timestamp if timestamp >= 0 => {
-            let found = log.offset_for_timestamp(timestamp).map_err(storage)?;
+            let found = first_since(cluster, partition, timestamp).map_err(storage)?;
             // Records that consumers may not read yet are not reported.
             Ok(found.filter(|found| found.offset < partition.high_watermark()).unwrap_or(nowhere))
         }
         _ => Err(ErrorCode::UnsupportedVersion),
+    }
+}
+
+/// The first record whose timestamp is `timestamp` or later. The log is free for others while segments are read.
+fn first_since(
+    cluster: &Cluster,
+    partition: &Partition,
+    timestamp: i64,
+) -> Result<Option<TimestampOffset>, ReadError> {
+    let mut after = None;
+    loop {
+        let lookup = cluster.log_with_files(partition).next_time_lookup(timestamp, after)?;
+        let Some(lookup) = lookup else { return Ok(None) };
+        if let Some(found) = lookup.run()? {
+            return Ok(Some(found));
+        }
+        after = Some(lookup.segment());
     }
 }

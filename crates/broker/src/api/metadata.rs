@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use ottla_protocol::messages::metadata::{
-    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
-    MetadataResponseTopic,
+    MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker,
+    MetadataResponsePartition, MetadataResponseTopic,
 };
 use ottla_protocol::{ErrorCode, Uuid};
+use rustc_hash::FxHashMap;
 
 use super::{Api, RequestContext};
 use crate::cluster::Cluster;
-use crate::config::TopicConfig;
 use crate::partition::{NO_LEADER, Partition};
-use crate::topics::Topic;
+use crate::topics::{NewTopic, Topic, check_name};
 
 impl Api for MetadataRequest {
     async fn handle(self, context: RequestContext) -> MetadataResponse {
@@ -25,9 +25,12 @@ impl Api for MetadataRequest {
         let topics = if all {
             cluster.topics().iter().map(|topic| described(cluster, topic)).collect()
         } else {
-            let create = self.allow_auto_topic_creation && cluster.config.auto_create_topics;
             let wanted = self.topics.unwrap_or_default();
-            wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, create)).collect()
+            let mut failed = FxHashMap::default();
+            if self.allow_auto_topic_creation && cluster.config.auto_create_topics {
+                failed = create_missing(cluster, &wanted).await;
+            }
+            wanted.into_iter().map(|topic| one(cluster, topic.name, topic.topic_id, &failed)).collect()
         };
         MetadataResponse { topics, ..about_cluster(cluster) }
     }
@@ -60,7 +63,41 @@ fn about_cluster(cluster: &Cluster) -> MetadataResponse {
     }
 }
 
-fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> MetadataResponseTopic {
+/// Creates the topics that do not exist, and returns the errors by name.
+async fn create_missing(
+    cluster: &Arc<Cluster>,
+    wanted: &[MetadataRequestTopic],
+) -> FxHashMap<String, ErrorCode> {
+    let names = wanted.iter().filter_map(|topic| topic.name.clone());
+    let mut missing: Vec<String> = names.filter(|name| cluster.topic(name).is_none()).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if missing.is_empty() {
+        return FxHashMap::default();
+    }
+    let create = move |cluster: &Cluster| {
+        let topics = missing.iter().map(|name| NewTopic::new(name, -1)).collect();
+        let created = cluster.create_topics(topics, false);
+        let failed = missing.into_iter().zip(created).filter_map(|(name, created)| {
+            let (code, reason) = created.err()?;
+            // Another request may have created it meanwhile.
+            if code == ErrorCode::TopicAlreadyExists {
+                return None;
+            }
+            tracing::debug!(name, reason, "topic not created");
+            Some((name, code))
+        });
+        failed.collect()
+    };
+    cluster.change_topics(create).await
+}
+
+fn one(
+    cluster: &Arc<Cluster>,
+    name: Option<String>,
+    id: Uuid,
+    failed: &FxHashMap<String, ErrorCode>,
+) -> MetadataResponseTopic {
     let Some(name) = name else {
         return match cluster.topic_by_id(id) {
             Some(topic) => described(cluster, &topic),
@@ -74,21 +111,12 @@ fn one(cluster: &Arc<Cluster>, name: Option<String>, id: Uuid, create: bool) -> 
     if let Some(topic) = cluster.topic(&name) {
         return described(cluster, &topic);
     }
-    let created = if create {
-        cluster.create_topic(&name, -1, TopicConfig::default(), false).map_err(|(code, reason)| {
-            tracing::debug!(name, reason, "topic not created");
-            code
-        })
-    } else {
-        crate::topics::check_name(&name)
-            .map_err(|(code, _)| code)
-            .and(Err(ErrorCode::UnknownTopicOrPartition))
+    let error_code = match (failed.get(&name), check_name(&name)) {
+        (Some(code), _) => *code,
+        (None, Err((code, _))) => code,
+        (None, Ok(())) => ErrorCode::UnknownTopicOrPartition,
     };
-    // Another request may have created it meanwhile.
-    match created.or_else(|code| cluster.topic(&name).ok_or(code)) {
-        Ok(topic) => described(cluster, &topic),
-        Err(error_code) => MetadataResponseTopic { error_code, name: Some(name), ..Default::default() },
-    }
+    MetadataResponseTopic { error_code, name: Some(name), ..Default::default() }
 }
 
 fn described(cluster: &Cluster, topic: &Topic) -> MetadataResponseTopic {

@@ -37,6 +37,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) node: i32,
     pub(crate) peer: Peer,
+    /// Held by the produce request that appends. The next ones append after it, in the order of arrival.
+    pub(crate) appends: tokio::sync::Mutex<()>,
 }
 
 impl ConnectionContext {

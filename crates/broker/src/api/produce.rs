@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use ottla_log::{AppendError, AppendOptions, Appended};
+use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
+use ottla_log::{AppendError, AppendOptions, Appended, Check};
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceRequest, ProduceResponse,
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 
 use super::find_coordinator::no_transactions;
 use super::{Api, RequestContext};
+use crate::batch_checks::{CheckedAtOnce, check_at_once, check_in_steps};
 use crate::cluster::Cluster;
 use crate::config::Durability;
 use crate::partition::Partition;
@@ -23,12 +25,18 @@ use crate::partition::Partition;
 /// The value of `acks` for all in-sync replicas.
 const ACKS_ALL: i16 = -1;
 
-/// A partition's part of the request. Its bytes are still in the frame.
+/// A partition's part of the request.
 struct Part {
     index: i32,
     partition: Result<Arc<Partition>, ErrorCode>,
     /// The position and length of its records in the frame; `None` for null.
     range: Option<(usize, usize)>,
+    /// Its records, once they were taken from the frame.
+    records: BytesMut,
+    /// The checks that the append makes.
+    check: Check,
+    /// The result of the checks before the append.
+    refused: Option<AppendError>,
 }
 
 /// An append whose response may have to wait.
@@ -52,8 +60,10 @@ impl Api for ProduceRequest {
             return self.refuse(&context, ErrorCode::UnsupportedVersion);
         }
         let deadline = Instant::now() + std::time::Duration::from_millis(timeout_ms.max(0) as u64);
-        let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk;
-        let topics = append_all(self, &mut context);
+        let is_early = has_deliberate_fault(DeliberateFault::AcknowledgeBeforeSync)
+            || has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend);
+        let wait = acks == ACKS_ALL && cluster.config.durability == Durability::Disk && !is_early;
+        let topics = append_all(self, &mut context).await;
 
         let throttle_time_ms = cluster.overrides.throttle_ms();
         let mut response = ProduceResponse { throttle_time_ms, ..Default::default() };
@@ -114,11 +124,24 @@ impl Api for ProduceRequest {
     }
 }
 
-/// Appends every part, in order, without waiting for anything.
-fn append_all(
+/// Appends every part, in order. Waits only for earlier requests of the connection, and for expensive checks.
+async fn append_all(
     request: ProduceRequest,
     context: &mut RequestContext,
 ) -> Vec<(TopicProduceResponse, Vec<Done>)> {
+    let mut topics = parts_of(request, context);
+    let cluster = context.cluster();
+    let now_ms = cluster.clock.now_ms();
+    let _turn = context.connection.appends.lock().await;
+    for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
+        check(cluster, context.node(), now_ms, part).await;
+    }
+    let append = |part: Part| append_part(cluster, context.node(), now_ms, part);
+    topics.into_iter().map(|(answer, parts)| (answer, parts.into_iter().map(append).collect())).collect()
+}
+
+/// Takes the parts of a request from its frame.
+fn parts_of(request: ProduceRequest, context: &mut RequestContext) -> Vec<(TopicProduceResponse, Vec<Part>)> {
     let frame = std::mem::take(&mut context.frame);
     let cluster = context.cluster();
     let frame_at = frame.as_ptr() as usize;
@@ -139,7 +162,8 @@ fn append_all(
                 Some(bytes) => (bytes.as_ptr() as usize - frame_at, bytes.len()),
                 None => (0, 0),
             });
-            Part { index: data.index, partition, range }
+            let (records, check) = (BytesMut::new(), Check::Records);
+            Part { index: data.index, partition, range, records, check, refused: None }
         });
         let parts: Vec<Part> = parts.collect();
         let answer =
@@ -148,43 +172,68 @@ fn append_all(
     }
     // If other frames share the read buffer, the small batches of this one are copied.
     let mut rest = Rest { at: 0, frame: Frame::new(frame) };
-    let now_ms = cluster.clock.now_ms();
-    let append = |part: Part, rest: &mut Rest| {
-        let Part { index, partition, range } = part;
-        let records = range.map(|(at, len)| rest.cut(at, len));
-        // A partition that another broker leads is kept: the response names its leader.
-        let led = partition
-            .as_ref()
-            .map_err(|code| *code)
-            .and_then(|partition| partition.check_leader(context.node(), -1).map(|()| partition));
-        let (result, has_closed) = match (led, records) {
-            (Err(code), _) => (Err((code, None)), false),
-            (Ok(_), None) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
-            (Ok(partition), Some(records)) => append_one(partition, now_ms, records),
-        };
-        let partition = partition.ok();
-        let result = match (result, &partition) {
-            (Ok(appended), Some(partition)) => {
-                reserve(cluster, partition, appended.last_offset + 1).map(|()| appended)
-            }
-            (result, _) => result,
-        };
-        if let (Ok(_), Some(partition)) = (&result, &partition) {
-            partition.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
+    for part in topics.iter_mut().flat_map(|(_, parts)| parts) {
+        if let Some((at, len)) = part.range {
+            part.records = rest.cut(at, len);
         }
-        Done { index, partition, result }
-    };
+    }
     topics
-        .into_iter()
-        .map(|(answer, parts)| {
-            let done: Vec<Done> = parts.into_iter().map(|part| append(part, &mut rest)).collect();
-            (answer, done)
-        })
-        .collect()
+}
+
+/// Checks the batches of a part if they are compressed or large.
+async fn check(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: &mut Part) {
+    let Ok(partition) = &part.partition else { return };
+    if part.records.is_empty() || partition.check_leader(node, -1).is_err() {
+        return;
+    }
+    let sound = match check_at_once(partition, now_ms, &mut part.records) {
+        Ok(CheckedAtOnce::Unchecked) => return,
+        Ok(CheckedAtOnce::Sound) => Ok(()),
+        Ok(CheckedAtOnce::Expensive) => {
+            let records = std::mem::take(&mut part.records);
+            check_in_steps(cluster, partition, now_ms, records).await.map(|records| part.records = records)
+        }
+        Err(error) => Err(error),
+    };
+    part.check = Check::Trusted;
+    part.refused = sound.err();
+}
+
+fn append_part(cluster: &Arc<Cluster>, node: i32, now_ms: i64, part: Part) -> Done {
+    let Part { index, partition, range, records, check, refused } = part;
+    // A partition that another broker leads is kept: the response names its leader.
+    let led = partition
+        .as_ref()
+        .map_err(|code| *code)
+        .and_then(|partition| partition.check_leader(node, -1).map(|()| partition));
+    let (result, has_closed) = match (led, range, refused) {
+        (Err(code), ..) => (Err((code, None)), false),
+        (Ok(_), None, _) => (Err((ErrorCode::InvalidRecord, Some("no records".to_owned()))), false),
+        (Ok(_), Some(_), Some(error)) => (Err(refusal(&error)), false),
+        (Ok(partition), Some(_), None) if has_deliberate_fault(DeliberateFault::AcknowledgeBeforeAppend) => {
+            (Ok(append_later(cluster, partition, now_ms, records, check)), false)
+        }
+        (Ok(partition), Some(_), None) => append_one(cluster, partition, now_ms, records, check),
+    };
+    let partition = partition.ok();
+    let result = match (result, &partition) {
+        (Ok(appended), Some(partition)) => {
+            reserve(cluster, partition, appended.last_offset + 1).map(|()| appended)
+        }
+        (result, _) => result,
+    };
+    if let (Ok(_), Some(partition)) = (&result, &partition) {
+        partition.start_sync(cluster.config.durability, has_closed, cluster.syncer, &cluster.syncs);
+    }
+    Done { index, partition, result }
 }
 
 /// Reserves the offsets below `end` before any client can see them.
-fn reserve(cluster: &Cluster, partition: &Partition, end: i64) -> Result<(), (ErrorCode, Option<String>)> {
+fn reserve(
+    cluster: &Arc<Cluster>,
+    partition: &Partition,
+    end: i64,
+) -> Result<(), (ErrorCode, Option<String>)> {
     cluster.raise_floor(partition, end).map_err(|error| {
         tracing::error!(%error, topic = %partition.topic, partition = partition.index, "cannot raise the offset floor");
         (ErrorCode::KafkaStorageError, Some(error.to_string()))
@@ -193,25 +242,62 @@ fn reserve(cluster: &Cluster, partition: &Partition, end: i64) -> Result<(), (Er
 
 /// Appends, and returns also whether the log has closed segments that are not durable.
 fn append_one(
+    cluster: &Cluster,
     partition: &Partition,
     now_ms: i64,
     records: BytesMut,
+    check: Check,
 ) -> (Result<Appended, (ErrorCode, Option<String>)>, bool) {
-    let options = AppendOptions { leader_epoch: partition.leader_epoch(), ..AppendOptions::default() };
+    let options = AppendOptions { leader_epoch: partition.leader_epoch(), check, ..AppendOptions::default() };
     let (result, has_closed) = {
-        let mut log = partition.log();
+        let mut log = cluster.log_with_files(partition);
         (log.append(now_ms, records, options), log.has_unsynced_segments())
     };
-    let result = result.map_err(|error| {
-        let code = code_of(&error);
-        if error.is_retriable() {
-            tracing::error!(%error, "cannot append");
-        } else {
-            tracing::debug!(%error, "the log refuses the batch");
-        }
-        (code, Some(error.to_string()))
-    });
-    (result, has_closed)
+    (result.map_err(|error| refusal(&error)), has_closed)
+}
+
+/// The error of a response.
+fn refusal(error: &AppendError) -> (ErrorCode, Option<String>) {
+    if error.is_retriable() {
+        tracing::error!(%error, "cannot append");
+    } else {
+        tracing::debug!(%error, "the log refuses the batch");
+    }
+    (code_of(error), Some(error.to_string()))
+}
+
+/// The deliberate fault: appends after some time, and returns at once what an append would have returned.
+#[cold]
+fn append_later(
+    cluster: &Arc<Cluster>,
+    partition: &Arc<Partition>,
+    now_ms: i64,
+    records: BytesMut,
+    check: Check,
+) -> Appended {
+    let (base_offset, log_start_offset) = {
+        let log = partition.log();
+        (log.end_offset(), log.start_offset())
+    };
+    let count = ottla_wire::BatchHeader::parse(&records).map_or(1, |header| i64::from(header.record_count));
+    let bytes = records.len();
+    let (cluster_then, partition) = (cluster.clone(), partition.clone());
+    let later = async move {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let (_, has_closed) = append_one(&cluster_then, &partition, now_ms, records, check);
+        let (durability, syncer) = (cluster_then.config.durability, cluster_then.syncer);
+        partition.start_sync(durability, has_closed, syncer, &cluster_then.syncs);
+    };
+    cluster.syncs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).spawn(later);
+    Appended {
+        base_offset,
+        last_offset: base_offset + count - 1,
+        log_append_time: None,
+        log_start_offset,
+        records: count as u64,
+        bytes,
+        duplicate: false,
+    }
 }
 
 /// Waits until everything below `end` is on disk.

@@ -10,26 +10,18 @@ use ottla_protocol::messages::delete_topics::{
     DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
 };
 use ottla_protocol::{ErrorCode, Uuid};
+use rustc_hash::FxHashMap;
 
 use super::{Api, RequestContext};
-use crate::cluster::{Cluster, Refusal};
+use crate::cluster::{Cluster, Refusal, storage_refusal};
 use crate::config::{TOPIC_SETTINGS, TopicConfig};
+use crate::topics::{NewTopic, Topic};
 
 impl Api for CreateTopicsRequest {
     async fn handle(self, context: RequestContext) -> CreateTopicsResponse {
-        let cluster = context.cluster();
-        let dry_run = self.validate_only;
-        let topics = self.topics.into_iter().map(|topic| {
-            let name = topic.name.clone();
-            create(cluster, topic, dry_run).unwrap_or_else(|(error_code, reason)| CreatableTopicResult {
-                name,
-                error_code,
-                error_message: Some(reason),
-                configs: None,
-                ..Default::default()
-            })
-        });
-        CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
+        let (topics, dry_run) = (self.topics, self.validate_only);
+        let create = move |cluster: &Cluster| create_all(cluster, topics, dry_run);
+        CreateTopicsResponse { topics: context.cluster().change_topics(create).await, ..Default::default() }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreateTopicsResponse {
@@ -43,8 +35,37 @@ impl Api for CreateTopicsRequest {
     }
 }
 
-fn create(cluster: &Cluster, topic: CreatableTopic, dry_run: bool) -> Result<CreatableTopicResult, Refusal> {
+fn create_all(cluster: &Cluster, topics: Vec<CreatableTopic>, dry_run: bool) -> Vec<CreatableTopicResult> {
+    let mut uses: FxHashMap<String, usize> = FxHashMap::default();
+    for topic in &topics {
+        *uses.entry(topic.name.clone()).or_default() += 1;
+    }
+    let checked = topics.iter().map(|topic| check(topic, uses[&topic.name]));
+    let checked: Vec<Result<NewTopic, Refusal>> = checked.collect();
+    let mut created = cluster.create_topics(checked.iter().flatten().cloned().collect(), dry_run).into_iter();
+    let created = checked.into_iter().map(|topic| {
+        let topic = topic?;
+        created.next().unwrap_or_else(|| Err(storage_refusal("no result"))).map(|created| (topic, created))
+    });
+    let results = topics.iter().zip(created).map(|(asked, created)| match created {
+        Ok((new, topic)) => result_of(cluster, asked, new.partitions, &topic, dry_run),
+        Err((error_code, reason)) => CreatableTopicResult {
+            name: asked.name.clone(),
+            error_code,
+            error_message: Some(reason),
+            configs: None,
+            ..Default::default()
+        },
+    });
+    results.collect()
+}
+
+fn check(topic: &CreatableTopic, uses: usize) -> Result<NewTopic, Refusal> {
     let CreatableTopic { name, num_partitions, replication_factor, assignments, configs } = topic;
+    if uses > 1 {
+        let reason = format!("topic `{name}` is {uses} times in this request");
+        return Err((ErrorCode::InvalidRequest, reason));
+    }
     if !matches!(replication_factor, -1 | 1) {
         let reason =
             format!("topic `{name}`: replication factor {replication_factor}; this broker keeps 1 copy");
@@ -56,19 +77,28 @@ fn create(cluster: &Cluster, topic: CreatableTopic, dry_run: bool) -> Result<Cre
     }
     let mut config = TopicConfig::default();
     for setting in configs {
-        let value = setting.value.unwrap_or_default();
-        config.set(&setting.name, &value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
+        let value = setting.value.as_deref().unwrap_or_default();
+        config.set(&setting.name, value).map_err(|reason| (ErrorCode::InvalidConfig, reason))?;
     }
-    let count = if assignments.is_empty() { num_partitions } else { assignments.len() as i32 };
-    let topic = cluster.create_topic(&name, count, config, dry_run)?;
-    for assignment in assignments {
+    let partitions = if assignments.is_empty() { *num_partitions } else { assignments.len() as i32 };
+    Ok(NewTopic { name: name.clone(), partitions, config })
+}
+
+fn result_of(
+    cluster: &Cluster,
+    asked: &CreatableTopic,
+    partitions: i32,
+    topic: &Topic,
+    dry_run: bool,
+) -> CreatableTopicResult {
+    for assignment in asked.assignments.iter().filter(|_| !dry_run) {
         // Chosen leaders are honoured where such a node is up.
-        let _ = cluster.move_leader(&name, assignment.partition_index, assignment.broker_ids[0]);
+        let _ = cluster.move_leader(&asked.name, assignment.partition_index, assignment.broker_ids[0]);
     }
-    let partitions = if dry_run {
-        if count == -1 { cluster.config.partitions_default } else { count }
-    } else {
-        topic.partitions.len() as i32
+    let num_partitions = match (dry_run, partitions) {
+        (true, -1) => cluster.config.partitions_default,
+        (true, count) => count,
+        (false, _) => topic.partitions.len() as i32,
     };
     let configs = TOPIC_SETTINGS.iter().map(|setting| {
         let (value, source) = topic.config.effective(setting.name, &cluster.config.topic_defaults);
@@ -79,42 +109,24 @@ fn create(cluster: &Cluster, topic: CreatableTopic, dry_run: bool) -> Result<Cre
             ..Default::default()
         }
     });
-    Ok(CreatableTopicResult {
-        name,
+    CreatableTopicResult {
+        name: asked.name.clone(),
         topic_id: if dry_run { Uuid::ZERO } else { topic.id },
-        num_partitions: partitions,
+        num_partitions,
         replication_factor: 1,
         configs: Some(configs.collect()),
         ..Default::default()
-    })
+    }
 }
 
 impl Api for DeleteTopicsRequest {
     async fn handle(self, context: RequestContext) -> DeleteTopicsResponse {
-        let cluster = context.cluster();
-        let responses = named(self).into_iter().map(|topic| {
-            let name = match &topic.name {
-                Some(name) => Ok(name.clone()),
-                None => cluster
-                    .topic_by_id(topic.topic_id)
-                    .map(|topic| topic.name.to_string())
-                    .ok_or((ErrorCode::UnknownTopicId, format!("no topic has the id {}", topic.topic_id))),
-            };
-            match name.and_then(|name| cluster.delete_topic(&name)) {
-                Ok(gone) => DeletableTopicResult {
-                    name: Some(gone.name.to_string()),
-                    topic_id: gone.id,
-                    ..Default::default()
-                },
-                Err((error_code, reason)) => DeletableTopicResult {
-                    name: topic.name,
-                    topic_id: topic.topic_id,
-                    error_code,
-                    error_message: Some(reason),
-                },
-            }
-        });
-        DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
+        let topics = named(self);
+        let delete = move |cluster: &Cluster| delete_all(cluster, topics);
+        DeleteTopicsResponse {
+            responses: context.cluster().change_topics(delete).await,
+            ..Default::default()
+        }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> DeleteTopicsResponse {
@@ -128,6 +140,32 @@ impl Api for DeleteTopicsRequest {
     }
 }
 
+fn delete_all(cluster: &Cluster, topics: Vec<DeleteTopicState>) -> Vec<DeletableTopicResult> {
+    let responses = topics.into_iter().map(|topic| {
+        let name = match &topic.name {
+            Some(name) => Ok(name.clone()),
+            None => cluster
+                .topic_by_id(topic.topic_id)
+                .map(|topic| topic.name.to_string())
+                .ok_or((ErrorCode::UnknownTopicId, format!("no topic has the id {}", topic.topic_id))),
+        };
+        match name.and_then(|name| cluster.delete_topic(&name)) {
+            Ok(gone) => DeletableTopicResult {
+                name: Some(gone.name.to_string()),
+                topic_id: gone.id,
+                ..Default::default()
+            },
+            Err((error_code, reason)) => DeletableTopicResult {
+                name: topic.name,
+                topic_id: topic.topic_id,
+                error_code,
+                error_message: Some(reason),
+            },
+        }
+    });
+    responses.collect()
+}
+
 /// Before version 6 topics came by name only.
 fn named(request: DeleteTopicsRequest) -> Vec<DeleteTopicState> {
     let names = request.topic_names.into_iter();
@@ -137,16 +175,22 @@ fn named(request: DeleteTopicsRequest) -> Vec<DeleteTopicState> {
 
 impl Api for CreatePartitionsRequest {
     async fn handle(self, context: RequestContext) -> CreatePartitionsResponse {
-        let dry_run = self.validate_only;
-        let results = self.topics.into_iter().map(|topic| {
-            let grown = context.cluster().grow_topic(&topic.name, topic.count, dry_run);
-            let (error_code, error_message) = match grown {
-                Ok(()) => (ErrorCode::None, None),
-                Err((code, reason)) => (code, Some(reason)),
-            };
-            CreatePartitionsTopicResult { name: topic.name, error_code, error_message }
-        });
-        CreatePartitionsResponse { results: results.collect(), ..Default::default() }
+        let (topics, dry_run) = (self.topics, self.validate_only);
+        let grow = move |cluster: &Cluster| {
+            let results = topics.into_iter().map(|topic| {
+                let (error_code, error_message) = match cluster.grow_topic(&topic.name, topic.count, dry_run)
+                {
+                    Ok(()) => (ErrorCode::None, None),
+                    Err((code, reason)) => (code, Some(reason)),
+                };
+                CreatePartitionsTopicResult { name: topic.name, error_code, error_message }
+            });
+            results.collect()
+        };
+        CreatePartitionsResponse {
+            results: context.cluster().change_topics(grow).await,
+            ..Default::default()
+        }
     }
 
     fn refuse(self, _context: &RequestContext, code: ErrorCode) -> CreatePartitionsResponse {

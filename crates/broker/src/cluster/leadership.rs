@@ -61,10 +61,10 @@ impl Cluster {
         let mut end = lock(&self.leader_epochs.end);
         if epoch >= *end {
             let next = epoch + LEADER_EPOCH_BLOCK;
-            let mut journal = lock(&self.journal);
             let value = Bytes::copy_from_slice(&next.to_be_bytes());
-            let put = journal.put(self.clock.now_ms(), Bytes::from_static(LEADER_EPOCH_KEY), Some(value));
-            if let Err(error) = put.and_then(|_| self.make_durable(&mut journal)) {
+            let key = Bytes::from_static(LEADER_EPOCH_KEY);
+            let put = lock(&self.journal).put(self.clock.now_ms(), key, Some(value));
+            if let Err(error) = put.and_then(|record| self.sync_journal(record)) {
                 // The nodes share one log: a leader without an epoch of its own does no harm, one that is forgotten
                 // at the next start does.
                 tracing::warn!(%error, "the leader changes without a new epoch");

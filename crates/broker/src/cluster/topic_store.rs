@@ -8,15 +8,32 @@ use rustc_hash::FxHashMap;
 
 use crate::cluster::Cluster;
 use crate::partition::Partition;
-use crate::topics::Topic;
+use crate::topics::{Topic, folded_name};
 
 #[derive(Debug, Default)]
 pub(crate) struct TopicStore {
     pub(crate) topics: BTreeMap<Arc<str>, Arc<Topic>>,
     pub(crate) by_id: FxHashMap<Uuid, Arc<str>>,
+    /// Names by [`folded_name`]; no two topics share one.
+    pub(crate) by_folded_name: FxHashMap<String, Arc<str>>,
 }
 
 impl Cluster {
+    pub(crate) fn add(&self, topic: Arc<Topic>) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.by_id.insert(topic.id, topic.name.clone());
+        state.by_folded_name.insert(folded_name(&topic.name), topic.name.clone());
+        state.topics.insert(topic.name.clone(), topic);
+    }
+
+    /// Removes a topic: requests that name it fail from now on.
+    pub(crate) fn remove(&self, topic: &Topic) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.topics.remove(&topic.name);
+        state.by_id.remove(&topic.id);
+        state.by_folded_name.remove(&folded_name(&topic.name));
+    }
+
     pub(crate) fn replace(&self, topic: Topic) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.topics.insert(topic.name.clone(), Arc::new(topic));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use ottla_log::deliberate::{DeliberateFault, has_deliberate_fault};
 use ottla_log::{Journal, JournalError, PendingSync};
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,9 @@ impl Offsets {
             })
             .collect();
         let mut journal = self.lock();
+        if has_deliberate_fault(DeliberateFault::ForgottenCommits) && now_ms % 4 == 0 {
+            return Ok(None);
+        }
         journal.put_all(now_ms, &entries)?;
         Ok(journal.pending_sync())
     }
@@ -136,17 +140,24 @@ impl Offsets {
 
     /// Forgets every group's offsets of a topic, durably: a topic of the same name starts without any.
     pub(crate) fn forget_topic(&self, now_ms: i64, topic: &str) -> Result<(), JournalError> {
-        let mut journal = self.lock();
-        let gone: Vec<(Bytes, Option<Bytes>)> = journal
-            .iter()
-            .filter(|(key, _)| {
-                let rest = split_group(key).and_then(|(_, rest)| split(rest));
-                rest.is_some_and(|(name, _)| name == topic)
-            })
-            .map(|(key, _)| (key.clone(), None))
-            .collect();
-        journal.put_all(now_ms, &gone)?;
-        journal.sync_now().map(drop)
+        let pending = {
+            let mut journal = self.lock();
+            let gone: Vec<(Bytes, Option<Bytes>)> = journal
+                .iter()
+                .filter(|(key, _)| {
+                    let rest = split_group(key).and_then(|(_, rest)| split(rest));
+                    rest.is_some_and(|(name, _)| name == topic)
+                })
+                .map(|(key, _)| (key.clone(), None))
+                .collect();
+            journal.put_all(now_ms, &gone)?;
+            journal.pending_sync()
+        };
+        // Commits go on meanwhile.
+        match pending {
+            Some(pending) => self.sync_done(pending.run()),
+            None => Ok(()),
+        }
     }
 
     /// Closes the journal cleanly.

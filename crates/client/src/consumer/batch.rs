@@ -282,6 +282,15 @@ impl Batch {
         BatchIter { batch: self, sets: self.sets.iter(), current: None, next: i64::MIN }
     }
 
+    /// Iterates over the records like [`Batch::iter`], as [`RecordView`]s, which know their topic and partition.
+    ///
+    /// # Errors
+    /// The errors of [`Batch::iter`].
+    #[inline]
+    pub fn views(&self) -> BatchViews<'_> {
+        BatchViews(self.iter())
+    }
+
     /// Returns the records, each owning slices of the response.
     pub fn to_owned_records(&self) -> Result<Vec<OwnedRecord>, Error> {
         let (mut out, mut at) = (Vec::new(), BatchPosition::default());
@@ -315,9 +324,37 @@ impl<'a> IntoIterator for &'a Batch {
 pub struct BatchIter<'a> {
     batch: &'a Batch,
     sets: std::slice::Iter<'a, Records>,
-    current: Option<(RecordIter<'a>, &'a BatchHeader)>,
+    current: Option<(RecordIter<'a>, &'a Records)>,
     /// The offset after the previous record.
     next: i64,
+}
+
+impl<'a> BatchIter<'a> {
+    /// The next record, and the records that it belongs to.
+    #[inline]
+    fn next_of(&mut self) -> Option<Result<(RecordRef<'a>, &'a Records), Error>> {
+        // Records after the last one do not belong to this batch and may be unreadable.
+        while self.next < self.batch.next {
+            if let Some((records, set)) = &mut self.current {
+                match records.next() {
+                    // A fetch from the middle of a batch returns the whole batch.
+                    Some(Ok(record)) if record.offset < self.batch.from => continue,
+                    Some(Ok(record)) if record.offset >= self.batch.next => return None,
+                    Some(Ok(record)) => {
+                        self.next = record.offset + 1;
+                        return Some(Ok((record, *set)));
+                    }
+                    Some(Err(error)) => return Some(Err(self.batch.corrupt(set.header(), &error))),
+                    None => {}
+                }
+            }
+            let first = self.sets.len() == self.batch.sets.len();
+            let set = self.sets.next()?;
+            let start = if first { self.batch.start } else { Mark::default() };
+            self.current = Some((set.iter_from(&start), set));
+        }
+        None
+    }
 }
 
 impl<'a> Iterator for BatchIter<'a> {
@@ -325,27 +362,21 @@ impl<'a> Iterator for BatchIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // Records after the last one do not belong to this batch and may be unreadable.
-        while self.next < self.batch.next {
-            if let Some((records, header)) = &mut self.current {
-                match records.next() {
-                    // A fetch from the middle of a batch returns the whole batch.
-                    Some(Ok(record)) if record.offset < self.batch.from => continue,
-                    Some(Ok(record)) if record.offset >= self.batch.next => return None,
-                    Some(Ok(record)) => {
-                        self.next = record.offset + 1;
-                        return Some(Ok(record));
-                    }
-                    Some(Err(error)) => return Some(Err(self.batch.corrupt(header, &error))),
-                    None => {}
-                }
-            }
-            let first = self.sets.len() == self.batch.sets.len();
-            let set = self.sets.next()?;
-            let start = if first { self.batch.start } else { Mark::default() };
-            self.current = Some((set.iter_from(&start), set.header()));
-        }
-        None
+        Some(self.next_of()?.map(|(record, _)| record))
+    }
+}
+
+/// An iterator over the records of a [`Batch`], as views.
+#[derive(Clone, Debug)]
+pub struct BatchViews<'a>(BatchIter<'a>);
+
+impl<'a> Iterator for BatchViews<'a> {
+    type Item = Result<RecordView<'a>, Error>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let Self(records) = self;
+        Some(records.next_of()?.map(|(record, of)| RecordView::new(&records.batch.at, record, of)))
     }
 }
 
@@ -419,6 +450,8 @@ mod tests {
                         seen.push(record.offset());
                     }
                     assert_eq!(seen[seen.len() - cut.records..], offsets(&cut.batch));
+                    let views = cut.batch.views().map(|record| record.expect("a sound record").offset());
+                    assert_eq!(views.collect::<Vec<_>>(), offsets(&cut.batch));
                 }
                 assert_eq!(seen, all, "from {from}, {size} at a time");
             }
@@ -448,6 +481,8 @@ mod tests {
         assert_eq!(seen, [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]);
         let range = (corrupt[0].first_offset(), corrupt[0].next_offset());
         assert_eq!((corrupt.len(), range), (1, (6, 8)));
+        let sound: Vec<i64> = all.views().map_while(|record| Some(record.ok()?.offset())).collect();
+        assert_eq!(sound, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub use self::batch::{Batch, BatchIter, BatchPosition, CorruptBatch, SplitBatch};
+pub use self::batch::{Batch, BatchIter, BatchPosition, BatchViews, CorruptBatch, SplitBatch};
 pub use self::control::{ConsumerControl, EngineReply, PendingCommit};
 pub use self::queue::PartitionQueue;
 use self::reader::Reader;

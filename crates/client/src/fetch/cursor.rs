@@ -221,8 +221,11 @@ impl Cursor {
             Ok(CompleteBatches { bytes: 0, .. }) => {
                 self.corrupt(offset, format!("no complete batch in {} bytes", records.len()))
             }
+            // The same request would get the same batches, without end.
+            Ok(CompleteBatches { next, .. }) if next <= offset => {
+                self.corrupt(offset, format!("the batches end at {next}"))
+            }
             Ok(CompleteBatches { bytes, next, count, epoch }) => {
-                let next = next.max(offset);
                 self.last_epoch = epoch;
                 self.position = Position::At(next);
                 AnswerOutcome::Deliver(Chunk {

@@ -228,6 +228,12 @@ impl Inbox {
         notify(signal);
     }
 
+    /// Returns `true` if the loss of this partition waits for a poll: the application acts as its owner still.
+    pub(crate) fn has_unseen_loss(&self, at: &TopicPartition) -> bool {
+        let is_loss = |item: &Item| matches!(item, Item::Event(Event::Lost(lost)) if lost.contains(at));
+        self.lock().queues.iter().any(|queue| queue.events.iter().any(is_loss))
+    }
+
     /// Adds an item at the end of a partition's buffer. A chunk of an older generation is dropped.
     pub(crate) fn push_to(&self, slot: Slot, item: Item) {
         let mut state = self.lock();

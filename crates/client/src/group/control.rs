@@ -180,7 +180,11 @@ fn seek(shared: &Rc<Shared>, tasks: &mut JoinSet<()>, at: TopicPartition, to: St
 
 /// The error for the first of these partitions that the consumer does not own.
 fn not_assigned(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Option<Error> {
-    let foreign = offsets.keys().find(|at| shared.inbox.progress(at).is_none())?;
+    // A partition that was lost and assigned again is another owner's until the application has seen the loss: its
+    // offsets are those of the earlier assignment, and others may have committed later ones since.
+    let is_foreign =
+        |at: &&TopicPartition| shared.inbox.progress(at).is_none() || shared.inbox.has_unseen_loss(at);
+    let foreign = offsets.keys().find(is_foreign)?;
     Some(foreign.not_assigned())
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ottla_wire::ReadAt;
 
@@ -23,6 +24,8 @@ const LOCK_NAME: &str = ".lock";
 #[derive(Debug)]
 pub struct FsStorage {
     root: PathBuf,
+    files_max: usize,
+    files_open: Arc<AtomicUsize>,
 }
 
 impl FsStorage {
@@ -30,7 +33,15 @@ impl FsStorage {
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(&root)?;
-        Ok(Self { root })
+        Ok(Self { root, files_max: usize::MAX, files_open: Arc::default() })
+    }
+
+    /// Limits the number of open files: more are an error, as if the process had no more file descriptors. The rest of them
+    /// is for connections.
+    #[must_use]
+    pub fn with_files_max(mut self, files_max: usize) -> Self {
+        self.files_max = files_max;
+        self
     }
 
     /// The directory to which all paths are relative.
@@ -49,11 +60,18 @@ impl Storage for FsStorage {
         Some(&self.root)
     }
 
+    fn files_left(&self) -> usize {
+        self.files_max.saturating_sub(self.files_open.load(Ordering::Relaxed))
+    }
+
     fn create_dir(&self, path: &str) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.path(path)?)
     }
 
     fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn File>> {
+        if self.files_left() == 0 {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -61,7 +79,8 @@ impl Storage for FsStorage {
             .truncate(how == Open::Empty)
             .mode(FILE_MODE)
             .open(self.path(path)?)?;
-        Ok(Arc::new(FsFile { file }))
+        self.files_open.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(FsFile { file, files_open: self.files_open.clone() }))
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<Entry>> {
@@ -100,6 +119,13 @@ impl Storage for FsStorage {
 #[derive(Debug)]
 struct FsFile {
     file: std::fs::File,
+    files_open: Arc<AtomicUsize>,
+}
+
+impl Drop for FsFile {
+    fn drop(&mut self) {
+        self.files_open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ReadAt for FsFile {

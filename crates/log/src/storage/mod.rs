@@ -27,6 +27,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns how many more files can be opened. Callers close idle ones before none is left.
+    fn files_left(&self) -> usize {
+        usize::MAX
+    }
+
     /// Creates a directory and its parents. An existing directory is no error.
     fn create_dir(&self, path: &str) -> io::Result<()>;
 

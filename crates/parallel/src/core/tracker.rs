@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::deliberate::commits_highest;
+
 /// Maximum distance between the first unfinished offset and the last one taken. It bounds the memory, at one bit per
 /// offset.
 pub(crate) const OFFSETS_MAX: i64 = 1 << 20;
@@ -124,7 +126,7 @@ impl Tracker {
 
     /// The end of the contiguous finished prefix and its leader epoch.
     pub(crate) fn committable(&mut self) -> Committable {
-        let offset = self.finished;
+        let offset = if commits_highest() { self.finished_end } else { self.finished };
         while self.epochs.get(1).is_some_and(|(from, _)| *from < offset) {
             self.epochs.pop_front();
         }

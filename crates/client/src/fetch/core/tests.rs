@@ -58,6 +58,18 @@ fn a_batch_that_begins_before_the_position_is_delivered_from_the_position_on() {
     assert_eq!(harness.poll_offsets(), [(0, 12, 15)]);
 }
 
+/// A flipped bit in the base offset, which no checksum covers, made a consumer fetch the same batch without end.
+#[test]
+fn batches_that_end_before_the_position_stop_the_partition() {
+    let mut harness = Harness::new(&[at(22)]);
+    let spec = harness.one_fetch();
+    harness.answer(&spec, response(SESSION, vec![records(0, 10, 5)]));
+    let polled = harness.poll_all();
+    assert!(
+        matches!(&polled[..], [Item::Error(Error::Corrupt { offset: 22, reason, .. })] if reason == "the batches end at 15")
+    );
+}
+
 #[test]
 fn a_moved_leader_gets_the_partition_and_the_old_one_forgets_it() {
     let (mut harness, spec) = waiting(&[at(0), at(0)]);

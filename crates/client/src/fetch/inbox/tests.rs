@@ -54,6 +54,22 @@ fn partitions_take_turns_and_events_come_first() {
     assert_eq!(inbox.bytes(), 0);
 }
 
+/// A member lost a partition and got it again. Its application had not polled, and committed offsets of the first
+/// assignment under the generation of the second.
+#[test]
+fn a_loss_is_unseen_until_it_is_polled() {
+    let inbox = Inbox::new(1 << 20, LIMIT);
+    let [lost, kept] = [0, 1].map(|partition| TopicPartition::new("orders", partition));
+    inbox.push(Item::Event(Event::Assigned(vec![kept.clone()])));
+    assert!(!inbox.has_unseen_loss(&lost));
+    inbox.push(Item::Event(Event::Lost(vec![lost.clone()])));
+    assert!(inbox.has_unseen_loss(&lost) && !inbox.has_unseen_loss(&kept));
+    drop(inbox.pop(QueueId::MAIN, false));
+    assert!(inbox.has_unseen_loss(&lost));
+    drop(inbox.pop(QueueId::MAIN, false));
+    assert!(!inbox.has_unseen_loss(&lost));
+}
+
 #[test]
 fn a_full_partition_is_reported_when_it_is_drained() {
     let inbox = Inbox::new(1 << 20, LIMIT);

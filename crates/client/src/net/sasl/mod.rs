@@ -96,7 +96,7 @@ impl Authenticator {
         let now = self.clock.now_ms();
         let last = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((since, token)) = last
-            && now - since < (token.expires_at_ms - since) / 5 * 4
+            && now - since < token.expires_at_ms.saturating_sub(since) / 5 * 4
         {
             return Ok(token);
         }
@@ -106,7 +106,7 @@ impl Authenticator {
             Some(TokenSource::Unsecured(claims)) => claims.token(now),
             None => return Err("no source of tokens".into()),
         };
-        let late_ms = self.clock.now_ms() - token.expires_at_ms;
+        let late_ms = self.clock.now_ms().saturating_sub(token.expires_at_ms);
         if late_ms >= 0 {
             return Err(format!("the token of `{}` expired {late_ms} ms ago", token.principal));
         }

@@ -60,7 +60,11 @@ impl Endpoint {
         let expires_at_ms = claims["exp"]
             .as_f64()
             .map(|seconds| (seconds * 1000.0) as i64)
-            .or_else(|| answer["expires_in"].as_i64().map(|seconds| now_ms + seconds * 1000))
+            .or_else(|| {
+                answer["expires_in"]
+                    .as_i64()
+                    .map(|seconds| now_ms.saturating_add(seconds.saturating_mul(1000)))
+            })
             .ok_or("neither the token nor the answer says when it expires")?;
         Ok(Token {
             value: value.into(),
@@ -154,6 +158,16 @@ mod tests {
             endpoint.principal_claim = claim.into();
             let token = endpoint.token_in(&answer, 0).expect("a token");
             assert_eq!((token.principal.as_str(), token.expires_at_ms), (principal, 2000), "{claim}");
+        }
+    }
+
+    #[test]
+    fn a_token_of_any_life_time_is_taken_without_an_overflow() {
+        let endpoint = Endpoint::new(TokenEndpoint::parse("https://login.example/token").expect("valid"));
+        for seconds in [i64::MAX, i64::MAX / 1000, i64::MIN] {
+            let answer = serde_json::json!({ "access_token": "opaque", "expires_in": seconds });
+            let token = endpoint.token_in(&answer, 1_700_000_000_000).expect("a token");
+            assert_eq!(token.expires_at_ms > 0, seconds > 0, "{seconds}");
         }
     }
 }

@@ -1,0 +1,100 @@
+//! The checks of produced batches with compressed records.
+//!
+//! Small ones are checked at once. The others are checked in steps on a thread that may block: a batch of 64 KiB can inflate
+//! to 64 MiB. The steps of all connections take turns, so that a batch waits for one step of each other batch at most.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use ottla_log::{AppendError, AppendOptions, BatchesCheck, check_batches};
+use ottla_wire::batch::BatchHeader;
+use ottla_wire::{CompressError, Compression, RecordError};
+
+use crate::cluster::Cluster;
+use crate::partition::Partition;
+
+/// Batches whose compressed records have more bytes are not checked at once.
+const COMPRESSED_BYTES_AT_ONCE_MAX: usize = 16 << 10;
+/// The decompressed bytes of a batch that is checked at once: these take about as long as a request.
+const BYTES_AT_ONCE_MAX: usize = 256 << 10;
+/// The batches of a partition that are checked at once without being compressed.
+const UNCOMPRESSED_BYTES_AT_ONCE_MAX: usize = 4 << 20;
+/// The decompressed bytes of a step: some milliseconds.
+const STEP_BYTES: usize = 1 << 20;
+
+/// The outcome of the checks that need no other thread.
+#[derive(Debug)]
+pub(crate) enum CheckedAtOnce {
+    /// The append itself checks them: they are not compressed.
+    Unchecked,
+    /// They can be appended without further checks.
+    Sound,
+    /// They need [`check_in_steps`].
+    Expensive,
+}
+
+/// Checks the compressed batches of one partition, if that takes little time.
+pub(crate) fn check_at_once(
+    partition: &Partition,
+    now_ms: i64,
+    batches: &mut BytesMut,
+) -> Result<CheckedAtOnce, AppendError> {
+    let mut is_compressed = false;
+    let mut at = 0;
+    while at < batches.len() {
+        // The append reports what is wrong.
+        let Ok(header) = BatchHeader::parse(&batches[at..]) else { break };
+        let bytes = header.total_bytes();
+        if header.compression() != Ok(Compression::None) {
+            is_compressed = true;
+            if bytes > COMPRESSED_BYTES_AT_ONCE_MAX {
+                return Ok(CheckedAtOnce::Expensive);
+            }
+        }
+        at += bytes;
+    }
+    if batches.len() > UNCOMPRESSED_BYTES_AT_ONCE_MAX {
+        return Ok(CheckedAtOnce::Expensive);
+    }
+    if !is_compressed {
+        return Ok(CheckedAtOnce::Unchecked);
+    }
+    let log = partition.log();
+    let options =
+        AppendOptions { decompressed_bytes_max: Some(BYTES_AT_ONCE_MAX), ..AppendOptions::default() };
+    match check_batches(log.dir(), log.config(), now_ms, batches, options) {
+        Ok(()) => Ok(CheckedAtOnce::Sound),
+        Err(AppendError::InvalidRecords {
+            source: RecordError::Compress { source: CompressError::TooLarge { .. }, .. },
+            ..
+        }) => Ok(CheckedAtOnce::Expensive),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks the batches of one partition on a thread that may block, and returns them. They can be appended without further
+/// checks.
+pub(crate) async fn check_in_steps(
+    cluster: &Arc<Cluster>,
+    partition: &Partition,
+    now_ms: i64,
+    batches: BytesMut,
+) -> Result<BytesMut, AppendError> {
+    let (dir, config) = {
+        let log = partition.log();
+        (log.dir().to_owned(), log.config().clone())
+    };
+    let mut check = BatchesCheck::new(dir, config, now_ms, batches, AppendOptions::default());
+    let _memory = cluster.decoder_memory.charge(check.memory_bytes()).await;
+    loop {
+        let step = move |_: &Cluster| {
+            let has_more = check.step(STEP_BYTES)?;
+            Ok((check, has_more))
+        };
+        let (next, has_more) = cluster.run_check(step).await?;
+        if !has_more {
+            return Ok(next.finish());
+        }
+        check = next;
+    }
+}

@@ -1,0 +1,44 @@
+//! The open files of all partitions: those that are not used are closed before too many are open.
+
+use std::sync::{Arc, MutexGuard};
+
+use ottla_log::Log;
+
+use crate::cluster::{Cluster, lock};
+use crate::partition::Partition;
+
+/// Idle files are closed when fewer can be opened: an append opens up to 4, and starting a segment some more.
+const FILES_LEFT_MIN: usize = 32;
+/// The number of files that can be opened after that.
+const FILES_LEFT_AFTER: usize = 128;
+
+impl Cluster {
+    /// The log of a partition, for a use that may open files.
+    pub(crate) fn log_with_files<'p>(&self, partition: &'p Partition) -> MutexGuard<'p, Log> {
+        let log = partition.log_in_use();
+        if log.has_open_files() {
+            return log;
+        }
+        drop(log);
+        self.make_room_for_files();
+        partition.log()
+    }
+
+    /// Closes files of partitions that were not used for a while, if few more can be opened.
+    fn make_room_for_files(&self) {
+        if self.storage.files_left() >= FILES_LEFT_MIN {
+            return;
+        }
+        let topics = self.topics();
+        let partitions: Vec<&Arc<Partition>> = topics.iter().flat_map(|topic| &topic.partitions).collect();
+        let mut hand = lock(&self.file_hand);
+        // The second round closes what was used before the first.
+        for _ in 0..2 * partitions.len() {
+            *hand = (*hand + 1) % partitions.len();
+            partitions[*hand].close_idle_files(self.config.durability);
+            if self.storage.files_left() >= FILES_LEFT_AFTER {
+                return;
+            }
+        }
+    }
+}

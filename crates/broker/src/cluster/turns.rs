@@ -1,0 +1,89 @@
+//! Requests whose work blocks: it runs on other threads, and few of each kind run at a time.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::cluster::Cluster;
+
+/// DeleteRecords requests that run at a time: each occupies a thread while the disk writes.
+const DELETIONS_MAX: usize = 4;
+/// ListOffsets requests that look up timestamps at a time: each can decompress batches.
+const LOOKUPS_MAX: usize = 2;
+
+/// The turns of requests that occupy a thread.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    topic_changes: Arc<Semaphore>,
+    deletions: Arc<Semaphore>,
+    checks: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
+}
+
+/// Half of the processors: the other half serves clients.
+fn checks_max() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| (count.get() / 2).max(1))
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self {
+            topic_changes: Arc::new(Semaphore::new(1)),
+            deletions: Arc::new(Semaphore::new(DELETIONS_MAX)),
+            checks: Arc::new(Semaphore::new(checks_max())),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+        }
+    }
+}
+
+impl Cluster {
+    /// Runs a change of topics after the earlier ones, on a thread that may block.
+    pub(crate) async fn change_topics<V: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        self.run_in_turn(&self.turns.topic_changes, change).await
+    }
+
+    /// Deletes records, on a thread that may block.
+    pub(crate) async fn run_deletion<V: Send + 'static>(
+        self: &Arc<Self>,
+        delete: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        self.run_in_turn(&self.turns.deletions, delete).await
+    }
+
+    /// Looks up offsets by time, on a thread that may block.
+    pub(crate) async fn run_lookup<V: Send + 'static>(
+        self: &Arc<Self>,
+        look_up: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        self.run_in_turn(&self.turns.lookups, look_up).await
+    }
+
+    /// Runs one step of checking batches, on a thread that may block.
+    pub(crate) async fn run_check<V: Send + 'static>(
+        self: &Arc<Self>,
+        step: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        self.run_in_turn(&self.turns.checks, step).await
+    }
+
+    /// Requests wait here for their turn, so that they occupy few threads. The work owns the turn: it ends with the work even
+    /// if the connection is closed before.
+    async fn run_in_turn<V: Send + 'static>(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> V {
+        // Fails only if the semaphore is closed, which it never is.
+        let turn = turns.clone().acquire_owned().await.ok();
+        let cluster = self.clone();
+        let run = move || {
+            let done = work(&cluster);
+            drop(turn);
+            done
+        };
+        self.syncer.run_blocking(run).await
+    }
+}

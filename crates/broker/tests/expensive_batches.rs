@@ -1,0 +1,144 @@
+//! Batches that inflate to many times their size cost the thread that serves all clients nothing, and stay in their order.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod common;
+
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::{Heard, Raw, batch, bomb, framed, produce_request, set_crc};
+use ottla_broker::{Broker, BrokerThread};
+use ottla_protocol::ErrorCode;
+use ottla_protocol::frame;
+use ottla_protocol::messages::produce::ProduceRequest;
+use ottla_wire::batch::HEADER_BYTES;
+use ottla_wire::{Compression, Seal};
+
+const CODECS: [Compression; 4] =
+    [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+/// The thread of `Broker::spawn`, which serves all connections.
+const SERVING_THREAD: &str = "ottla-broker";
+
+/// One test at a time: they measure the threads of their own process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 1).spawn().expect("a broker")
+}
+
+/// The processor time of the serving thread, and of all threads of this process but the test's, in ns.
+fn processor_time() -> (u64, u64) {
+    let (mut serving, mut all) = (0, 0);
+    for task in fs::read_dir("/proc/self/task").expect("Linux lists threads").flatten() {
+        let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let ns = read("schedstat").split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        match read("comm").trim() {
+            SERVING_THREAD => serving += ns,
+            "tokio-rt-worker" => all += ns,
+            _ => {}
+        }
+    }
+    (serving, all + serving)
+}
+
+fn seal(compression: Compression) -> Seal {
+    Seal { compression, ..Seal::default() }
+}
+
+/// Many small records: 64 KB of gzip took 1.7 s, during which no client was served.
+fn many_records(codec: Compression) -> Vec<u8> {
+    let values = vec![&b"xxxxxxxxxxxxxxxx"[..]; 150_000];
+    batch(&values, &seal(codec))
+}
+
+#[test]
+fn the_serving_thread_inflates_no_large_batch() {
+    let _alone = alone();
+    for codec in CODECS {
+        let broker = broker();
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        let expensive = many_records(codec);
+        assert_eq!(connection.produce("orders", 1, &batch(&[b"first"], &Seal::default())).base_offset, 0);
+        let before = processor_time();
+        for _ in 0..5 {
+            let response = connection.produce("orders", 1, &expensive);
+            assert_eq!(response.error_code, ErrorCode::None, "{codec:?}: {:?}", response.error_message);
+        }
+        let after = processor_time();
+        let (serving, all) = (after.0 - before.0, after.1 - before.1);
+        assert!(serving * 5 < all, "{codec:?}: the serving thread took {serving} of {all} ns");
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_and_the_connection_goes_on() {
+    let _alone = alone();
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for codec in CODECS {
+        let response = connection.produce("orders", 1, &bomb(codec));
+        assert_eq!(response.error_code, ErrorCode::InvalidRecord, "{codec:?}: {:?}", response.error_message);
+    }
+    assert_eq!(connection.produce("orders", 1, &batch(&[b"x"], &Seal::default())).base_offset, 0);
+}
+
+/// An expensive batch that is sent before others is before them in the log, although they are checked faster.
+#[test]
+fn pipelined_batches_keep_their_order() {
+    let _alone = alone();
+    for codec in CODECS {
+        let broker = broker();
+        let mut connection = Raw::connect(broker.addresses()[0]);
+        let expensive = many_records(codec);
+        let mut requests = Vec::new();
+        for n in 0..6 {
+            let bytes = if n % 3 == 0 { expensive.clone() } else { batch(&[b"small"], &Seal::default()) };
+            requests.extend(framed(12, &produce_request("orders", 1, &bytes)));
+        }
+        connection.send(&requests);
+        let mut expected = 0;
+        for n in 0..6 {
+            let Heard::Answer(answer) = connection.hear() else { panic!("{codec:?}: closed") };
+            let (_, response) = frame::decode_response::<ProduceRequest>(answer, 12).expect("an answer");
+            let partition = &response.responses[0].partition_responses[0];
+            assert_eq!(
+                (partition.error_code, partition.base_offset),
+                (ErrorCode::None, expected),
+                "{codec:?} {n}"
+            );
+            expected += if n % 3 == 0 { 150_000 } else { 1 };
+        }
+    }
+}
+
+/// A check in steps refuses the same damage as a check at once: a wrong count, and bytes after the last record.
+#[test]
+fn damaged_large_batches_are_refused() {
+    let _alone = alone();
+    let broker = broker();
+    let mut connection = Raw::connect(broker.addresses()[0]);
+    for codec in CODECS {
+        let sound = many_records(codec);
+        for change in [-1, 1] {
+            let mut damaged = sound.clone();
+            let count = i32::from_be_bytes(damaged[57..61].try_into().expect("four bytes")) + change;
+            damaged[57..61].copy_from_slice(&count.to_be_bytes());
+            damaged[23..27].copy_from_slice(&(count - 1).to_be_bytes());
+            set_crc(&mut damaged);
+            let response = connection.produce("orders", 1, &damaged);
+            assert_eq!(response.error_code, ErrorCode::InvalidRecord, "{codec:?} {change}");
+        }
+        let mut torn = sound.clone();
+        torn.truncate(HEADER_BYTES + (sound.len() - HEADER_BYTES) / 2);
+        let length = torn.len() as i32 - 12;
+        torn[8..12].copy_from_slice(&length.to_be_bytes());
+        set_crc(&mut torn);
+        let response = connection.produce("orders", 1, &torn);
+        assert_eq!(response.error_code, ErrorCode::InvalidRecord, "{codec:?} torn");
+    }
+    assert_eq!(connection.produce("orders", 1, &batch(&[b"x"], &Seal::default())).base_offset, 0);
+}

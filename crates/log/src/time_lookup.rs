@@ -1,0 +1,161 @@
+//! Finds offsets by time. The log says which segments to look at; they are read without it.
+
+use std::sync::Arc;
+
+use ottla_wire::RecordStream;
+use ottla_wire::batch::{BatchHeader, Compression};
+use ottla_wire::reader::{RecordError, Records};
+
+use crate::error::ReadError;
+use crate::log::Log;
+use crate::read::lookup_failed;
+use crate::segment::{LookupError, SegmentView};
+
+/// An offset found by its timestamp.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TimestampOffset {
+    /// The record's timestamp.
+    pub timestamp: i64,
+    /// Its offset.
+    pub offset: i64,
+    /// The leader epoch of its batch, or -1.
+    pub leader_epoch: i32,
+}
+
+/// The search for a timestamp in one segment. It owns its state, so that it can run on a thread that may block, without the
+/// log's lock.
+#[derive(Debug)]
+pub struct TimeLookup {
+    dir: Arc<str>,
+    view: SegmentView,
+    from: i64,
+    timestamp: i64,
+    decompressed_bytes_max: usize,
+}
+
+impl TimeLookup {
+    /// The segment in which it searches, for [`Log::next_time_lookup`].
+    pub fn segment(&self) -> i64 {
+        self.view.base_offset
+    }
+
+    /// Returns the first record of the segment whose timestamp is the wanted one or later. Reads and decompresses batches.
+    pub fn run(&self) -> Result<Option<TimestampOffset>, ReadError> {
+        let mut from = self.from;
+        loop {
+            let found = self.view.locate_time(self.timestamp, from);
+            let found = found.map_err(|error| lookup_failed(&self.dir, &self.view, from, error))?;
+            let Some((position, header)) = found else { return Ok(None) };
+            if let Some(found) = self.first_record(position, &header, from)? {
+                return Ok(Some(found));
+            }
+            from = header.next_offset();
+        }
+    }
+
+    fn first_record(
+        &self,
+        position: u64,
+        header: &BatchHeader,
+        from: i64,
+    ) -> Result<Option<TimestampOffset>, ReadError> {
+        let failed = |error| lookup_failed(&self.dir, &self.view, header.base_offset, error);
+        let bytes = self.view.load(position, header).map_err(|error| failed(LookupError::Io(error)))?;
+        let mut first = None;
+        let mut note = |timestamp: i64, offset: i64| {
+            if first.is_none() && timestamp >= self.timestamp && offset >= from {
+                let leader_epoch = header.partition_leader_epoch;
+                first = Some(TimestampOffset { timestamp, offset, leader_epoch });
+            }
+            first.is_some()
+        };
+        let mut read = || -> Result<(), RecordError> {
+            if header.compression()? == Compression::None {
+                for record in &Records::of_batch(&bytes, self.decompressed_bytes_max)? {
+                    let record = record?;
+                    if note(record.timestamp, record.offset) {
+                        return Ok(());
+                    }
+                }
+                return Ok(());
+            }
+            // Part by part: a batch can inflate to a thousand times its size.
+            let mut records = RecordStream::new(header, bytes.clone(), self.decompressed_bytes_max)?;
+            let mut is_found = false;
+            while !is_found {
+                let has_more =
+                    records.read_part(|record| is_found |= note(record.timestamp, record.offset))?;
+                if !has_more {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|_| failed(LookupError::Damaged(position)))?;
+        Ok(first)
+    }
+}
+
+impl Log {
+    /// Returns the first record whose timestamp is `timestamp` or later. Blocks for reads; with
+    /// [`Log::next_time_lookup`] other callers use the log meanwhile.
+    pub fn offset_for_timestamp(&mut self, timestamp: i64) -> Result<Option<TimestampOffset>, ReadError> {
+        let mut after = None;
+        while let Some(lookup) = self.next_time_lookup(timestamp, after)? {
+            if let Some(found) = lookup.run()? {
+                return Ok(Some(found));
+            }
+            after = Some(lookup.segment());
+        }
+        Ok(None)
+    }
+
+    /// Returns the first record with the largest timestamp of all (KIP-734). Blocks for reads.
+    pub fn max_timestamp(&mut self) -> Result<Option<TimestampOffset>, ReadError> {
+        match self.newest_timestamp()? {
+            Some(timestamp) => self.offset_for_timestamp(timestamp),
+            None => Ok(None),
+        }
+    }
+
+    /// The largest timestamp of all records, if one has a timestamp.
+    pub fn newest_timestamp(&mut self) -> Result<Option<i64>, ReadError> {
+        let mut newest = None;
+        for number in 0..self.segments.len() {
+            newest = newest.max(Some(self.newest_of(number)?).filter(|timestamp| *timestamp >= 0));
+        }
+        Ok(newest)
+    }
+
+    /// The search in the next segment that may have a record with this timestamp or a later one, after the segment `after`.
+    pub fn next_time_lookup(
+        &mut self,
+        timestamp: i64,
+        after: Option<i64>,
+    ) -> Result<Option<TimeLookup>, ReadError> {
+        for number in 0..self.segments.len() {
+            let base_offset = self.segments[number].base_offset;
+            if after.is_some_and(|after| base_offset <= after) || self.newest_of(number)? < timestamp {
+                continue;
+            }
+            self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+            return Ok(Some(TimeLookup {
+                dir: self.dir.clone(),
+                view: self.segments[number].view(&self.bad),
+                from: self.start_offset,
+                timestamp,
+                decompressed_bytes_max: self.config.decompressed_bytes_max,
+            }));
+        }
+        Ok(None)
+    }
+
+    /// The largest timestamp of a segment; -1 without one.
+    fn newest_of(&mut self, number: usize) -> Result<i64, ReadError> {
+        let base_offset = self.segments[number].base_offset;
+        if self.segments[number].largest.is_none() {
+            self.open_segment(number).map_err(|(source, _)| self.read_failed(base_offset, source))?;
+        }
+        Ok(self.segments[number].largest.map_or(-1, |largest| largest.timestamp))
+    }
+}
