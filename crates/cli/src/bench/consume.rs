@@ -23,8 +23,6 @@ const SILENT_POLLS_MAX: u32 = 50;
 /// partition are contiguous. Adds up message lengths and first and last bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    common: CommonArgs,
     /// Number of messages to read before the measurement [default: a tenth of --count, at most 100000]
     #[arg(long)]
     warmup: Option<u64>,
@@ -38,6 +36,8 @@ pub(crate) struct Args {
     /// Polls single messages instead of batches
     #[arg(long)]
     one_by_one: bool,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

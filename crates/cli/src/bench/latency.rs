@@ -30,8 +30,6 @@ const SPIN: Duration = Duration::from_micros(80);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: CommonArgs,
-    #[command(flatten)]
     producing: ProducerArgs,
     /// Messages per second; 0 sends each message after the previous acknowledgement
     #[arg(long, default_value_t = 1000)]
@@ -39,6 +37,8 @@ pub(crate) struct Args {
     /// Measures acknowledgements only and does not consume
     #[arg(long)]
     acks_only: bool,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -40,8 +40,6 @@ const WRITE_WITHIN: Duration = Duration::from_secs(120);
 /// waiting handlers, and --against all of it beside another library.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    common: CommonArgs,
     /// Modes to measure, separated by commas: sync, batch, multi-async, multi-batch [default: all]
     #[arg(long, value_delimiter = ',', value_parser = parse_mode)]
     mode: Vec<Mode>,
@@ -95,6 +93,8 @@ pub(crate) struct Args {
     /// The file of the handled messages
     #[arg(long, value_name = "FILE", hide = true)]
     handled: Option<PathBuf>,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 impl Args {

@@ -21,9 +21,9 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: CommonArgs,
-    #[command(flatten)]
     producing: ProducerArgs,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -24,12 +24,12 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(120);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: CommonArgs,
-    #[command(flatten)]
     producing: ProducerArgs,
     /// Messages per second; 0 is full speed
     #[arg(long, default_value_t = 0)]
     rate: u64,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -21,11 +21,11 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// connections and the lookup of the coordinator, but not leaving.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    common: CommonArgs,
     /// Number of groups before the measured ones
     #[arg(long, default_value_t = 1)]
     warmup: u64,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

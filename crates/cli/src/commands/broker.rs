@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use ottla_broker::{Broker, BrokerConfig, Durability, StartError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::consume::interrupted;
 use crate::failure::{Failure, sentence};
@@ -67,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     warn_of_strangers(args);
+    raise_file_limit();
     let mut builder = match args.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         threads => {
@@ -119,6 +121,17 @@ pub(super) fn start_failed(error: StartError) -> Failure {
     match error {
         StartError::Advertise(_) | StartError::Topic { .. } => Failure::usage(error.to_string()),
         error => Failure::failed(error.to_string()),
+    }
+}
+
+/// Allows as many open files as the system does: partitions and connections need them.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }
 
