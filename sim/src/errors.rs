@@ -11,9 +11,10 @@ use ottla_log::storage::mem::MemStorage;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 
-use crate::host::{EPOCH_MS, TOPIC};
+use crate::host::EPOCH_MS;
 use crate::net::{Network, NetworkFaults};
 use crate::rates::{BusiestWindow, Rates};
+use crate::topics::TOPICS;
 use crate::trace::Trace;
 
 /// The APIs that a producer and a group member use.
@@ -38,6 +39,7 @@ const HEALTHY: Duration = Duration::from_millis(500);
 /// Virtual duration of the fault.
 const FAULTY: Duration = Duration::from_secs(5);
 const PARTITIONS: i32 = 3;
+const TOPIC: &str = TOPICS[0];
 
 /// The number of requests while one API failed.
 #[derive(Debug)]
@@ -74,7 +76,7 @@ fn run(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorR
 }
 
 async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)) -> ErrorReport {
-    let trace = Trace::begin();
+    let trace = Trace::begin(false);
     let net = Network::new(seed, NetworkFaults::none(Duration::from_micros(100)), trace);
     let rates = Rates::new(net.clone());
     let broker = Broker::builder()

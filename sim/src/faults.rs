@@ -1,5 +1,8 @@
 //! Injects faults during the safety phase of a run, and removes them before the liveness phase.
 
+mod disk;
+
+use std::rc::Rc;
 use std::time::Duration;
 
 use ottla_broker::Fault;
@@ -7,10 +10,11 @@ use ottla_log::storage::mem::Fault as DiskFault;
 use ottla_protocol::{ApiKey, ErrorCode};
 use tokio::time::Instant;
 
-use crate::host::{Host, NODES, TOPIC};
-use crate::net::{Network, NetworkFaults};
-use crate::options::Options;
-use crate::trace::Trace;
+use crate::host::{Host, NODES};
+use crate::net::NetworkFaults;
+use crate::options::{Options, ms};
+use crate::topics::GROUPS;
+use crate::world::World;
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,7 +27,7 @@ enum Kind {
     Restart,
     /// A leader moves.
     MoveLeader,
-    /// The group's coordinator moves.
+    /// A group's coordinator moves.
     MoveCoordinator,
     /// A node goes down or up.
     Node,
@@ -33,21 +37,36 @@ enum Kind {
     Cut,
     /// A disk call fails; its log is offline until the next start.
     Disk,
+    /// A file or the whole disk fails for a time, and the broker is killed.
+    DiskOutage,
+    /// A file is damaged while the broker is down.
+    Damage,
+    /// A bit of a log flips while the broker runs.
+    BitRot,
+    /// The wall clock jumps.
+    Clock,
 }
 
-const KINDS: [Kind; 9] = [
-    Kind::PowerCut,
-    Kind::Kill,
-    Kind::Restart,
-    Kind::MoveLeader,
-    Kind::MoveCoordinator,
-    Kind::Node,
-    Kind::Intercept,
-    Kind::Cut,
-    Kind::Disk,
-];
+/// The kinds with their weights.
+fn weights(options: &Options) -> [(Kind, i64); 13] {
+    [
+        (Kind::PowerCut, options.power_cut),
+        (Kind::Kill, options.kill),
+        (Kind::Restart, options.restart),
+        (Kind::MoveLeader, options.move_leader),
+        (Kind::MoveCoordinator, options.move_coordinator),
+        (Kind::Node, options.node),
+        (Kind::Intercept, options.intercept),
+        (Kind::Cut, options.cut),
+        (Kind::Disk, options.disk),
+        (Kind::DiskOutage, options.disk_outage),
+        (Kind::Damage, options.damage),
+        (Kind::BitRot, options.bit_rot),
+        (Kind::Clock, options.clock),
+    ]
+}
 
-const APIS: [ApiKey; 10] = [
+const APIS: [ApiKey; 11] = [
     ApiKey::Produce,
     ApiKey::Produce,
     ApiKey::Produce,
@@ -55,6 +74,7 @@ const APIS: [ApiKey; 10] = [
     ApiKey::Metadata,
     ApiKey::InitProducerId,
     ApiKey::ListOffsets,
+    ApiKey::OffsetFetch,
     ApiKey::OffsetCommit,
     ApiKey::JoinGroup,
     ApiKey::FindCoordinator,
@@ -73,26 +93,38 @@ const CODES: [ErrorCode; 5] = [
 const GROUP_CODES: [ErrorCode; 3] =
     [ErrorCode::NotCoordinator, ErrorCode::CoordinatorLoadInProgress, ErrorCode::CoordinatorNotAvailable];
 
+/// Commits are delayed for less than their client waits.
+const COMMIT_DELAY_MAX: Duration = Duration::from_millis(1000);
+
+/// The jumps of the wall clock.
+const JUMPS: [Duration; 4] = [
+    Duration::from_secs(2),
+    Duration::from_secs(3600),
+    Duration::from_secs(24 * 3600),
+    Duration::from_secs(3 * 24 * 3600),
+];
+
 pub(crate) struct Faults {
-    pub(crate) options: Options,
+    pub(crate) world: World,
     pub(crate) rng: fastrand::Rng,
-    pub(crate) net: Network,
-    pub(crate) trace: Trace,
+    /// A damaged disk is in use: it had no visible damage. A second damage could add to it.
+    pub(crate) is_disk_damaged: bool,
 }
 
 impl Faults {
     /// Injects faults until the phase is over.
     pub(crate) async fn run(&mut self, host: &mut Host) -> Result<(), String> {
-        self.net.set_faults(self.options.network_faults);
-        let until = Instant::now() + self.options.faults_for;
+        let options: Rc<Options> = self.world.options.clone();
+        self.world.net.set_faults(options.network_faults());
+        let until = Instant::now() + ms(options.faults_for);
         loop {
-            let pause = self.up_to(self.options.fault_pause_max);
+            let pause = self.up_to(ms(options.fault_pause_max));
             if Instant::now() + pause >= until {
                 tokio::time::sleep_until(until).await;
                 return Ok(());
             }
             tokio::time::sleep(pause).await;
-            self.net.end_stalls();
+            self.world.net.end_stalls();
             if let Some(kind) = self.draw() {
                 self.strike(kind, host).await?;
             }
@@ -101,9 +133,9 @@ impl Faults {
 
     /// Removes all faults.
     pub(crate) async fn heal(&mut self, host: &mut Host) -> Result<(), String> {
-        self.trace.note(format_args!("heal"));
-        self.net.set_faults(NetworkFaults::none(Duration::from_millis(1)));
-        self.net.end_stalls();
+        self.world.trace.note(format_args!("heal"));
+        self.world.net.set_faults(NetworkFaults::none(Duration::from_millis(1)));
+        self.world.net.end_stalls();
         host.disk().heal();
         // A log that met a disk failure stays offline until it is reopened.
         if let Some(cluster) = host.cluster() {
@@ -114,12 +146,12 @@ impl Faults {
     }
 
     fn draw(&mut self) -> Option<Kind> {
-        let total: u32 = self.options.fault_weights.iter().sum();
-        let mut left = self.rng.u32(0..total.max(1));
-        let weighed = KINDS.iter().zip(self.options.fault_weights);
-        for (kind, weight) in weighed {
+        let weights = weights(&self.world.options);
+        let total: i64 = weights.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.rng.i64(0..total.max(1));
+        for (kind, weight) in weights {
             if left < weight {
-                return Some(*kind);
+                return Some(kind);
             }
             left -= weight;
         }
@@ -129,28 +161,31 @@ impl Faults {
     async fn strike(&mut self, kind: Kind, host: &mut Host) -> Result<(), String> {
         match kind {
             Kind::PowerCut | Kind::Kill | Kind::Restart => {
-                match kind {
-                    Kind::Restart => host.stop().await,
-                    other => host.crash(other == Kind::PowerCut).await,
-                }
+                self.end_process(kind, host).await;
                 tokio::time::sleep(self.up_to(Duration::from_millis(500))).await;
-                if let Err(error) = host.start().await {
-                    // A broker may refuse to start on a failing disk, but not on a working one.
-                    self.trace.note(format_args!("broker: {error}"));
-                    host.disk().heal();
-                    host.crash(false).await;
-                    return host.start().await;
-                }
+                return self.start_again(host).await;
             }
+            Kind::Damage => {
+                let kind = [Kind::PowerCut, Kind::Kill, Kind::Restart][self.rng.usize(0..3)];
+                self.end_process(kind, host).await;
+                self.damage(host, kind == Kind::PowerCut).await;
+                return self.start_again(host).await;
+            }
+            Kind::DiskOutage => return self.disk_outage(host).await,
+            Kind::BitRot => return self.bit_rot(host).await,
             Kind::Cut => {
                 let (node, per_mille) = (self.node(), self.rng.u32(100..=1000));
-                self.net.cut(&format!("node-{node}"), per_mille);
+                self.world.net.cut(&format!("node-{node}"), per_mille);
             }
             Kind::Disk => {
                 let nth = self.rng.u64(0..30);
                 let fault = [DiskFault::Io, DiskFault::NoSpace, DiskFault::ShortWrite][self.rng.usize(0..3)];
-                self.trace.note(format_args!("disk: call {nth} from now: {fault:?}"));
+                self.world.trace.note(format_args!("disk: call {nth} from now: {fault:?}"));
                 host.disk().fail_nth(nth, fault, false);
+            }
+            Kind::Clock => {
+                let jump = JUMPS[self.rng.usize(0..JUMPS.len())];
+                host.jump(jump, self.rng.bool());
             }
             Kind::MoveLeader | Kind::MoveCoordinator | Kind::Node | Kind::Intercept => {
                 self.meddle(kind, host);
@@ -159,22 +194,41 @@ impl Faults {
         Ok(())
     }
 
+    async fn end_process(&mut self, kind: Kind, host: &mut Host) {
+        match kind {
+            Kind::Restart => host.stop().await,
+            other => host.crash(other == Kind::PowerCut).await,
+        }
+    }
+
+    /// Starts the broker. It may refuse to start on a failing disk, but not on a working one.
+    async fn start_again(&mut self, host: &mut Host) -> Result<(), String> {
+        let Err(error) = host.start().await else { return Ok(()) };
+        self.world.trace.note(format_args!("broker: {error}"));
+        host.disk().heal();
+        host.crash(false).await;
+        host.start().await
+    }
+
     fn meddle(&mut self, kind: Kind, host: &Host) {
         let Some(cluster) = host.cluster() else { return };
+        let trace = self.world.trace.clone();
         let node = self.node();
         match kind {
             Kind::MoveLeader => {
-                let partition = self.rng.i32(0..self.options.partitions);
-                let done = cluster.set_leader(TOPIC, partition, node);
-                self.trace.note(format_args!("leader of {partition}: {node}, {done}"));
+                let slot = self.rng.i32(0..self.world.options.slots());
+                let (topic, partition) = self.world.options.place(slot);
+                let done = cluster.set_leader(topic, partition, node);
+                trace.note(format_args!("leader of {topic}-{partition}: {node}, {done}"));
             }
             Kind::MoveCoordinator => {
-                let done = cluster.set_coordinator(crate::reader::GROUP, node);
-                self.trace.note(format_args!("coordinator: {node}, {done}"));
+                let group = GROUPS[self.rng.usize(0..GROUPS.len())];
+                let done = cluster.set_coordinator(group, node);
+                trace.note(format_args!("coordinator of {group}: {node}, {done}"));
             }
             Kind::Node => {
                 let up = self.rng.bool();
-                self.trace.note(format_args!("node {node} up: {up}"));
+                trace.note(format_args!("node {node} up: {up}"));
                 if up {
                     cluster.take_up(node)
                 } else {
@@ -184,16 +238,20 @@ impl Faults {
             _ => {
                 let api = APIS[self.rng.usize(0..APIS.len())];
                 let in_group =
-                    [ApiKey::OffsetCommit, ApiKey::JoinGroup, ApiKey::FindCoordinator].contains(&api);
+                    [ApiKey::OffsetFetch, ApiKey::OffsetCommit, ApiKey::JoinGroup, ApiKey::FindCoordinator]
+                        .contains(&api);
                 let codes: &[ErrorCode] = if in_group { &GROUP_CODES } else { &CODES };
                 let fault = match self.rng.u8(0..4) {
                     0 => Fault::Fail(codes[self.rng.usize(0..codes.len())]),
-                    1 => Fault::Delay(self.up_to(Duration::from_secs(3))),
+                    // A commit that is handled after its connection has ended may overwrite a later one: the protocol
+                    // has no order between connections.
+                    1 if api != ApiKey::OffsetCommit => Fault::Delay(self.up_to(Duration::from_secs(3))),
+                    1 => Fault::Delay(self.up_to(COMMIT_DELAY_MAX)),
                     2 => Fault::Cut,
                     _ => Fault::CutAfter,
                 };
                 let count = self.rng.u32(1..5);
-                self.trace.note(format_args!("intercept {count} {api}: {fault:?}"));
+                trace.note(format_args!("intercept {count} {api}: {fault:?}"));
                 cluster.intercept(api, None, count, fault);
             }
         }
@@ -203,7 +261,7 @@ impl Faults {
         self.rng.i32(1..=NODES)
     }
 
-    fn up_to(&mut self, max: Duration) -> Duration {
+    pub(crate) fn up_to(&mut self, max: Duration) -> Duration {
         Duration::from_millis(self.rng.u64(0..=max.as_millis() as u64))
     }
 }

@@ -1,90 +1,149 @@
-//! The broker's machine: its disk survives crashes, its process does not.
+//! The broker's machine: its disk and its clock survive crashes, its process does not.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ottla_broker::{Broker, Clock, Cluster, Durability, Syncer, serve};
+use ottla_broker::{Broker, Clock, Cluster, Durability, StartError, Syncer, serve};
 use ottla_log::storage::mem::MemStorage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::checker::History;
 use crate::net::{Network, Pipe};
-use crate::options::Options;
+use crate::options::{Options, ms};
 use crate::rates::Rates;
+use crate::topics::GROUPS;
 use crate::trace::Trace;
 
-/// The topic of all clients.
-pub(crate) const TOPIC: &str = "orders";
 /// Number of nodes in the broker's process.
 pub(crate) const NODES: i32 = 2;
 /// The wall clock at the start of a run: 2023-11-14.
 pub(crate) const EPOCH_MS: i64 = 1_700_000_000_000;
+/// Records are kept for so long: longer than any jump of the clock, and than the age of producers' timestamps.
+const RETENTION_MS: i64 = 60 * 24 * 3_600_000;
+
+/// The running process, shared with the observer of committed offsets.
+pub(crate) type Running = Rc<RefCell<Option<Arc<Cluster>>>>;
 
 /// A broker process, its connections and its disk.
 #[derive(Debug)]
 pub(crate) struct Host {
-    options: Options,
+    options: Rc<Options>,
     rng: fastrand::Rng,
     net: Network,
     trace: Trace,
     disk: MemStorage,
-    wall: Arc<AtomicI64>,
+    wall: Arc<WallClock>,
     broker: Option<Broker>,
+    running: Running,
     tasks: JoinSet<()>,
-    started: Instant,
     rates: Rates,
+    history: Rc<RefCell<History>>,
+    /// The disk reports syncs that it did not make: for the proof that the checker finds that.
+    syncs_ignored: bool,
+}
+
+/// The wall clock: virtual time, and the jumps so far.
+#[derive(Debug)]
+struct WallClock {
+    now: Arc<AtomicI64>,
+    skew: AtomicI64,
+    started: Instant,
+}
+
+impl WallClock {
+    fn set(&self) {
+        let elapsed = self.started.elapsed().as_millis() as i64;
+        self.now.store(EPOCH_MS + elapsed + self.skew.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 impl Host {
-    pub(crate) fn new(options: Options, seed: u64, net: Network, trace: Trace, rates: Rates) -> Self {
+    pub(crate) fn new(
+        options: Rc<Options>,
+        seed: u64,
+        net: Network,
+        trace: Trace,
+        rates: Rates,
+        history: Rc<RefCell<History>>,
+    ) -> Self {
+        let now = Arc::new(AtomicI64::new(EPOCH_MS));
+        let wall = WallClock { now, skew: AtomicI64::new(0), started: Instant::now() };
         Self {
             options,
             rng: fastrand::Rng::with_seed(seed),
             net,
             trace,
             disk: MemStorage::forgetful(),
-            wall: Arc::new(AtomicI64::new(EPOCH_MS)),
+            wall: Arc::new(wall),
             broker: None,
+            running: Running::default(),
             tasks: JoinSet::new(),
-            started: Instant::now(),
             rates,
+            history,
+            syncs_ignored: false,
         }
+    }
+
+    /// From now on, syncs have no effect.
+    pub(crate) fn ignore_syncs(&mut self) {
+        self.syncs_ignored = true;
+        self.disk.ignore_syncs();
     }
 
     /// Starts the process on the current disk.
     pub(crate) async fn start(&mut self) -> Result<(), String> {
-        let (sync_delay, segment_bytes) = (self.options.sync_delay, self.options.segment_bytes);
-        let broker = Broker::builder()
-            .storage(Arc::new(self.disk.clone()))
-            .nodes(NODES)
-            .no_listener()
-            .clock(Clock::Fixed(self.wall.clone()))
-            .syncer(Syncer::Inline(sync_delay))
-            .seed(self.rng.u64(..))
-            .configure(|config| {
-                config.durability = Durability::Disk;
-                config.auto_create_topics = false;
-                let defaults = &mut config.topic_defaults;
-                defaults.set("segment.bytes", &segment_bytes.to_string()).expect("a size in range");
-            })
-            .topic(TOPIC, self.options.partitions)
-            .start()
-            .await
-            .map_err(|error| error.to_string())?;
+        self.wall.set();
+        let seed = self.rng.u64(..);
+        let broker = self.open(&self.disk, seed).await.map_err(|error| error.to_string())?;
         broker.cluster().observe_requests(Arc::new(self.rates.clone()));
-        let ends: Vec<_> = (0..self.options.partitions)
-            .map(|partition| broker.cluster().offsets_of(TOPIC, partition).map_or(-1, |(_, end)| end))
-            .collect();
+        let slots = 0..self.options.slots();
+        let ends: Vec<_> = slots.map(|slot| end_of(&self.options, broker.cluster(), slot)).collect();
         self.trace.note(format_args!("broker: up with {ends:?}"));
+        observe_commits(&self.options, broker.cluster(), &mut self.history.borrow_mut(), true);
+        *self.running.borrow_mut() = Some(broker.cluster().clone());
         for node in 1..=NODES {
             let accepted = self.net.listen(&format!("node-{node}"));
             self.tasks.spawn(accept(accepted, broker.cluster().clone(), node));
         }
-        self.tasks.spawn(tick(self.wall.clone(), self.started));
+        self.tasks.spawn(tick(self.wall.clone()));
         self.broker = Some(broker);
         Ok(())
+    }
+
+    /// Starts a broker on `disk`, without listeners.
+    pub(crate) async fn open(&self, disk: &MemStorage, seed: u64) -> Result<Broker, StartError> {
+        let options = &self.options;
+        let mut builder = Broker::builder()
+            .storage(Arc::new(disk.clone()))
+            .nodes(NODES)
+            .no_listener()
+            .clock(Clock::Fixed(self.wall.now.clone()))
+            .syncer(Syncer::Inline(ms(options.sync_delay)))
+            .seed(seed)
+            .configure(|config| {
+                config.durability = Durability::Disk;
+                config.auto_create_topics = false;
+                // Often enough that a jump of the clock meets it.
+                config.retention_check = Duration::from_secs(1);
+                let kind = if options.log_append_time > 0 { "LogAppendTime" } else { "CreateTime" };
+                let settings = [
+                    ("segment.bytes", options.segment_bytes.to_string()),
+                    ("message.timestamp.type", kind.to_owned()),
+                    ("retention.ms", RETENTION_MS.to_string()),
+                ];
+                for (name, value) in settings {
+                    config.topic_defaults.set(name, &value).expect("a value in range");
+                }
+            });
+        for (name, partitions) in options.topics() {
+            builder = builder.topic(name, partitions);
+        }
+        builder.start().await
     }
 
     /// Kills the process. With `power_cut`, each unsynced write may be lost.
@@ -92,6 +151,7 @@ impl Host {
         self.trace.note(format_args!("broker: crash, power cut: {power_cut}"));
         // No task of the process runs between these lines: it ends at one instant.
         self.tasks.abort_all();
+        *self.running.borrow_mut() = None;
         self.broker = None;
         if power_cut {
             self.disk.crash(&mut self.rng);
@@ -99,7 +159,7 @@ impl Host {
             let disk = self.disk.fork();
             // Handles of the killed process must not access the disk of the new one.
             self.disk.crash(&mut self.rng);
-            self.disk = disk;
+            self.replace_disk(disk);
         }
         self.tasks.shutdown().await;
     }
@@ -108,23 +168,59 @@ impl Host {
     pub(crate) async fn stop(&mut self) {
         self.trace.note(format_args!("broker: stop"));
         self.tasks.shutdown().await;
+        *self.running.borrow_mut() = None;
         if let Some(broker) = self.broker.take() {
             broker.stop().await;
         }
+    }
+
+    /// Puts another disk into a machine that is off.
+    pub(crate) fn replace_disk(&mut self, disk: MemStorage) {
+        self.disk = disk;
+        if self.syncs_ignored {
+            self.disk.ignore_syncs();
+        }
+    }
+
+    /// Moves the wall clock.
+    pub(crate) fn jump(&mut self, by: Duration, back: bool) {
+        let by = by.as_millis() as i64;
+        let skew = self.wall.skew.fetch_add(if back { -by } else { by }, Ordering::Relaxed);
+        self.trace.note(format_args!("clock: {} by {by} ms, after {skew}", if back { "back" } else { "on" }));
+        self.wall.set();
     }
 
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.broker.as_ref().map(Broker::cluster)
     }
 
+    pub(crate) fn running(&self) -> Running {
+        self.running.clone()
+    }
+
     pub(crate) fn disk(&self) -> &MemStorage {
         &self.disk
     }
 
-    /// The offset after the last record of a partition.
-    pub(crate) fn end_of(&self, partition: i32) -> i64 {
-        let offsets = self.cluster().and_then(|cluster| cluster.offsets_of(TOPIC, partition));
-        offsets.map_or(0, |(_, end)| end)
+    /// The offset after the last record of a slot.
+    pub(crate) fn end_of(&self, slot: i32) -> i64 {
+        self.cluster().map_or(0, |cluster| end_of(&self.options, cluster, slot).max(0))
+    }
+}
+
+fn end_of(options: &Options, cluster: &Cluster, slot: i32) -> i64 {
+    let (topic, partition) = options.place(slot);
+    cluster.offsets_of(topic, partition).map_or(-1, |(_, end)| end)
+}
+
+/// Records the committed offsets of every group. `restarted`: the broker has just started.
+pub(crate) fn observe_commits(options: &Options, cluster: &Cluster, history: &mut History, restarted: bool) {
+    for (group, name) in (0..).zip(GROUPS) {
+        for slot in 0..options.slots() {
+            let (topic, partition) = options.place(slot);
+            let offset = cluster.committed_offset(name, topic, partition);
+            history.committed(group, slot, offset.unwrap_or(-1), restarted);
+        }
     }
 }
 
@@ -143,9 +239,9 @@ async fn accept(mut accepted: mpsc::UnboundedReceiver<Pipe>, cluster: Arc<Cluste
 }
 
 /// The broker's wall clock follows virtual time.
-async fn tick(wall: Arc<AtomicI64>, started: Instant) {
+async fn tick(wall: Arc<WallClock>) {
     loop {
-        wall.store(EPOCH_MS + started.elapsed().as_millis() as i64, Ordering::Relaxed);
+        wall.set();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Runs the real client and broker in one thread, in virtual time, on a network and a disk that fail.
 //!
 //! ```text
-//!   scenario::run(seed) --> producers, readers --> net (latency, slices, cuts) --> broker --> MemStorage (crashes)
+//!   scenario::run(seed) --> producers, readers, groups --> net (latency, slices, cuts) --> broker --> MemStorage
 //!        |                        |
 //!        +-- faults, then heal    +--> history --> checker --> anomalies
 //! ```
@@ -16,11 +16,16 @@ mod faults;
 mod host;
 pub mod net;
 mod options;
+mod probe;
+mod processor;
 mod producer;
 pub mod rates;
 mod reader;
 pub mod scenario;
+pub mod shrink;
+mod topics;
 pub mod trace;
+mod world;
 
 pub use options::Options;
-pub use scenario::{Report, run, run_with};
+pub use scenario::{Mode, Report, run, run_with};

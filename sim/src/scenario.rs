@@ -10,17 +10,20 @@ use tokio::time::Instant;
 
 use crate::checker::{Anomaly, History, Reader};
 use crate::faults::Faults;
-use crate::host::Host;
+use crate::host::{Host, Running, observe_commits};
 use crate::net::{Network, NetworkFaults};
 use crate::options::Options;
-use crate::producer::{World, produce};
+use crate::processor::process;
+use crate::producer::produce;
 use crate::rates::{BusiestWindow, Rates, requests_per_window_max};
 use crate::reader::read;
+use crate::topics::PROCESSORS;
 use crate::trace::Trace;
+use crate::world::World;
 
 /// Virtual time limit after the faults.
 const LIVENESS_MAX: Duration = Duration::from_secs(200);
-/// Interval at which progress is checked.
+/// Interval at which progress and committed offsets are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The result of a run.
@@ -28,7 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub struct Report {
     /// The seed of the run.
     pub seed: u64,
-    /// Every event, with virtual time.
+    /// The options of the run.
+    pub options: Options,
+    /// Every event, with virtual time, if they were wanted.
     pub trace: Vec<String>,
     /// The anomalies; empty for a correct run.
     pub anomalies: Vec<Anomaly>,
@@ -40,13 +45,28 @@ pub struct Report {
     pub busiest: BTreeMap<i16, BusiestWindow>,
 }
 
-/// Runs the scenario of this seed.
+/// Parts of a run that are not drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mode {
+    /// Keeps the events.
+    pub traced: bool,
+    /// The disk ignores syncs: for the proof that the checker finds that.
+    pub syncs_ignored: bool,
+    /// The clients check no checksums: the same.
+    pub unchecked: bool,
+}
+
+/// Runs the scenario of this seed, and keeps its events.
 pub fn run(seed: u64) -> Report {
-    run_with(seed, Options::draw(&mut fastrand::Rng::with_seed(seed)))
+    run_with(
+        seed,
+        &Options::draw(&mut fastrand::Rng::with_seed(seed)),
+        Mode { traced: true, ..Mode::default() },
+    )
 }
 
 /// Runs a scenario with the given options; everything else is drawn from the seed.
-pub fn run_with(seed: u64, options: Options) -> Report {
+pub fn run_with(seed: u64, options: &Options, mode: Mode) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -54,44 +74,99 @@ pub fn run_with(seed: u64, options: Options) -> Report {
         .expect("a runtime without I/O needs nothing from the system");
     // A different random stream from that of the options.
     let rng = fastrand::Rng::with_seed(seed ^ 0x5eed_5eed_5eed_5eed);
-    LocalSet::new().block_on(&runtime, scenario(seed, options, rng))
+    LocalSet::new().block_on(&runtime, scenario(seed, options.clone(), rng, mode))
 }
 
-async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report {
-    let trace = Trace::begin();
-    trace.note(format_args!("seed {seed}: {options:?}"));
+/// The consumers of a run: each with its current incarnation.
+#[derive(Default)]
+struct Consumers {
+    tasks: JoinSet<()>,
+    current: Vec<Rc<Cell<Option<Reader>>>>,
+}
+
+impl Consumers {
+    fn start(&mut self, world: &World, seed: u64) {
+        let options = world.options.clone();
+        let counts = [
+            (None, options.readers),
+            (Some(0), options.members),
+            (Some(1), options.members_second),
+            (Some(PROCESSORS), options.processors),
+        ];
+        let readers = counts.into_iter().flat_map(|(group, count)| (0..count).map(move |_| group));
+        for (id, group) in (1..).zip(readers) {
+            let is_ordered = group != Some(PROCESSORS);
+            let base = Reader { id, group, is_ordered };
+            let current = Rc::new(Cell::new(None));
+            let rng = World::rng(seed, 2, u64::from(id));
+            if is_ordered {
+                self.tasks.spawn_local(read(world.clone(), base, current.clone(), rng));
+            } else {
+                self.tasks.spawn_local(process(world.clone(), base, current.clone(), rng));
+            }
+            self.current.push(current);
+        }
+    }
+
+    /// The current incarnations.
+    fn readers(&self) -> impl Iterator<Item = Reader> {
+        self.current.iter().filter_map(|current| current.get())
+    }
+
+    /// The readers that have not reached the end yet.
+    fn behind(&self, host: &Host, options: &Options, history: &History) -> Vec<String> {
+        let mut behind = Vec::new();
+        for slot in 0..options.slots() {
+            let end = host.end_of(slot);
+            for reader in self.readers() {
+                let at = match reader.group {
+                    Some(group) => history.group_position(group, slot),
+                    None => history.position(reader, slot),
+                };
+                if at < end {
+                    behind.push(format!("{reader:?} is at {at} of {end} in slot {slot}"));
+                }
+            }
+        }
+        behind
+    }
+}
+
+async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng, mode: Mode) -> Report {
+    let trace = Trace::begin(mode.traced);
+    trace.note(format_args!("seed {seed}: {options}"));
+    let options = Rc::new(options);
     let net = Network::new(rng.u64(..), NetworkFaults::none(Duration::from_millis(1)), trace.clone());
-    let history = Rc::new(RefCell::new(History::default()));
-    let faults = Rc::new(Cell::new(true));
     let world = World {
         options: options.clone(),
         net: net.clone(),
         trace: trace.clone(),
-        history: history.clone(),
-        faults: faults.clone(),
+        history: Rc::default(),
+        faults: Rc::new(Cell::new(true)),
+        unchecked: mode.unchecked,
     };
     let rates = Rates::new(net.clone());
-    let mut host = Host::new(options.clone(), rng.u64(..), net.clone(), trace.clone(), rates.clone());
-    let mut injector =
-        Faults { options: options.clone(), rng: rng.fork(), net: net.clone(), trace: trace.clone() };
+    let history = world.history.clone();
+    let mut host =
+        Host::new(options.clone(), rng.u64(..), net.clone(), trace.clone(), rates.clone(), history.clone());
+    if mode.syncs_ignored {
+        host.ignore_syncs();
+    }
+    let mut injector = Faults { world: world.clone(), rng: rng.fork(), is_disk_damaged: false };
 
     let mut stuck: Vec<String> = Vec::new();
     let mut producers = JoinSet::new();
-    let mut readers = JoinSet::new();
-    let mut incarnations = Vec::new();
+    let mut consumers = Consumers::default();
     let safety = async {
         host.start().await?;
-        for id in 0..options.producers {
-            producers.spawn_local(produce(world.clone(), id + 1, rng.fork()));
+        for id in 1..=options.producers {
+            let rng = World::rng(seed, 1, id as u64);
+            producers.spawn_local(produce(world.clone(), id as u32, rng));
         }
-        for id in 0..options.readers + options.members {
-            let current = Rc::new(Cell::new(None));
-            let base = Reader { id: id + 1, in_group: id >= options.readers };
-            readers.spawn_local(read(world.clone(), base, current.clone(), rng.fork()));
-            incarnations.push(current);
-        }
+        consumers.start(&world, seed);
+        consumers.tasks.spawn_local(observe(options.clone(), host.running(), history.clone()));
         injector.run(&mut host).await?;
-        faults.set(false);
+        world.faults.set(false);
         injector.heal(&mut host).await
     };
     let healed: Result<(), String> = safety.await;
@@ -105,7 +180,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
         }
         let deadline = Instant::now() + LIVENESS_MAX;
         loop {
-            let behind = behind(&host, &options, &history.borrow(), &incarnations);
+            let behind = consumers.behind(&host, &options, &history.borrow());
             if behind.is_empty() {
                 break;
             }
@@ -116,7 +191,7 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
-    for reader in incarnations.iter().filter_map(|incarnation| incarnation.get()) {
+    for reader in consumers.readers() {
         history.borrow_mut().finish(reader);
     }
     let mut anomalies = history.borrow().check();
@@ -128,31 +203,17 @@ async fn scenario(seed: u64, options: Options, mut rng: fastrand::Rng) -> Report
     let (acked, read) = history.borrow().counts();
     trace.note(format_args!("end: {acked} acknowledged, {read} read, {} anomalies", anomalies.len()));
     let lines = trace.lines();
-    readers.shutdown().await;
+    consumers.tasks.shutdown().await;
     host.stop().await;
-    Report { seed, trace: lines, anomalies, acked, read, busiest }
+    Report { seed, options: (*options).clone(), trace: lines, anomalies, acked, read, busiest }
 }
 
-/// The readers that have not reached the end yet.
-fn behind(
-    host: &Host,
-    options: &Options,
-    history: &History,
-    incarnations: &[Rc<Cell<Option<Reader>>>],
-) -> Vec<String> {
-    let mut behind = Vec::new();
-    for partition in 0..options.partitions {
-        let end = host.end_of(partition);
-        for reader in incarnations.iter().filter_map(|incarnation| incarnation.get()) {
-            let at = if reader.in_group {
-                history.group_position(partition)
-            } else {
-                history.position(reader, partition)
-            };
-            if at < end {
-                behind.push(format!("{reader:?} is at {at} of {end} in partition {partition}"));
-            }
+/// Records the committed offsets of the running broker from time to time.
+async fn observe(options: Rc<Options>, running: Running, history: Rc<RefCell<History>>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Some(cluster) = running.borrow().as_ref() {
+            observe_commits(&options, cluster, &mut history.borrow_mut(), false);
         }
     }
-    behind
 }

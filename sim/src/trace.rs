@@ -9,23 +9,28 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Trace {
     started: Instant,
+    kept: bool,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Trace {
-    /// An empty trace that starts now.
-    pub fn begin() -> Self {
-        Self { started: Instant::now(), lines: Arc::default() }
+    /// An empty trace that starts now. Unless it is `kept`, events are only logged.
+    pub fn begin(kept: bool) -> Self {
+        Self { started: Instant::now(), kept, lines: Arc::default() }
     }
 
     /// Adds an event.
     pub fn note(&self, what: Arguments<'_>) {
+        if !self.kept && !tracing::enabled!(target: "sim", tracing::Level::INFO) {
+            return;
+        }
         let ms = self.started.elapsed().as_millis();
         let line = format!("{:>4}.{:03} {what}", ms / 1000, ms % 1000);
         // Also logged, in order with the events of client and broker.
         tracing::info!(target: "sim", "{line}");
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push(line);
+        if self.kept {
+            self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
     }
 
     /// Every line so far.

@@ -45,11 +45,11 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "seeds",
-        what: "random seeds of the simulation: no anomaly, no livelock; each failure prints its seed",
+        what: "minutes of seeds of the simulation, after those of earlier slices: no anomaly; target/sim-seeds.txt has totals",
         package: "ottla-sim",
         test: "seeds",
-        variable: "OTTLA_SIM_RANDOM",
-        count: 20_000,
+        variable: "OTTLA_SIM_MINUTES",
+        count: 9,
     },
     Soak {
         name: "errors",
@@ -69,7 +69,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "processor-kill9",
-        what: "SIGKILLs of processors, a quarter in each mode: every record handled, keys in order",
+        what: "SIGKILLs of processors in each mode and order: every record handled, in order, committed ones once",
         package: "ottla-parallel",
         test: "kill9",
         variable: "OTTLA_SOAK_PROCESSOR_KILLS",
@@ -111,6 +111,8 @@ pub(crate) fn run(name: &str, count: Option<u32>) -> ExitCode {
                 ["test", "--release", "--package", soak.package, "--test", soak.test, "--", "--nocapture"];
             let mut test = cargo(&args);
             test.env(soak.variable, count.to_string()).env("OTTLA_BIN", target_dir().join("release/ottla"));
+            // A soak in slices continues where the last one ended.
+            test.env("OTTLA_SIM_STATE", target_dir().join("sim-seeds.txt"));
             shell::run(&mut test, SOAK_WITHIN)
         });
     match outcome {

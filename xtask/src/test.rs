@@ -59,10 +59,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 type Run = fn(&Options) -> Outcome;
 
 fn plan(options: &Options) -> Vec<(&'static str, Run)> {
-    let tests: [(&str, Run); 4] = [
+    let tests: [(&str, Run); 5] = [
         ("build ottla", build),
         ("install librdkafka", install_librdkafka),
         ("tests", tests),
+        ("deliberate faults", deliberate_faults),
         ("interop tests", interop),
     ];
     if options.filter.is_some() {
@@ -185,6 +186,15 @@ fn install_librdkafka(_: &Options) -> Outcome {
 
 fn tests(options: &Options) -> Outcome {
     let mut args = vec!["test", "--workspace", "--exclude", "ottla-interop", "--no-fail-fast"];
+    args.extend(options.filter.as_deref());
+    cargo_test(&mut cargo(&args))
+}
+
+/// The simulation with faults in broker and processor, all of which it must find. They need a build of their own.
+fn deliberate_faults(options: &Options) -> Outcome {
+    let features = ["--features", "deliberate-faults", "--test", "deliberate_faults"];
+    let mut args = vec!["test", "--package", "ottla-sim", "--no-fail-fast"];
+    args.extend(features);
     args.extend(options.filter.as_deref());
     cargo_test(&mut cargo(&args))
 }
