@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -139,7 +140,7 @@ impl<T: Transport> Connection<T> {
         let mut since = opened;
         // The deadline of the frame of which a part has arrived.
         let mut frame_due: Option<Instant> = None;
-        let mut timer = std::pin::pin!(tokio::time::sleep_until(opened + limit));
+        let mut timer = pin!(tokio::time::sleep_until(opened + limit));
         loop {
             if self.start_requests().await? {
                 limit = config.connection_idle_max;
@@ -179,7 +180,7 @@ impl<T: Transport> Connection<T> {
                 granted = cluster.memory.charge(to_charge.unwrap_or(0)), if to_charge.is_some() => {
                     *charge = Some((granted, Instant::now()));
                 }
-                read = io.read_buf(frames.spare()), if room && to_charge.is_none() => {
+                read = receive(io, frames), if room && to_charge.is_none() => {
                     if read? == 0 {
                         return Ok(());
                     }
@@ -247,6 +248,23 @@ impl<T: Transport> Connection<T> {
         }
         Ok(wrote)
     }
+}
+
+/// Reads what has arrived. A connection that waits holds no buffer, and what it has of a small frame in no more than its size.
+async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Result<usize> {
+    poll_fn(|cx| {
+        let readiness = io.tcp().map_or(Poll::Ready(Ok(())), |socket| socket.poll_read_ready(cx));
+        let read = match readiness {
+            Poll::Ready(Ok(())) => pin!(io.read_buf(frames.spare())).poll(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        if read.is_pending() {
+            frames.shrink();
+        }
+        read
+    })
+    .await
 }
 
 /// Waits until the first response in the queue is ready, and polls the others meanwhile.

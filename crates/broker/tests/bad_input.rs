@@ -5,6 +5,7 @@ mod common;
 #[path = "common/hostile.rs"]
 mod hostile;
 
+use common::sound;
 use common::{CORRELATION_ID, Heard, Raw, batch, bomb, framed, metadata_of, sized};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::messages::api_versions::ApiVersionsRequest;
@@ -25,7 +26,8 @@ fn each_prefix_of_a_sound_request_closes_its_connection_and_no_other() {
     let broker = broker();
     let address = broker.addresses()[0];
     let mut bystander = Raw::connect(address);
-    for (what, request) in hostile::sound() {
+    for sound in sound::in_outer_versions(address) {
+        let (what, request) = (sound.name(), sound.frame);
         let body = &request[4..];
         let mut answered = Vec::new();
         for len in 0..body.len() {

@@ -5,6 +5,7 @@ mod common;
 #[path = "common/hostile.rs"]
 mod hostile;
 
+use common::sound;
 use common::{Heard, Raw, sized};
 use ottla_broker::Broker;
 
@@ -18,7 +19,8 @@ fn ten_thousand_bad_frames_do_not_make_the_process_grow() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let address = broker.addresses()[0];
     let mut bad = hostile::refused();
-    for (what, request) in hostile::sound() {
+    for sound in sound::in_outer_versions(address) {
+        let (what, request) = (sound.name(), sound.frame);
         let body = &request[4..];
         bad.extend(
             (1..body.len()).step_by(7).map(|len| (format!("{len} bytes of {what}"), sized(&body[..len]))),

@@ -5,8 +5,8 @@
 mod common;
 
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use common::memory::alone;
 use common::{Heard, Raw, batch, bomb, framed, produce_request, set_crc};
 use ottla_broker::{Broker, BrokerThread};
 use ottla_protocol::ErrorCode;
@@ -19,12 +19,6 @@ const CODECS: [Compression; 4] =
     [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
 /// The thread of `Broker::spawn`, which serves all connections.
 const SERVING_THREAD: &str = "ottla-broker";
-
-/// One test at a time: they measure the threads of their own process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 1).spawn().expect("a broker")

@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::memory::{Growth, alone};
 use common::{PATIENCE, Raw, framed};
 use ottla_broker::{Broker, BrokerThread, Durability};
 use ottla_client::{Config, Producer, Record};
@@ -25,12 +25,6 @@ const BUDGET_MIB: u64 = 16;
 /// Memory above the budget, for buffers of connections, of the requests in progress and of this test.
 const ABOVE_MIB: u64 = 32;
 
-/// One attack at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn broker(dir: &Path) -> BrokerThread {
     let broker = Broker::builder().data_dir(dir).topic("orders", 1);
     broker
@@ -41,30 +35,6 @@ fn broker(dir: &Path) -> BrokerThread {
         })
         .spawn()
         .expect("a broker")
-}
-
-/// Growth of this process's memory in MiB, from its creation to its peak.
-struct Growth(u64);
-
-impl Growth {
-    fn start() -> Self {
-        std::fs::write("/proc/self/clear_refs", "5").expect("Linux lets a process forget its peak");
-        Self(status_mib("VmRSS:"))
-    }
-
-    #[track_caller]
-    fn assert_bounded(&self, what: &str) {
-        let grown = status_mib("VmHWM:").saturating_sub(self.0);
-        println!("{what}: {grown} MiB more than {} MiB", self.0);
-        assert!(grown <= BUDGET_MIB + ABOVE_MIB, "{what}: {grown} MiB more than {} MiB", self.0);
-    }
-}
-
-fn status_mib(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux says what a process takes");
-    let line = status.lines().find(|line| line.starts_with(field)).expect("a line for it");
-    let kib: u64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number");
-    kib / 1024
 }
 
 /// Sends as much as the peer and the kernel take within this time.
@@ -97,7 +67,7 @@ fn unfinished_frames_wait_for_memory_and_lose_it_at_their_deadline() {
     let held: Vec<TcpStream> =
         (0..40).map(|_| send_what_is_taken(address, &unfinished, Duration::from_millis(20))).collect();
     assert!(bystander.is_served(), "small requests are not charged");
-    growth.assert_bounded("40 unfinished frames");
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "40 unfinished frames");
     // A large request waits for the deadlines of those that hold the memory, and no longer.
     let producer = Producer::new(Config::new(broker.bootstrap_servers())).expect("a producer");
     let value = vec![b'x'; 500_000];
@@ -129,7 +99,7 @@ fn a_long_name_with_many_partitions_costs_its_size_once() {
         assert!(answer.len() < 6 << 20, "{} bytes", answer.len());
         held.push(connection);
     }
-    growth.assert_bounded("10 requests with 60,000 partitions");
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "10 requests with 60,000 partitions");
 }
 
 /// Eight clients that do not read their sockets reached 3.6 GB: whole segments were read from the disk at once.
@@ -164,7 +134,7 @@ fn cold_records_are_read_in_parts_for_clients_that_do_not_read() {
         assert!(bystander.is_served());
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    growth.assert_bounded("8 clients that do not read");
+    growth.assert_at_most(BUDGET_MIB + ABOVE_MIB, "8 clients that do not read");
     // One of them reads at last, and gets what fits into a response.
     let mut last = held.into_iter().next().expect("one of eight");
     let common::Heard::Answer(answer) = last.hear() else { panic!("an answer") };

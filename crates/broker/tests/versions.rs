@@ -1,23 +1,17 @@
 //! A promise: what ApiVersions lists is answered, in every version, empty or not.
 
 mod common;
-#[path = "common/hostile.rs"]
-mod hostile;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use common::sound::{self, Listed};
 use common::{CORRELATION_ID, Heard, Raw};
 use ottla_broker::Broker;
 use ottla_protocol::messages as m;
-use ottla_protocol::messages::api_versions::ApiVersionsRequest;
-use ottla_protocol::{ApiKey, ErrorCode, Request};
+use ottla_protocol::{ApiKey, Request};
 
 /// Asks `R` with nothing in it, in every version between these; answers that cannot be read are a failure.
-fn ask_empty<R: Request>(
-    connection: &mut Raw,
-    listed: &BTreeMap<i16, (i16, i16)>,
-    asked: &mut BTreeSet<i16>,
-) {
+fn ask_empty<R: Request>(connection: &mut Raw, listed: &Listed, asked: &mut BTreeSet<i16>) {
     let (min, max) = listed.get(&R::KEY.code()).copied().expect("listed");
     for version in min.max(*R::VERSIONS.start())..=max {
         assert!(connection.ask(version, &R::default()).is_some(), "{} v{version} closes", R::KEY);
@@ -29,12 +23,7 @@ fn ask_empty<R: Request>(
 fn every_listed_version_of_every_request_is_answered() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut connection = Raw::connect(broker.addresses()[0]);
-    let hello =
-        ApiVersionsRequest { client_software_name: "story".into(), client_software_version: "1".into() };
-    let versions = connection.ask(4, &hello).expect("an answer");
-    assert_eq!(versions.error_code, ErrorCode::None);
-    let listed: BTreeMap<i16, (i16, i16)> =
-        versions.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
+    let listed = sound::listed(broker.addresses()[0]);
     let mut asked = BTreeSet::new();
     macro_rules! ask {
         ($($module:ident::$request:ident),* $(,)?) => {
@@ -82,11 +71,13 @@ fn every_listed_version_of_every_request_is_answered() {
 fn requests_with_something_in_them_are_answered_in_every_version() {
     let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
     let mut connection = Raw::connect(broker.addresses()[0]);
-    for (what, request) in hostile::sound_in_every_version() {
-        connection.send(&request);
+    for sound in sound::in_every_version(broker.addresses()[0]) {
+        connection.send(&sound.frame);
         match connection.hear() {
-            Heard::Answer(answer) => assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{what}"),
-            Heard::Closed => panic!("{what} closes"),
+            Heard::Answer(answer) => {
+                assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{}", sound.name())
+            }
+            Heard::Closed => panic!("{} closes", sound.name()),
         }
     }
 }

@@ -75,6 +75,15 @@ impl FrameBuffer {
         &mut self.buf
     }
 
+    /// Frees memory that the received bytes do not need, for the time until more arrive. The buffer of a large frame stays.
+    pub fn shrink(&mut self) {
+        if self.buf.is_empty() {
+            self.buf = BytesMut::new();
+        } else if self.buf.capacity() >= READ_BYTES / 2 && self.buf.len() < READ_BYTES / 4 {
+            self.buf = BytesMut::from(&self.buf[..]);
+        }
+    }
+
     /// Takes the length and the received beginning of a large frame, for a caller that reads the rest into its own
     /// buffer. The bytes after the rest start a new frame.
     ///
@@ -129,6 +138,19 @@ impl FrameBuffer {
 mod tests {
     use super::*;
     use bytes::BufMut;
+
+    #[test]
+    fn a_shrunk_buffer_keeps_the_received_bytes_and_no_other_memory() {
+        let mut frames = FrameBuffer::new(100);
+        frames.spare().put_slice(b"\0\0\0\x03ab");
+        frames.shrink();
+        assert!(frames.buf.capacity() < 100, "{} bytes", frames.buf.capacity());
+        frames.spare().put_slice(b"c");
+        assert_eq!(frames.next_frame(), Ok(Some(Bytes::from_static(b"abc"))));
+        frames.spare();
+        frames.shrink();
+        assert_eq!(frames.buf.capacity(), 0);
+    }
 
     /// Reads `stream` in steps of at most `step` bytes, as a socket would deliver it.
     fn cut(stream: &[u8], step: usize, max: usize) -> Result<Vec<Bytes>, FrameTooLarge> {

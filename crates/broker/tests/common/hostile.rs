@@ -1,9 +1,7 @@
 //! Frames that no sound client sends.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use bytes::Bytes;
-use ottla_protocol::messages as m;
-use ottla_protocol::{ApiKey, Request};
+use ottla_protocol::ApiKey;
 use ottla_wire::{Compression, Seal};
 
 use crate::common::{CORRELATION_ID, batch, bomb, framed, metadata_of, produce_request, sized};
@@ -18,105 +16,6 @@ pub(crate) fn head(api: i16, version: i16, flexible: bool) -> Vec<u8> {
         head.push(0);
     }
     head
-}
-
-/// Sound requests, with every kind of field, in their lowest and highest versions.
-pub(crate) fn sound() -> Vec<(String, Vec<u8>)> {
-    in_versions(|(min, max)| vec![min, max])
-}
-
-/// The same in every version.
-pub(crate) fn sound_in_every_version() -> Vec<(String, Vec<u8>)> {
-    in_versions(|(min, max)| (min..=max).collect())
-}
-
-fn in_versions(versions: fn((i16, i16)) -> Vec<i16>) -> Vec<(String, Vec<u8>)> {
-    let mut all = All { frames: Vec::new(), versions };
-    let records = batch(&[b"one", b"two"], &Seal::default());
-    all.add((3, 12), &produce_request("orders", 1, &records));
-    all.add(
-        (0, 12),
-        &m::metadata::MetadataRequest { topics: metadata_of("orders").topics, ..Default::default() },
-    );
-    all.add(
-        (4, 12),
-        &m::fetch::FetchRequest {
-            max_wait_ms: 0,
-            min_bytes: 0,
-            max_bytes: 1 << 20,
-            topics: vec![m::fetch::FetchTopic {
-                topic: "orders".into(),
-                partitions: vec![m::fetch::FetchPartition {
-                    partition_max_bytes: 1 << 20,
-                    ..Default::default()
-                }],
-                ..Default::default()
-            }],
-            ..Default::default()
-        },
-    );
-    all.add(
-        (1, 10),
-        &m::list_offsets::ListOffsetsRequest {
-            replica_id: -1,
-            topics: vec![m::list_offsets::ListOffsetsTopic {
-                name: "orders".into(),
-                partitions: vec![m::list_offsets::ListOffsetsPartition {
-                    timestamp: -1,
-                    ..Default::default()
-                }],
-            }],
-            ..Default::default()
-        },
-    );
-    all.add(
-        (2, 7),
-        &m::create_topics::CreateTopicsRequest {
-            topics: vec![m::create_topics::CreatableTopic {
-                name: "orders".into(),
-                num_partitions: 1,
-                replication_factor: 1,
-                ..Default::default()
-            }],
-            timeout_ms: 1000,
-            validate_only: true,
-        },
-    );
-    all.add(
-        (2, 9),
-        &m::join_group::JoinGroupRequest {
-            group_id: "g".into(),
-            session_timeout_ms: 10_000,
-            member_id: "nobody".into(),
-            protocol_type: "consumer".into(),
-            protocols: vec![m::join_group::JoinGroupRequestProtocol {
-                name: "range".into(),
-                metadata: Bytes::from_static(b"meta"),
-            }],
-            ..Default::default()
-        },
-    );
-    all.add(
-        (0, 4),
-        &m::api_versions::ApiVersionsRequest {
-            client_software_name: "story".into(),
-            client_software_version: "1".into(),
-        },
-    );
-    all.frames
-}
-
-struct All {
-    frames: Vec<(String, Vec<u8>)>,
-    versions: fn((i16, i16)) -> Vec<i16>,
-}
-
-impl All {
-    fn add<R: Request>(&mut self, versions: (i16, i16), request: &R) {
-        for version in (self.versions)(versions) {
-            self.frames.push((format!("{} v{version}", R::KEY), framed(version, request)));
-        }
-    }
 }
 
 /// Frames that are refused: an error code answers, or the connection closes.

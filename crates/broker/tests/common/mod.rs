@@ -1,6 +1,8 @@
 //! A connection without a client: frames as the test wants them, sound or not.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod memory;
+pub(crate) mod sound;
 pub(crate) mod world;
 
 use std::io::{ErrorKind, Read, Write};

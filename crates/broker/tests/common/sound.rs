@@ -1,0 +1,307 @@
+//! A sound request for every API, with something in each of its fields.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use ottla_protocol::messages as m;
+use ottla_protocol::messages::api_versions::ApiVersionsRequest;
+use ottla_protocol::{ApiKey, Request};
+use ottla_wire::Seal;
+
+use super::{Raw, batch, framed, metadata_of, produce_request};
+
+/// The topic of all these requests.
+pub(crate) const TOPIC: &str = "orders";
+const GROUP: &str = "g";
+/// The broker has no group protocol above this version of JoinGroup and Produce that these requests do not fill.
+const PRODUCE_MIN: i16 = 3;
+
+/// The versions of each API that a broker lists.
+pub(crate) type Listed = BTreeMap<i16, (i16, i16)>;
+
+pub(crate) struct Sound {
+    pub(crate) api: ApiKey,
+    pub(crate) version: i16,
+    pub(crate) frame: Vec<u8>,
+}
+
+impl Sound {
+    pub(crate) fn name(&self) -> String {
+        format!("{} v{}", self.api, self.version)
+    }
+}
+
+fn hello() -> ApiVersionsRequest {
+    ApiVersionsRequest { client_software_name: "story".into(), client_software_version: "1".into() }
+}
+
+/// Returns what the broker lists in its ApiVersions response.
+pub(crate) fn listed(address: SocketAddr) -> Listed {
+    let versions = Raw::connect(address).ask(4, &hello()).expect("an answer");
+    versions.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect()
+}
+
+/// The requests in the lowest and the highest listed version.
+pub(crate) fn in_outer_versions(address: SocketAddr) -> Vec<Sound> {
+    let mut all = in_every_version(address);
+    let listed = listed(address);
+    all.retain(|sound| {
+        let (min, max) = listed[&sound.api.code()];
+        sound.version == max
+            || sound.version == min.max(if sound.api == ApiKey::Produce { PRODUCE_MIN } else { min })
+    });
+    all
+}
+
+/// The requests in every listed version.
+pub(crate) fn in_every_version(address: SocketAddr) -> Vec<Sound> {
+    let mut all = All { listed: listed(address), sound: Vec::new() };
+    records(&mut all);
+    topics(&mut all);
+    configs(&mut all);
+    groups(&mut all);
+    offsets(&mut all);
+    for api in all.listed.keys() {
+        assert!(all.sound.iter().any(|sound| sound.api.code() == *api), "no request for API {api}");
+    }
+    all.sound
+}
+
+struct All {
+    listed: Listed,
+    sound: Vec<Sound>,
+}
+
+impl All {
+    fn add<R: Request>(&mut self, request: impl Fn(i16) -> R) {
+        let (mut min, max) = self.listed[&R::KEY.code()];
+        if R::KEY == ApiKey::Produce {
+            // The records are of a version that the older requests do not have.
+            min = PRODUCE_MIN;
+        }
+        for version in min..=max {
+            self.sound.push(Sound { api: R::KEY, version, frame: framed(version, &request(version)) });
+        }
+    }
+}
+
+fn records(all: &mut All) {
+    let records = batch(&[b"one", b"two"], &Seal::default());
+    all.add(|_| produce_request(TOPIC, 1, &records));
+    all.add(|_| m::fetch::FetchRequest {
+        max_wait_ms: 0,
+        min_bytes: 0,
+        max_bytes: 1 << 20,
+        topics: vec![m::fetch::FetchTopic {
+            topic: TOPIC.into(),
+            partitions: vec![m::fetch::FetchPartition { partition_max_bytes: 1 << 20, ..Default::default() }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    });
+    all.add(|_| m::list_offsets::ListOffsetsRequest {
+        replica_id: -1,
+        topics: vec![m::list_offsets::ListOffsetsTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::list_offsets::ListOffsetsPartition { timestamp: -1, ..Default::default() }],
+        }],
+        ..Default::default()
+    });
+    all.add(|_| m::offset_for_leader_epoch::OffsetForLeaderEpochRequest {
+        replica_id: -1,
+        topics: vec![m::offset_for_leader_epoch::OffsetForLeaderTopic {
+            topic: TOPIC.into(),
+            partitions: vec![m::offset_for_leader_epoch::OffsetForLeaderPartition {
+                current_leader_epoch: -1,
+                ..Default::default()
+            }],
+        }],
+    });
+    all.add(|_| m::delete_records::DeleteRecordsRequest {
+        topics: vec![m::delete_records::DeleteRecordsTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::delete_records::DeleteRecordsPartition { partition_index: 0, offset: 0 }],
+        }],
+        timeout_ms: 1000,
+    });
+    all.add(|_| m::init_producer_id::InitProducerIdRequest {
+        transaction_timeout_ms: 1000,
+        ..Default::default()
+    });
+}
+
+fn topics(all: &mut All) {
+    all.add(|_| hello());
+    all.add(|_| m::describe_cluster::DescribeClusterRequest::default());
+    all.add(|_| m::metadata::MetadataRequest { topics: metadata_of(TOPIC).topics, ..Default::default() });
+    all.add(|_| m::describe_topic_partitions::DescribeTopicPartitionsRequest {
+        topics: vec![m::describe_topic_partitions::TopicRequest { name: TOPIC.into() }],
+        response_partition_limit: 10,
+        cursor: Some(m::describe_topic_partitions::Cursor { topic_name: TOPIC.into(), partition_index: 0 }),
+    });
+    all.add(|_| m::create_topics::CreateTopicsRequest {
+        topics: vec![m::create_topics::CreatableTopic {
+            name: TOPIC.into(),
+            num_partitions: 1,
+            replication_factor: 1,
+            configs: vec![m::create_topics::CreatableTopicConfig {
+                name: "retention.ms".into(),
+                value: Some("1000000".into()),
+            }],
+            ..Default::default()
+        }],
+        timeout_ms: 1000,
+        validate_only: true,
+    });
+    all.add(|_| m::create_partitions::CreatePartitionsRequest {
+        topics: vec![m::create_partitions::CreatePartitionsTopic {
+            name: TOPIC.into(),
+            count: 3,
+            ..Default::default()
+        }],
+        timeout_ms: 1000,
+        validate_only: true,
+    });
+    all.add(|version| {
+        let name: String = "gone".into();
+        let state = m::delete_topics::DeleteTopicState { name: Some(name.clone()), ..Default::default() };
+        m::delete_topics::DeleteTopicsRequest {
+            topics: if version >= 6 { vec![state] } else { Vec::new() },
+            topic_names: if version >= 6 { Vec::new() } else { vec![name] },
+            timeout_ms: 1000,
+        }
+    });
+}
+
+fn configs(all: &mut All) {
+    const TOPIC_RESOURCE: i8 = 2;
+    all.add(|_| m::describe_configs::DescribeConfigsRequest {
+        resources: vec![m::describe_configs::DescribeConfigsResource {
+            resource_type: TOPIC_RESOURCE,
+            resource_name: TOPIC.into(),
+            configuration_keys: Some(vec!["retention.ms".into()]),
+        }],
+        include_synonyms: true,
+        ..Default::default()
+    });
+    all.add(|_| m::alter_configs::AlterConfigsRequest {
+        resources: vec![m::alter_configs::AlterConfigsResource {
+            resource_type: TOPIC_RESOURCE,
+            resource_name: TOPIC.into(),
+            configs: vec![m::alter_configs::AlterableConfig {
+                name: "retention.ms".into(),
+                value: Some("1000000".into()),
+            }],
+        }],
+        validate_only: true,
+    });
+    all.add(|_| m::incremental_alter_configs::IncrementalAlterConfigsRequest {
+        resources: vec![m::incremental_alter_configs::AlterConfigsResource {
+            resource_type: TOPIC_RESOURCE,
+            resource_name: TOPIC.into(),
+            configs: vec![m::incremental_alter_configs::AlterableConfig {
+                name: "retention.ms".into(),
+                config_operation: 0,
+                value: Some("1000000".into()),
+            }],
+        }],
+        validate_only: true,
+    });
+}
+
+fn groups(all: &mut All) {
+    all.add(|_| m::join_group::JoinGroupRequest {
+        group_id: GROUP.into(),
+        session_timeout_ms: 10_000,
+        member_id: "nobody".into(),
+        protocol_type: "consumer".into(),
+        protocols: vec![m::join_group::JoinGroupRequestProtocol {
+            name: "range".into(),
+            metadata: Bytes::from_static(b"meta"),
+        }],
+        ..Default::default()
+    });
+    all.add(|_| m::sync_group::SyncGroupRequest {
+        group_id: GROUP.into(),
+        generation_id: 1,
+        member_id: "nobody".into(),
+        assignments: vec![m::sync_group::SyncGroupRequestAssignment {
+            member_id: "nobody".into(),
+            assignment: Bytes::from_static(b"assigned"),
+        }],
+        ..Default::default()
+    });
+    all.add(|_| m::heartbeat::HeartbeatRequest {
+        group_id: GROUP.into(),
+        generation_id: 1,
+        member_id: "nobody".into(),
+        ..Default::default()
+    });
+    all.add(|version| {
+        let member = m::leave_group::MemberIdentity { member_id: "nobody".into(), ..Default::default() };
+        m::leave_group::LeaveGroupRequest {
+            group_id: GROUP.into(),
+            member_id: if version >= 3 { String::new() } else { "nobody".into() },
+            members: if version >= 3 { vec![member] } else { Vec::new() },
+        }
+    });
+    all.add(|version| m::find_coordinator::FindCoordinatorRequest {
+        key: if version >= 4 { String::new() } else { GROUP.into() },
+        coordinator_keys: if version >= 4 { vec![GROUP.into()] } else { Vec::new() },
+        ..Default::default()
+    });
+    all.add(|_| m::describe_groups::DescribeGroupsRequest {
+        groups: vec![GROUP.into()],
+        ..Default::default()
+    });
+    all.add(|version| m::list_groups::ListGroupsRequest {
+        states_filter: if version >= 4 { vec!["Stable".into()] } else { Vec::new() },
+        types_filter: if version >= 5 { vec!["classic".into()] } else { Vec::new() },
+    });
+    all.add(|_| m::delete_groups::DeleteGroupsRequest { groups_names: vec!["gone".into()] });
+}
+
+fn offsets(all: &mut All) {
+    all.add(|_| m::offset_commit::OffsetCommitRequest {
+        group_id: GROUP.into(),
+        generation_id_or_member_epoch: -1,
+        topics: vec![m::offset_commit::OffsetCommitRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::offset_commit::OffsetCommitRequestPartition {
+                committed_metadata: Some("note".into()),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    });
+    all.add(|version| {
+        let in_group = m::offset_fetch::OffsetFetchRequestTopics {
+            name: TOPIC.into(),
+            partition_indexes: vec![0],
+            ..Default::default()
+        };
+        let group = m::offset_fetch::OffsetFetchRequestGroup {
+            group_id: GROUP.into(),
+            topics: Some(vec![in_group]),
+            ..Default::default()
+        };
+        let single =
+            m::offset_fetch::OffsetFetchRequestTopic { name: TOPIC.into(), partition_indexes: vec![0] };
+        m::offset_fetch::OffsetFetchRequest {
+            group_id: if version >= 8 { String::new() } else { GROUP.into() },
+            topics: if version >= 8 { Some(Vec::new()) } else { Some(vec![single]) },
+            groups: if version >= 8 { vec![group] } else { Vec::new() },
+            ..Default::default()
+        }
+    });
+    all.add(|_| m::offset_delete::OffsetDeleteRequest {
+        group_id: GROUP.into(),
+        topics: vec![m::offset_delete::OffsetDeleteRequestTopic {
+            name: TOPIC.into(),
+            partitions: vec![m::offset_delete::OffsetDeleteRequestPartition { partition_index: 0 }],
+        }],
+    });
+}
