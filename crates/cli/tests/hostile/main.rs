@@ -1,0 +1,119 @@
+//! Hostile clients against `ottla broker`: its memory stays within its budget, and honest clients are served.
+//!
+//! Each test runs one attack once. With `OTTLA_HOSTILE_SECONDS`, each attack goes on for that time, and the test prints
+//! the latency of an honest client beside it (`cargo xtask soak hostile`).
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
+mod attacks;
+mod broker_process;
+#[path = "../../../broker/tests/common/mod.rs"]
+mod common;
+mod fan_out;
+mod honest;
+mod mutations;
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use broker_process::BrokerProcess;
+use honest::Honest;
+
+/// `memory.max.bytes` of the brokers here.
+const BUDGET_MIB: u64 = 32;
+/// Memory above the budget: the program itself, the buffers of connections, the requests in progress.
+const ABOVE_MIB: u64 = 32;
+/// Deadline of an attack that ends by itself.
+const ATTACK_WITHIN: Duration = Duration::from_secs(240);
+
+/// An attack: what it does, and one round of it. A round ends early when the flag is set.
+#[derive(Clone, Copy)]
+struct Attack {
+    name: &'static str,
+    round: fn(SocketAddr, &AtomicBool),
+}
+
+#[test]
+fn mutated_frames_of_every_api_and_version() {
+    survive(Attack { name: "mutated frames", round: attacks::send_mutated_frames });
+}
+
+#[test]
+fn slow_lorises() {
+    survive(Attack { name: "slow lorises", round: attacks::send_slowly });
+}
+
+#[test]
+fn ten_thousand_connections() {
+    survive(Attack { name: "10,000 connections", round: attacks::hold_connections });
+}
+
+#[test]
+fn requests_with_very_many_names_and_partitions() {
+    survive(Attack { name: "fan-out", round: fan_out::send_wide_requests });
+}
+
+#[test]
+fn compression_bombs_of_every_codec() {
+    survive(Attack { name: "bombs", round: attacks::send_bombs });
+}
+
+/// Runs an attack beside an honest client. One at a time: processor and memory are shared.
+fn survive(attack: Attack) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seconds: Option<u64> =
+        std::env::var("OTTLA_HOSTILE_SECONDS").ok().map(|text| text.parse().expect("seconds"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let broker = BrokerProcess::start(dir.path(), BUDGET_MIB);
+    let mut honest = Honest::new(broker.address());
+    let quiet =
+        seconds.map(|seconds| honest.measure(Instant::now() + Duration::from_secs(seconds), || false));
+    let stop = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        let attacker = thread::Builder::new().name("attacker".into());
+        let attacker = attacker
+            .spawn_scoped(scope, || {
+                be_nice();
+                loop {
+                    (attack.round)(broker.address(), &stop);
+                    if seconds.is_none() || stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            })
+            .expect("a thread");
+        let until = Instant::now() + seconds.map_or(ATTACK_WITHIN, Duration::from_secs);
+        let beside = honest.measure(until, || attacker.is_finished());
+        assert!(
+            seconds.is_some() || attacker.is_finished(),
+            "{}: not over in {ATTACK_WITHIN:?}",
+            attack.name
+        );
+        stop.store(true, Ordering::Relaxed);
+        attacker.join().expect("the attacker's own checks hold");
+        beside
+    });
+    honest.assert_all_is_there();
+    let resident = broker.resident_peak_mib();
+    println!("{}: {resident} MiB resident; honest client {beside}", attack.name);
+    if let Some(quiet) = quiet {
+        println!("{}: quiet {quiet}; p99 ratio {:.2}", attack.name, beside.p99_us / quiet.p99_us);
+    }
+    assert!(
+        resident <= BUDGET_MIB + ABOVE_MIB,
+        "{}: {resident} MiB resident; at most {BUDGET_MIB} + {ABOVE_MIB} MiB",
+        attack.name
+    );
+    broker.stop();
+}
+
+/// Attackers have machines of their own: here they take what the broker and the honest client leave.
+fn be_nice() {
+    let own = rustix::thread::gettid();
+    rustix::process::setpriority_process(Some(own), 19).expect("a lower priority is allowed");
+}
