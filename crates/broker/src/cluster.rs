@@ -29,7 +29,7 @@ use crate::coordinator::offsets::Offsets;
 use crate::data_dir::{Format, FormatError, META_DIR, OFFSETS_DIR, check_format, write_format};
 use crate::fetch_sessions::{FetchSessions, SessionLimits};
 use crate::intercept::Intercepts;
-use crate::memory::MemoryBudget;
+use crate::memory::{MemoryBudget, Parts};
 use crate::partition::{Partition, Syncer};
 use crate::peer::Warnings;
 use crate::test_overrides::TestOverrides;
@@ -150,16 +150,16 @@ impl Cluster {
         let (offsets, _) = open(storage.clone(), OFFSETS_DIR, JournalConfig::default(), now_ms)?;
         let offsets = Offsets::new(offsets);
         offsets.rename_old_keys(now_ms)?;
-        let session_limits =
-            SessionLimits { count: config.fetch_sessions_max, bytes: config.memory_bytes_max / 8 };
+        let parts = Parts::of(config.memory_bytes_max);
+        let session_limits = SessionLimits { count: config.fetch_sessions_max, bytes: parts.fetch_sessions };
         let nodes = (1..=nodes.max(1))
             .map(|id| Node::new(id, FetchSessions::new(session_limits, rng.fork())))
             .collect();
         let cluster = Self {
             groups: Groups::new(&config, rng.fork()),
             offsets,
-            memory: MemoryBudget::new(config.memory_bytes_max),
-            decoder_memory: MemoryBudget::new(config.memory_bytes_max / 4),
+            memory: MemoryBudget::new(parts.requests, parts.responses),
+            decoder_memory: MemoryBudget::new(parts.decoders, 0),
             config,
             clock,
             syncer,

@@ -3,6 +3,8 @@
 //! A request is started when all earlier ones are answered, as in Apache Kafka. Produce requests are the exception:
 //! their batches are appended at once and in order, and only the responses wait, so that one sync serves several.
 
+mod response_writer;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -15,8 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ottla_protocol::{ApiKey, Decoder, RequestHeader};
 use ottla_wire::frames::FrameBuffer;
-use ottla_wire::{Chain, FileSlice, Piece, WriteQueue};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -26,15 +27,11 @@ use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::memory::Charge;
 use crate::peer::Peer;
+use crate::request_memory::{charge_for, decoded_bytes_max};
+use response_writer::write_response;
 
 /// Produce requests of one connection that may wait for their sync at a time.
 const PIPELINED_MAX: usize = 16;
-/// The memory limit for the arrays of one request: some are thirty times smaller on the wire. Hundreds of thousands
-/// of partitions fit.
-const DECODED_BYTES_MAX: usize = 64 << 20;
-
-/// Requests up to this size are not charged to the memory budget: the buffer of each connection holds them.
-const UNCHARGED_BYTES_MAX: usize = 16 << 10;
 /// Slowest rate at which a large frame may arrive.
 const FRAME_BYTES_PER_S_MIN: usize = 128 << 10;
 /// While others wait for memory, a connection that has some may pause for this time, and must send at least at this rate
@@ -43,10 +40,6 @@ const CONTENDED_GRACE: Duration = Duration::from_secs(1);
 const CONTENDED_BYTES_PER_S_MIN: f64 = (1 << 20) as f64;
 /// Interval at which a connection that has memory looks whether others wait.
 const CONTENTION_CHECK: Duration = Duration::from_millis(250);
-/// The bytes of a file in the page cache that are sent at a time. Each part costs a system call more.
-const CACHED_PART_BYTES: usize = 1 << 20;
-/// The bytes of a file that are read from the disk at a time.
-const LOADED_PART_BYTES: usize = 256 << 10;
 
 /// A byte stream that a broker can serve.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -89,7 +82,7 @@ struct Connection<T> {
     io: T,
     context: Arc<ConnectionContext>,
     frames: FrameBuffer,
-    /// The memory of the large frame that is received, and since when.
+    /// The memory of the large request that is received, and since when.
     charge: Option<(Charge, Instant)>,
     pending: VecDeque<Pending>,
 }
@@ -99,7 +92,7 @@ struct Pending {
     reply: Replying,
     done: Option<Reply>,
     /// The memory of its frame. It is returned before the response is written, which may need memory itself.
-    _charge: Option<Charge>,
+    charge: Option<Charge>,
 }
 
 /// The reasons why a connection is closed. The peer does not receive them.
@@ -152,8 +145,8 @@ impl<T: Transport> Connection<T> {
             let Self { io, frames, pending, charge, .. } = &mut self;
             // Reading continues while a response is pending, because only a read detects that the peer has left.
             let room = pending.len() < PIPELINED_MAX && !frames.has_frame();
-            let awaited = frames.awaited().filter(|size| *size > UNCHARGED_BYTES_MAX && charge.is_none());
-            let to_charge = awaited.filter(|_| room);
+            let may_wait = pending.len() < PIPELINED_MAX;
+            let to_charge = if may_wait && charge.is_none() { charge_for(frames) } else { None };
             if !frames.is_mid_frame() || to_charge.is_some() {
                 // The time for which a frame waits for memory is not the peer's.
                 frame_due = None;
@@ -201,6 +194,10 @@ impl<T: Transport> Connection<T> {
     async fn start_requests(&mut self) -> Result<bool, Closed> {
         let mut started = false;
         while self.may_start() {
+            if let Some(bytes) = charge_for(&self.frames).filter(|_| self.charge.is_none()) {
+                let Some(charge) = self.context.cluster.memory.try_charge(bytes) else { break };
+                self.charge = Some((charge, Instant::now()));
+            }
             match self.frames.next_frame() {
                 Ok(Some(frame)) => self.start(frame).await?,
                 Ok(None) => break,
@@ -221,15 +218,22 @@ impl<T: Transport> Connection<T> {
     }
 
     async fn start(&mut self, frame: Bytes) -> Result<(), Closed> {
-        let mut input = Decoder::with_memory_max(frame.clone(), DECODED_BYTES_MAX);
+        let memory_max = decoded_bytes_max(&frame, &self.context.cluster.config);
+        let mut input = Decoder::with_memory_max(frame.clone(), memory_max);
         let header = RequestHeader::decode(&mut input).map_err(|error| Closed::Peer(error.to_string()))?;
         let api = header.api_key;
+        if has_large_response(api) {
+            self.context.cluster.memory.room_for_response().await;
+        }
         tracing::trace!(node = self.context.node, api = %api, version = header.api_version, bytes = frame.len(), "request");
         let reply = api::start(self.context.clone(), header, input, frame).map_err(Closed::Peer)?;
         let mut pending =
-            Pending { api, reply, done: None, _charge: self.charge.take().map(|(charge, _)| charge) };
+            Pending { api, reply, done: None, charge: self.charge.take().map(|(charge, _)| charge) };
         // The first poll performs the append or queues for it, so that appends happen in the order of arrival.
         pending.done = poll_fn(|cx| Poll::Ready(ready(pending.reply.as_mut().poll(cx)))).await;
+        if waits_for_others(api) {
+            drop(pending.charge.take());
+        }
         self.pending.push_back(pending);
         Ok(())
     }
@@ -240,7 +244,7 @@ impl<T: Transport> Connection<T> {
         while let Some(Pending { done: Some(_), .. }) = self.pending.front() {
             let Some(Pending { done: Some(reply), .. }) = self.pending.pop_front() else { break };
             match reply {
-                Reply::Answer(chain) => write_chain(&mut self.io, &self.context.cluster, chain).await?,
+                Reply::Answer(chain) => write_response(&mut self.io, &self.context.cluster, chain).await?,
                 Reply::Nothing => {}
                 Reply::Close(reason) => return Err(Closed::Peer(reason)),
             }
@@ -265,6 +269,17 @@ async fn receive<T: Transport>(io: &mut T, frames: &mut FrameBuffer) -> io::Resu
         read
     })
     .await
+}
+
+/// Returns `true` for requests whose response can have many times their size. Records are sent from their files.
+fn has_large_response(api: ApiKey) -> bool {
+    !matches!(api, ApiKey::Produce | ApiKey::Fetch | ApiKey::Heartbeat | ApiKey::ApiVersions)
+}
+
+/// Returns `true` for requests that wait for those of other connections. If they held memory, the others could lack it. What a
+/// group keeps of them is counted by the group.
+fn waits_for_others(api: ApiKey) -> bool {
+    matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }
 
 /// Waits until the first response in the queue is ready, and polls the others meanwhile.
@@ -296,110 +311,4 @@ fn time_for(bytes: usize, config: &BrokerConfig) -> Duration {
 /// The time in which so many bytes of a frame must have arrived while other connections wait for its memory.
 fn contended_time_for(arrived: usize) -> Duration {
     CONTENDED_GRACE + Duration::from_secs_f64(arrived as f64 / CONTENDED_BYTES_PER_S_MIN)
-}
-
-/// Writes the pieces in order: memory with vectored writes, files by `sendfile` where the transport is a plain socket.
-async fn write_chain<T: Transport>(io: &mut T, cluster: &Cluster, chain: Chain) -> io::Result<()> {
-    let mut memory = WriteQueue::default();
-    for piece in chain.into_pieces() {
-        match piece {
-            Piece::Memory(bytes) => memory.push(bytes),
-            Piece::File(slice) => {
-                write_memory(io, cluster, &mut memory).await?;
-                write_file(io, cluster, slice).await?;
-            }
-        }
-    }
-    write_memory(io, cluster, &mut memory).await
-}
-
-async fn write_memory<T: Transport>(
-    io: &mut T,
-    cluster: &Cluster,
-    memory: &mut WriteQueue,
-) -> io::Result<()> {
-    while !memory.is_empty() {
-        let n = match memory.single() {
-            Some(bytes) => unless_stalled(cluster, io.write(bytes)).await?,
-            None => unless_stalled(cluster, io.write_vectored(&memory.slices())).await?,
-        };
-        memory.written(n)?;
-    }
-    Ok(())
-}
-
-/// Fails when the peer accepts nothing for too long.
-async fn unless_stalled<V>(cluster: &Cluster, write: impl Future<Output = io::Result<V>>) -> io::Result<V> {
-    match tokio::time::timeout(cluster.config.write_timeout, write).await {
-        Ok(written) => written,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the peer reads no responses")),
-    }
-}
-
-/// Sends a range of a file, in parts: a slow reader of a large range costs the memory of one part.
-async fn write_file<T: Transport>(io: &mut T, cluster: &Cluster, slice: FileSlice) -> io::Result<()> {
-    let direct = io.tcp().is_some() && slice.file.fd().is_some();
-    for part in parts_of(&slice, CACHED_PART_BYTES) {
-        if !part.file.is_cached(part.offset, part.len) {
-            for part in parts_of(&part, LOADED_PART_BYTES) {
-                let _charge = cluster.memory.charge(part.len).await;
-                write_bytes(io, cluster, load_elsewhere(part).await?).await?;
-            }
-        } else if direct {
-            send_file(io, cluster, &part).await?;
-        } else {
-            write_bytes(io, cluster, part.load()?).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Consecutive parts of a range, of at most `bytes`.
-fn parts_of(slice: &FileSlice, bytes: usize) -> impl Iterator<Item = FileSlice> + use<> {
-    let FileSlice { file, offset, len } = slice.clone();
-    let parts = (0..len).step_by(bytes);
-    parts.map(move |at| FileSlice {
-        file: file.clone(),
-        offset: offset + at as u64,
-        len: bytes.min(len - at),
-    })
-}
-
-async fn write_bytes<T: Transport>(io: &mut T, cluster: &Cluster, bytes: Bytes) -> io::Result<()> {
-    let mut memory = WriteQueue::default();
-    memory.push(bytes);
-    write_memory(io, cluster, &mut memory).await
-}
-
-/// Lets the kernel send a range of a file that is in the page cache.
-async fn send_file<T: Transport>(io: &mut T, cluster: &Cluster, slice: &FileSlice) -> io::Result<()> {
-    let mut offset = slice.offset;
-    let end = slice.offset + slice.len as u64;
-    while offset < end {
-        let Some(socket) = io.tcp() else { return Err(io::ErrorKind::Unsupported.into()) };
-        unless_stalled(cluster, socket.writable()).await?;
-        let sent = socket.try_io(Interest::WRITABLE, || {
-            let fd = slice.file.fd().ok_or(io::ErrorKind::Unsupported)?;
-            let left = (end - offset) as usize;
-            Ok(rustix::fs::sendfile(socket, fd, Some(&mut offset), left)?)
-        });
-        match sent {
-            // The file was truncated while it was sent.
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Reads bytes that are not in the page cache, on a thread that may block.
-async fn load_elsewhere(slice: FileSlice) -> io::Result<Bytes> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a read from a disk blocks; simulated files are always cached"
-    )]
-    let loaded = tokio::task::spawn_blocking(move || slice.load()).await;
-    loaded.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

@@ -29,6 +29,7 @@ mod offset_floors;
 mod partition;
 mod peer;
 mod repair;
+mod request_memory;
 mod request_observer;
 mod scrub;
 mod server;

@@ -7,10 +7,38 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// The unit of the budget.
 const UNIT: usize = 1 << 10;
+
+/// The division of `memory.max.bytes`, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    /// Large requests, and parts of files that are read for responses.
+    pub(crate) requests: usize,
+    /// Responses that are not sent yet.
+    pub(crate) responses: usize,
+    /// Batches that are decompressed to check them.
+    pub(crate) decoders: usize,
+    /// What fetch sessions keep.
+    pub(crate) fetch_sessions: usize,
+    /// What group members leave at the broker.
+    pub(crate) groups: usize,
+}
+
+impl Parts {
+    pub(crate) const fn of(memory_max: usize) -> Self {
+        let eighth = memory_max / 8;
+        Self {
+            requests: 3 * eighth,
+            responses: eighth,
+            decoders: 2 * eighth,
+            fetch_sessions: eighth,
+            groups: eighth,
+        }
+    }
+}
 
 /// The memory for requests and responses of one cluster.
 #[derive(Debug)]
@@ -18,6 +46,30 @@ pub(crate) struct MemoryBudget {
     units: Arc<Semaphore>,
     max: u32,
     waiting: AtomicUsize,
+    unsent: Arc<Unsent>,
+    unsent_max: usize,
+}
+
+/// The bytes of responses that are built and not sent.
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: AtomicUsize,
+    /// Woken when bytes were sent.
+    sent: Notify,
+}
+
+/// A response that is not sent yet, which is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    unsent: Arc<Unsent>,
+    bytes: usize,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.unsent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.unsent.sent.notify_waiters();
+    }
 }
 
 /// Counts a waiter until it is dropped.
@@ -44,22 +96,56 @@ pub(crate) struct Charge {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
-    pub(crate) fn new(bytes: usize) -> Self {
+    /// A budget of so many bytes, and so many more for responses that are not sent yet.
+    pub(crate) fn new(bytes: usize, unsent_max: usize) -> Self {
         let max = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
-        Self { units: Arc::new(Semaphore::new(max as usize)), max, waiting: AtomicUsize::new(0) }
+        Self {
+            units: Arc::new(Semaphore::new(max as usize)),
+            max,
+            waiting: AtomicUsize::new(0),
+            unsent: Arc::default(),
+            unsent_max,
+        }
+    }
+
+    /// Takes this much memory if it is free and nobody waits for some.
+    pub(crate) fn try_charge(&self, bytes: usize) -> Option<Charge> {
+        let units = self.units.clone().try_acquire_many_owned(self.units_of(bytes)).ok()?;
+        Some(Charge { _units: units })
+    }
+
+    /// Waits until there is room for one more response. A request whose response may be large is not started before.
+    ///
+    /// The response's size is not known before it is built, so each request that starts at the limit exceeds it by one response.
+    pub(crate) async fn room_for_response(&self) {
+        while self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {
+            let _waiting = Waiting::new(&self.waiting);
+            let sent = self.unsent.sent.notified();
+            if self.unsent.bytes.load(Ordering::Relaxed) > self.unsent_max {
+                sent.await;
+            }
+        }
+    }
+
+    /// Counts a response until it is sent.
+    pub(crate) fn send(&self, bytes: usize) -> Sending {
+        self.unsent.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Sending { unsent: self.unsent.clone(), bytes }
+    }
+
+    fn units_of(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, self.max)
     }
 
     /// Waits for this much memory, in the order of the calls. A request above the whole budget gets all of it.
     ///
     /// Dropping the future gives up the place in the queue.
     pub(crate) async fn charge(&self, bytes: usize) -> Charge {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).clamp(1, self.max);
-        if let Ok(units) = self.units.clone().try_acquire_many_owned(units) {
-            return Charge { _units: units };
+        if let Some(charge) = self.try_charge(bytes) {
+            return charge;
         }
         let _waiting = Waiting::new(&self.waiting);
-        match self.units.clone().acquire_many_owned(units).await {
+        match self.units.clone().acquire_many_owned(self.units_of(bytes)).await {
             Ok(units) => Charge { _units: units },
             // The semaphore is never closed.
             Err(_) => std::future::pending().await,
@@ -118,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_charge_waits_until_others_return_theirs() {
-        let budget = MemoryBudget::new(100 * UNIT);
+        let budget = MemoryBudget::new(100 * UNIT, 0);
         let first = budget.charge(60 * UNIT).await;
         let mut second = std::pin::pin!(budget.charge(50 * UNIT));
         let waits = std::future::poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
@@ -130,6 +216,21 @@ mod tests {
         // More than there is: all of it.
         let _all = budget.charge(1_000 * UNIT).await;
         assert_eq!(budget.free(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_next_large_response_waits_until_others_are_sent() {
+        let budget = MemoryBudget::new(UNIT, 100);
+        let first = budget.send(100);
+        budget.room_for_response().await;
+        let second = budget.send(1);
+        let mut third = std::pin::pin!(budget.room_for_response());
+        let waits = std::future::poll_fn(|cx| Poll::Ready(third.as_mut().poll(cx).is_pending())).await;
+        assert!(waits && budget.is_contended());
+        drop(second);
+        third.await;
+        assert!(!budget.is_contended());
+        drop(first);
     }
 
     #[test]

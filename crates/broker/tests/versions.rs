@@ -75,7 +75,7 @@ fn requests_with_something_in_them_are_answered_in_every_version() {
         connection.send(&sound.frame);
         match connection.hear() {
             Heard::Answer(answer) => {
-                assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{}", sound.name())
+                assert_eq!(answer[..4], CORRELATION_ID.to_be_bytes(), "{}", sound.name());
             }
             Heard::Closed => panic!("{} closes", sound.name()),
         }

@@ -63,7 +63,9 @@ impl FrameBuffer {
             Ok(Some(size)) if 4 + size > READ_BYTES => {
                 let missing = (4 + size).saturating_sub(have);
                 if self.buf.capacity() == have {
-                    self.buf.reserve(missing.min(GROWTH_BYTES.max(have)));
+                    // The length alone must not cost more than a small frame.
+                    let growth = if have < READ_BYTES / 4 { READ_BYTES } else { GROWTH_BYTES.max(have) };
+                    self.buf.reserve(missing.min(growth));
                 }
             }
             _ => {
@@ -116,6 +118,11 @@ impl FrameBuffer {
     /// The number of bytes that have arrived and are in no frame that was returned.
     pub fn arrived(&self) -> usize {
         self.buf.len()
+    }
+
+    /// The size of the next frame, if its length has arrived, whether the frame has arrived or not.
+    pub fn next_size(&self) -> Option<usize> {
+        self.claimed().ok().flatten()
     }
 
     /// The size of the frame of which a part has arrived, if its length has.

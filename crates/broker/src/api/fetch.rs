@@ -18,7 +18,11 @@ use tokio::time::Instant;
 use super::{Api, RequestContext};
 use crate::fetch_sessions::{Name, Said, Selected, TopicName, Wanted};
 use crate::partition::{Partition, Syncer};
+use crate::request_memory::is_charged;
 use crate::topics::Topic;
+
+/// The longest wait of a request that holds memory of the budget.
+const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A partition of the request and its state on this broker.
 struct Target {
@@ -42,7 +46,11 @@ impl Api for FetchRequest {
         let targets: Vec<Target> =
             partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
         let bytes_max = (self.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
-        let deadline = Instant::now() + Duration::from_millis(self.max_wait_ms.max(0) as u64);
+        let mut wait = Duration::from_millis(self.max_wait_ms.max(0) as u64);
+        if is_charged(context.frame.len()) {
+            wait = wait.min(CHARGED_WAIT_MAX);
+        }
+        let deadline = Instant::now() + wait;
         // Batches that another process wrote are checked before they are served, which may read much from the disk.
         let mut unchecked = match cluster.syncer {
             Syncer::Thread => Unchecked::Found(Vec::new()),

@@ -31,6 +31,9 @@ use crate::intercept::Fault;
 use crate::peer::Peer;
 use crate::request_observer::AnsweredRequest;
 
+/// Requests without records up to this size are answered in the thread that serves all clients: hundreds of items at least.
+const NARROW_BYTES_MAX: usize = 32 << 10;
+
 /// The connection that a request has arrived on.
 #[derive(Debug)]
 pub(crate) struct ConnectionContext {
@@ -190,6 +193,33 @@ fn start_one<R: Api>(
         context.warn_unsupported(api_key, version);
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
+    let arrived = Arrived { version, correlation_id, client_id, input, frame };
+    if R::KEY == ApiKey::Produce || R::KEY == ApiKey::Fetch || arrived.frame.len() <= NARROW_BYTES_MAX {
+        return decode_and_answer::<R>(context, arrived);
+    }
+    let cluster = context.cluster.clone();
+    let answer = async move {
+        match decode_and_answer::<R>(context, arrived) {
+            Ok(replying) => replying.await,
+            Err(reason) => Reply::Close(reason),
+        }
+    };
+    Ok(Box::pin(async move { cluster.run_wide(answer).await }))
+}
+
+/// A request of a version that is answered.
+struct Arrived {
+    version: i16,
+    correlation_id: i32,
+    client_id: Option<String>,
+    input: Decoder,
+    frame: Bytes,
+}
+
+fn decode_and_answer<R: Api>(context: Arc<ConnectionContext>, arrived: Arrived) -> Result<Replying, String> {
+    let Arrived { version, correlation_id, client_id, input, frame } = arrived;
+    let overrides = &context.cluster.overrides;
+    let api_key = R::KEY;
     let request: R = frame::decode_request(input, version).map_err(|error| error.to_string())?;
     overrides.track(context.node, api_key);
     let lag = overrides.lag(context.node);

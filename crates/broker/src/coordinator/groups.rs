@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::group::{Group, Join, JoinAnswer, Member, State, Subscribed, SyncAnswer};
 use crate::config::BrokerConfig;
-use crate::memory::KeptMemory;
+use crate::memory::{KeptMemory, Parts};
 
 /// The groups.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Groups {
             initial_delay: Mutex::new(config.group_initial_delay),
             session_timeouts: (config.session_timeout_min, config.session_timeout_max),
             members_max: config.group_members_max,
-            memory: KeptMemory::new(config.memory_bytes_max / 8),
+            memory: KeptMemory::new(Parts::of(config.memory_bytes_max).groups),
         }
     }
 

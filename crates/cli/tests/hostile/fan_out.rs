@@ -11,7 +11,7 @@ use crate::common::{Heard, Raw, framed};
 /// Entries of each request.
 const MANY: usize = 60_000;
 /// Clients that send all requests at the same time.
-const CLIENTS: usize = 4;
+const CLIENTS: usize = 8;
 
 /// Sends each wide request, several at a time. The broker answers or closes the connection.
 pub(crate) fn send_wide_requests(broker: SocketAddr, stop: &AtomicBool) {
