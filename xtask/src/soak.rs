@@ -60,6 +60,14 @@ const SOAKS: &[Soak] = &[
         count: 1,
     },
     Soak {
+        name: "hostile",
+        what: "seconds of each attack of hostile clients on a broker: its memory, and the latency of an honest client",
+        package: "ottla",
+        test: "hostile",
+        variable: "OTTLA_HOSTILE_SECONDS",
+        count: 20,
+    },
+    Soak {
         name: "groups",
         what: "members of a group in each protocol, 6 s for each, that leave, die and stall while brokers go and come",
         package: "ottla-interop",

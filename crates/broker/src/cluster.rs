@@ -8,6 +8,7 @@ mod leadership;
 mod nodes;
 mod topic_store;
 mod turns;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -22,6 +23,7 @@ use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
 use self::nodes::Node;
 use self::topic_store::TopicStore;
 use self::turns::Turns;
+use self::wide::WideRequests;
 use crate::clock::Clock;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
@@ -72,6 +74,7 @@ pub struct Cluster {
     /// Held during a change of topics, which can take long.
     pub(crate) topic_changes: Mutex<()>,
     turns: Turns,
+    wide: WideRequests,
     /// The partition whose files were looked at last for closing them.
     file_hand: Mutex<usize>,
     producer_ids: Mutex<ProducerIds>,
@@ -174,6 +177,7 @@ impl Cluster {
             journal: Mutex::new(journal),
             topic_changes: Mutex::new(()),
             turns: Turns::default(),
+            wide: WideRequests::default(),
             file_hand: Mutex::new(0),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),

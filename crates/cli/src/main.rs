@@ -11,6 +11,7 @@
 )]
 
 mod acks_arg;
+mod allocator;
 mod bench;
 mod commands;
 mod connect;

@@ -194,7 +194,7 @@ fn start_one<R: Api>(
         return Err(format!("{api_key} v{version} is not among the advertised {min} to {max}"));
     }
     let arrived = Arrived { version, correlation_id, client_id, input, frame };
-    if R::KEY == ApiKey::Produce || R::KEY == ApiKey::Fetch || arrived.frame.len() <= NARROW_BYTES_MAX {
+    if R::KEY == ApiKey::Produce || arrived.frame.len() <= NARROW_BYTES_MAX {
         return decode_and_answer::<R>(context, arrived);
     }
     let cluster = context.cluster.clone();
@@ -204,7 +204,10 @@ fn start_one<R: Api>(
             Err(reason) => Reply::Close(reason),
         }
     };
-    Ok(Box::pin(async move { cluster.run_wide(answer).await }))
+    Ok(Box::pin(async move {
+        let answered = cluster.answer_wide(answer).await;
+        answered.unwrap_or_else(|| Reply::Close("the request could not be answered".into()))
+    }))
 }
 
 /// A request of a version that is answered.

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
-use crate::partition::Syncer;
 
 /// DeleteRecords requests that run at a time: each occupies a thread while the disk writes.
 const DELETIONS_MAX: usize = 4;
 /// ListOffsets requests that look up timestamps at a time: each can decompress batches.
 const LOOKUPS_MAX: usize = 2;
-/// Requests with very many items that are answered at a time.
-const WIDE_MAX: usize = 2;
 
 /// The turns of requests that occupy a thread.
 #[derive(Debug)]
@@ -22,7 +18,6 @@ pub(crate) struct Turns {
     deletions: Arc<Semaphore>,
     checks: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
-    wide: Arc<Semaphore>,
 }
 
 /// Half of the processors: the other half serves clients.
@@ -37,7 +32,6 @@ impl Default for Turns {
             deletions: Arc::new(Semaphore::new(DELETIONS_MAX)),
             checks: Arc::new(Semaphore::new(checks_max())),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
-            wide: Arc::new(Semaphore::new(WIDE_MAX)),
         }
     }
 }
@@ -73,20 +67,6 @@ impl Cluster {
         step: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
         self.run_in_turn(&self.turns.checks, step).await
-    }
-
-    /// Answers a request with very many items on a thread of its own: other clients do not wait for it.
-    pub(crate) async fn run_wide<V: Send + 'static>(
-        self: &Arc<Self>,
-        answer: impl Future<Output = V> + Send + 'static,
-    ) -> V {
-        match self.syncer {
-            Syncer::Inline(_) => answer.await,
-            Syncer::Thread => {
-                let runtime = Handle::current();
-                self.run_in_turn(&self.turns.wide, move |_| runtime.block_on(answer)).await
-            }
-        }
     }
 
     /// Requests wait here for their turn, so that they occupy few threads. The work owns the turn: it ends with the work even

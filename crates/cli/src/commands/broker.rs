@@ -8,6 +8,7 @@ use ottla_broker::{Broker, BrokerConfig, Durability, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::consume::interrupted;
+use crate::allocator::limit_heaps;
 use crate::failure::{Failure, sentence};
 use crate::properties::{self, key_value};
 use crate::topic_spec::TopicSpec;
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     warn_of_strangers(args);
     raise_file_limit();
+    limit_heaps(args.threads);
     let mut builder = match args.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         threads => {

@@ -24,7 +24,7 @@ use broker_process::BrokerProcess;
 use honest::Honest;
 
 /// `memory.max.bytes` of the brokers here.
-const BUDGET_MIB: u64 = 64;
+const BUDGET_MIB: u64 = 128;
 /// Memory above the budget: the program itself, the buffers of connections, the requests in progress.
 const ABOVE_MIB: u64 = 32;
 /// Deadline of an attack that ends by itself.
