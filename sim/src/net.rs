@@ -69,6 +69,19 @@ impl Cut {
     }
 }
 
+/// A break that is chosen, not drawn: one connection, in the order of their opening, after this many bytes of one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedCut {
+    /// The number of the connection, from 0.
+    pub link: u64,
+    /// 0 from the client to the broker, 1 back.
+    pub way: usize,
+    /// The bytes that are written before the break.
+    pub after: u64,
+    /// The way in which the connection ends.
+    pub how: Cut,
+}
+
 /// The network of one run. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct Network {
@@ -82,6 +95,9 @@ struct State {
     listeners: BTreeMap<String, mpsc::UnboundedSender<Pipe>>,
     links: BTreeMap<u64, Arc<Mutex<Link>>>,
     next_link: u64,
+    planned_cut: Option<PlannedCut>,
+    /// The bytes of each ended connection, by its number.
+    ended: BTreeMap<u64, [u64; 2]>,
     trace: Trace,
     /// The reason why traffic is stopped, after a livelock was found.
     frozen: Option<String>,
@@ -99,11 +115,26 @@ impl Network {
             listeners: BTreeMap::new(),
             links: BTreeMap::new(),
             next_link: 0,
+            planned_cut: None,
+            ended: BTreeMap::new(),
             trace,
             frozen: None,
             attempts: (Instant::now(), 0),
         };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Breaks one connection of those that are opened from now on.
+    pub fn plan_cut(&self, cut: PlannedCut) {
+        self.lock().planned_cut = Some(cut);
+    }
+
+    /// The bytes of each connection so far, by its number: to the broker, and back.
+    pub fn traffic(&self) -> BTreeMap<u64, [u64; 2]> {
+        let state = self.lock();
+        let mut traffic = state.ended.clone();
+        traffic.extend(state.links.iter().map(|(id, link)| (*id, lock(link).written())));
+        traffic
     }
 
     /// Stops all traffic for the rest of the run: in a livelock time would never pass.
@@ -201,7 +232,7 @@ impl Network {
             None => {}
         }
         let mut state = self.lock();
-        let State { rng, network_faults, listeners, links, next_link, trace, .. } = &mut *state;
+        let State { rng, network_faults, listeners, links, next_link, planned_cut, trace, .. } = &mut *state;
         let Some(listener) = listeners.get(host).filter(|listener| !listener.is_closed()) else {
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
@@ -214,6 +245,10 @@ impl Network {
             let bytes_max = if rng.bool() { 300 } else { network_faults.cut_bytes_max.max(1) };
             link.ways[way].cut_at = Some(rng.u64(0..bytes_max));
             link.cut_how = Cut::any(rng);
+        }
+        if let Some(cut) = planned_cut.filter(|cut| cut.link == id) {
+            link.ways[cut.way].cut_at = Some(cut.after);
+            link.cut_how = cut.how;
         }
         trace.note(format_args!("net: link {id} to {host}"));
         let link = Arc::new(Mutex::new(link));
@@ -284,11 +319,15 @@ impl Link {
         }
     }
 
+    fn written(&self) -> [u64; 2] {
+        [self.ways[0].written, self.ways[1].written]
+    }
+
     fn cut(&mut self, how: Cut, trace: &Trace) {
         if self.reset {
             return;
         }
-        let written = [self.ways[0].written, self.ways[1].written];
+        let written = self.written();
         trace.note(format_args!("net: link {} {how:?} after {}/{} bytes", self.id, written[0], written[1]));
         let now = Instant::now();
         for way in &mut self.ways {
@@ -443,7 +482,7 @@ impl Transport for Pipe {}
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        let (id, gone) = {
+        let (id, gone, written) = {
             let mut link = lock(&self.link);
             let end = self.end;
             if !link.stalled {
@@ -452,10 +491,12 @@ impl Drop for Pipe {
             }
             link.ways.iter_mut().for_each(Direction::wake);
             link.ends_left -= 1;
-            (link.id, link.ends_left == 0)
+            (link.id, link.ends_left == 0, link.written())
         };
         if gone {
-            self.network.lock().links.remove(&id);
+            let mut state = self.network.lock();
+            state.links.remove(&id);
+            state.ended.insert(id, written);
         }
     }
 }
