@@ -50,8 +50,26 @@ pub struct ErrorReport {
     pub requests: u64,
     /// Records that the reader received meanwhile.
     pub records: u64,
+    /// What moved after the connections were cut, in the second half of the time.
+    pub late: Moved,
     /// The reason why the traffic was stopped, if it was.
     pub frozen: Option<String>,
+}
+
+/// Records that were appended, and received by each consumer.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    /// Records in the log.
+    pub appended: i64,
+    /// Records that the reader received.
+    pub read: u64,
+    /// Records that the group member received.
+    pub consumed: u64,
+}
+
+/// Runs the same with an API that fails once.
+pub fn run_with_error_once(api: ApiKey, fault: Fault, seed: u64) -> ErrorReport {
+    run(api, seed, PARTITIONS, |cluster| cluster.intercept(api, None, 1, fault))
 }
 
 /// Runs a producer, a reader and a group member against a broker whose `api` fails with `fault` after some time.
@@ -105,7 +123,16 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     tasks.spawn_local(produce(net.clone(), seed));
     let records = Rc::new(Cell::new(0));
     tasks.spawn_local(consume(net.clone(), seed, read, None, records.clone()));
-    tasks.spawn_local(consume(net.clone(), seed, read, Some("billing"), Rc::default()));
+    let consumed = Rc::new(Cell::new(0));
+    tasks.spawn_local(consume(net.clone(), seed, read, Some("billing"), consumed.clone()));
+    let moved = || Moved {
+        appended: (0..PARTITIONS)
+            .filter_map(|partition| cluster.offsets_of(TOPIC, partition))
+            .map(|(_, end)| end)
+            .sum(),
+        read: records.get(),
+        consumed: consumed.get(),
+    };
     tokio::time::sleep(HEALTHY).await;
     let before = rates.total(api);
     let records_before = records.get();
@@ -113,12 +140,19 @@ async fn scenario(api: ApiKey, seed: u64, read: i32, fail: impl FnOnce(&Cluster)
     // The first half uses existing connections, the second half new ones.
     tokio::time::sleep(FAULTY / 2).await;
     net.cut("node-1", 1000);
+    let before_late = moved();
     tokio::time::sleep(FAULTY / 2).await;
+    let after = moved();
+    let late = Moved {
+        appended: after.appended - before_late.appended,
+        read: after.read - before_late.read,
+        consumed: after.consumed - before_late.consumed,
+    };
     let requests = rates.total(api) - before;
     let busiest = rates.busiest().into_values().max_by_key(|busiest| busiest.requests).unwrap_or_default();
     let frozen = net.frozen();
     tasks.shutdown().await;
-    ErrorReport { busiest, requests, records: records.get() - records_before, frozen }
+    ErrorReport { busiest, requests, records: records.get() - records_before, late, frozen }
 }
 
 /// Maximum number of requests of one API while it fails: each client sends one per backoff and partition.

@@ -1,7 +1,9 @@
 //! Each API with each error, for a long time: a client never sends more than one request per backoff.
 
 use ottla_broker::{ApiKey, ErrorCode, Fault};
-use ottla_sim::errors::{APIS, faults, requests_max, run_with_error, run_with_fetch_error};
+use ottla_sim::errors::{
+    APIS, faults, requests_max, run_with_error, run_with_error_once, run_with_fetch_error,
+};
 use ottla_sim::rates::REQUESTS_PER_WINDOW_MAX;
 
 /// Step between the combinations that are run; 1 runs all.
@@ -29,6 +31,27 @@ fn whatever_the_error_a_client_sends_one_request_per_back_off() {
     }
     println!("{runs} runs");
     assert!(failures.is_empty(), "{} too busy:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Another member has the same `group.instance.id`: the application must decide, as with every client of Kafka.
+const MEMBER_ENDS: (ApiKey, ErrorCode) = (ApiKey::Heartbeat, ErrorCode::FencedInstanceId);
+
+#[test]
+fn after_any_single_error_everything_goes_on() {
+    let stride = std::env::var("OTTLA_SIM_STRIDE")
+        .map_or(STRIDE, |text| text.parse::<usize>().expect("a whole number above 0"));
+    let all = APIS.iter().flat_map(|api| faults().into_iter().map(move |fault| (*api, fault)));
+    let mut failures = Vec::new();
+    for (api, fault) in all.step_by(stride) {
+        let report = run_with_error_once(api, fault, 7);
+        let member_ends = matches!(fault, Fault::Fail(code) if (api, code) == MEMBER_ENDS);
+        let late = report.late;
+        let goes_on = late.appended > 0 && late.read > 0 && (late.consumed > 0 || member_ends);
+        if !goes_on || report.frozen.is_some() {
+            failures.push(format!("{api} {fault:?}: {late:?} {:?}", report.frozen));
+        }
+    }
+    assert!(failures.is_empty(), "{} do not go on:\n{}", failures.len(), failures.join("\n"));
 }
 
 #[test]

@@ -53,10 +53,18 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "errors",
-        what: "1 = every API with every error: no client sends more requests than its back-off allows",
+        what: "1 = every API with every error, once and for seconds: requests within the back-off, and everything goes on",
         package: "ottla-sim",
         test: "errors",
         variable: "OTTLA_SIM_STRIDE",
+        count: 1,
+    },
+    Soak {
+        name: "cuts",
+        what: "1 = a connection cut after every byte, in both directions and in three ways: nothing lost or doubled",
+        package: "ottla-sim",
+        test: "cuts",
+        variable: "OTTLA_CUT_STRIDE",
         count: 1,
     },
     Soak {
