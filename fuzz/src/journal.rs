@@ -1,45 +1,28 @@
 //! The files of a journal after any damage.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use ottla_log::storage::Storage;
 use ottla_log::storage::mem::MemStorage;
 use ottla_log::{Journal, JournalConfig, check_journal};
 
-use crate::input::{Input, push_part};
-use crate::wire::repair_checksums;
+use crate::disk::{Image, contents, seed_of, storage};
 
 const DIR: &str = "__meta";
 const NOW_MS: i64 = 1_700_000_000_000;
-
-/// The files that an input may contain, by number.
-const FILES: [&str; 10] = [
-    "00000000000000000000.log",
-    "00000000000000000000.index",
-    "00000000000000000000.timeindex",
-    "00000000000000000003.log",
-    "synced",
-    "recovery-point",
-    "clean-shutdown",
-    "log-start-offset",
-    "quarantine",
-    "leader-epoch-checkpoint",
-];
 
 type Map = BTreeMap<Bytes, Bytes>;
 
 /// A journal is opened with the entries of its files, or refused without a change.
 pub(crate) fn run(input: &[u8]) {
-    let files = files_of(input);
-    let disk = disk_of(&files);
+    let image = Image::read(input);
+    let disk = image.disk(DIR);
     let before = contents(&disk);
     let _ = check_journal(&storage(&disk), DIR);
     assert_eq!(contents(&disk), before, "a check changes nothing");
     match open(&disk) {
         Some(map) => {
-            assert_not_invented(&map, &files);
+            assert_not_invented(&map, &image);
             assert_eq!(open(&disk).as_ref(), Some(&map), "a second start finds the same");
             append_and_open_again(&disk, map);
         }
@@ -48,44 +31,11 @@ pub(crate) fn run(input: &[u8]) {
             {
                 let map = entries(&journal);
                 drop(journal);
-                assert_not_invented(&map, &files);
+                assert_not_invented(&map, &image);
                 assert_eq!(open(&disk), Some(map), "a repaired journal is sound");
             }
         }
     }
-}
-
-/// The files of an input: a byte of choices, and a number and a part for each file.
-fn files_of(input: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
-    let mut input = Input::new(input);
-    let choices = input.byte();
-    let mut files = Vec::new();
-    while !input.is_empty() {
-        let name = FILES[usize::from(input.byte()) % FILES.len()];
-        let mut bytes = input.part().to_vec();
-        if choices & 1 == 0 && name.ends_with(".log") {
-            repair_checksums(&mut bytes);
-        }
-        files.push((name, bytes));
-    }
-    files
-}
-
-fn disk_of(files: &[(&'static str, Vec<u8>)]) -> MemStorage {
-    let disk = MemStorage::new();
-    disk.create_dir(DIR).expect("a disk in memory");
-    for (name, bytes) in files {
-        disk.set_contents(&format!("{DIR}/{name}"), bytes);
-    }
-    disk
-}
-
-fn storage(disk: &MemStorage) -> Arc<dyn Storage> {
-    Arc::new(disk.clone())
-}
-
-fn contents(disk: &MemStorage) -> Vec<(String, Option<Vec<u8>>)> {
-    disk.paths().into_iter().map(|path| (path.clone(), disk.contents(&path))).collect()
 }
 
 fn open(disk: &MemStorage) -> Option<Map> {
@@ -98,10 +48,9 @@ fn entries(journal: &Journal) -> Map {
 }
 
 /// Every key and value is in a file.
-fn assert_not_invented(map: &Map, files: &[(&'static str, Vec<u8>)]) {
+fn assert_not_invented(map: &Map, image: &Image) {
     for part in map.iter().flat_map(|(key, value)| [key, value]).filter(|part| !part.is_empty()) {
-        let is_in = |bytes: &[u8]| bytes.windows(part.len()).any(|window| window == part);
-        assert!(files.iter().any(|(_, bytes)| is_in(bytes)), "{part:?} is in no file");
+        assert!(image.contains(part), "{part:?} is in no file");
     }
 }
 
@@ -139,18 +88,4 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     Journal::salvage(storage(&disk), DIR, config, NOW_MS).expect("salvaged");
     seeds.push(seed_of(&disk));
     seeds
-}
-
-fn seed_of(disk: &MemStorage) -> Vec<u8> {
-    let mut seed = vec![0];
-    for path in disk.paths() {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        if let (Some(number), Some(bytes)) =
-            (FILES.iter().position(|file| *file == name), disk.contents(&path))
-        {
-            seed.push(number as u8);
-            push_part(&mut seed, &bytes);
-        }
-    }
-    seed
 }

@@ -13,8 +13,14 @@
 pub mod memory;
 pub mod mutate;
 
+mod broker;
+mod client;
+mod codecs;
+mod disk;
 mod input;
 mod journal;
+mod log;
+mod messages;
 mod wire;
 
 /// A function under test, with its limits.
@@ -76,7 +82,45 @@ impl Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    Target::new("records_request", messages::records_request, messages::records_request_seeds),
+    Target::new("records_response", messages::records_response, messages::records_response_seeds),
+    Target::new("cluster_request", messages::cluster_request, messages::cluster_request_seeds),
+    Target::new("cluster_response", messages::cluster_response, messages::cluster_response_seeds),
+    Target::new("groups_request", messages::groups_request, messages::groups_request_seeds),
+    Target::new("groups_response", messages::groups_response, messages::groups_response_seeds),
+    Target::new("offsets_request", messages::offsets_request, messages::offsets_request_seeds),
+    Target::new("offsets_response", messages::offsets_response, messages::offsets_response_seeds),
+    Target::new("topics_request", messages::topics_request, messages::topics_request_seeds),
+    Target::new("topics_response", messages::topics_response, messages::topics_response_seeds),
+    Target::new("settings_request", messages::settings_request, messages::settings_request_seeds),
+    Target::new("settings_response", messages::settings_response, messages::settings_response_seeds),
+    Target::new("request_header", messages::header, messages::header_seeds),
+    Target::new("subscription", messages::subscription, messages::subscription_seeds),
+    Target::new("assignment", messages::assignment, messages::assignment_seeds),
     Target::new("frames", wire::frames, wire::frames_seeds),
-    Target::new("batch", wire::batch, wire::batch_seeds).memory(4 << 20, 64),
+    // An lz4 frame may declare blocks of 4 MiB, of which its decoder needs several.
+    Target::new("batch", wire::batch, wire::batch_seeds).memory(20 << 20, 64),
+    Target::new("legacy_messages", codecs::legacy, codecs::legacy_seeds).memory(20 << 20, 64),
+    Target::new("gzip", codecs::gzip, codecs::gzip_seeds).memory(4 << 20, 64),
+    Target::new("snappy", codecs::snappy, codecs::snappy_seeds).memory(4 << 20, 64),
+    Target::new("lz4", codecs::lz4, codecs::lz4_seeds).memory(20 << 20, 64),
+    Target::new("zstd", codecs::zstd, codecs::zstd_seeds).memory(4 << 20, 64),
+    Target::new("batch_check", log::batch_check, log::batch_check_seeds).memory(20 << 20, 64),
+    Target::new("log_files", log::segment, log::segment_seeds).memory(8 << 20, 64).mutations(40),
+    Target::new("offset_index", log::offset_index, log::offset_index_seeds),
+    Target::new("time_index", log::time_index, log::time_index_seeds),
+    Target::new("producer_snapshot", log::producer_snapshot, log::producer_snapshot_seeds),
+    Target::new("checkpoints", log::checkpoints, log::checkpoints_seeds),
+    Target::new("leader_epochs", log::leader_epochs, log::leader_epochs_seeds),
+    Target::new("synced", log::synced, log::synced_seeds),
     Target::new("journal", journal::run, journal::seeds).memory(8 << 20, 64).mutations(40),
+    Target::new("scram", client::scram, client::scram_seeds),
+    Target::new("properties", client::properties, client::properties_seeds),
+    Target::new("patterns", client::patterns, client::patterns_seeds).memory(16 << 20, 64),
+    Target::new("token_response", client::token_response, client::token_response_seeds),
+    Target::new("security_texts", client::security_texts, client::security_texts_seeds),
+    Target::new("certificates", client::certificates, client::certificates_seeds),
+    Target::new("statistics", client::statistics, client::statistics_seeds),
+    Target::new("assignors", client::assignors, client::assignors_seeds),
+    Target::new("broker_requests", broker::requests, broker::seeds).memory(32 << 20, 64).mutations(20),
 ];

@@ -12,11 +12,15 @@ thread_local! {
 }
 
 /// The most bytes that this thread held during `run`, beyond those that it held before. 0 without [`CountingAllocator`].
+///
+/// A `run` may measure a part of itself.
 pub fn peak_of(run: impl FnOnce()) -> usize {
-    let before = LIVE.get();
+    let (before, outer_peak) = (LIVE.get(), PEAK.get());
     PEAK.set(before);
     run();
-    usize::try_from(PEAK.get() - before).unwrap_or(0)
+    let peak = PEAK.get();
+    PEAK.set(peak.max(outer_peak));
+    usize::try_from(peak - before).unwrap_or(0)
 }
 
 /// The system's allocator, which counts per thread. Programs that run targets declare it as their global allocator.

@@ -21,14 +21,15 @@ pub(crate) fn frames(input: &[u8]) {
     let mut input = Input::new(input);
     let steps = input.take(8).to_vec();
     let stream = input.rest();
+    let (expected, is_expected_broken) = frames_in(stream);
+    let mut expected = expected.into_iter();
     let mut buffer = FrameBuffer::new(FRAME_BYTES_MAX);
-    let mut found = Vec::new();
     let mut is_broken = false;
     let mut rest = stream;
     for step in steps.iter().chain([&0]).cycle() {
         loop {
             match buffer.next_frame() {
-                Ok(Some(frame)) => found.push(frame),
+                Ok(Some(frame)) => assert_eq!(Some(&frame[..]), expected.next()),
                 Ok(None) => break,
                 Err(_) => is_broken = true,
             }
@@ -46,23 +47,25 @@ pub(crate) fn frames(input: &[u8]) {
         spare.put_slice(&rest[..n]);
         rest = &rest[n..];
     }
-    let mut expected = Vec::new();
-    let mut left = stream;
-    let is_expected_broken = loop {
-        let Some((size, after)) = left.split_first_chunk::<4>() else { break false };
+    assert_eq!((is_broken, expected.next()), (is_expected_broken, None));
+}
+
+/// The frames of a stream, and whether it ends with an impossible length.
+fn frames_in(mut stream: &[u8]) -> (Vec<&[u8]>, bool) {
+    let mut frames = Vec::new();
+    loop {
+        let Some((size, after)) = stream.split_first_chunk::<4>() else { return (frames, false) };
         match usize::try_from(i32::from_be_bytes(*size)) {
             Ok(size) if size <= FRAME_BYTES_MAX => match after.split_at_checked(size) {
                 Some((frame, after)) => {
-                    expected.push(frame);
-                    left = after;
+                    frames.push(frame);
+                    stream = after;
                 }
-                None => break false,
+                None => return (frames, false),
             },
-            _ => break true,
+            _ => return (frames, true),
         }
-    };
-    assert_eq!(is_broken, is_expected_broken);
-    assert_eq!(found, expected);
+    }
 }
 
 pub(crate) fn frames_seeds() -> Vec<Vec<u8>> {
