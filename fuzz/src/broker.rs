@@ -53,7 +53,10 @@ pub(crate) fn requests(input: &[u8]) {
         let broker = broker().await;
         let cluster = broker.cluster().clone();
         let answering = exchange(&broker, frames);
-        assert!(timeout(PATIENCE, answering).await.is_ok(), "the broker neither answers nor closes the connection");
+        assert!(
+            timeout(PATIENCE, answering).await.is_ok(),
+            "the broker neither answers nor closes the connection"
+        );
         assert!(cluster.id().len() > 10);
     });
 }
@@ -125,7 +128,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let produce = ProduceRequest {
         acks: -1,
         timeout_ms: 1000,
-        topic_data: vec![TopicProduceData { name: "orders".into(), partition_data: vec![data], ..Default::default() }],
+        topic_data: vec![TopicProduceData {
+            name: "orders".into(),
+            partition_data: vec![data],
+            ..Default::default()
+        }],
         ..Default::default()
     };
     let partition = FetchPartition { partition: 1, partition_max_bytes: 1 << 20, ..Default::default() };
@@ -133,7 +140,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         max_wait_ms: 100,
         min_bytes: 1,
         max_bytes: 1 << 20,
-        topics: vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }],
+        topics: vec![FetchTopic {
+            topic: "orders".into(),
+            partitions: vec![partition],
+            ..Default::default()
+        }],
         ..Default::default()
     };
     let topic = MetadataRequestTopic { name: Some("orders".into()), ..Default::default() };

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use ottla_client::assignor::{Member, Topics};
 use ottla_client::properties::{self, Kind};
 use ottla_client::statistics::{Broker, Partition, Snapshot, Topic};
-use ottla_client::{BrokerVersion, Config, Secret, TopicConfig, TopicPartition, check_topic_name, fuzzing, open_keystore};
+use ottla_client::{
+    BrokerVersion, Config, Secret, TopicConfig, TopicPartition, check_topic_name, fuzzing, open_keystore,
+};
 
 use crate::input::{Input, push_part};
 
@@ -37,7 +39,7 @@ pub(crate) fn scram_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A property, by its number, and a value. What was accepted can be read and set again.
+/// A property, by its number, and a value. An accepted value can be read and set again.
 pub(crate) fn properties(input: &[u8]) {
     let mut input = Input::new(input);
     let number = u16::from_be_bytes([input.byte(), input.byte()]);
@@ -55,7 +57,9 @@ pub(crate) fn properties(input: &[u8]) {
         if property.secret {
             assert!(value.len() < 9 || !shown.contains(&value), "a secret is shown");
         } else if property.kind != Kind::Pointer {
-            config.set(property.name, &shown).unwrap_or_else(|error| panic!("its own value is refused: {error}"));
+            config
+                .set(property.name, &shown)
+                .unwrap_or_else(|error| panic!("its own value is refused: {error}"));
             assert_eq!(config.get(property.name).expect("a known name"), shown);
         }
         let _ = config.dump();
@@ -65,11 +69,16 @@ pub(crate) fn properties(input: &[u8]) {
 
 /// The defaults of all properties, and lists with an entry for each syntax.
 pub(crate) fn properties_seeds() -> Vec<Vec<u8>> {
-    let seed = |(number, value): (usize, &str)| [&(number as u16).to_be_bytes()[..], value.as_bytes()].concat();
+    let seed =
+        |(number, value): (usize, &str)| [&(number as u16).to_be_bytes()[..], value.as_bytes()].concat();
     let all: Vec<_> = properties::all().collect();
     let number_of = |name: &str| all.iter().position(|property| property.name == name).unwrap_or_default();
-    let mut seeds: Vec<_> =
-        all.iter().enumerate().step_by(8).map(|(number, property)| seed((number, property.default))).collect();
+    let mut seeds: Vec<_> = all
+        .iter()
+        .enumerate()
+        .step_by(8)
+        .map(|(number, property)| seed((number, property.default)))
+        .collect();
     let texts = [
         ("bootstrap.servers", "kafka-1:9092,[::1]:9093, ssl://kafka-3"),
         ("topic.blacklist", "^a.*,b"),
@@ -99,7 +108,16 @@ pub(crate) fn patterns(input: &[u8]) {
 }
 
 pub(crate) fn patterns_seeds() -> Vec<Vec<u8>> {
-    let texts = ["^orders\\.", "orders\n^re.*s$\npayments", "^(a|b)*c{2,5}[x-z]", "^\\d+(?i)X", "^[", "2.8.0", "..", "^a{1,300}"];
+    let texts = [
+        "^orders\\.",
+        "orders\n^re.*s$\npayments",
+        "^(a|b)*c{2,5}[x-z]",
+        "^\\d+(?i)X",
+        "^[",
+        "2.8.0",
+        "..",
+        "^a{1,300}",
+    ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
@@ -192,7 +210,10 @@ pub(crate) fn assignors(input: &[u8]) {
     for name in &names[..3] {
         let (count, mask) = (input.byte() % 8, input.byte());
         let rack_of = |partition: u8| -> BTreeSet<Arc<str>> {
-            (mask != 0).then(|| racks[usize::from(mask.wrapping_add(partition)) % 3].clone()).into_iter().collect()
+            (mask != 0)
+                .then(|| racks[usize::from(mask.wrapping_add(partition)) % 3].clone())
+                .into_iter()
+                .collect()
         };
         topics.insert(name.clone(), (0..count).map(rack_of).collect());
     }
@@ -200,7 +221,12 @@ pub(crate) fn assignors(input: &[u8]) {
     while !input.is_empty() && members.len() < 12 {
         let (subscribed, choices) = (input.byte(), input.byte());
         let mut member = Member::default();
-        member.topics = names.iter().enumerate().filter(|(bit, _)| subscribed >> bit & 1 == 1).map(|(_, n)| n.clone()).collect();
+        member.topics = names
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| subscribed >> bit & 1 == 1)
+            .map(|(_, n)| n.clone())
+            .collect();
         member.generation = (choices & 1 == 1).then(|| i32::from(input.byte() as i8));
         member.rack = (choices & 2 == 2).then(|| racks[usize::from(choices >> 4) % 3].clone());
         member.instance_id = (choices & 4 == 4).then(|| format!("static-{}", choices >> 5));

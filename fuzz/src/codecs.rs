@@ -98,9 +98,13 @@ pub(crate) fn legacy(input: &[u8]) {
 }
 
 pub(crate) fn legacy_seeds() -> Vec<Vec<u8>> {
-    let message = |magic, attributes, offset, value: &[u8]| message(magic, attributes, offset, Some(b"key"), Some(value));
+    let message = |magic, attributes, offset, value: &[u8]| {
+        message(magic, attributes, offset, Some(b"key"), Some(value))
+    };
     let wrapped = |magic: u8, codec: Compression| {
-        let inner = [message(magic, 0, 0, b"one"), message(magic, 0, 1, b"two"), message(magic, 0, 2, b"three")].concat();
+        let inner =
+            [message(magic, 0, 0, b"one"), message(magic, 0, 1, b"two"), message(magic, 0, 2, b"three")]
+                .concat();
         let mut value = Vec::new();
         compress(codec, None, &inner, &mut value).expect("the default level");
         message(magic, codec as u8, 42, &value)
@@ -113,7 +117,9 @@ pub(crate) fn legacy_seeds() -> Vec<Vec<u8>> {
         self::message(1, 0, 9, None, None),
     ];
     for magic in [0, 1] {
-        sets.extend([Compression::Gzip, Compression::Snappy, Compression::Lz4].map(|codec| wrapped(magic, codec)));
+        sets.extend(
+            [Compression::Gzip, Compression::Snappy, Compression::Lz4].map(|codec| wrapped(magic, codec)),
+        );
     }
     sets.into_iter().map(|set| [vec![0], set].concat()).collect()
 }
@@ -140,7 +146,9 @@ fn repair_messages(bytes: &mut [u8]) {
     let mut rest = bytes;
     while let Some(size) = rest.get(8..12).and_then(|size| size.first_chunk::<4>()) {
         let size = i32::from_be_bytes(*size);
-        let Some((message, after)) = usize::try_from(size).ok().and_then(|size| rest.split_at_mut_checked(12 + size)) else {
+        let Some((message, after)) =
+            usize::try_from(size).ok().and_then(|size| rest.split_at_mut_checked(12 + size))
+        else {
             return;
         };
         if message.len() > 16 {

@@ -58,14 +58,14 @@ impl Image {
         disk
     }
 
-    /// Whether a file has these bytes somewhere.
+    /// Returns `true` if a file has these bytes somewhere.
     pub(crate) fn contains(&self, part: &[u8]) -> bool {
         self.files.iter().any(|(_, bytes)| bytes.windows(part.len()).any(|window| window == part))
     }
 }
 
 fn repair(name: &str, bytes: &mut [u8]) {
-    if name.ends_with(".log") {
+    if name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == "log") {
         repair_checksums(bytes);
     } else if name == "synced" {
         repair_slots(bytes);
@@ -106,7 +106,9 @@ pub(crate) fn seed_of(disk: &MemStorage) -> Vec<u8> {
     let mut seed = vec![0];
     for path in disk.paths() {
         let name = path.rsplit('/').next().unwrap_or_default();
-        if let (Some(number), Some(bytes)) = (FILES.iter().position(|file| *file == name), disk.contents(&path)) {
+        if let (Some(number), Some(bytes)) =
+            (FILES.iter().position(|file| *file == name), disk.contents(&path))
+        {
             seed.push(number as u8);
             push_part(&mut seed, &bytes);
         }

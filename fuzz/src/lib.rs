@@ -66,7 +66,7 @@ impl Target {
     }
 
     const fn new(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Self {
-        Self { name, run, seeds, memory: MemoryLimit { bytes: 1 << 20, per_input_byte: 64 }, mutations: 100 }
+        Self { name, run, seeds, memory: MemoryLimit { bytes: 1 << 20, per_input_byte: 64 }, mutations: 400 }
     }
 
     const fn memory(mut self, bytes: usize, per_input_byte: usize) -> Self {
@@ -116,7 +116,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("journal", journal::run, journal::seeds).memory(8 << 20, 64).mutations(40),
     Target::new("scram", client::scram, client::scram_seeds),
     Target::new("properties", client::properties, client::properties_seeds),
-    Target::new("patterns", client::patterns, client::patterns_seeds).memory(16 << 20, 64),
+    // A compiled expression may have 10 MiB, and its vectors double as they grow.
+    Target::new("patterns", client::patterns, client::patterns_seeds).memory(40 << 20, 64).mutations(40),
     Target::new("token_response", client::token_response, client::token_response_seeds),
     Target::new("security_texts", client::security_texts, client::security_texts_seeds),
     Target::new("certificates", client::certificates, client::certificates_seeds),

@@ -19,7 +19,11 @@ const STEP_BYTES: usize = 10_000;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 fn config() -> LogConfig {
-    LogConfig { decompressed_bytes_max: DECOMPRESSED_BYTES_MAX, tail_cache_bytes: 64 << 10, ..LogConfig::default() }
+    LogConfig {
+        decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
+        tail_cache_bytes: 64 << 10,
+        ..LogConfig::default()
+    }
 }
 
 /// Batches of a producer: the checks as a whole and in steps agree.
@@ -81,9 +85,12 @@ pub(crate) fn segment(input: &[u8]) {
     let _ = log.offset_for_timestamp(NOW_MS);
     let (start, end) = (log.start_offset(), log.end_offset());
     drop(log);
-    let (mut log, _) = Log::open(storage(&disk), DIR, config(), NOW_MS).expect("a log that was opened before");
+    let (mut log, _) =
+        Log::open(storage(&disk), DIR, config(), NOW_MS).expect("a log that was opened before");
     assert_eq!((log.start_offset(), log.end_offset()), (start, end), "a second start finds the same");
-    if let Ok(appended) = log.append(NOW_MS, BytesMut::from(&sealed(Compression::None, 2)[..]), AppendOptions::default()) {
+    if let Ok(appended) =
+        log.append(NOW_MS, BytesMut::from(&sealed(Compression::None, 2)[..]), AppendOptions::default())
+    {
         assert_eq!(appended.base_offset, end);
         read_all(&mut log);
     }
@@ -159,7 +166,11 @@ pub(crate) fn time_index_seeds() -> Vec<Vec<u8>> {
 
 fn index_seeds(index: fn(i32) -> Vec<u8>, wanted: &[i64]) -> Vec<Vec<u8>> {
     let counts = [0, 1, 2, 30];
-    wanted.iter().zip(counts).map(|(wanted, count)| [&wanted.to_be_bytes()[..], &index(count)].concat()).collect()
+    wanted
+        .iter()
+        .zip(counts)
+        .map(|(wanted, count)| [&wanted.to_be_bytes()[..], &index(count)].concat())
+        .collect()
 }
 
 /// A snapshot of producers. The checksum is put right unless the first bit of the first byte is set.
@@ -193,7 +204,9 @@ pub(crate) fn leader_epochs(input: &[u8]) {
 }
 
 pub(crate) fn leader_epochs_seeds() -> Vec<Vec<u8>> {
-    [0_i64, 17, 20].map(|offset| [&offset.to_be_bytes()[..], &fuzzing::seeds::leader_epochs()].concat()).into()
+    [0_i64, 17, 20]
+        .map(|offset| [&offset.to_be_bytes()[..], &fuzzing::seeds::leader_epochs()].concat())
+        .into()
 }
 
 /// A `synced` file. The checksums are put right unless the first bit of the first byte is set.

@@ -154,7 +154,7 @@ fn read(records: &Records) -> Option<Vec<RecordPosition>> {
     let mut iter = records.iter();
     let mut mark = Mark::default();
     let mut is_sound = true;
-    while let Some(record) = iter.next() {
+    for record in iter.by_ref() {
         assert_eq!(records.next_at(&mut mark), Some(record.clone()), "a mark and an iterator agree");
         let Ok(record) = record else {
             is_sound = false;

@@ -5,7 +5,9 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use ottla_fuzz::memory::{CountingAllocator, peak_of};
@@ -17,6 +19,10 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const CORPUS_FILE_BYTES_MAX: usize = 4096;
 const CORPUS_FILES_MAX: usize = 48;
+/// Inputs take microseconds to milliseconds.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Targets with fewer mutations are slow.
+const SLOW_MUTATIONS: u32 = 400;
 
 fn corpus_dir(target: &Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name)
@@ -37,10 +43,38 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files
 }
 
+/// The target that runs, and since when.
+static RUNNING: Mutex<Option<(&str, Instant)>> = Mutex::new(None);
+
+/// Ends the test if an input takes longer than any should, which no deadline can interrupt.
+fn watch(done: &Receiver<()>) {
+    while done.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+        let running = *RUNNING.lock().expect("not poisoned");
+        if let Some((target, since)) = running.filter(|(_, since)| since.elapsed() > INPUT_TIMEOUT) {
+            let saved = saved_path(target);
+            eprintln!(
+                "{target} takes longer than {:?}; its input is in {}",
+                since.elapsed(),
+                saved.display()
+            );
+            std::process::abort();
+        }
+    }
+}
+
+fn saved_path(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{target}-input"))
+}
+
 /// Runs the target. `what` names the input if the target fails.
 fn check(target: &Target, input: &[u8], what: &str) {
+    *RUNNING.lock().expect("not poisoned") = Some((target.name, Instant::now()));
+    let saved = saved_path(target.name);
+    if target.mutations < SLOW_MUTATIONS {
+        // A file per input takes longer than most targets.
+        fs::write(&saved, input).expect("written");
+    }
     if catch_unwind(AssertUnwindSafe(|| target.check(input))).is_err() {
-        let saved = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-failure", target.name));
         let _ = fs::write(&saved, input);
         panic!("{} fails with {what}; the input is in {}", target.name, saved.display());
     }
@@ -48,6 +82,8 @@ fn check(target: &Target, input: &[u8], what: &str) {
 
 #[test]
 fn every_target_passes_with_its_corpus_and_with_mutations() {
+    let (_running, done) = channel();
+    std::thread::spawn(move || watch(&done));
     for target in TARGETS {
         let started = Instant::now();
         let files = corpus(target);

@@ -230,7 +230,7 @@ fn host() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
 }
 
-/// What runs of a target have come to.
+/// The figures of one run of a target, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Run {
     time: Duration,

@@ -77,9 +77,16 @@ pub fn assign(topics: &Topics, members: &BTreeMap<String, Member>) {
         for (member, partitions) in &assignment {
             let subscribed = &members[member].topics;
             for at in partitions {
-                assert!(subscribed.contains(&at.topic), "{name}: {member} does not subscribe to {}", at.topic);
+                assert!(
+                    subscribed.contains(&at.topic),
+                    "{name}: {member} does not subscribe to {}",
+                    at.topic
+                );
                 let count = topics.get(&at.topic).map_or(0, Vec::len);
-                assert!(usize::try_from(at.partition).is_ok_and(|partition| partition < count), "{name}: {at:?}");
+                assert!(
+                    usize::try_from(at.partition).is_ok_and(|partition| partition < count),
+                    "{name}: {at:?}"
+                );
                 let other = owners.insert(at, member);
                 assert_eq!(other, None, "{name}: {at:?} has two owners");
             }

@@ -136,7 +136,12 @@ pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyE
 /// The offsets of a set do not rise, or a batch cannot have them.
 #[cold]
 fn offset_distance(offset: i64, base_offset: i64) -> LegacyError {
-    LegacyError::Length { offset, what: "offset distance", length: offset.saturating_sub(base_offset), left: 0 }
+    LegacyError::Length {
+        offset,
+        what: "offset distance",
+        length: offset.saturating_sub(base_offset),
+        left: 0,
+    }
 }
 
 #[derive(Clone, Copy)]

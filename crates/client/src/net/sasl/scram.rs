@@ -80,7 +80,8 @@ pub(crate) fn check_signature(message: &[u8], expected: &[u8]) -> Result<(), Str
     if theirs.is_some_and(|theirs| bool::from(theirs.ct_eq(expected))) {
         return Ok(());
     }
-    Err("the broker's signature is wrong: it does not know the password, so it is not who it claims to be".into())
+    Err("the broker's signature is wrong: it does not know the password, so it is not who it claims to be"
+        .into())
 }
 
 /// Reads a broker's challenge, and computes a proof for it without the costly salt.
