@@ -1,4 +1,6 @@
 //! Every target with every file of its corpus and with mutations of them, on stable Rust.
+//!
+//! `OTTLA_FUZZ_TARGET` chooses a target, and `OTTLA_FUZZ_MUTATIONS` the number of mutations of each file.
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell: it measures real time")]
 
@@ -84,7 +86,10 @@ fn check(target: &Target, input: &[u8], what: &str) {
 fn every_target_passes_with_its_corpus_and_with_mutations() {
     let (_running, done) = channel();
     std::thread::spawn(move || watch(&done));
-    for target in TARGETS {
+    let only = std::env::var("OTTLA_FUZZ_TARGET").ok();
+    let mutations: Option<u32> =
+        std::env::var("OTTLA_FUZZ_MUTATIONS").ok().and_then(|count| count.parse().ok());
+    for target in TARGETS.iter().filter(|target| only.as_ref().is_none_or(|only| only == target.name)) {
         let started = Instant::now();
         let files = corpus(target);
         assert!(!files.is_empty(), "{} has no corpus", target.name);
@@ -93,7 +98,7 @@ fn every_target_passes_with_its_corpus_and_with_mutations() {
             check(target, input, name);
             // The same mutations in every run, and others for each file.
             let mut rng = Rng::with_seed(at as u64);
-            for number in 0..target.mutations {
+            for number in 0..mutations.unwrap_or(target.mutations) {
                 let other = &files[rng.usize(..files.len())].1;
                 let mut mutated = input.clone();
                 mutate(&mut mutated, other, &mut rng);
