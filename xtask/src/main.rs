@@ -4,6 +4,7 @@
 
 mod bench;
 mod compat;
+mod fuzz;
 mod install;
 mod shell;
 mod soak;
@@ -26,6 +27,9 @@ usage: cargo xtask COMMAND
   install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
       --profile NAME        of cargo (default release)
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
+  soak fuzz [MINUTES]       every fuzz target with libFuzzer for that long (default 10), in slices; the next call continues
+      --target NAME         only this target
+      --slice MINUTES       the time of this call (default 9)
   bench [OPTIONS]           our broker and client against Apache Kafka's and against the floor, as a table
       --count N             messages per pass (default 3000000)
       --repeat N            passes over everything, interleaved (default 3)
@@ -63,6 +67,10 @@ fn main() -> ExitCode {
             Err(wrong) => usage_error(&wrong),
         },
         ["soak"] => soak::list(),
+        ["soak", "fuzz", rest @ ..] => match fuzz::Options::parse(rest) {
+            Ok(options) => fuzz::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
         ["soak", name] => soak::run(name, None),
         ["soak", name, count] => match count.parse() {
             Ok(count) => soak::run(name, Some(count)),

@@ -108,6 +108,9 @@ pub(crate) fn list() -> ExitCode {
     for soak in SOAKS {
         println!("cargo xtask soak {} {:6}  {}", soak.name, soak.count, soak.what);
     }
+    println!(
+        "cargo xtask soak fuzz 10  minutes of libFuzzer for each fuzz target, after those of earlier slices: no finding"
+    );
     ExitCode::SUCCESS
 }
 

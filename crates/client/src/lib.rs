@@ -26,6 +26,9 @@ mod consumer;
 mod engine;
 mod error;
 mod fetch;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod log;
 mod loop_timer;

@@ -139,6 +139,11 @@ impl Log {
                 (written, _) => return Err(self.out_of_order(&header, written.map(|w| w.last_sequence))),
             }
             header.base_offset = checked.last_offset + 1;
+            // A reader's next offset must exist as well.
+            let distance = i64::from(header.last_offset_delta) + 1;
+            if header.base_offset.checked_add(distance).is_none() {
+                return Err(self.no_offset_left());
+            }
             if self.config.timestamp_type == TimestampType::LogAppendTime {
                 batch::set_log_append_time(batch, now_ms);
                 header.max_timestamp = now_ms;
@@ -269,6 +274,12 @@ impl Log {
     }
 
     #[cold]
+    fn no_offset_left(&self) -> AppendError {
+        let reason = format!("no offset is left after {}", self.end_offset());
+        AppendError::Offline { dir: self.dir.to_string(), reason }
+    }
+
+    #[cold]
     fn append_failed(&self, offset: i64, source: std::io::Error) -> AppendError {
         AppendError::Storage { dir: self.dir.to_string(), offset, source }
     }
@@ -282,5 +293,42 @@ impl Log {
             last,
             found: header.base_sequence,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ottla_wire::{BatchBuilder, Seal};
+
+    use super::*;
+    use crate::checkpoint;
+    use crate::config::LogConfig;
+    use crate::storage::Storage;
+    use crate::storage::mem::MemStorage;
+
+    fn batch(count: u32) -> BytesMut {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..count {
+            builder.push(0, None, Some(b"value"), &[]);
+        }
+        let sealed = builder.seal(&Seal::default()).expect("sealed");
+        BytesMut::from(&sealed.to_bytes()[..])
+    }
+
+    /// Found by the fuzz target `journal`: the sum overflowed.
+    #[test]
+    fn a_log_at_the_last_offset_refuses_batches() {
+        let disk = MemStorage::new();
+        disk.create_dir("d").expect("created");
+        let last = checkpoint::body(&[i64::MAX - 2]);
+        checkpoint::store(&disk, "d", checkpoint::START_OFFSET, &last).expect("stored");
+        let (mut log, _) = Log::open(Arc::new(disk), "d", LogConfig::default(), 0).expect("opened");
+        let options = AppendOptions::default();
+        let refused = log.append(0, batch(3), options).expect_err("one offset too few").to_string();
+        assert!(refused.contains("no offset is left"), "{refused}");
+        assert_eq!(log.append(0, batch(2), options).expect("they fit").last_offset, i64::MAX - 1);
+        assert!(log.append(0, batch(1), options).is_err());
     }
 }

@@ -14,12 +14,19 @@ use crate::segment::Segment;
 
 /// The leader epoch of an empty batch in a log without epochs; a journal requires it.
 const FIRST_EPOCH: i32 = 0;
+/// The most offsets that are skipped: a segment is written for each 31 bits of them. Found by the fuzz target `log_files`.
+const SKIPPED_OFFSETS_MAX: i64 = 1 << 40;
 
 impl Log {
     /// Fills the offsets from the end of the log up to `offset` with empty batches, durably.
     pub(crate) fn skip_to(&mut self, offset: i64, now_ms: i64) -> io::Result<()> {
         if offset <= self.end_offset() {
             return Ok(());
+        }
+        let end = self.end_offset();
+        if offset.saturating_sub(end) > SKIPPED_OFFSETS_MAX {
+            let what = format!("the log ends at {end}, and no log has lost all offsets up to {offset}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         self.open_active()?;
         self.drop_clean_mark(true)?;
@@ -105,7 +112,23 @@ fn empty_batch(base_offset: i64, next_offset: i64, epoch: i32) -> (BatchHeader, 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::LogConfig;
+    use crate::storage::mem::MemStorage;
+
+    /// Found by the fuzz target `log_files`: it wrote a segment for each 31 bits of offsets.
+    #[test]
+    fn a_gap_that_no_log_can_have_is_refused() {
+        let disk = Arc::new(MemStorage::new());
+        let (mut log, _) = Log::open(disk, "orders-0", LogConfig::default(), 0).expect("a new log");
+        let refused = log.skip_to(i64::MAX, 0).expect_err("too far").to_string();
+        assert!(refused.contains("the log ends at 0"), "{refused}");
+        assert_eq!((log.end_offset(), log.segment_count()), (0, 1));
+        log.skip_to(3 << 31, 0).expect("possible");
+        assert_eq!(log.end_offset(), 3 << 31);
+    }
 
     #[test]
     fn an_empty_batch_is_a_sound_batch() {

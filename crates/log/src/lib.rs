@@ -66,6 +66,9 @@ pub mod deliberate;
 mod epochs;
 mod error;
 mod examine;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gap;
 mod index;
 mod journal;

@@ -32,6 +32,15 @@ pub(crate) struct Written {
     pub(crate) timestamp: i64,
 }
 
+impl Written {
+    /// `true` if a batch can have these numbers. Others, in a snapshot whose checksum is right, would overflow.
+    fn is_possible(&self) -> bool {
+        let distance = self.last_offset.checked_sub(self.base_offset);
+        let fits = distance.is_some_and(|distance| (0..=i64::from(i32::MAX)).contains(&distance));
+        fits && self.base_offset >= 0 && self.base_sequence >= 0 && self.last_sequence >= 0
+    }
+}
+
 /// One producer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Producer {
@@ -320,10 +329,13 @@ impl Producers {
                 producer.batches[0] = Written {
                     base_sequence: i32::try_from(base).ok()?,
                     last_sequence,
-                    base_offset: last_offset - i64::from(delta),
+                    base_offset: last_offset.checked_sub(i64::from(delta))?,
                     last_offset,
                     timestamp,
                 };
+                if !producer.batches[0].is_possible() {
+                    return None;
+                }
                 producer.len = 1;
             }
             ids.push(id);
@@ -352,6 +364,9 @@ impl Producers {
                     last_offset: input.i64()?,
                     timestamp: input.i64()?,
                 };
+                if !batch.is_possible() {
+                    return None;
+                }
             }
         }
         Some(Self { map, clock_ms: None })
@@ -476,6 +491,33 @@ mod tests {
             bad[at] ^= 1;
             assert_eq!(Producers::decode(&bad), None, "flipped at {at}");
         }
+    }
+
+    /// Found by the fuzz target `producer_snapshot`.
+    #[test]
+    fn a_snapshot_with_impossible_numbers_is_refused() {
+        let mut all = Producers::default();
+        all.note(&header(7, 0, 5, 3), 100, 0, 16);
+        let sound = all.encode();
+        // The windows follow one entry of Kafka's: magic, version, time, length, and the batch.
+        let batch_at = 10 + KAFKA_ENTRY_BYTES + 4 + 2 + 8 + 1;
+        let kafka_at = 10;
+        for (at, number) in [
+            (batch_at, &(-1_i32).to_be_bytes()[..]),
+            (batch_at + 4, &(-1_i32).to_be_bytes()),
+            (batch_at + 8, &i64::MIN.to_be_bytes()),
+            (batch_at + 8, &103_i64.to_be_bytes()),
+            (batch_at + 16, &i64::MAX.to_be_bytes()),
+            (kafka_at + 14, &i64::MIN.to_be_bytes()),
+            (kafka_at + 22, &i32::MIN.to_be_bytes()),
+        ] {
+            let mut bytes = sound.clone();
+            bytes[at..at + number.len()].copy_from_slice(number);
+            let crc = ottla_wire::crc::crc32c(&bytes[CHECKED_FROM..]);
+            bytes[2..CHECKED_FROM].copy_from_slice(&crc.to_be_bytes());
+            assert_eq!(Producers::decode(&bytes), None, "{number:x?} at {at}");
+        }
+        assert_eq!(Producers::decode(&sound), Some(all));
     }
 
     #[test]

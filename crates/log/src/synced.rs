@@ -28,6 +28,8 @@ const SLOTS: usize = 3;
 /// Each slot has a sector of its own.
 const SLOT_STRIDE: usize = 512;
 const FILE_BYTES_MAX: u64 = 64 << 10;
+/// A sequence counts writes. No file has had so many, and more can follow.
+const SEQUENCE_END: i64 = i64::MAX / 2;
 
 /// The newest version [`load`] understands.
 pub(crate) const fn version() -> i16 {
@@ -129,7 +131,11 @@ fn decode(bytes: &[u8], slot: usize) -> Found {
         return Found::Newer(version);
     }
     let number = |at: usize| body[at..].first_chunk::<8>().map_or(0, |bytes| i64::from_be_bytes(*bytes));
-    Found::Slot { slot, sequence: number(0), note: Note { synced: number(8), start: number(16) } }
+    let (sequence, note) = (number(0), Note { synced: number(8), start: number(16) });
+    if !(0..SEQUENCE_END).contains(&sequence) || note.synced < 0 || note.start < 0 {
+        return Found::Damaged;
+    }
+    Found::Slot { slot, sequence, note }
 }
 
 fn checksum(version: i16, body: &[u8]) -> u32 {
@@ -423,5 +429,18 @@ mod tests {
         file.store(note(8)).expect("stored");
         assert_eq!(found(&disk), Some(8));
         assert_eq!(disk.contents("d/synced").expect("there")[..14], old);
+    }
+
+    /// Found by the fuzz target `journal`: the next sequence overflowed.
+    #[test]
+    fn a_slot_with_impossible_numbers_is_damaged() {
+        for (sequence, synced, start) in [(i64::MAX, 5, 0), (-1, 5, 0), (3, -1, 0), (3, 5, -1)] {
+            let bytes = encode(sequence, Note { synced, start });
+            assert!(matches!(decode(&bytes, 0), Found::Damaged), "{sequence} {synced} {start}");
+        }
+        assert!(matches!(
+            decode(&encode(3, Note { synced: 5, start: 1 }), 0),
+            Found::Slot { sequence: 3, .. }
+        ));
     }
 }

@@ -103,28 +103,27 @@ pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyE
         if message.magic == 1
             && let Some(last) = inner.last()
         {
-            let base = message.offset - last.offset;
+            let base = message.offset.checked_sub(last.offset);
             for entry in &mut inner {
-                entry.offset += base;
+                let offset = base.and_then(|base| entry.offset.checked_add(base));
+                entry.offset = offset.ok_or_else(|| offset_distance(message.offset, entry.offset))?;
             }
         }
     }
     let base_offset = inner.first().map_or(message.offset, |entry| entry.offset);
     let mut builder = BatchBuilder::new();
+    let mut last_delta = -1;
     for entry in &inner {
-        let delta =
-            i32::try_from(entry.offset - base_offset).ok().filter(|delta| *delta >= builder.count() as i32);
-        let Some(delta) = delta else {
-            return Err(LegacyError::Length {
-                offset: entry.offset,
-                what: "offset distance",
-                length: entry.offset - base_offset,
-                left: 0,
-            });
-        };
+        let delta = entry.offset.checked_sub(base_offset).and_then(|delta| i32::try_from(delta).ok());
+        let delta = delta.filter(|delta| *delta > last_delta && entry.offset < i64::MAX);
+        let Some(delta) = delta else { return Err(offset_distance(entry.offset, base_offset)) };
+        last_delta = delta;
         let stamped = message.attributes & LOG_APPEND_TIME != 0 && message.magic == 1;
         let timestamp = if stamped { message.timestamp } else { entry.timestamp };
         builder.push_at(delta, timestamp, entry.key, entry.value, &[]);
+    }
+    if base_offset == i64::MAX {
+        return Err(offset_distance(base_offset, 0));
     }
     let sealed = builder
         .seal(&Seal::default())
@@ -132,6 +131,17 @@ pub fn to_v2(bytes: &[u8], cap: usize) -> Result<Option<(Bytes, usize)>, LegacyE
     let mut bytes = sealed.to_bytes().to_vec();
     batch::set_base_offset(&mut bytes, base_offset);
     Ok(Some((bytes.into(), consumed)))
+}
+
+/// The offsets of a set do not rise, or a batch cannot have them.
+#[cold]
+fn offset_distance(offset: i64, base_offset: i64) -> LegacyError {
+    LegacyError::Length {
+        offset,
+        what: "offset distance",
+        length: offset.saturating_sub(base_offset),
+        left: 0,
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -229,7 +239,7 @@ mod tests {
     fn message(magic: u8, attributes: u8, offset: i64, key: Option<&[u8]>, value: Option<&[u8]>) -> Vec<u8> {
         let mut body = vec![magic, attributes];
         if magic == 1 {
-            body.extend((1000 + offset).to_be_bytes());
+            body.extend(offset.wrapping_add(1000).to_be_bytes());
         }
         for part in [key, value] {
             body.extend(part.map_or(-1, |part| part.len() as i32).to_be_bytes());
@@ -288,5 +298,31 @@ mod tests {
             bad[at] ^= 1;
             assert!(to_v2(&bad, 1024).is_err(), "byte {at}");
         }
+    }
+
+    /// Found by the fuzz target `legacy_messages`: the builder panicked, and sums overflowed.
+    #[test]
+    fn offsets_that_do_not_rise_or_do_not_fit_are_errors() {
+        let wrapped = |magic: u8, outer: i64, offsets: &[i64]| {
+            let inner: Vec<u8> =
+                offsets.iter().flat_map(|offset| message(magic, 0, *offset, None, Some(b"v"))).collect();
+            let mut value = Vec::new();
+            compress::compress(Compression::Gzip, None, &inner, &mut value).expect("compressed");
+            message(magic, Compression::Gzip as u8, outer, None, Some(&value))
+        };
+        for (magic, outer, offsets) in [
+            (0, 9, &[0, 100, 2][..]),
+            (0, 9, &[5, 5]),
+            (0, 9, &[i64::MIN, i64::MAX]),
+            (0, 9, &[0, i64::from(i32::MAX) + 1]),
+            (1, i64::MIN, &[0, 1]),
+            (1, 9, &[i64::MIN, i64::MIN + 1]),
+            (1, 9, &[i64::MAX, i64::MIN + 1]),
+        ] {
+            let refused = to_v2(&wrapped(magic, outer, offsets), 1 << 20).expect_err("refused");
+            assert!(matches!(refused, LegacyError::Length { what: "offset distance", .. }), "{refused}");
+        }
+        let refused = to_v2(&message(1, 0, i64::MAX, None, None), 0).expect_err("no offset follows it");
+        assert!(matches!(refused, LegacyError::Length { what: "offset distance", .. }), "{refused}");
     }
 }

@@ -14,6 +14,7 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/capi/", "C's pointers come and go here, and nowhere else"),
     ("crates/client/tests/allocations.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("crates/client/tests/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
+    ("fuzz/src/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("interop/tests/c_admin.rs", "calls the C interface as C does"),
     ("crates/wire/src/prefetch.rs", "asks for cache lines ahead of a record: a hint, which accesses nothing"),
 ];

@@ -27,12 +27,11 @@ impl TokenEndpoint {
                  sasl.oauthbearer.client.secret",
             ));
         }
+        // The path before a query may be missing: found by the fuzz target `security_texts`.
+        let path = uri.path_and_query().map_or("", |path| path.as_str());
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self {
-            host,
-            port: authority.port_u16().unwrap_or(443),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
-        })
+        Ok(Self { host, port: authority.port_u16().unwrap_or(443), path })
     }
 }
 
@@ -45,6 +44,9 @@ mod tests {
         let endpoint = TokenEndpoint::parse("https://login.example/realms/x/token?y=1").expect("valid");
         assert_eq!((endpoint.host.as_str(), endpoint.port), ("login.example", 443));
         assert_eq!(endpoint.path, "/realms/x/token?y=1");
+        for (url, path) in [("https://login.example", "/"), ("https://login.example?y=1", "/?y=1")] {
+            assert_eq!(TokenEndpoint::parse(url).expect("valid").path, path, "{url}");
+        }
         assert_eq!(TokenEndpoint::parse("https://[::1]:8443").expect("valid").host, "::1");
         for (url, reason) in [
             ("http://login.example/token", "must be https"),

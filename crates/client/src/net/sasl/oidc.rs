@@ -54,6 +54,12 @@ impl Endpoint {
         self.token_in(&answer, now_ms).map_err(named)
     }
 
+    /// The token in the body of a successful response.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn token_of(&self, body: &[u8], now_ms: i64) -> Result<Token, String> {
+        self.token_in(&serde_json::from_slice(body).unwrap_or_default(), now_ms)
+    }
+
     fn token_in(&self, answer: &Value, now_ms: i64) -> Result<Token, String> {
         let value = answer["access_token"].as_str().ok_or("the answer holds no access_token")?;
         let claims = claims(value);

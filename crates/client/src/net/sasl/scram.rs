@@ -65,19 +65,32 @@ pub(super) async fn prove<L: SaslChannel>(
     };
     let answer = exchange.say(format!("{final_bare},p={}", STANDARD.encode(proof)).into_bytes()).await?;
 
-    let answer = String::from_utf8_lossy(&answer);
-    if let Some(reason) = answer.strip_prefix("e=") {
-        return Err(exchange.refused(&format!("refused with {reason}")));
+    check_signature(&answer, &signature).map_err(|reason| exchange.refused(&reason))
+}
+
+/// Compares the signature in the broker's last message with the expected one. An error contains the reason.
+pub(crate) fn check_signature(message: &[u8], expected: &[u8]) -> Result<(), String> {
+    let text = String::from_utf8_lossy(message);
+    if let Some(reason) = text.strip_prefix("e=") {
+        return Err(format!("refused with {reason}"));
     }
-    let theirs = answer
+    let theirs = text
         .strip_prefix("v=")
         .and_then(|text| STANDARD.decode(text.split(',').next().unwrap_or_default()).ok());
-    if theirs.is_some_and(|theirs| bool::from(theirs.ct_eq(&signature))) {
+    if theirs.is_some_and(|theirs| bool::from(theirs.ct_eq(expected))) {
         return Ok(());
     }
-    Err(exchange.refused(
-        "the broker's signature is wrong: it does not know the password, so it is not who it claims to be",
-    ))
+    Err("the broker's signature is wrong: it does not know the password, so it is not who it claims to be"
+        .into())
+}
+
+/// Reads a broker's challenge, and computes a proof for it without the costly salt.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_challenge(message: &[u8], our_nonce: &str) {
+    if let Ok(challenge) = Challenge::parse(message, our_nonce) {
+        assert!(challenge.nonce.starts_with(our_nonce) && ITERATIONS.contains(&challenge.iterations));
+        let _ = prove_with::<Sha256>(&challenge.salt, challenge.nonce.as_bytes());
+    }
 }
 
 /// Returns the salted password that a broker stores to check proofs. `None` for mechanisms other than SCRAM, and for
