@@ -109,9 +109,11 @@ pub enum OpenError {
     /// The journal of topics or of offsets.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// An entry of the journal of topics, whose checksum is right, cannot be read.
-    #[error("journal {META_DIR}: the entry `{key}`: {reason}")]
+    /// An entry of a journal, whose checksum is right, cannot be read.
+    #[error("journal {journal}: the entry `{key}`: {reason}")]
     Record {
+        /// The journal.
+        journal: &'static str,
         /// Its key.
         key: String,
         /// The problem.
@@ -153,6 +155,11 @@ impl Cluster {
         let (offsets, _) = open(storage.clone(), OFFSETS_DIR, JournalConfig::default(), now_ms)?;
         let offsets = Offsets::new(offsets);
         offsets.rename_old_keys(now_ms)?;
+        offsets.check_values().map_err(|(key, reason)| OpenError::Record {
+            journal: OFFSETS_DIR,
+            key,
+            reason,
+        })?;
         let parts = Parts::of(config.memory_bytes_max);
         let session_limits = SessionLimits { count: config.fetch_sessions_max, bytes: parts.fetch_sessions };
         let nodes = (1..=nodes.max(1))

@@ -363,7 +363,7 @@ impl Cluster {
 /// The name, the id and the record of an entry `topic/<name>`.
 pub(crate) fn topic_record(key: &[u8], value: &[u8]) -> Result<(String, Uuid, TopicRecord), OpenError> {
     let text = String::from_utf8_lossy(key).into_owned();
-    let bad = |reason: String| OpenError::Record { key: text.clone(), reason };
+    let bad = |reason: String| OpenError::Record { journal: data_dir::META_DIR, key: text.clone(), reason };
     let name = text.strip_prefix(TOPIC_KEY).unwrap_or_default().to_owned();
     check_name(&name).map_err(|(_, reason)| bad(reason))?;
     let record: TopicRecord = serde_json::from_slice(value).map_err(|error| bad(error.to_string()))?;
@@ -378,7 +378,7 @@ fn pending_record(
     value: &[u8],
 ) -> Result<(Bytes, Uuid, PendingRecord), OpenError> {
     let text = String::from_utf8_lossy(key).into_owned();
-    let bad = |reason: String| OpenError::Record { key: text.clone(), reason };
+    let bad = |reason: String| OpenError::Record { journal: data_dir::META_DIR, key: text.clone(), reason };
     let record: PendingRecord = serde_json::from_slice(value).map_err(|error| bad(error.to_string()))?;
     check_version(record.version).map_err(bad)?;
     check_name(&record.name).map_err(|(_, reason)| bad(reason))?;

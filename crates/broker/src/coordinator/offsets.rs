@@ -53,6 +53,21 @@ impl Offsets {
         journal.put_all(now_ms, &renamed).map(drop)
     }
 
+    /// Checks that every offset can be read. One that cannot would make its group start at `auto.offset.reset`.
+    ///
+    /// # Errors
+    /// The key and the reason.
+    pub(crate) fn check_values(&self) -> Result<(), (String, String)> {
+        for (key, value) in self.lock().iter() {
+            let name = || {
+                let group = split_group(key).map_or(&key[..], |(group, _)| group);
+                format!("group {}", String::from_utf8_lossy(group))
+            };
+            read_value(value).map_err(|reason| (name(), reason))?;
+        }
+        Ok(())
+    }
+
     /// Stores offsets of one group, all or none; returns what must be synced for them to survive a power cut.
     pub(crate) fn commit(
         &self,
@@ -217,10 +232,17 @@ fn key_of_old(old: &[u8]) -> Option<Bytes> {
 }
 
 fn decode(value: &[u8]) -> Option<Committed> {
-    serde_json::from_slice::<Committed>(value)
-        .inspect_err(|error| tracing::error!(%error, "a committed offset cannot be read"))
-        .ok()
-        .filter(|committed| committed.version <= VALUE_VERSION)
+    let read = read_value(value);
+    read.inspect_err(|reason| tracing::error!(%reason, "a committed offset cannot be read")).ok()
+}
+
+fn read_value(value: &[u8]) -> Result<Committed, String> {
+    let committed: Committed = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    if committed.version <= VALUE_VERSION {
+        return Ok(committed);
+    }
+    let found = committed.version;
+    Err(format!("version {found}; this program knows versions up to {VALUE_VERSION}: run a newer one"))
 }
 
 #[cfg(test)]
@@ -237,6 +259,18 @@ mod tests {
         let offsets = Offsets::new(journal);
         offsets.rename_old_keys(0).expect("the journal can be written");
         offsets
+    }
+
+    /// It was ignored: the group would have started at `auto.offset.reset`.
+    #[test]
+    fn an_offset_of_a_newer_version_is_reported() {
+        let offsets = open(Arc::new(MemStorage::new()));
+        let mut newer = Committed::new(7, -1, String::new(), 0);
+        newer.version = VALUE_VERSION + 1;
+        offsets.commit(0, "billing", &[("orders".into(), 0, newer)]).expect("written");
+        let (key, reason) = offsets.check_values().expect_err("a newer version");
+        assert_eq!(key, "group billing");
+        assert!(reason.starts_with("version 2; this program knows versions up to 1"), "{reason}");
     }
 
     #[test]
