@@ -68,6 +68,14 @@ const SOAKS: &[Soak] = &[
         count: 1,
     },
     Soak {
+        name: "kafka-cuts",
+        what: "step between the bytes after which a transaction over TLS and SCRAM to Apache Kafka is cut: it commits once",
+        package: "ottla-interop",
+        test: "cuts",
+        variable: "OTTLA_CUT_STRIDE",
+        count: 17,
+    },
+    Soak {
         name: "hostile",
         what: "seconds of each attack of hostile clients on a broker: its memory, and the latency of an honest client",
         package: "ottla",
