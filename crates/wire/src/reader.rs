@@ -244,7 +244,7 @@ pub fn validate_block(header: &BatchHeader, block: &[u8]) -> Result<(), RecordEr
     let mut found = 0;
     let mut last = -1;
     for record in &mut iter {
-        let delta = record?.offset - header.base_offset;
+        let delta = record?.offset.wrapping_sub(header.base_offset);
         // A producer's batch has no gaps; only compaction creates them.
         if delta != last + 1 {
             return Err(RecordError::Count {
@@ -331,7 +331,8 @@ impl<'a> RecordIter<'a> {
             if count == 0 && rest.is_empty() { HeadersRef::default() } else { self.headers(count, rest)? };
         self.index += 1;
         Ok(RecordRef {
-            offset: self.base_offset + i64::from(offset_delta),
+            // Only a delta above the header's last one, which no valid record has, can pass the largest offset.
+            offset: self.base_offset.wrapping_add(i64::from(offset_delta)),
             timestamp: self.timestamp_of(timestamp_delta),
             key,
             value,
@@ -492,5 +493,20 @@ mod tests {
         let header = *Records::of_batch(&sample(), 0).expect("a batch").header();
         let error = RecordIter::new(&header, &record).next().expect("one").expect_err("no such headers");
         assert!(matches!(error, RecordError::Length { what: "headers", .. }));
+    }
+
+    /// Found by the fuzz target `batch`: the sum overflowed.
+    #[test]
+    fn a_record_past_the_last_possible_offset_is_not_valid() {
+        let mut builder = BatchBuilder::new();
+        builder.push(0, None, None, &[]);
+        builder.push_at(100, 0, None, None, &[]);
+        let bytes = builder.seal(&Seal::default()).expect("sealed").to_bytes();
+        let mut header = BatchHeader::parse(&bytes).expect("a header");
+        header.base_offset = i64::MAX - 2;
+        header.last_offset_delta = 1;
+        let block = &bytes[HEADER_BYTES..];
+        assert_eq!(RecordIter::new(&header, block).filter(Result::is_ok).count(), 2);
+        assert!(validate_block(&header, block).is_err());
     }
 }

@@ -188,7 +188,7 @@ impl RecordStream {
         self.index += 1;
         let records = RecordIter::new(&self.header, &[]);
         Ok(Some(RecordPosition {
-            offset: self.header.base_offset + i64::from(large.offset_delta),
+            offset: self.header.base_offset.wrapping_add(i64::from(large.offset_delta)),
             timestamp: records.timestamp_of(large.timestamp_delta),
         }))
     }
