@@ -244,7 +244,7 @@ pub fn validate_block(header: &BatchHeader, block: &[u8]) -> Result<(), RecordEr
     let mut found = 0;
     let mut last = -1;
     for record in &mut iter {
-        let delta = record?.offset.wrapping_sub(header.base_offset);
+        let delta = record?.offset - header.base_offset;
         // A producer's batch has no gaps; only compaction creates them.
         if delta != last + 1 {
             return Err(RecordError::Count {
@@ -274,6 +274,7 @@ pub struct RecordIter<'a> {
     base_timestamp: i64,
     /// The batch's timestamp, which all records have with `LogAppendTime`.
     append_time: Option<i64>,
+    last_offset_delta: u32,
     count: u32,
     index: u32,
 }
@@ -287,6 +288,7 @@ impl<'a> RecordIter<'a> {
             base_timestamp: header.base_timestamp,
             append_time: (header.timestamp_type() == TimestampType::LogAppendTime)
                 .then_some(header.max_timestamp),
+            last_offset_delta: header.last_offset_delta as u32,
             count: header.record_count.max(0) as u32,
             index: 0,
         }
@@ -322,6 +324,10 @@ impl<'a> RecordIter<'a> {
         let (timestamp_delta, n) = read_i64(rest).map_err(|source| self.varint(source))?;
         let rest = &rest[n..];
         let (offset_delta, n) = read_i32(rest).map_err(|source| self.varint(source))?;
+        // The next offset of a batch is in range, and with this check that of each record.
+        if offset_delta as u32 > self.last_offset_delta {
+            return Err(self.outside());
+        }
         let rest = &rest[n..];
         let (key, rest) = self.field("key", rest)?;
         let (value, rest) = self.field("value", rest)?;
@@ -331,8 +337,7 @@ impl<'a> RecordIter<'a> {
             if count == 0 && rest.is_empty() { HeadersRef::default() } else { self.headers(count, rest)? };
         self.index += 1;
         Ok(RecordRef {
-            // Only a delta above the header's last one, which no valid record has, can pass the largest offset.
-            offset: self.base_offset.wrapping_add(i64::from(offset_delta)),
+            offset: self.base_offset + i64::from(offset_delta),
             timestamp: self.timestamp_of(timestamp_delta),
             key,
             value,
@@ -389,6 +394,13 @@ impl<'a> RecordIter<'a> {
             return Err(self.length("record", bytes.len() as i64, bytes.len() - rest.len()));
         }
         Ok(HeadersRef { count: count as u32, bytes })
+    }
+
+    /// The record's offset is outside of the batch.
+    #[cold]
+    pub(crate) fn outside(&self) -> RecordError {
+        let (base_offset, claimed, found) = (self.base_offset, self.count as i32, self.index);
+        RecordError::Count { base_offset, claimed, found }
     }
 
     #[cold]
@@ -506,7 +518,7 @@ mod tests {
         header.base_offset = i64::MAX - 2;
         header.last_offset_delta = 1;
         let block = &bytes[HEADER_BYTES..];
-        assert_eq!(RecordIter::new(&header, block).filter(Result::is_ok).count(), 2);
+        assert_eq!(RecordIter::new(&header, block).filter(Result::is_ok).count(), 1);
         assert!(validate_block(&header, block).is_err());
     }
 }
