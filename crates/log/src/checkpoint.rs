@@ -146,6 +146,7 @@ pub(crate) fn decode_bad(body: &[u8]) -> Vec<BadRange> {
             next_offset,
             skipped: bytes < 0 || position as u64 == u64::MAX,
         })
+        .filter(|range| range.segment >= 0 && range.offset >= 0 && range.offset <= range.next_offset)
         .collect()
 }
 
@@ -188,5 +189,15 @@ mod tests {
             skipped: n == 2,
         });
         assert_eq!(decode_bad(&encode_bad(&bad)), bad);
+    }
+
+    /// Found by the fuzz target `checkpoints`: the message about such a range overflowed.
+    #[test]
+    fn ranges_with_impossible_offsets_are_dropped() {
+        let sound = [0, 100, 61, 7, 9];
+        for bad in [[0, 100, 61, i64::MIN, i64::MIN], [0, 100, 61, 9, 7], [-1, 100, 61, 7, 9]] {
+            let ranges = decode_bad(&body(&[bad, sound].concat()));
+            assert_eq!(ranges.iter().map(|range| range.offset).collect::<Vec<_>>(), [7], "{bad:?}");
+        }
     }
 }

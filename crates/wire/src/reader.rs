@@ -274,6 +274,7 @@ pub struct RecordIter<'a> {
     base_timestamp: i64,
     /// The batch's timestamp, which all records have with `LogAppendTime`.
     append_time: Option<i64>,
+    last_offset_delta: u32,
     count: u32,
     index: u32,
 }
@@ -287,6 +288,7 @@ impl<'a> RecordIter<'a> {
             base_timestamp: header.base_timestamp,
             append_time: (header.timestamp_type() == TimestampType::LogAppendTime)
                 .then_some(header.max_timestamp),
+            last_offset_delta: header.last_offset_delta as u32,
             count: header.record_count.max(0) as u32,
             index: 0,
         }
@@ -322,6 +324,10 @@ impl<'a> RecordIter<'a> {
         let (timestamp_delta, n) = read_i64(rest).map_err(|source| self.varint(source))?;
         let rest = &rest[n..];
         let (offset_delta, n) = read_i32(rest).map_err(|source| self.varint(source))?;
+        // The next offset of a batch is in range, and with this check that of each record.
+        if offset_delta as u32 > self.last_offset_delta {
+            return Err(self.outside());
+        }
         let rest = &rest[n..];
         let (key, rest) = self.field("key", rest)?;
         let (value, rest) = self.field("value", rest)?;
@@ -388,6 +394,13 @@ impl<'a> RecordIter<'a> {
             return Err(self.length("record", bytes.len() as i64, bytes.len() - rest.len()));
         }
         Ok(HeadersRef { count: count as u32, bytes })
+    }
+
+    /// The record's offset is outside of the batch.
+    #[cold]
+    pub(crate) fn outside(&self) -> RecordError {
+        let (base_offset, claimed, found) = (self.base_offset, self.count as i32, self.index);
+        RecordError::Count { base_offset, claimed, found }
     }
 
     #[cold]
@@ -492,5 +505,20 @@ mod tests {
         let header = *Records::of_batch(&sample(), 0).expect("a batch").header();
         let error = RecordIter::new(&header, &record).next().expect("one").expect_err("no such headers");
         assert!(matches!(error, RecordError::Length { what: "headers", .. }));
+    }
+
+    /// Found by the fuzz target `batch`: the sum overflowed.
+    #[test]
+    fn a_record_past_the_last_possible_offset_is_not_valid() {
+        let mut builder = BatchBuilder::new();
+        builder.push(0, None, None, &[]);
+        builder.push_at(100, 0, None, None, &[]);
+        let bytes = builder.seal(&Seal::default()).expect("sealed").to_bytes();
+        let mut header = BatchHeader::parse(&bytes).expect("a header");
+        header.base_offset = i64::MAX - 2;
+        header.last_offset_delta = 1;
+        let block = &bytes[HEADER_BYTES..];
+        assert_eq!(RecordIter::new(&header, block).filter(Result::is_ok).count(), 1);
+        assert!(validate_block(&header, block).is_err());
     }
 }

@@ -185,8 +185,11 @@ impl RecordStream {
             self.large = Some(large);
             return Ok(None);
         }
+        let records = RecordIter::new(&self.header, &[]).skip_to(self.index);
+        if large.offset_delta as u32 > self.header.last_offset_delta as u32 {
+            return Err(records.outside());
+        }
         self.index += 1;
-        let records = RecordIter::new(&self.header, &[]);
         Ok(Some(RecordPosition {
             offset: self.header.base_offset + i64::from(large.offset_delta),
             timestamp: records.timestamp_of(large.timestamp_delta),
