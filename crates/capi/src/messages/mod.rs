@@ -5,3 +5,4 @@ pub(crate) mod list_conversion;
 pub mod message;
 pub mod partition_list;
 pub mod uuid;
+pub(crate) mod slab_pool;
