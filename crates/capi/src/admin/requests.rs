@@ -334,7 +334,9 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_DescribeCluster`).
-    unsafe { request(FUNCTION, rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described)) };
+    unsafe {
+        request(FUNCTION, rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described))
+    };
 }
 
 #[on_panic(())]

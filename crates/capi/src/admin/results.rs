@@ -157,7 +157,12 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_authorized_operations(
 ) -> *const rd_kafka_AclOperation_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_DescribeCluster_result_authorized_operations`).
-    unsafe { told(content::<Cluster>(result, FUNCTION).map(|cluster| operations(cluster.operations.as_deref())), cntp) }
+    unsafe {
+        told(
+            content::<Cluster>(result, FUNCTION).map(|cluster| operations(cluster.operations.as_deref())),
+            cntp,
+        )
+    }
 }
 
 #[on_panic(null())]

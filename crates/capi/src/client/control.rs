@@ -17,7 +17,9 @@ pub unsafe extern "C" fn rd_kafka_brokers_add(rk: *mut rd_kafka_t, brokerlist: *
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `brokerlist` is NULL or a C string
     // (rdkafka.h, `rd_kafka_brokers_add`).
     let (handle, servers) = unsafe { (Handle::of(rk, FUNCTION), text(brokerlist)) };
-    let (Some(client), Some(servers)) = (handle.as_deref().and_then(Handle::client), servers) else { return 0 };
+    let (Some(client), Some(servers)) = (handle.as_deref().and_then(Handle::client), servers) else {
+        return 0;
+    };
     // One that is no address does not keep the others out.
     let added = servers.split(',').filter_map(|server| client.add_bootstrap_servers(server).ok());
     c_int::try_from(added.sum::<usize>()).unwrap_or(c_int::MAX)
@@ -29,7 +31,9 @@ pub unsafe extern "C" fn rd_kafka_brokers_learned_ids(rk: *mut rd_kafka_t, cntp:
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_brokers_learned_ids`).
     let (handle, count) = unsafe { (Handle::of(rk, FUNCTION), cntp.as_mut()) };
-    let (Some(client), Some(count)) = (handle.as_deref().and_then(Handle::client), count) else { return null_mut() };
+    let (Some(client), Some(count)) = (handle.as_deref().and_then(Handle::client), count) else {
+        return null_mut();
+    };
     let ids = client.known_brokers();
     *count = 0;
     if ids.is_empty() {

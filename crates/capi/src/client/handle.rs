@@ -541,7 +541,8 @@ pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char
     let handle = Handle::of(rk, FUNCTION);
     let metadata = handle
         .as_deref()
-        .and_then(Handle::consumer_state).and_then(|consuming| consuming.group_metadata().ok());
+        .and_then(Handle::consumer_state)
+        .and_then(|consuming| consuming.group_metadata().ok());
     metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
 }
 

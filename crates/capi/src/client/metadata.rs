@@ -128,7 +128,12 @@ pub unsafe extern "C" fn rd_kafka_metadata(
     }
 }
 
-fn ask(handle: &Arc<Handle>, all: bool, only: Option<&TopicState>, timeout_ms: c_int) -> Result<Metadata, Error> {
+fn ask(
+    handle: &Arc<Handle>,
+    all: bool,
+    only: Option<&TopicState>,
+    timeout_ms: c_int,
+) -> Result<Metadata, Error> {
     let client = handle.client().ok_or(Error::Closed)?;
     let known = handle.topics().names();
     let names: Vec<&str> = match only {

@@ -101,7 +101,8 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
     };
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `token_value` and `md_principal_name`
     // are each NULL or a C string (rdkafka.h, `rd_kafka_oauthbearer_set_token`).
-    let (handle, value, principal) = unsafe { (Handle::of(rk, FUNCTION), text(token_value), text(md_principal_name)) };
+    let (handle, value, principal) =
+        unsafe { (Handle::of(rk, FUNCTION), text(token_value), text(md_principal_name)) };
     let (Some(handle), Some(value), Some(principal)) = (handle, value, principal) else {
         return refuse(
             RD_KAFKA_RESP_ERR__INVALID_ARG,

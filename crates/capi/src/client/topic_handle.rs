@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
 use std::ops::Deref;
+use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use ottla_client::{Partitioner, TopicConfig, TopicProducer};

@@ -52,13 +52,13 @@ pub(crate) struct ClientConf {
 fn entry(conf: *const rd_kafka_conf_t, function: &str) -> Option<ExclusiveUse<ConfEntry>> {
     let used = ExclusiveUse::of(CONFS.find(conf, function)?);
     if used.is_none() {
-        report_busy(function, "rd_kafka_conf_t");
+        report_busy(function, "rd_kafka_conf_t", conf.addr());
     }
     used
 }
 
-fn report_busy(function: &str, kind: &str) {
-    let problem = format!("a call of this thread uses the {kind} already");
+fn report_busy(function: &str, kind: &str, handle: usize) {
+    let problem = format!("the {kind} {handle:#x} is in use by a call of this thread");
     report(function, &problem, "do not change a configuration inside a function that it is passed to");
 }
 
@@ -83,7 +83,7 @@ impl rd_kafka_conf_t {
     pub(crate) fn of_mut(conf: *const Self, function: &str) -> Option<ConfChange> {
         let entry = entry(conf, function)?;
         if !matches!(*entry, ConfEntry::Application(_)) {
-            report_owned(function, "rd_kafka_conf_t");
+            report_owned(function, "rd_kafka_conf_t", conf.addr());
             return None;
         }
         Some(ConfChange(entry))
@@ -96,15 +96,15 @@ impl rd_kafka_conf_t {
             ConfEntry::Application(own) => Some((own, TakenConf(Some(conf.addr() as u64)))),
             other => {
                 *entry = other;
-                report_owned(function, "rd_kafka_conf_t");
+                report_owned(function, "rd_kafka_conf_t", conf.addr());
                 None
             }
         }
     }
 }
 
-fn report_owned(function: &str, kind: &str) {
-    let problem = format!("the {kind} belongs to the library");
+fn report_owned(function: &str, kind: &str, handle: usize) {
+    let problem = format!("the {kind} {handle:#x} belongs to the library");
     report(function, &problem, "copy it with its _dup function, and change or destroy the copy");
 }
 
@@ -195,11 +195,7 @@ impl rd_kafka_topic_conf_t {
     }
 
     /// Runs `call` with the configuration, unless it is destroyed.
-    pub(crate) fn with<R>(
-        conf: *const Self,
-        function: &str,
-        call: impl FnOnce(&mut Self) -> R,
-    ) -> Option<R> {
+    pub(crate) fn with<R>(conf: *const Self, function: &str, call: impl FnOnce(&mut Self) -> R) -> Option<R> {
         let mut entry = topic_entry(conf, function)?;
         let owner = match &mut *entry {
             TopicConfEntry::Application(conf) => return Some(call(conf)),
@@ -227,20 +223,17 @@ impl rd_kafka_topic_conf_t {
             TopicConfEntry::Application(own) => Some(own),
             other => {
                 *entry = other;
-                report_owned(function, "rd_kafka_topic_conf_t");
+                report_owned(function, "rd_kafka_topic_conf_t", conf.addr());
                 None
             }
         }
     }
 }
 
-fn topic_entry(
-    conf: *const rd_kafka_topic_conf_t,
-    function: &str,
-) -> Option<ExclusiveUse<TopicConfEntry>> {
+fn topic_entry(conf: *const rd_kafka_topic_conf_t, function: &str) -> Option<ExclusiveUse<TopicConfEntry>> {
     let used = ExclusiveUse::of(TOPIC_CONFS.find(conf, function)?);
     if used.is_none() {
-        report_busy(function, "rd_kafka_topic_conf_t");
+        report_busy(function, "rd_kafka_topic_conf_t", conf.addr());
     }
     used
 }
@@ -271,8 +264,9 @@ pub(super) fn set_default_topic(
         }
         return;
     }
-    let is_set = topic_entry(topic, function)
-        .is_some_and(|entry| matches!(*entry, TopicConfEntry::DefaultOf(owner) if owner == conf.addr() as u64));
+    let is_set = topic_entry(topic, function).is_some_and(
+        |entry| matches!(*entry, TopicConfEntry::DefaultOf(owner) if owner == conf.addr() as u64),
+    );
     if is_set || rd_kafka_conf_t::of_mut(conf, function).is_none() {
         return;
     }

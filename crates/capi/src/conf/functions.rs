@@ -75,29 +75,32 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    if let Some(asked) = rd_kafka_conf_t::of(conf, FUNCTION).map(|conf| conf.interceptors.setters()) {
-        // SAFETY: the caller's arguments, passed on.
-        match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
-            ConfSetOutcome::Pass => {}
-            ConfSetOutcome::Done(outcome) => return outcome,
-        }
+    let refusal = "rd_kafka_conf_set without a name, or without a configuration that is the application's";
+    let Some(setters) = rd_kafka_conf_t::of_mut(conf, FUNCTION).map(|conf| conf.interceptors.setters())
+    else {
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
+        return unsafe { answer(Err(NotSet::Invalid(refusal.into())), errstr, errstr_size) };
+    };
+    // SAFETY: the caller's arguments, passed on.
+    match unsafe { setters.on_conf_set(conf, name, value, errstr, errstr_size) } {
+        ConfSetOutcome::Pass => {}
+        ConfSetOutcome::Done(outcome) => return outcome,
     }
     // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
     let (name, value) = unsafe { (text(name), text(value)) };
-    if !conf.is_null() && name.as_deref() == Some(PLUGINS) {
+    if name.as_deref() == Some(PLUGINS) {
         // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `value` is NULL or a
         // C string; `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
-        return unsafe { answer(load_plugins(conf, &value.unwrap_or_default(), FUNCTION), errstr, errstr_size) };
+        return unsafe {
+            answer(load_plugins(conf, &value.unwrap_or_default(), FUNCTION), errstr, errstr_size)
+        };
     }
     let conf = rd_kafka_conf_t::of_mut(conf, FUNCTION);
     let set = guard(
         || Err(NotSet::Invalid("the property could not be set".into())),
         || match (conf, name) {
             (Some(mut conf), Some(name)) => conf.set(&name, value.as_deref()),
-            _ => Err(NotSet::Invalid(
-                "rd_kafka_conf_set without a name, or without a configuration that is the application's"
-                    .into(),
-            )),
+            _ => Err(NotSet::Invalid(refusal.into())),
         },
     );
     // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).

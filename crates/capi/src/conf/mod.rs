@@ -21,8 +21,8 @@ use crate::conf::conf_interceptors::ConfInterceptors;
 use crate::conf::topic_conf::rd_kafka_topic_conf_t;
 
 pub use callbacks::*;
-pub(crate) use conf_handles::{ClientConf, TakenConf};
 pub use certificates::rd_kafka_conf_set_ssl_cert;
+pub(crate) use conf_handles::{ClientConf, TakenConf};
 pub use functions::*;
 pub(crate) use property_names::TOPIC as TOPIC_NAMES;
 

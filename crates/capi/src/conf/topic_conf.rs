@@ -205,7 +205,8 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_get(
 ) -> rd_kafka_conf_res_t {
     // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_topic_conf_get`).
     let name = unsafe { text(name) };
-    let value = name.and_then(|name| rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.get(&name))).flatten();
+    let value =
+        name.and_then(|name| rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.get(&name))).flatten();
     // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_topic_conf_get`).
     unsafe { get_into(value.as_deref(), dest, dest_size) }
 }

@@ -230,8 +230,7 @@ unsafe extern "C" fn begin_consume_callback(
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.number_result = -1;
-    let (Some(consumed), Some(function)) = (SimplePartition::of(rkt, partition, FUNCTION), consume_cb)
-    else {
+    let (Some(consumed), Some(function)) = (SimplePartition::of(rkt, partition, FUNCTION), consume_cb) else {
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return;
     };

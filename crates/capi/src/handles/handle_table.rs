@@ -59,13 +59,11 @@ impl HandleKind {
             Self::Client => "do not use a client after rd_kafka_destroy()",
             Self::Topic => "destroy a topic once, and do not use it after its client is destroyed",
             Self::Queue => "do not use a queue after rd_kafka_queue_destroy()",
-            Self::Conf => "rd_kafka_new() takes a configuration over: give each client its own",
-            Self::TopicConf => {
-                "rd_kafka_topic_new() and rd_kafka_conf_set_default_topic_conf() take it over: give each its own"
-            }
+            Self::Conf => "give each client its own, because rd_kafka_new() takes it over",
+            Self::TopicConf => "give each topic its own, because rd_kafka_topic_new() takes it over",
             Self::Processor => "do not use a processor after ottla_processor_destroy()",
             Self::ProcessorSettings => {
-                "ottla_processor_start() takes settings over: give each processor its own"
+                "give each processor its own, because ottla_processor_start() takes them over"
             }
         }
     }

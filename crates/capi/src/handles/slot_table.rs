@@ -308,7 +308,9 @@ mod tests {
     fn a_number_that_is_no_handle_finds_nothing() {
         let table = table();
         let handle = insert(table, ());
-        for other in [0, 1, 16, handle + 1, handle ^ 1 << KIND_SHIFT, handle ^ 1 << GENERATION_SHIFT, u64::MAX] {
+        for other in
+            [0, 1, 16, handle + 1, handle ^ 1 << KIND_SHIFT, handle ^ 1 << GENERATION_SHIFT, u64::MAX]
+        {
             assert!(table.find(other).is_none(), "{other:#x}");
             assert!(!table.retire(other), "{other:#x}");
         }
@@ -399,7 +401,8 @@ mod tests {
                 });
             }
             for round in 0..ROUNDS {
-                let old = current.swap(insert(table, Checked(AtomicUsize::new(round + 2))), Ordering::Relaxed);
+                let old =
+                    current.swap(insert(table, Checked(AtomicUsize::new(round + 2))), Ordering::Relaxed);
                 assert!(table.retire(old));
                 let used = seen.load(Ordering::Relaxed);
                 if round % 50 == 0 {

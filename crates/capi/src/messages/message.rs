@@ -176,7 +176,9 @@ impl MessageFiller {
         filling.used += 1;
         let owner = SlotOwner::Slab(filling.slab);
         // SAFETY: the slot is this filler's alone until it is given away.
-        unsafe { OwnedMessage(NonNull::from((*place).write(Slot::fetched(topic, record, owner, index as u32)))) }
+        unsafe {
+            OwnedMessage(NonNull::from((*place).write(Slot::fetched(topic, record, owner, index as u32))))
+        }
     }
 
     /// The message of a slot that keeps what it points to.

@@ -4,5 +4,5 @@ pub mod headers;
 pub(crate) mod list_conversion;
 pub mod message;
 pub mod partition_list;
-pub mod uuid;
 pub(crate) mod slab_pool;
+pub mod uuid;

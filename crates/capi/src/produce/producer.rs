@@ -252,7 +252,11 @@ struct ProducevRecord {
 }
 
 impl ProducevRecord {
-    fn of(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t], function: &str) -> Result<Self, Box<rd_kafka_error_t>> {
+    fn of(
+        handle: &Arc<Handle>,
+        parts: &[rd_kafka_vu_t],
+        function: &str,
+    ) -> Result<Self, Box<rd_kafka_error_t>> {
         let mut record = Self {
             topic: None,
             partition: RD_KAFKA_PARTITION_UA,
@@ -302,7 +306,11 @@ fn invalid(text: &str) -> Box<rd_kafka_error_t> {
     rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, text)
 }
 
-fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t], function: &str) -> Result<(), Box<rd_kafka_error_t>> {
+fn produce_described(
+    handle: &Arc<Handle>,
+    parts: &[rd_kafka_vu_t],
+    function: &str,
+) -> Result<(), Box<rd_kafka_error_t>> {
     if handle.kind != RD_KAFKA_PRODUCER {
         return Err(invalid("only a producer produces"));
     }

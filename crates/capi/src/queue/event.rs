@@ -446,7 +446,8 @@ pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
 ) -> c_int {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_debug_contexts`).
-    let Some(Content::Log { contexts, .. }) = (unsafe { event(rkev, FUNCTION) }).map(|event| &event.content) else {
+    let Some(Content::Log { contexts, .. }) = (unsafe { event(rkev, FUNCTION) }).map(|event| &event.content)
+    else {
         return -1;
     };
     // SAFETY: `dst` is NULL or a buffer of `dstsize` bytes (rdkafka.h, `rd_kafka_event_debug_contexts`).

@@ -98,7 +98,9 @@ pub unsafe extern "C" fn rd_kafka_queue_get_partition(
 ) -> *mut rd_kafka_queue_t {
     // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_queue_get_partition`).
     let Some(name) = (unsafe { text(topic) }) else { return null_mut() };
-    get(rk, FUNCTION, |handle| Some(handle.consumer_state()?.queue_of(&TopicPartition::new(&name, partition))))
+    get(rk, FUNCTION, |handle| {
+        Some(handle.consumer_state()?.queue_of(&TopicPartition::new(&name, partition)))
+    })
 }
 
 #[on_panic(())]
@@ -170,8 +172,8 @@ pub unsafe extern "C" fn rd_kafka_set_log_queue(
     if !handle.config.log_queue {
         return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
     }
-    let queue = rd_kafka_queue_t::of(rkqu, FUNCTION)
-        .map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
+    let queue =
+        rd_kafka_queue_t::of(rkqu, FUNCTION).map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
     handle.logs.set_queue(Some(queue));
     RD_KAFKA_RESP_ERR_NO_ERROR
 }

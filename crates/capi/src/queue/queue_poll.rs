@@ -123,7 +123,9 @@ unsafe extern "C" fn begin_consume_batch_queue(
     // pointers (rdkafka.h, `rd_kafka_consume_batch_queue`).
     unsafe {
         (*state).number_result = -1;
-        start_on(state, rkqu, FUNCTION, |_, queue| FillArray::new(queue, timeout_ms, rkmessages, rkmessages_size));
+        start_on(state, rkqu, FUNCTION, |_, queue| {
+            FillArray::new(queue, timeout_ms, rkmessages, rkmessages_size)
+        });
     }
 }
 

@@ -14,7 +14,7 @@
 /* Objects of a kind that are created and destroyed before a stale handle is used again. */
 #define LATER 10000
 /* The same for clients: each has a thread. */
-#define LATER_CLIENTS 200
+#define LATER_CLIENTS 10000
 
 static void check(int line, const char *what, int holds) {
   if (holds)
