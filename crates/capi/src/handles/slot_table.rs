@@ -394,7 +394,7 @@ mod tests {
                             for _ in 0..20 {
                                 assert_ne!(found.0.load(Ordering::Relaxed), 0, "an ended object is in use");
                             }
-                            assert_eq!(Arc::strong_count(&found.shared()) > 1, true);
+                            assert!(Arc::strong_count(&found.shared()) > 1);
                             seen.fetch_add(1, Ordering::Relaxed);
                         }
                     }

@@ -1,18 +1,14 @@
 //! `rd_kafka_message_t`: fetched records, and what is reported of produced ones.
 //!
-//! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs of
-//! `SLOTS`: one piece of memory and one word of marks for all of them, destroyed in any order and from any thread. Keys,
-//! values and headers stay where the response has them. Slabs are reused and never freed, so a second destruction of a
-//! message finds its mark cleared.
+//! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs
+//! ([`message_slab`]), which are reused and never freed: a second destruction of a message finds its mark cleared. Keys,
+//! values and headers stay where the response has them.
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use bytes::Bytes;
 use ottla_client::{HeadersRef, Record, RecordView};
 
 use crate::client::topic_handle::{Topic, TopicState};
@@ -21,25 +17,15 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::handles::misuse_report::report;
 use crate::messages::headers::rd_kafka_headers_t;
-use crate::messages::slab_pool::SlabPool;
-
-/// Messages of one slab: enough that what they share costs nothing, few enough to stay in the caches. Each has a bit of a
-/// word.
-const SLOTS: usize = 63;
-/// Slabs that stay unused, with 150 KB: the last 1000 messages are not reused.
-const UNUSED_SLABS: usize = 16;
-
-static SLABS: SlabPool<Slab> = SlabPool::new(UNUSED_SLABS);
-/// The slab for messages that carry an error.
-static ERRORS: Mutex<MessageFiller> = Mutex::new(MessageFiller { slab: None });
+use crate::messages::message_slab::{self, Slab};
 
 /// A message with the fields that its accessors return.
 #[repr(C)]
 pub(crate) struct Slot {
     message: rd_kafka_message_t,
-    home: SlotOwner,
+    pub(super) home: SlotOwner,
     /// The place in the slab.
-    index: u32,
+    pub(super) index: u32,
     timestamp: i64,
     timestamp_type: rd_kafka_timestamp_type_t,
     status: rd_kafka_msg_status_t,
@@ -61,153 +47,11 @@ struct MessageExtras {
 
 /// The owner of a slot's memory.
 #[derive(Clone, Copy)]
-enum SlotOwner {
+pub(super) enum SlotOwner {
     /// In a slab, which is reused when its last message is destroyed.
     Slab(NonNull<Slab>),
     /// Borrowed from its owner: a callback's caller or an event.
     Lent,
-}
-
-/// Messages that are allocated together. The memory is never freed.
-struct Slab {
-    /// A bit for each message that exists or may still be made, and the last bit for the filler.
-    live: AtomicU64,
-    /// Touched by the filling thread alone until the last one is gone.
-    keep: UnsafeCell<SlabKeep>,
-    slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
-}
-
-#[derive(Default)]
-struct SlabKeep {
-    blocks: Vec<Bytes>,
-    topics: Vec<Arc<Topic>>,
-}
-
-impl Slab {
-    fn take() -> NonNull<Self> {
-        let slab = SLABS.take(Self::new);
-        // SAFETY: the slab is free, and its memory is never freed.
-        unsafe { slab.as_ref() }.live.store(u64::MAX, Ordering::Relaxed);
-        slab
-    }
-
-    fn new() -> NonNull<Self> {
-        // In place: a slab that is made first and then moved to the heap is copied, 10 KB of it.
-        let mut slab = Box::<Self>::new_uninit();
-        let place = slab.as_mut_ptr();
-        // SAFETY: `place` is memory for a slab. After these two writes all its fields are valid, because empty slots need
-        // no value.
-        let slab = unsafe {
-            (&raw mut (*place).live).write(AtomicU64::new(0));
-            (&raw mut (*place).keep).write(UnsafeCell::default());
-            slab.assume_init()
-        };
-        NonNull::from(Box::leak(slab))
-    }
-
-    /// The messages or the filler of `bits` no longer need the slab. Returns `false` if that was so before.
-    #[inline]
-    fn release(slab: NonNull<Self>, bits: u64) -> bool {
-        // SAFETY: slabs are never freed.
-        let before = unsafe { slab.as_ref() }.live.fetch_and(!bits, Ordering::AcqRel);
-        if before & !bits == 0 && before & bits != 0 {
-            Self::reuse(slab);
-        }
-        before & bits == bits
-    }
-
-    fn reuse(slab: NonNull<Self>) {
-        // SAFETY: the last bit was cleared by this thread, so no other code uses the slab.
-        drop(std::mem::take(unsafe { &mut *slab.as_ref().keep.get() }));
-        SLABS.give(slab);
-    }
-
-    fn is_live(slab: NonNull<Self>, index: u32) -> bool {
-        // SAFETY: slabs are never freed.
-        unsafe { slab.as_ref() }.live.load(Ordering::Relaxed) & (1 << index) != 0
-    }
-}
-
-/// Makes messages of fetched records. Belongs to one thread at a time.
-#[derive(Default)]
-pub(crate) struct MessageFiller {
-    slab: Option<Filling>,
-}
-
-struct Filling {
-    slab: NonNull<Slab>,
-    used: usize,
-    block: *const u8,
-    topic: *const Topic,
-}
-
-impl Filling {
-    fn new() -> Self {
-        Self { slab: Slab::take(), used: 0, block: null(), topic: null() }
-    }
-}
-
-// SAFETY: a slab may be filled by one thread after the other, and is released from any.
-unsafe impl Send for MessageFiller {}
-
-impl MessageFiller {
-    /// The message of a record; C destroys it with `rd_kafka_message_destroy`.
-    #[inline]
-    pub(crate) fn message(&mut self, topic: &Arc<Topic>, record: &RecordView<'_>) -> OwnedMessage {
-        if self.slab.as_ref().is_none_or(|filling| filling.used == SLOTS) {
-            self.release();
-        }
-        let filling = self.slab.get_or_insert_with(Filling::new);
-        // SAFETY: this filler is counted, so the slab lives.
-        let slab = unsafe { filling.slab.as_ref() };
-        let block = record.memory();
-        if filling.block != block.as_ptr() || filling.topic != Arc::as_ptr(topic) {
-            // SAFETY: only the filling thread touches it while the filler is counted.
-            let keep = unsafe { &mut *slab.keep.get() };
-            keep.blocks.push(block.clone());
-            filling.block = block.as_ptr();
-            if filling.topic != Arc::as_ptr(topic) {
-                keep.topics.push(topic.clone());
-                filling.topic = Arc::as_ptr(topic);
-            }
-        }
-        let index = filling.used;
-        let place = slab.slots[index].get();
-        filling.used += 1;
-        let owner = SlotOwner::Slab(filling.slab);
-        // SAFETY: the slot is this filler's alone until it is given away.
-        unsafe {
-            OwnedMessage(NonNull::from((*place).write(Slot::fetched(topic, record, owner, index as u32))))
-        }
-    }
-
-    /// The message of a slot that keeps what it points to.
-    fn own(&mut self, mut slot: Slot) -> OwnedMessage {
-        if self.slab.as_ref().is_none_or(|filling| filling.used == SLOTS) {
-            self.release();
-        }
-        let filling = self.slab.get_or_insert_with(Filling::new);
-        let index = filling.used;
-        filling.used += 1;
-        slot.home = SlotOwner::Slab(filling.slab);
-        slot.index = index as u32;
-        // SAFETY: this filler has its bit, so the slab is not reused; the slot is this filler's until it is given away.
-        unsafe { OwnedMessage(NonNull::from((*filling.slab.as_ref().slots[index].get()).write(slot))) }
-    }
-
-    /// Lets go of what is filled: what it shares goes when its messages do.
-    pub(crate) fn release(&mut self) {
-        if let Some(filling) = self.slab.take() {
-            let made = (1 << filling.used) - 1;
-            Slab::release(filling.slab, !made);
-        }
-    }
-}
-
-impl Drop for MessageFiller {
-    fn drop(&mut self) {
-        self.release();
-    }
 }
 
 /// The address and length of a key or value; NULL if there is none.
@@ -222,6 +66,12 @@ pub(crate) struct OwnedMessage(NonNull<Slot>);
 unsafe impl Send for OwnedMessage {}
 
 impl OwnedMessage {
+    /// `slot` is in a slab and has its value.
+    #[inline]
+    pub(super) fn new(slot: NonNull<Slot>) -> Self {
+        Self(slot)
+    }
+
     /// # Safety
     /// A message from [`OwnedMessage::into_raw`] that no other code uses.
     #[inline]
@@ -260,7 +110,7 @@ impl OwnedMessage {
         slot.message.payload = errstr.as_ptr().cast_mut().cast();
         slot.message.len = errstr.as_bytes().len();
         slot.rare = Some(Box::new(MessageExtras { errstr, _topic: topic }));
-        ERRORS.lock().unwrap_or_else(PoisonError::into_inner).own(slot)
+        message_slab::own(slot)
     }
 }
 
@@ -322,7 +172,7 @@ impl Slot {
 
     #[expect(clippy::inline_always, reason = "written into its place: a slot has 150 bytes")]
     #[inline(always)]
-    fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: SlotOwner, index: u32) -> Self {
+    pub(super) fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: SlotOwner, index: u32) -> Self {
         let (key, key_len) = part(record.key());
         let (payload, len) = part(record.value());
         let message = rd_kafka_message_t {
@@ -516,8 +366,8 @@ unsafe fn destroy(message: *mut rd_kafka_message_t) -> bool {
     let (home, index) = unsafe { ((*slot).home, (*slot).index) };
     match home {
         SlotOwner::Slab(slab) if Slab::is_live(slab, index) => {
-            // SAFETY: the message exists until its bit is cleared below. What it owns is dropped, and fields that are read
-            // later lead nowhere.
+            // SAFETY: the message exists until its bit is cleared below. Its contents are dropped, and the fields that later
+            // calls read are empty.
             unsafe { (*slot).clear() };
             Slab::release(slab, 1 << index)
         }

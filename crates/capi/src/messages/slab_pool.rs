@@ -34,7 +34,7 @@ impl<T> SlabPool<T> {
         oldest.map_or_else(allocate, |piece| piece.0)
     }
 
-    /// Returns a piece to the pool. It has no object, and its mark says so.
+    /// Returns a piece to the pool. It has no object and its mark is cleared.
     pub(crate) fn give(&self, piece: NonNull<T>) {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push_back(FreePiece(piece));
     }
@@ -52,7 +52,9 @@ mod tests {
         pool.give(first);
         let others = [pool.take(new), pool.take(new)];
         assert!(!others.contains(&first), "two pieces stay unused");
-        others.into_iter().for_each(|other| pool.give(other));
+        for other in others {
+            pool.give(other);
+        }
         assert_eq!(pool.take(|| unreachable!("three pieces are free")), first);
     }
 }

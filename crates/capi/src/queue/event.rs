@@ -483,8 +483,7 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition(
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_topic_partition`).
     let message = unsafe { event(rkev, FUNCTION) }.and_then(|event| match &event.content {
-        Content::Message(message, _) => Some(message.as_raw()),
-        Content::ConsumerError(message) => Some(message.as_raw()),
+        Content::Message(message, _) | Content::ConsumerError(message) => Some(message.as_raw()),
         _ => None,
     });
     let Some(message) = message else { return null_mut() };
