@@ -367,7 +367,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_ListConsumerGroups`).
     unsafe {
-        request(Target { function: FUNCTION, rk, rkqu }, options, kind, || Ok(()), ask, groups::listed)
+        request(Target { function: FUNCTION, rk, rkqu }, options, kind, || Ok(()), ask, groups::listed);
     };
 }
 
@@ -400,7 +400,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
             check,
             ask,
             group_descriptions::described,
-        )
+        );
     };
 }
 
@@ -455,7 +455,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     unsafe {
         request(Target { function: FUNCTION, rk, rkqu }, options, kind, check, ask, |acls: Vec<_>| {
             acls::described(&acls)
-        })
+        });
     };
 }
 

@@ -1,7 +1,7 @@
 //! `rd_kafka_message_t`: fetched records, and what is reported of produced ones.
 //!
 //! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs
-//! ([`message_slab`]), which are reused and never freed: a second destruction of a message finds its mark cleared. Keys,
+//! (`message_slab`), which are reused and never freed: a second destruction of a message finds its mark cleared. Keys,
 //! values and headers stay where the response has them.
 
 use std::ffi::{CStr, CString, c_char, c_void};
