@@ -227,8 +227,10 @@ static void a_configuration_again(void) {
   expect("a pointer in a client's configuration", rd_kafka_opaque(rk) == NULL);
   expect("a second client of one configuration", rd_kafka_new(RD_KAFKA_PRODUCER, conf, errstr, sizeof(errstr)) == NULL && strstr(errstr, "configuration") != NULL);
   rd_kafka_conf_destroy(conf);
-  expect("destroying a client's configuration", rd_kafka_conf(rk) == conf);
-  rd_kafka_conf_t *copy = rd_kafka_conf_dup(conf);
+  expect("a copy of a configuration that a client took", rd_kafka_conf_dup(conf) == NULL);
+  rd_kafka_conf_destroy((rd_kafka_conf_t *)rd_kafka_conf(rk));
+  expect("destroying a client's configuration", rd_kafka_conf(rk) != NULL);
+  rd_kafka_conf_t *copy = rd_kafka_conf_dup(rd_kafka_conf(rk));
   expect("a copy of a client's configuration", copy != NULL && rd_kafka_conf_set(copy, "linger.ms", "1", errstr, sizeof(errstr)) == RD_KAFKA_CONF_OK);
   rd_kafka_destroy(rk);
   expect("a property after the client", rd_kafka_conf_set(conf, "linger.ms", "1", errstr, sizeof(errstr)) == RD_KAFKA_CONF_INVALID);

@@ -6,6 +6,7 @@ mod bench;
 mod compat;
 mod fuzz;
 mod install;
+mod sanitize;
 mod shell;
 mod soak;
 mod test;
@@ -26,6 +27,7 @@ usage: cargo xtask COMMAND
   compat                    generates docs/CONFIGURATION.md and COMPAT.md from the table of properties
   install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
       --profile NAME        of cargo (default release)
+  sanitize [TOOL]           memory checkers: asan, valgrind, tsan; without a name: all (docs/RELIABILITY.md)
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
   soak fuzz [MINUTES]       every fuzz target with libFuzzer for that long (default 10), in slices; the next call continues
       --target NAME         only this target
@@ -65,6 +67,11 @@ fn main() -> ExitCode {
         ["install", rest @ ..] => match install::Options::parse(rest) {
             Ok(options) => install::run(&options),
             Err(wrong) => usage_error(&wrong),
+        },
+        ["sanitize"] => sanitize::run(None),
+        ["sanitize", name] => match sanitize::Tool::parse(name) {
+            Some(tool) => sanitize::run(Some(tool)),
+            None => usage_error(&format!("sanitize: no tool {name}")),
         },
         ["soak"] => soak::list(),
         ["soak", "fuzz", rest @ ..] => match fuzz::Options::parse(rest) {

@@ -24,6 +24,7 @@ pub mod conf;
 pub mod consume;
 pub mod errors;
 pub mod ffi;
+mod handles;
 pub mod messages;
 #[cfg(feature = "mock")]
 pub mod mock;

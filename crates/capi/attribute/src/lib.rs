@@ -7,6 +7,8 @@ use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, Tok
 /// Runs the whole body of an `extern "C"` function inside `crate::ffi::panic::guard`. The function returns `VALUE` if the
 /// body panics; `VALUE` is only evaluated then.
 ///
+/// The body can use the constant `FUNCTION`, the name of the function.
+///
 /// ```ignore
 /// #[on_panic(null_mut())]
 /// #[unsafe(no_mangle)]
@@ -25,6 +27,7 @@ pub fn on_panic(value: TokenStream, function: TokenStream) -> TokenStream {
     if !tokens.iter().any(|token| matches!(token, TokenTree::Ident(word) if word.to_string() == "extern")) {
         return error("`on_panic` is for `extern \"C\"` functions");
     }
+    let body = with_name(&function_name(&tokens), &body);
     tokens.push(guarded(value, returned(&tokens), body).into());
     tokens.into_iter().collect()
 }
@@ -47,6 +50,21 @@ fn guarded(value: TokenStream, returned: &[TokenTree], body: Group) -> Group {
     }
     call.extend([TokenTree::from(Group::new(Delimiter::Parenthesis, arguments))]);
     Group::new(Delimiter::Brace, call)
+}
+
+/// The identifier after `fn`.
+fn function_name(signature: &[TokenTree]) -> String {
+    let is_fn = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if word.to_string() == "fn");
+    let name = signature.iter().position(is_fn).and_then(|at| signature.get(at + 1));
+    name.map(ToString::to_string).unwrap_or_default()
+}
+
+/// The body after `const FUNCTION: &str = NAME;`.
+fn with_name(name: &str, body: &Group) -> Group {
+    let constant = format!("#[allow(dead_code)] const FUNCTION: &str = {:?};", name.trim());
+    let mut tokens: TokenStream = constant.parse().unwrap_or_default();
+    tokens.extend(body.stream());
+    Group::new(Delimiter::Brace, tokens)
 }
 
 /// `-> TYPE` of the signature, or nothing.

@@ -34,14 +34,20 @@ impl Call {
     }
 }
 
+/// The client of a request, the queue for its event, and the name of the C function.
+struct Target {
+    function: &'static str,
+    rk: *mut rd_kafka_t,
+    rkqu: *mut rd_kafka_queue_t,
+}
+
 /// Checks and sends a request. An event reports the result, unless there is no client or no queue.
 ///
 /// # Safety
-/// `rk`, `options` and `rkqu` are NULL or alive.
+/// `options` is NULL or alive.
 unsafe fn request<Q, V, R, F>(
-    rk: *mut rd_kafka_t,
+    target: Target,
     options: *const rd_kafka_AdminOptions_t,
-    rkqu: *mut rd_kafka_queue_t,
     kind: rd_kafka_event_type_t,
     check: impl FnOnce() -> Result<Q, String>,
     ask: impl FnOnce(Admin, rd_kafka_AdminOptions_t, Q) -> F,
@@ -50,14 +56,14 @@ unsafe fn request<Q, V, R, F>(
     F: Future<Output = Result<V, Error>> + Send + 'static,
     R: Any + Send,
 {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
-    // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
-    // yet destroyed (the contract of this function, above).
-    let (handle, queue, options) =
-        unsafe { (Handle::shared(rk), rd_kafka_queue_t::of(rkqu), options.as_ref()) };
-    let (Some(handle), Some(queue)) = (handle, queue) else { return };
+    let Target { function, rk, rkqu } = target;
+    let queue = rd_kafka_queue_t::of(rkqu, function).map(|open| open.queue.clone());
+    let (Some(handle), Some(queue)) = (Handle::shared(rk, function), queue) else { return };
+    // SAFETY: `options` is NULL or a `rd_kafka_AdminOptions_t` of this library, not yet destroyed (the contract of this
+    // function, above).
+    let options = unsafe { options.as_ref() };
     let options = options.cloned().unwrap_or_else(|| rd_kafka_AdminOptions_t::new(RD_KAFKA_ADMIN_OP_ANY));
-    let call = Call { handle, queue: queue.queue.clone(), kind, options };
+    let call = Call { handle, queue, kind, options };
     let question = match check() {
         Ok(question) => question,
         Err(reason) => {
@@ -173,7 +179,7 @@ macro_rules! array_requests {
             // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
             // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this
             // library, not yet destroyed (rdkafka.h, every function of this macro).
-            unsafe { request(rk, options, rkqu, $kind, check, ask, $read) };
+            unsafe { request(Target { function: FUNCTION, rk, rkqu }, options, $kind, check, ask, $read) };
         }
     )*};
 }
@@ -317,7 +323,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeTopics(
     // `rd_kafka_TopicCollection_t` of this library, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_DescribeTopics`).
-    unsafe { request(rk, options, rkqu, kind, check, ask, layout::topics) };
+    unsafe { request(Target { function: FUNCTION, rk, rkqu }, options, kind, check, ask, layout::topics) };
 }
 
 #[on_panic(())]
@@ -334,7 +340,16 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_DescribeCluster`).
-    unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, |described| layout::cluster(&described)) };
+    unsafe {
+        request(
+            Target { function: FUNCTION, rk, rkqu },
+            options,
+            kind,
+            || Ok(()),
+            ask,
+            |described| layout::cluster(&described),
+        );
+    };
 }
 
 #[on_panic(())]
@@ -351,7 +366,9 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_ListConsumerGroups`).
-    unsafe { request(rk, options, rkqu, kind, || Ok(()), ask, groups::listed) };
+    unsafe {
+        request(Target { function: FUNCTION, rk, rkqu }, options, kind, || Ok(()), ask, groups::listed);
+    };
 }
 
 #[on_panic(())]
@@ -375,7 +392,16 @@ pub unsafe extern "C" fn rd_kafka_DescribeConsumerGroups(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_DescribeConsumerGroups`).
-    unsafe { request(rk, options, rkqu, kind, check, ask, group_descriptions::described) };
+    unsafe {
+        request(
+            Target { function: FUNCTION, rk, rkqu },
+            options,
+            kind,
+            check,
+            ask,
+            group_descriptions::described,
+        );
+    };
 }
 
 #[on_panic(())]
@@ -402,7 +428,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeUserScramCredentials(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_DescribeUserScramCredentials`).
-    unsafe { request(rk, options, rkqu, kind, check, ask, scram::described) };
+    unsafe { request(Target { function: FUNCTION, rk, rkqu }, options, kind, check, ask, scram::described) };
 }
 
 #[on_panic(())]
@@ -426,7 +452,11 @@ pub unsafe extern "C" fn rd_kafka_DescribeAcls(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_DescribeAcls`).
-    unsafe { request(rk, options, rkqu, kind, check, ask, |acls: Vec<_>| acls::described(&acls)) };
+    unsafe {
+        request(Target { function: FUNCTION, rk, rkqu }, options, kind, check, ask, |acls: Vec<_>| {
+            acls::described(&acls)
+        });
+    };
 }
 
 #[on_panic(())]
@@ -451,7 +481,7 @@ pub unsafe extern "C" fn rd_kafka_ListOffsets(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_ListOffsets`).
-    unsafe { request(rk, options, rkqu, kind, check, ask, offsets::found) };
+    unsafe { request(Target { function: FUNCTION, rk, rkqu }, options, kind, check, ask, offsets::found) };
 }
 
 #[on_panic(())]
@@ -480,5 +510,5 @@ pub unsafe extern "C" fn rd_kafka_ElectLeaders(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `options` is NULL or a
     // `rd_kafka_AdminOptions_t` of this library, not yet destroyed; `rkqu` is NULL or a queue of this library, not
     // yet destroyed (rdkafka.h, `rd_kafka_ElectLeaders`).
-    unsafe { request(rk, options, rkqu, kind, check, ask, offsets::elected) };
+    unsafe { request(Target { function: FUNCTION, rk, rkqu }, options, kind, check, ask, offsets::elected) };
 }

@@ -9,6 +9,7 @@ use super::{Array, DefaultPointer, List, optional};
 use crate::errors::error_object::rd_kafka_error_t;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::queue::event::{Event, event};
 
 /// The event as a result, if it is one of that kind.
 macro_rules! results {
@@ -18,7 +19,7 @@ macro_rules! results {
         pub unsafe extern "C" fn $name(rkev: *mut rd_kafka_event_t) -> *const rd_kafka_event_t {
             // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, every function of
             // this macro).
-            let outcome = unsafe { rkev.as_ref() }.and_then(rd_kafka_event_t::outcome);
+            let outcome = unsafe { event(rkev, FUNCTION) }.and_then(Event::outcome);
             if outcome.is_some_and(|outcome| outcome.kind == $kind) { rkev } else { null() }
         }
     )*};
@@ -53,9 +54,9 @@ results! {
 ///
 /// # Safety
 /// NULL or an event that lives.
-unsafe fn content<'a, T: 'static>(result: *const rd_kafka_event_t) -> Option<&'a T> {
+unsafe fn content<'a, T: 'static>(result: *const rd_kafka_event_t, function: &str) -> Option<&'a T> {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed (the contract of this function, above).
-    unsafe { result.as_ref() }?.outcome()?.result.downcast_ref()
+    unsafe { event(result, function) }?.outcome()?.result.downcast_ref()
 }
 
 macro_rules! arrays {
@@ -65,7 +66,7 @@ macro_rules! arrays {
         pub unsafe extern "C" fn $name(result: *const rd_kafka_event_t, cntp: *mut usize) -> *mut *const $type {
             // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable
             // (rdkafka.h, every function of this macro).
-            unsafe { told(content::<Array<$type>>(result).map(Array::read), cntp) }
+            unsafe { told(content::<Array<$type>>(result, FUNCTION).map(Array::read), cntp) }
         }
     )*};
 }
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn rd_kafka_DeleteRecords_result_offsets(
 ) -> *const rd_kafka_topic_partition_list_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_DeleteRecords_result_offsets`).
-    unsafe { content::<List>(result) }.map_or(null(), List::as_ptr)
+    unsafe { content::<List>(result, FUNCTION) }.map_or(null(), List::as_ptr)
 }
 
 #[on_panic(null_mut())]
@@ -123,7 +124,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_valid(
 ) -> *mut *const rd_kafka_ConsumerGroupListing_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_ListConsumerGroups_result_valid`).
-    unsafe { told(content::<Listings>(result).map(|listings| listings.valid.read()), cntp) }
+    unsafe { told(content::<Listings>(result, FUNCTION).map(|listings| listings.valid.read()), cntp) }
 }
 
 #[on_panic(null_mut())]
@@ -134,7 +135,7 @@ pub unsafe extern "C" fn rd_kafka_ListConsumerGroups_result_errors(
 ) -> *mut *const rd_kafka_error_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_ListConsumerGroups_result_errors`).
-    unsafe { told(content::<Listings>(result).map(|listings| listings.errors.read()), cntp) }
+    unsafe { told(content::<Listings>(result, FUNCTION).map(|listings| listings.errors.read()), cntp) }
 }
 
 #[on_panic(null_mut())]
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_nodes(
 ) -> *mut *const rd_kafka_Node_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_DescribeCluster_result_nodes`).
-    unsafe { told(content::<Cluster>(result).map(|cluster| cluster.nodes.read()), cntp) }
+    unsafe { told(content::<Cluster>(result, FUNCTION).map(|cluster| cluster.nodes.read()), cntp) }
 }
 
 #[on_panic(null())]
@@ -156,7 +157,12 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_authorized_operations(
 ) -> *const rd_kafka_AclOperation_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_DescribeCluster_result_authorized_operations`).
-    unsafe { told(content::<Cluster>(result).map(|cluster| operations(cluster.operations.as_deref())), cntp) }
+    unsafe {
+        told(
+            content::<Cluster>(result, FUNCTION).map(|cluster| operations(cluster.operations.as_deref())),
+            cntp,
+        )
+    }
 }
 
 #[on_panic(null())]
@@ -166,7 +172,7 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_controller(
 ) -> *const rd_kafka_Node_t {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_DescribeCluster_result_controller`).
-    let cluster = unsafe { content::<Cluster>(result) };
+    let cluster = unsafe { content::<Cluster>(result, FUNCTION) };
     cluster.and_then(|cluster| cluster.controller.as_ref()).map_or(null(), std::ptr::from_ref)
 }
 
@@ -177,5 +183,5 @@ pub unsafe extern "C" fn rd_kafka_DescribeCluster_result_cluster_id(
 ) -> *const c_char {
     // SAFETY: `result` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_DescribeCluster_result_cluster_id`).
-    unsafe { content::<Cluster>(result) }.map_or(null(), |cluster| optional(cluster.id.as_ref()))
+    unsafe { content::<Cluster>(result, FUNCTION) }.map_or(null(), |cluster| optional(cluster.id.as_ref()))
 }

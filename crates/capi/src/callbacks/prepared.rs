@@ -87,7 +87,7 @@ impl Held {
 
 /// Fills `state` with the callback of a step. An operation without a function is dropped; so is a record.
 pub(crate) fn prepare(state: &mut CallbackLoop, handle: &Arc<Handle>, step: Step) -> Prepared {
-    state.rk = handle.as_raw();
+    state.rk = handle.raw();
     state.opaque = handle.callbacks.opaque;
     match step {
         Step::Op(op) => prepare_op(state, handle, op),
@@ -96,7 +96,7 @@ pub(crate) fn prepare(state: &mut CallbackLoop, handle: &Arc<Handle>, step: Step
         }
         Step::Event(event) => {
             let Some(function) = handle.callbacks.background_event else { return Prepared::Served(0) };
-            state.pointer = Box::into_raw(event).cast();
+            state.pointer = event.into_raw().cast();
             callback(state, CallbackKind::Event, function as *const c_void, Held::Nothing)
         }
         Step::Return(value) => {
@@ -115,7 +115,7 @@ pub(crate) fn prepare_message(
     function: ConsumeFunction,
     opaque: Opaque,
 ) -> Held {
-    (state.rk, state.opaque) = (handle.as_raw(), opaque.0);
+    (state.rk, state.opaque) = (handle.raw(), opaque.0);
     consume(state, message, function as *const c_void)
 }
 

@@ -11,6 +11,7 @@ use crate::ffi::exported_from_c::called_from_c;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
+use crate::queue::event::OwnedEvent;
 use crate::queue::op::{Op, Opaque};
 
 /// The callbacks that C can make; `trampoline.c` has the same numbers.
@@ -78,7 +79,7 @@ pub(crate) enum Step {
     /// The function that the caller passed gets a message.
     Consume(OwnedMessage, ConsumeFunction, Opaque),
     /// The background thread's function gets an event.
-    Event(Box<rd_kafka_event_t>),
+    Event(OwnedEvent),
     Return(Returns),
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn install(config: &mut Config, callbacks: &Callbacks) -> ClientSlot 
             Some(CertificateVerifier::new(move |presented: &PresentedCertificate<'_>| {
                 let callbacks = callbacks;
                 let handle = asking.get().and_then(Weak::upgrade);
-                let rk = handle.as_ref().map_or(null_mut(), Handle::as_raw);
+                let rk = handle.as_ref().map_or(null_mut(), |handle| handle.raw());
                 let host = c_string(presented.host);
                 let mut x509_error = presented.problem.map_or(0, code_of);
                 let mut errstr = [0 as c_char; ERRSTR_BYTES];

@@ -58,7 +58,7 @@ impl InterceptorSetup {
             // SAFETY: the application's function, with a client that lives and a buffer of that size.
             let err = unsafe {
                 let (function, opaque) = (interceptor.function, interceptor.opaque);
-                function(handle.as_raw(), conf, opaque, text.as_mut_ptr(), text.len())
+                function(handle.raw(), handle.conf_raw(), opaque, text.as_mut_ptr(), text.len())
             };
             if err != RD_KAFKA_RESP_ERR_NO_ERROR {
                 // SAFETY: a buffer with a NUL at its end.
@@ -226,7 +226,8 @@ impl ClientInterceptors {
         if self.on_thread_exit.is_empty() {
             return;
         }
-        let (interceptors, rk) = (self.clone(), Opaque(handle.raw().cast()));
+        let interceptors = self.clone();
+        let rk = Opaque(handle.raw().cast());
         // Without capacity: a send returns once it is received.
         let (said, saying) = std::sync::mpsc::sync_channel(0);
         client.spawn(async move {
@@ -234,9 +235,9 @@ impl ClientInterceptors {
             if said.send(()).is_err() {
                 return;
             }
-            // SAFETY: the receiver waits below and keeps the client alive.
-            if let Some(handle) = unsafe { Handle::of(rk.0.cast()) } {
-                interceptors.on_thread_exit(handle, RD_KAFKA_THREAD_MAIN, c"main");
+            // The receiver waits below and keeps the client alive.
+            if let Some(handle) = Handle::of(rk.0.cast(), "on_thread_exit") {
+                interceptors.on_thread_exit(&handle, RD_KAFKA_THREAD_MAIN, c"main");
             }
             let _ = said.send(());
         });
@@ -258,9 +259,7 @@ macro_rules! adders {
                 function: $type,
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
-                // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, every function
-                // of this macro).
-                let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+                let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
                 let mut open = handle.client_interceptors.open.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(interceptors) = open.as_mut() else { return RD_KAFKA_RESP_ERR__STATE };
                 // SAFETY: `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).

@@ -16,8 +16,10 @@ use crate::ffi::*;
 pub unsafe extern "C" fn rd_kafka_brokers_add(rk: *mut rd_kafka_t, brokerlist: *const c_char) -> c_int {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `brokerlist` is NULL or a C string
     // (rdkafka.h, `rd_kafka_brokers_add`).
-    let (handle, servers) = unsafe { (Handle::of(rk), text(brokerlist)) };
-    let (Some(client), Some(servers)) = (handle.and_then(Handle::client), servers) else { return 0 };
+    let (handle, servers) = unsafe { (Handle::of(rk, FUNCTION), text(brokerlist)) };
+    let (Some(client), Some(servers)) = (handle.as_deref().and_then(Handle::client), servers) else {
+        return 0;
+    };
     // One that is no address does not keep the others out.
     let added = servers.split(',').filter_map(|server| client.add_bootstrap_servers(server).ok());
     c_int::try_from(added.sum::<usize>()).unwrap_or(c_int::MAX)
@@ -28,8 +30,10 @@ pub unsafe extern "C" fn rd_kafka_brokers_add(rk: *mut rd_kafka_t, brokerlist: *
 pub unsafe extern "C" fn rd_kafka_brokers_learned_ids(rk: *mut rd_kafka_t, cntp: *mut usize) -> *mut i32 {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `cntp` is NULL or writable (rdkafka.h,
     // `rd_kafka_brokers_learned_ids`).
-    let (handle, count) = unsafe { (Handle::of(rk), cntp.as_mut()) };
-    let (Some(client), Some(count)) = (handle.and_then(Handle::client), count) else { return null_mut() };
+    let (handle, count) = unsafe { (Handle::of(rk, FUNCTION), cntp.as_mut()) };
+    let (Some(client), Some(count)) = (handle.as_deref().and_then(Handle::client), count) else {
+        return null_mut();
+    };
     let ids = client.known_brokers();
     *count = 0;
     if ids.is_empty() {
@@ -49,21 +53,18 @@ pub unsafe extern "C" fn rd_kafka_brokers_learned_ids(rk: *mut rd_kafka_t, cntp:
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_default_topic_conf_dup(rk: *mut rd_kafka_t) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_default_topic_conf_dup`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else {
+    let Some(handle) = Handle::of(rk, FUNCTION) else {
         set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
         return null_mut();
     };
     let copy = handle.conf().default_topic().map(|topic| topic.dup(&|_| true));
-    Box::into_raw(copy.unwrap_or_default())
+    copy.unwrap_or_default().into_handle()
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_set_log_level(rk: *mut rd_kafka_t, level: c_int) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_set_log_level`).
-    if let Some(handle) = unsafe { Handle::of(rk) } {
+    if let Some(handle) = Handle::of(rk, FUNCTION) {
         handle.logs.set_level(level);
         if let Some(client) = handle.client() {
             client.set_log_level(u8::try_from(level.max(0)).unwrap_or(u8::MAX));
@@ -74,8 +75,7 @@ pub unsafe extern "C" fn rd_kafka_set_log_level(rk: *mut rd_kafka_t, level: c_in
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_set_logger(rk: *mut rd_kafka_t, func: rd_kafka_log_cb_t) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_set_logger`).
-    if let Some(handle) = unsafe { Handle::of(rk) } {
+    if let Some(handle) = Handle::of(rk, FUNCTION) {
         handle.logs.set_function(func);
     }
 }
@@ -89,12 +89,12 @@ pub unsafe extern "C" fn rd_kafka_sasl_set_credentials(
 ) -> *mut rd_kafka_error_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `username` and `password` are each
     // NULL or a C string (rdkafka.h, `rd_kafka_sasl_set_credentials`).
-    let (handle, username, password) = unsafe { (Handle::of(rk), text(username), text(password)) };
+    let (handle, username, password) = unsafe { (Handle::of(rk, FUNCTION), text(username), text(password)) };
     let (Some(username), Some(password)) = (username, password) else {
         let why = "Username and password are required";
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, why).into_raw();
     };
-    let Some(client) = handle.and_then(Handle::client) else {
+    let Some(client) = handle.as_deref().and_then(Handle::client) else {
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "no client").into_raw();
     };
     match client.set_sasl_credentials(&username, password.into_owned().into()) {
@@ -106,9 +106,8 @@ pub unsafe extern "C" fn rd_kafka_sasl_set_credentials(
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_dump(fp: *mut libc::FILE, rk: *mut rd_kafka_t) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_dump`).
-    let Some(handle) = (unsafe { Handle::of(rk) }).filter(|_| !fp.is_null()) else { return };
-    let text = described(handle);
+    let Some(handle) = Handle::of(rk, FUNCTION).filter(|_| !fp.is_null()) else { return };
+    let text = described(&handle);
     // SAFETY: a stream of C's that is open (rdkafka.h, `rd_kafka_dump`).
     unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), fp) };
 }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ottla_client::{Client, Config, Error, Metadata, Producer, Rebalance};
@@ -12,13 +12,12 @@ use crate::admin::PendingRequests;
 use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::client_interceptors::InterceptorSetup;
-use crate::client::destroyed_handles::DestroyedHandles;
 use crate::client::log_routing::{EarlyLogLines, LogRouter};
 use crate::client::oauth_tokens::OauthTokens;
 use crate::client::socket_callbacks::ApplicationSockets;
 use crate::client::thread_count::LivingClient;
 use crate::client::topic_handle::{Topic, TopicRegistry};
-use crate::conf::{Callbacks, ClientConf, rd_kafka_conf_t};
+use crate::conf::{Callbacks, ClientConf, TakenConf, rd_kafka_conf_t};
 use crate::consume::consumer_state::ConsumerState;
 use crate::consume::leave_group::{Close, CloseStep};
 use crate::errors::error_mapping::of as code_of;
@@ -27,6 +26,8 @@ use crate::ffi::c_strings::{c_string, malloced, write_errstr};
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
+use crate::handles::slot_table::InUse;
 #[cfg(feature = "mock")]
 use crate::mock::MockCluster;
 use crate::produce::delivery_reports::DeliveryReports;
@@ -39,8 +40,10 @@ pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The names of the client types, indexed by `rd_kafka_type_t`.
 const NAMES: [&str; 2] = ["producer", "consumer"];
 
-/// A client as C sees it. `rd_kafka_t` points to one in an `Arc`.
+/// A client as C sees it.
 pub(crate) struct Handle {
+    /// The value of C's `rd_kafka_t *`.
+    id: u64,
     pub(crate) kind: rd_kafka_type_t,
     pub(crate) name: CString,
     pub(crate) callbacks: Callbacks,
@@ -82,8 +85,8 @@ struct Live {
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// The value of `forks` in a client that the application has destroyed.
 const DESTROYED: u32 = u32::MAX;
-/// The memory of destroyed clients, so that a late use is an error.
-static DESTROYED_HANDLES: DestroyedHandles<Weak<Handle>> = DestroyedHandles::new();
+
+static CLIENTS: HandleTable<Handle> = HandleTable::new(HandleKind::Client);
 
 #[on_panic(())]
 extern "C" fn on_fork_in_child() {
@@ -91,21 +94,11 @@ extern "C" fn on_fork_in_child() {
 }
 
 impl Handle {
-    /// Returns the client, unless it is destroyed or was created by a parent of this process.
-    ///
-    /// # Safety
-    /// `rk` is NULL, a handle that is not yet destroyed, or one of the last destroyed handles.
+    /// Returns the client, unless it is destroyed or was created by a parent of this process. `function` is the name for
+    /// the report about a destroyed client.
     #[inline]
-    pub(crate) unsafe fn of<'a>(rk: *const rd_kafka_t) -> Option<&'a Self> {
-        let handle: *const Self = rk.cast();
-        if handle.is_null() {
-            return None;
-        }
-        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
-        // contract of this function, above).
-        let forks = unsafe { (*handle).forks.load(Ordering::Relaxed) };
-        // SAFETY: it lives.
-        (forks == FORKS.load(Ordering::Relaxed)).then(|| unsafe { &*handle })
+    pub(crate) fn of(rk: *const rd_kafka_t, function: &str) -> Option<InUse<Self>> {
+        CLIENTS.find(rk, function).filter(|handle| handle.is_usable())
     }
 
     /// Returns `false` after the client was destroyed, and in the child of a fork.
@@ -114,24 +107,14 @@ impl Handle {
         self.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed)
     }
 
-    /// Returns the client with an additional reference.
-    ///
-    /// # Safety
-    /// The contract of [`Handle::of`] applies.
-    pub(crate) unsafe fn shared(rk: *const rd_kafka_t) -> Option<Arc<Self>> {
-        // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (the contract of this function,
-        // above).
-        unsafe {
-            Self::of(rk)?;
-            let raw: *const Self = rk.cast();
-            Arc::increment_strong_count(raw);
-            Some(Arc::from_raw(raw))
-        }
+    /// Returns the client with an additional reference, for calls that take long.
+    pub(crate) fn shared(rk: *const rd_kafka_t, function: &str) -> Option<Arc<Self>> {
+        Self::of(rk, function).map(|handle| handle.shared())
     }
 
-    /// Returns C's pointer to the client without an additional reference.
-    pub(crate) fn as_raw(self: &Arc<Self>) -> *mut rd_kafka_t {
-        Arc::as_ptr(self).cast_mut().cast()
+    /// Returns C's pointer to the client.
+    pub(crate) fn raw(&self) -> *mut rd_kafka_t {
+        as_pointer(self.id)
     }
 
     fn new(
@@ -158,6 +141,9 @@ impl Handle {
             Ok(mock) => mock,
             Err(error) => return Err((conf, error)),
         };
+        let Some(reserved) = CLIENTS.reserve() else {
+            return Err((conf, Error::Config("too many clients exist: destroy some first".into())));
+        };
         let main = OpQueue::new();
         let client = match ApplicationSockets::wanted(&callbacks, &config) {
             Some(sockets) => Client::with_connector(config, sockets),
@@ -168,6 +154,7 @@ impl Handle {
             Err(error) => return Err((conf, error)),
         };
         let handle = Arc::new(Self {
+            id: reserved.handle(),
             kind,
             name: c_string(&name),
             callbacks,
@@ -190,9 +177,10 @@ impl Handle {
             mock,
             _living: LivingClient::new(),
         });
+        reserved.publish(handle.clone());
         #[cfg(feature = "mock")]
         if let Some(mock) = &handle.mock {
-            mock.set_client(handle.as_raw());
+            mock.set_client(handle.raw());
         }
         later.set(&handle);
         let _ = judging.set(Arc::downgrade(&handle));
@@ -313,11 +301,6 @@ impl Handle {
         self.logs.say(self, level, facility, text);
     }
 
-    /// Returns C's pointer to the client. The caller keeps the client alive.
-    pub(crate) fn raw(&self) -> *mut rd_kafka_t {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
-
     /// Reports an error that no call returns.
     fn tell_error(&self, error: &Error) {
         let wanted = self.callbacks.error.is_some() || self.callbacks.events & RD_KAFKA_EVENT_ERROR != 0;
@@ -372,6 +355,11 @@ impl Handle {
 
     pub(crate) fn conf(&self) -> &rd_kafka_conf_t {
         &self.conf
+    }
+
+    /// C's pointer to the client's configuration.
+    pub(crate) fn conf_raw(&self) -> *const rd_kafka_conf_t {
+        self.conf.raw()
     }
 
     /// The background queue, whose thread calls the application.
@@ -434,21 +422,23 @@ pub unsafe extern "C" fn rd_kafka_new(
         return refused("no such type: RD_KAFKA_PRODUCER or RD_KAFKA_CONSUMER");
     }
     let taken = if conf.is_null() {
-        Some(rd_kafka_conf_t::new())
+        Some((rd_kafka_conf_t::new(), TakenConf::default()))
     } else {
-        // SAFETY: ours, and taken over if this succeeds (rdkafka.h, `rd_kafka_new`).
-        unsafe { rd_kafka_conf_t::taken(conf) }
+        rd_kafka_conf_t::take(conf, FUNCTION)
     };
-    let Some(conf) = taken else {
+    let Some((conf, taken)) = taken else {
         return refused(
             "the configuration belongs to another client or is destroyed: give each client its own",
         );
     };
     match Handle::new(type_, conf) {
-        Ok(handle) => Arc::into_raw(handle).cast_mut().cast(),
+        Ok(handle) => {
+            taken.ended();
+            handle.raw()
+        }
         Err((conf, error)) => {
             // The application keeps the configuration.
-            let _ = conf.given_back();
+            taken.give_back(conf);
             match &error {
                 Error::Config(text) => refused(text),
                 other => refused(&other.to_string()),
@@ -478,7 +468,7 @@ impl Destroy {
         if !std::mem::replace(&mut self.ended, true) {
             handle.end();
             handle.forks.store(DESTROYED, Ordering::Relaxed);
-            DESTROYED_HANDLES.keep(Arc::downgrade(handle));
+            CLIENTS.retire(handle.id);
         }
     }
 }
@@ -506,15 +496,11 @@ impl Task for Destroy {
 
 #[on_panic(())]
 unsafe extern "C" fn begin_destroy(state: *mut CallbackLoop, rk: *mut rd_kafka_t, flags: c_int) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_destroy_flags`);
-    // a child of a fork leaves the parent's alone, and a second call finds the first one's mark.
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return };
+    // A child of a fork leaves the parent's client alone.
+    let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
     if handle.ending.swap(true, Ordering::AcqRel) {
         return;
     }
-    let raw: *const Handle = rk.cast_const().cast();
-    // SAFETY: from `Arc::into_raw`; `ending` lets one call pass.
-    let handle = unsafe { Arc::from_raw(raw) };
     handle.admin.cancel();
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
@@ -528,46 +514,42 @@ unsafe extern "C" fn begin_destroy(state: *mut CallbackLoop, rk: *mut rd_kafka_t
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_name(rk: *const rd_kafka_t) -> *const c_char {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_name`).
-    unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.name.as_ptr())
+    Handle::of(rk, FUNCTION).map_or(null(), |handle| handle.name.as_ptr())
 }
 
 #[on_panic(RD_KAFKA_PRODUCER)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_type(rk: *const rd_kafka_t) -> rd_kafka_type_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_type`).
-    unsafe { Handle::of(rk) }.map_or(RD_KAFKA_PRODUCER, |handle| handle.kind)
+    Handle::of(rk, FUNCTION).map_or(RD_KAFKA_PRODUCER, |handle| handle.kind)
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_opaque(rk: *const rd_kafka_t) -> *mut c_void {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_opaque`).
-    unsafe { Handle::of(rk) }.map_or(null_mut(), |handle| handle.callbacks.opaque)
+    Handle::of(rk, FUNCTION).map_or(null_mut(), |handle| handle.callbacks.opaque)
 }
 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf(rk: *mut rd_kafka_t) -> *const rd_kafka_conf_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_conf`).
-    unsafe { Handle::of(rk) }.map_or(null(), |handle| handle.conf())
+    Handle::of(rk, FUNCTION).map_or(null(), |handle| handle.conf_raw())
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_memberid(rk: *const rd_kafka_t) -> *mut c_char {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_memberid`).
-    let handle = unsafe { Handle::of(rk) };
-    let metadata =
-        handle.and_then(Handle::consumer_state).and_then(|consuming| consuming.group_metadata().ok());
+    let handle = Handle::of(rk, FUNCTION);
+    let metadata = handle
+        .as_deref()
+        .and_then(Handle::consumer_state)
+        .and_then(|consuming| consuming.group_metadata().ok());
     metadata.map_or(null_mut(), |metadata| malloced(&c_string(&metadata.member_id)))
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> *mut c_char {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_clusterid`).
-    let handle = unsafe { Handle::of(rk) };
+    let handle = Handle::of(rk, FUNCTION);
     // It never changes.
     let cluster = handle.and_then(|handle| handle.known_cluster().or_else(|| handle.ask_cluster(timeout_ms)));
     cluster.map_or(null_mut(), |(id, _)| malloced(&c_string(&id)))
@@ -576,8 +558,7 @@ pub unsafe extern "C" fn rd_kafka_clusterid(rk: *mut rd_kafka_t, timeout_ms: c_i
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_controllerid(rk: *mut rd_kafka_t, timeout_ms: c_int) -> i32 {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_controllerid`).
-    let handle = unsafe { Handle::of(rk) };
+    let handle = Handle::of(rk, FUNCTION);
     let cluster = handle.and_then(|handle| handle.ask_cluster(timeout_ms).or_else(|| handle.known_cluster()));
     cluster.map_or(-1, |(_, controller)| controller)
 }
@@ -610,8 +591,7 @@ pub unsafe extern "C" fn rd_kafka_fatal_error(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_fatal_error`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR_NO_ERROR };
     let own = handle.producer().and_then(Producer::fatal_error);
     let (code, text) = match (handle.fatal.get(), own) {
         (Some((code, text)), _) => (*code, text.clone()),
@@ -630,9 +610,7 @@ pub unsafe extern "C" fn rd_kafka_test_fatal_error(
     err: rd_kafka_resp_err_t,
     reason: *const c_char,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `reason` is NULL or a C string
-    // (rdkafka.h, `rd_kafka_test_fatal_error`).
-    let (Some(handle), false) = (unsafe { Handle::of(rk) }, reason.is_null()) else {
+    let (Some(handle), false) = (Handle::of(rk, FUNCTION), reason.is_null()) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     // SAFETY: `reason` is a C string (rdkafka.h, `rd_kafka_test_fatal_error`).
@@ -647,8 +625,7 @@ pub unsafe extern "C" fn rd_kafka_test_fatal_error(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_outq_len(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_outq_len`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return 0 };
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return 0 };
     let queued = handle.producer().map_or(0, Producer::unsettled_records);
     c_int::try_from(queued + handle.main.ops()).unwrap_or(c_int::MAX)
 }

@@ -122,8 +122,8 @@ pub unsafe extern "C" fn rd_kafka_list_groups(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `group` is NULL or a C string;
     // `grplistp` is NULL or writable (rdkafka.h, `rd_kafka_list_groups`).
-    let (handle, group, place) = unsafe { (Handle::of(rk), text(group), grplistp.as_mut()) };
-    let (Some(client), Some(place)) = (handle.and_then(Handle::client), place) else {
+    let (handle, group, place) = unsafe { (Handle::of(rk, FUNCTION), text(group), grplistp.as_mut()) };
+    let (Some(client), Some(place)) = (handle.as_deref().and_then(Handle::client), place) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ottla_client::{Error, Metadata};
 
 use crate::client::handle::Handle;
-use crate::client::topic_handle::Topic;
+use crate::client::topic_handle::{Topic, TopicState};
 use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
 use crate::ffi::c_strings::c_string;
 use crate::ffi::panic::on_panic;
@@ -113,13 +113,11 @@ pub unsafe extern "C" fn rd_kafka_metadata(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `metadatap` is NULL or writable
     // (rdkafka.h, `rd_kafka_metadata`).
-    let (Some(handle), Some(place)) = (unsafe { Handle::shared(rk) }, unsafe { metadatap.as_mut() }) else {
+    let (Some(handle), Some(place)) = (Handle::shared(rk, FUNCTION), unsafe { metadatap.as_mut() }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
-    // SAFETY: `only_rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_metadata`).
-    let only = unsafe { Topic::of(only_rkt) };
-    match ask(&handle, all_topics != 0, only, timeout_ms) {
+    let only = Topic::of(only_rkt, FUNCTION);
+    match ask(&handle, all_topics != 0, only.as_deref(), timeout_ms) {
         Ok(told) => {
             handle.note_cluster(&told);
             *place = Box::into_raw(MetadataBlock::new(&told, &handle.config.bootstrap_servers)).cast();
@@ -130,7 +128,12 @@ pub unsafe extern "C" fn rd_kafka_metadata(
     }
 }
 
-fn ask(handle: &Arc<Handle>, all: bool, only: Option<&Topic>, timeout_ms: c_int) -> Result<Metadata, Error> {
+fn ask(
+    handle: &Arc<Handle>,
+    all: bool,
+    only: Option<&TopicState>,
+    timeout_ms: c_int,
+) -> Result<Metadata, Error> {
     let client = handle.client().ok_or(Error::Closed)?;
     let known = handle.topics().names();
     let names: Vec<&str> = match only {

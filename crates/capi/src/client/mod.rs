@@ -3,7 +3,6 @@
 pub(crate) mod cert_verify;
 pub mod client_interceptors;
 pub mod control;
-pub(crate) mod destroyed_handles;
 pub mod handle;
 pub mod list_groups;
 pub mod log_printers;

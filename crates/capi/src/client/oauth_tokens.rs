@@ -101,7 +101,8 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token(
     };
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `token_value` and `md_principal_name`
     // are each NULL or a C string (rdkafka.h, `rd_kafka_oauthbearer_set_token`).
-    let (handle, value, principal) = unsafe { (Handle::of(rk), text(token_value), text(md_principal_name)) };
+    let (handle, value, principal) =
+        unsafe { (Handle::of(rk, FUNCTION), text(token_value), text(md_principal_name)) };
     let (Some(handle), Some(value), Some(principal)) = (handle, value, principal) else {
         return refuse(
             RD_KAFKA_RESP_ERR__INVALID_ARG,
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn rd_kafka_oauthbearer_set_token_failure(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `errstr` is NULL or a C string
     // (rdkafka.h, `rd_kafka_oauthbearer_set_token_failure`).
-    let (Some(handle), Some(reason)) = (unsafe { Handle::of(rk) }, unsafe { text(errstr) }) else {
+    let (Some(handle), Some(reason)) = (Handle::of(rk, FUNCTION), unsafe { text(errstr) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     if reason.is_empty() {
@@ -177,9 +178,7 @@ pub unsafe extern "C" fn rd_kafka_sasl_background_callbacks_enable(
     rk: *mut rd_kafka_t,
 ) -> *mut rd_kafka_error_t {
     let refuse = |code, text| rd_kafka_error_t::new(code, text).into_raw();
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_sasl_background_callbacks_enable`).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else {
+    let Some(handle) = Handle::shared(rk, FUNCTION) else {
         return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG, "the handle is NULL");
     };
     let Some(queue) = handle.sasl_queue() else {

@@ -2,21 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ops::Deref;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use ottla_client::{Partitioner, TopicConfig, TopicProducer};
 
-use crate::client::destroyed_handles::DestroyedHandles;
 use crate::client::handle::Handle;
-use crate::errors::error_object::set_last_error;
+use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::handles::handle_table::{HandleKind, HandleTable, Reserved, as_pointer};
+use crate::handles::slot_table::InUse;
 use crate::queue::op::Opaque;
 
-/// A topic. The application's handles and messages share it, and they keep the client's memory.
+/// A reference to a topic. The last one ends the topic's handle.
 pub(crate) struct Topic {
+    /// The value of C's `rd_kafka_topic_t *`; 0 if there are too many topics.
+    id: u64,
+    state: Arc<TopicState>,
+}
+
+/// A topic. Its handle and messages share it, and it keeps the client's memory.
+pub(crate) struct TopicState {
+    id: u64,
     pub(crate) name: Arc<str>,
     c_name: CString,
     pub(crate) opaque: Opaque,
@@ -24,17 +33,31 @@ pub(crate) struct Topic {
     pub(crate) handle: Option<Arc<Handle>>,
     pub(crate) producer: OnceLock<TopicProducer>,
     settings: Option<TopicConfig>,
-    /// Number of handles that the application has to destroy.
-    handed_out: AtomicU32,
-    gone: AtomicBool,
+    handed_out: Mutex<HandedOut>,
+    owner: Weak<Topic>,
 }
 
-/// The memory of destroyed topics, so that a late use is an error.
-static DESTROYED_HANDLES: DestroyedHandles<Weak<Topic>> = DestroyedHandles::new();
+/// The number of handles that the application has to destroy, and a reference while there are some.
+#[derive(Default)]
+struct HandedOut {
+    count: u32,
+    topic: Option<Arc<Topic>>,
+}
+
+static TOPICS: HandleTable<TopicState> = HandleTable::new(HandleKind::Topic);
 
 impl Drop for Topic {
     fn drop(&mut self) {
-        self.gone.store(true, Ordering::Relaxed);
+        TOPICS.retire(self.id);
+    }
+}
+
+impl Deref for Topic {
+    type Target = TopicState;
+
+    #[inline]
+    fn deref(&self) -> &TopicState {
+        &self.state
     }
 }
 
@@ -50,55 +73,57 @@ impl Topic {
         settings: Option<TopicConfig>,
         opaque: Opaque,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            name: name.into(),
-            c_name: c_strings::c_string(name),
-            opaque,
-            handle,
-            producer: OnceLock::new(),
-            settings,
-            handed_out: AtomicU32::new(0),
-            gone: AtomicBool::new(false),
-        })
-    }
-
-    /// Returns C's pointer to the topic without an additional reference.
-    pub(crate) fn as_raw(self: &Arc<Self>) -> *mut rd_kafka_topic_t {
-        Arc::as_ptr(self).cast_mut().cast()
+        let reserved = TOPICS.reserve();
+        let id = reserved.as_ref().map_or(0, Reserved::handle);
+        let topic = Arc::new_cyclic(|owner| Self {
+            id,
+            state: Arc::new(TopicState {
+                id,
+                name: name.into(),
+                c_name: c_strings::c_string(name),
+                opaque,
+                handle,
+                producer: OnceLock::new(),
+                settings,
+                handed_out: Mutex::default(),
+                owner: owner.clone(),
+            }),
+        });
+        if let Some(reserved) = reserved {
+            reserved.publish(topic.state.clone());
+        }
+        topic
     }
 
     /// Returns a handle that the application must destroy.
-    fn handed_out(self: Arc<Self>) -> *mut rd_kafka_topic_t {
-        self.handed_out.fetch_add(1, Ordering::Relaxed);
-        Arc::into_raw(self).cast_mut().cast()
+    fn handed_out(self: &Arc<Self>) -> *mut rd_kafka_topic_t {
+        let mut handed_out = self.state.lock_handed_out();
+        handed_out.count += 1;
+        handed_out.topic.get_or_insert_with(|| self.clone());
+        self.raw()
     }
 
-    /// # Safety
-    /// `topic` is NULL, a handle that is not yet destroyed, or one of the last destroyed handles.
+    /// Returns the topic of C's pointer. `function` is the name for the report about a destroyed topic.
     #[inline]
-    pub(crate) unsafe fn of<'a>(topic: *const rd_kafka_topic_t) -> Option<&'a Self> {
-        let topic: *const Self = topic.cast();
-        if topic.is_null() {
-            return None;
-        }
-        // SAFETY: the memory is there; what is destroyed has still its mark, and nothing else is looked at (the
-        // contract of this function, above).
-        let gone = unsafe { (*topic).gone.load(Ordering::Relaxed) };
-        // SAFETY: it lives.
-        (!gone).then(|| unsafe { &*topic })
+    pub(crate) fn of(topic: *const rd_kafka_topic_t, function: &str) -> Option<InUse<TopicState>> {
+        TOPICS.find(topic, function)
     }
 
     /// Returns the topic with an additional reference.
-    ///
-    /// # Safety
-    /// The contract of [`Topic::of`] applies.
-    pub(crate) unsafe fn shared(topic: *const rd_kafka_topic_t) -> Option<Arc<Self>> {
-        // SAFETY: it came from an Arc that lives.
-        unsafe {
-            let topic: *const Self = Self::of(topic)?;
-            Arc::increment_strong_count(topic);
-            Some(Arc::from_raw(topic))
-        }
+    pub(crate) fn shared(topic: *const rd_kafka_topic_t, function: &str) -> Option<Arc<Self>> {
+        Self::of(topic, function)?.owner.upgrade()
+    }
+}
+
+impl TopicState {
+    /// Returns C's pointer to the topic.
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut rd_kafka_topic_t {
+        as_pointer(self.id)
+    }
+
+    fn lock_handed_out(&self) -> MutexGuard<'_, HandedOut> {
+        self.handed_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the topic with its client; `None` for the topic of a processor.
@@ -175,7 +200,7 @@ pub(crate) fn partitioner(
         let opaque = opaque;
         // SAFETY: the application's function, with what it was promised; any thread may call it.
         let chosen =
-            unsafe { function(rkt.as_raw(), key, key_len, choice.partitions as i32, opaque.0, message) };
+            unsafe { function(rkt.raw(), key, key_len, choice.partitions as i32, opaque.0, message) };
         u32::try_from(chosen).ok()
     }))
 }
@@ -187,24 +212,24 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
     topic: *const c_char,
     conf: *mut rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
-    // (rdkafka.h, `rd_kafka_topic_new`).
-    let (Some(handle), false) = (unsafe { Handle::shared(rk) }, topic.is_null()) else {
+    let (Some(handle), false) = (Handle::shared(rk, FUNCTION), topic.is_null()) else {
         set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
         return null_mut();
     };
     // SAFETY: `topic` is a C string (rdkafka.h, `rd_kafka_topic_new`).
     let name = unsafe { CStr::from_ptr(topic) }.to_string_lossy();
     if name.is_empty() || name.len() > 512 {
-        crate::errors::error_object::set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         return null_mut();
     }
     let mut topics = handle.topics();
     if conf.is_null() {
         return topics.get(&handle, &name).handed_out();
     }
-    // SAFETY: the function takes it over.
-    let conf = unsafe { Box::from_raw(conf) };
+    let Some(conf) = rd_kafka_topic_conf_t::take(conf, FUNCTION) else {
+        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+        return null_mut();
+    };
     let made = make(&handle, &name, &conf);
     topics.0.insert(made.name.clone(), made.clone());
     made.handed_out()
@@ -225,32 +250,29 @@ fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<T
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_destroy(rkt: *mut rd_kafka_topic_t) {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_destroy`).
-    let Some(topic) = (unsafe { Topic::of(rkt) }) else { return };
-    let left = |count: u32| count.checked_sub(1);
-    if topic.handed_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
-        return;
-    }
-    // SAFETY: the pointer is from `Arc::into_raw`, and the counter above shows that one of its references is left.
-    let topic = unsafe { Arc::from_raw(std::ptr::from_ref(topic)) };
-    DESTROYED_HANDLES.keep(Arc::downgrade(&topic));
+    let Some(topic) = Topic::of(rkt, FUNCTION) else { return };
+    let last = {
+        let mut handed_out = topic.lock_handed_out();
+        let Some(left) = handed_out.count.checked_sub(1) else {
+            TOPICS.report_stale(topic.id, FUNCTION);
+            return;
+        };
+        handed_out.count = left;
+        if left == 0 { handed_out.topic.take() } else { None }
+    };
+    drop(last);
 }
 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_name(rkt: *const rd_kafka_topic_t) -> *const c_char {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_name`).
-    unsafe { Topic::of(rkt) }.map_or(null(), |topic| topic.c_name.as_ptr())
+    Topic::of(rkt, FUNCTION).map_or(null(), |topic| topic.c_name.as_ptr())
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_opaque(rkt: *const rd_kafka_topic_t) -> *mut c_void {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_opaque`).
-    unsafe { Topic::of(rkt) }.map_or(null_mut(), |topic| topic.opaque.0)
+    Topic::of(rkt, FUNCTION).map_or(null_mut(), |topic| topic.opaque.0)
 }
 
 #[on_panic(0)]
@@ -259,9 +281,7 @@ pub unsafe extern "C" fn rd_kafka_topic_partition_available(
     rkt: *const rd_kafka_topic_t,
     partition: i32,
 ) -> c_int {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_partition_available`).
-    let topic = unsafe { Topic::of(rkt) };
-    let producer = topic.and_then(Topic::producer);
+    let topic = Topic::of(rkt, FUNCTION);
+    let producer = topic.as_deref().and_then(TopicState::producer);
     producer.is_some_and(|producer| u32::try_from(partition).is_ok_and(|at| producer.is_available(at))).into()
 }

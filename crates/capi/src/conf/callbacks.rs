@@ -136,10 +136,8 @@ macro_rules! setters {
             #[on_panic(())]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $function(conf: *mut rd_kafka_conf_t, value: $type) {
-                // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-                // every function of this macro).
-                let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-                if let Some(conf) = conf {
+                let conf = rd_kafka_conf_t::of_mut(conf, FUNCTION);
+                if let Some(mut conf) = conf {
                     conf.callbacks.$field = value;
                 }
             }
@@ -172,10 +170,8 @@ setters! {
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_enable_sasl_queue(conf: *mut rd_kafka_conf_t, enable: c_int) {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_enable_sasl_queue`).
-    let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
-    if let Some(conf) = conf {
+    let conf = rd_kafka_conf_t::of_mut(conf, FUNCTION);
+    if let Some(mut conf) = conf {
         conf.callbacks.sasl_queue = enable != 0;
         conf.hidden.insert("enable_sasl_queue", (enable != 0).to_string());
     }
@@ -187,9 +183,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert_verify_cb(
     conf: *mut rd_kafka_conf_t,
     ssl_cert_verify_cb: rd_kafka_ssl_cert_verify_cb_t,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_set_ssl_cert_verify_cb`).
-    let Some(conf) = (unsafe { conf.as_mut() }) else { return RD_KAFKA_CONF_INVALID };
+    let Some(mut conf) = rd_kafka_conf_t::of_mut(conf, FUNCTION) else { return RD_KAFKA_CONF_INVALID };
     conf.callbacks.ssl_cert_verify = ssl_cert_verify_cb;
     RD_KAFKA_CONF_OK
 }

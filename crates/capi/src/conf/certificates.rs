@@ -27,12 +27,12 @@ pub unsafe extern "C" fn rd_kafka_conf_set_ssl_cert(
     // points to `size` bytes (rdkafka.h, `rd_kafka_conf_set_ssl_cert`).
     let (conf, bytes) = unsafe {
         let bytes = (!buffer.is_null()).then(|| std::slice::from_raw_parts(buffer.cast::<u8>(), size));
-        (rd_kafka_conf_t::of_mut(conf), bytes)
+        (rd_kafka_conf_t::of_mut(conf, FUNCTION), bytes)
     };
     let set = guard(
         || Err(NotSet::Invalid("the certificate could not be set".into())),
         || match conf {
-            Some(conf) => conf.set_certificate(cert_type, cert_enc, bytes),
+            Some(mut conf) => conf.set_certificate(cert_type, cert_enc, bytes),
             None => Err(NotSet::Invalid("rd_kafka_conf_set_ssl_cert without configuration".into())),
         },
     );

@@ -99,13 +99,22 @@ pub(crate) enum ConfSetOutcome {
 /// A copy, so that a function may change the configuration that it is called from.
 pub(crate) struct ConfSetChain(InterceptorChain<Of<rd_kafka_interceptor_f_on_conf_set_t>>);
 
+/// A copy, so that a function may read the configuration that is copied.
+pub(crate) struct ConfDupChain(InterceptorChain<Of<rd_kafka_interceptor_f_on_conf_dup_t>>);
+
 impl ConfInterceptors {
     pub(crate) fn setters(&self) -> ConfSetChain {
         ConfSetChain(self.on_conf_set.clone())
     }
 
+    pub(crate) fn dups(&self) -> ConfDupChain {
+        ConfDupChain(self.on_conf_dup.clone())
+    }
+}
+
+impl ConfDupChain {
     /// # Safety
-    /// Both configurations are alive, and the filter is the caller's.
+    /// The filter is the caller's.
     pub(crate) unsafe fn on_conf_dup(
         &self,
         new: *mut rd_kafka_conf_t,
@@ -113,7 +122,7 @@ impl ConfInterceptors {
         filter_cnt: usize,
         filter: *mut *const c_char,
     ) {
-        for interceptor in self.on_conf_dup.iter() {
+        for interceptor in self.0.iter() {
             // SAFETY: `new` and `old` are each NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed;
             // `filter` is NULL or writable (the contract of this function, above); what it answers changes nothing,
             // the copy is made.
@@ -167,13 +176,11 @@ macro_rules! adders {
                 function: $type,
                 ic_opaque: *mut c_void,
             ) -> rd_kafka_resp_err_t {
-                // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-                // every function of this macro).
-                let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
+                let conf = rd_kafka_conf_t::of_mut(conf, FUNCTION);
                 match conf {
                     // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed;
                     // `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).
-                    Some(conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },
+                    Some(mut conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },
                     None => RD_KAFKA_RESP_ERR__INVALID_ARG,
                 }
             }

@@ -6,6 +6,7 @@ use std::ptr::{null, null_mut};
 use ottla_client::properties::{self, Property, Role, Scope, State};
 
 use super::{NotSet, rd_kafka_conf_t};
+use crate::conf::conf_handles::{default_topic, set_default_topic};
 use crate::conf::conf_interceptors::ConfSetOutcome;
 use crate::conf::plugins;
 use crate::conf::topic_conf::answer;
@@ -18,17 +19,16 @@ const PLUGINS: &str = "plugin.library.paths";
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_conf_new() -> *mut rd_kafka_conf_t {
-    Box::into_raw(rd_kafka_conf_t::new())
+    rd_kafka_conf_t::new().into_handle()
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_conf_destroy(conf: *mut rd_kafka_conf_t) {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_destroy`).
-    if let Some(conf) = unsafe { rd_kafka_conf_t::taken(conf) } {
-        conf.end();
-    }
+    let Some((own, taken)) = rd_kafka_conf_t::take(conf, FUNCTION) else { return };
+    taken.ended();
+    // Interceptors of the destruction run here.
+    drop(own);
 }
 
 #[on_panic(null_mut())]
@@ -45,26 +45,23 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
     filter_cnt: usize,
     filter: *mut *const c_char,
 ) -> *mut rd_kafka_conf_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_dup_filter`).
-    let Some(old) = (unsafe { rd_kafka_conf_t::of(conf) }) else { return null_mut() };
+    let Some(old) = rd_kafka_conf_t::of(conf, FUNCTION) else { return null_mut() };
     // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
     let prefixes = (0..if filter.is_null() { 0 } else { filter_cnt })
         .filter_map(|at| unsafe { text(*filter.add(at)) })
         .collect::<Vec<_>>();
     let prefixes: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
-    let copy = Box::into_raw(old.dup(&prefixes));
+    let (plugins, notified) = (old.plugins.clone(), old.interceptors.dups());
+    let copy = old.dup(&prefixes).into_handle();
+    drop(old);
     if !copy.is_null() {
-        let kept = (0..if filter.is_null() { 0 } else { filter_cnt })
-            // SAFETY: that many C strings (rdkafka.h, `rd_kafka_conf_dup_filter`).
-            .filter_map(|at| unsafe { text(*filter.add(at)) })
-            .all(|prefix| !PLUGINS.starts_with(prefix.as_ref()));
-        if kept && !old.plugins.is_empty() {
-            // They were loaded before. SAFETY: the copy lives.
-            let _ = unsafe { load_plugins(copy, &old.plugins) };
+        let kept = prefixes.iter().all(|prefix| !PLUGINS.starts_with(prefix));
+        if kept && !plugins.is_empty() {
+            // They were loaded before. SAFETY: plugins are the application's code (rdkafka.h, `rd_kafka_conf_set`).
+            let _ = unsafe { load_plugins(copy, &plugins, FUNCTION) };
         }
-        // SAFETY: both are alive; interceptors may add themselves to the copy.
-        unsafe { old.interceptors.on_conf_dup(copy, conf, filter_cnt, filter) };
+        // SAFETY: the filter is the caller's; interceptors may add themselves to the copy.
+        unsafe { notified.on_conf_dup(copy, conf, filter_cnt, filter) };
     }
     copy
 }
@@ -78,33 +75,32 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_set`).
-    if let Some(asked) = unsafe { rd_kafka_conf_t::of(conf) }.map(|conf| conf.interceptors.setters()) {
-        // SAFETY: the caller's arguments, passed on.
-        match unsafe { asked.on_conf_set(conf, name, value, errstr, errstr_size) } {
-            ConfSetOutcome::Pass => {}
-            ConfSetOutcome::Done(outcome) => return outcome,
-        }
+    let refusal = "rd_kafka_conf_set without a name, or without a configuration that is the application's";
+    let Some(setters) = rd_kafka_conf_t::of_mut(conf, FUNCTION).map(|conf| conf.interceptors.setters())
+    else {
+        // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
+        return unsafe { answer(Err(NotSet::Invalid(refusal.into())), errstr, errstr_size) };
+    };
+    // SAFETY: the caller's arguments, passed on.
+    match unsafe { setters.on_conf_set(conf, name, value, errstr, errstr_size) } {
+        ConfSetOutcome::Pass => {}
+        ConfSetOutcome::Done(outcome) => return outcome,
     }
     // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
     let (name, value) = unsafe { (text(name), text(value)) };
-    if !conf.is_null() && name.as_deref() == Some(PLUGINS) {
+    if name.as_deref() == Some(PLUGINS) {
         // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `value` is NULL or a
         // C string; `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
-        return unsafe { answer(load_plugins(conf, &value.unwrap_or_default()), errstr, errstr_size) };
+        return unsafe {
+            answer(load_plugins(conf, &value.unwrap_or_default(), FUNCTION), errstr, errstr_size)
+        };
     }
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_set`).
-    let conf = unsafe { rd_kafka_conf_t::of_mut(conf) };
+    let conf = rd_kafka_conf_t::of_mut(conf, FUNCTION);
     let set = guard(
         || Err(NotSet::Invalid("the property could not be set".into())),
         || match (conf, name) {
-            (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
-            _ => Err(NotSet::Invalid(
-                "rd_kafka_conf_set without a name, or without a configuration that is the application's"
-                    .into(),
-            )),
+            (Some(mut conf), Some(name)) => conf.set(&name, value.as_deref()),
+            _ => Err(NotSet::Invalid(refusal.into())),
         },
     );
     // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
@@ -115,13 +111,13 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
 ///
 /// # Safety
 /// A configuration that lives.
-unsafe fn load_plugins(conf: *mut rd_kafka_conf_t, paths: &str) -> Result<(), NotSet> {
+unsafe fn load_plugins(conf: *mut rd_kafka_conf_t, paths: &str, function: &str) -> Result<(), NotSet> {
     // SAFETY: the application names what it wants in its process (the contract of this function, above).
     guard(|| Err("the plugins could not be loaded".to_owned()), || unsafe { plugins::load(conf, paths) })
         .map_err(|why| NotSet::Invalid(format!("{PLUGINS}: {why}")))?;
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (the contract of this
-    // function, above).
-    paths.clone_into(unsafe { &mut (*conf).plugins });
+    if let Some(mut conf) = rd_kafka_conf_t::of_mut(conf, function) {
+        paths.clone_into(&mut conf.plugins);
+    }
     Ok(())
 }
 
@@ -135,7 +131,7 @@ pub unsafe extern "C" fn rd_kafka_conf_get(
 ) -> rd_kafka_conf_res_t {
     // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed; `name` is NULL or a C
     // string (rdkafka.h, `rd_kafka_conf_get`).
-    let (conf, name) = unsafe { (rd_kafka_conf_t::of(conf), text(name)) };
+    let (conf, name) = unsafe { (rd_kafka_conf_t::of(conf, FUNCTION), text(name)) };
     let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
     // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_conf_get`).
     unsafe { get_into(value.as_deref(), dest, dest_size) }
@@ -147,10 +143,8 @@ pub unsafe extern "C" fn rd_kafka_conf_dump(
     conf: *mut rd_kafka_conf_t,
     cntp: *mut usize,
 ) -> *mut *const c_char {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_dump`).
-    let conf = unsafe { rd_kafka_conf_t::of(conf) };
-    let pairs = conf.map_or_else(Vec::new, rd_kafka_conf_t::dump);
+    let conf = rd_kafka_conf_t::of(conf, FUNCTION);
+    let pairs = conf.as_deref().map_or_else(Vec::new, rd_kafka_conf_t::dump);
     // SAFETY: `cntp` is NULL or writable (rdkafka.h, `rd_kafka_conf_dump`).
     unsafe { leaked_pairs(pairs, cntp) }
 }
@@ -217,11 +211,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
     tconf: *mut rd_kafka_topic_conf_t,
 ) {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_set_default_topic_conf`).
-    let Some(conf) = (unsafe { rd_kafka_conf_t::of_mut(conf) }) else { return };
-    // SAFETY: NULL or one of ours, which becomes the configuration's.
-    conf.topic = (!tconf.is_null()).then(|| unsafe { Box::from_raw(tconf) });
+    set_default_topic(conf, tconf, FUNCTION);
 }
 
 #[on_panic(null_mut())]
@@ -229,10 +219,7 @@ pub unsafe extern "C" fn rd_kafka_conf_set_default_topic_conf(
 pub unsafe extern "C" fn rd_kafka_conf_get_default_topic_conf(
     conf: *mut rd_kafka_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_conf_get_default_topic_conf`).
-    let topic = unsafe { rd_kafka_conf_t::of_mut(conf) }.and_then(|conf| conf.topic.as_deref_mut());
-    topic.map_or(null_mut(), std::ptr::from_mut)
+    default_topic(conf, FUNCTION)
 }
 
 /// The contexts of `debug`, as the header's constant has them.

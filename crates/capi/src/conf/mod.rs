@@ -2,6 +2,7 @@
 
 pub mod callbacks;
 mod certificates;
+mod conf_handles;
 pub mod conf_interceptors;
 pub mod functions;
 pub(crate) mod plugins;
@@ -10,19 +11,18 @@ pub mod topic_conf;
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
 
 use ottla_client::properties::{self, Kind, Property, Scope};
 use ottla_client::{Config, Error};
 use zeroize::Zeroizing;
 
-use crate::client::destroyed_handles::DestroyedHandles;
+use crate::conf::conf_handles::DefaultTopicHandle;
 use crate::conf::conf_interceptors::ConfInterceptors;
 use crate::conf::topic_conf::rd_kafka_topic_conf_t;
 
 pub use callbacks::*;
 pub use certificates::rd_kafka_conf_set_ssl_cert;
+pub(crate) use conf_handles::{ClientConf, TakenConf};
 pub use functions::*;
 pub(crate) use property_names::TOPIC as TOPIC_NAMES;
 
@@ -38,46 +38,11 @@ pub struct rd_kafka_conf_t {
     plugins: String,
     callbacks: Callbacks,
     topic: Option<Box<rd_kafka_topic_conf_t>>,
+    topic_handle: Option<DefaultTopicHandle>,
     interceptors: ConfInterceptors,
-    owner: Owner,
 }
-
-/// The owner of a configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Owner {
-    #[default]
-    Application,
-    Client,
-    Nobody,
-}
-
-static DESTROYED_HANDLES: DestroyedHandles<Box<rd_kafka_conf_t>> = DestroyedHandles::new();
 
 pub(crate) type Given = BTreeMap<&'static str, Zeroizing<String>>;
-
-/// A client's configuration, which ends with the client.
-pub(crate) struct ClientConf(ManuallyDrop<Box<rd_kafka_conf_t>>);
-
-impl ClientConf {
-    pub(crate) fn new(conf: Box<rd_kafka_conf_t>) -> Self {
-        Self(ManuallyDrop::new(conf))
-    }
-}
-
-impl Deref for ClientConf {
-    type Target = rd_kafka_conf_t;
-
-    fn deref(&self) -> &rd_kafka_conf_t {
-        &self.0
-    }
-}
-
-impl Drop for ClientConf {
-    fn drop(&mut self) {
-        // SAFETY: this is the one place that takes it.
-        unsafe { ManuallyDrop::take(&mut self.0) }.end();
-    }
-}
 
 /// The reasons why a property was not set.
 #[derive(Debug)]
@@ -89,58 +54,6 @@ pub enum NotSet {
 }
 
 impl rd_kafka_conf_t {
-    /// # Safety
-    /// `conf` is NULL, a configuration that is not yet destroyed, or one of the last destroyed configurations.
-    unsafe fn owner(conf: *const Self) -> Owner {
-        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
-        // above). Only this field is read, because another thread may use the others.
-        if conf.is_null() { Owner::Nobody } else { unsafe { (&raw const (*conf).owner).read() } }
-    }
-
-    /// Returns the configuration for reading, unless it is destroyed.
-    ///
-    /// # Safety
-    /// The contract of `owner` applies.
-    pub(crate) unsafe fn of<'a>(conf: *const Self) -> Option<&'a Self> {
-        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
-        // above).
-        unsafe { (Self::owner(conf) != Owner::Nobody).then(|| &*conf) }
-    }
-
-    /// Returns the configuration for changes, unless it is destroyed or a client owns it.
-    ///
-    /// # Safety
-    /// The contract of `owner` applies, and no other thread uses `conf` at the same time.
-    pub(crate) unsafe fn of_mut<'a>(conf: *mut Self) -> Option<&'a mut Self> {
-        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
-        // above).
-        unsafe { (Self::owner(conf) == Owner::Application).then(|| &mut *conf) }
-    }
-
-    /// Takes the configuration over from the application. Returns `None` if the application does not own it.
-    ///
-    /// # Safety
-    /// The contract of `of_mut` applies.
-    pub(crate) unsafe fn taken(conf: *mut Self) -> Option<Box<Self>> {
-        // SAFETY: `conf` is NULL or an object of this library, not yet destroyed (the contract of this function,
-        // above).
-        unsafe { Self::of_mut(conf)?.owner = Owner::Client };
-        // SAFETY: it was the application's until now, so no other code has the box.
-        Some(unsafe { Box::from_raw(conf) })
-    }
-
-    /// Returns the configuration to the application.
-    pub(crate) fn given_back(mut self: Box<Self>) -> *mut Self {
-        self.owner = Owner::Application;
-        Box::into_raw(self)
-    }
-
-    /// Destroys the configuration. Its memory is kept for some time, so that a second destruction is detected.
-    fn end(mut self: Box<Self>) {
-        *self = Self { owner: Owner::Nobody, ..Self::default() };
-        DESTROYED_HANDLES.keep(self);
-    }
-
     /// librdkafka's defaults.
     pub fn new() -> Box<Self> {
         Box::new(Self { config: Some(Config::librdkafka()), ..Self::default() })

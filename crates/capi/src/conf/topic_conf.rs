@@ -133,7 +133,7 @@ fn state(property: &properties::Property) -> State {
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn rd_kafka_topic_conf_new() -> *mut rd_kafka_topic_conf_t {
-    Box::into_raw(Box::default())
+    Box::<rd_kafka_topic_conf_t>::default().into_handle()
 }
 
 #[on_panic(null_mut())]
@@ -141,19 +141,14 @@ pub extern "C" fn rd_kafka_topic_conf_new() -> *mut rd_kafka_topic_conf_t {
 pub unsafe extern "C" fn rd_kafka_topic_conf_dup(
     conf: *const rd_kafka_topic_conf_t,
 ) -> *mut rd_kafka_topic_conf_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_conf_dup`).
-    let conf = unsafe { conf.as_ref() };
-    conf.map_or(null_mut(), |conf| Box::into_raw(conf.dup(&|_| true)))
+    let copy = rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.dup(&|_| true));
+    copy.map_or(null_mut(), rd_kafka_topic_conf_t::into_handle)
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_topic_conf_destroy(topic_conf: *mut rd_kafka_topic_conf_t) {
-    if !topic_conf.is_null() {
-        // SAFETY: one of ours, given back once (rdkafka.h, `rd_kafka_topic_conf_destroy`).
-        drop(unsafe { Box::from_raw(topic_conf) });
-    }
+    drop(rd_kafka_topic_conf_t::take(topic_conf, FUNCTION));
 }
 
 #[on_panic(RD_KAFKA_CONF_INVALID)]
@@ -165,14 +160,16 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set(
     errstr: *mut c_char,
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed; `name` and `value`
-    // are each NULL or a C string (rdkafka.h, `rd_kafka_topic_conf_set`).
-    let (conf, name, value) = unsafe { (conf.as_mut(), text(name), text(value)) };
+    // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_topic_conf_set`).
+    let (name, value) = unsafe { (text(name), text(value)) };
     let set = guard(
         || Err(NotSet::Invalid("the property could not be set".into())),
-        || match (conf, name) {
-            (Some(conf), Some(name)) => conf.set(&name, value.as_deref()),
-            _ => Err(NotSet::Invalid("rd_kafka_topic_conf_set without configuration or name".into())),
+        || {
+            let set = name.and_then(|name| {
+                rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.set(&name, value.as_deref()))
+            });
+            let missing = "rd_kafka_topic_conf_set without configuration or name";
+            set.unwrap_or_else(|| Err(NotSet::Invalid(missing.into())))
         },
     );
     // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_topic_conf_set`).
@@ -206,10 +203,10 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_get(
     dest: *mut c_char,
     dest_size: *mut usize,
 ) -> rd_kafka_conf_res_t {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed; `name` is NULL or
-    // a C string (rdkafka.h, `rd_kafka_topic_conf_get`).
-    let (conf, name) = unsafe { (conf.as_ref(), text(name)) };
-    let value = conf.zip(name).and_then(|(conf, name)| conf.get(&name));
+    // SAFETY: `name` is NULL or a C string (rdkafka.h, `rd_kafka_topic_conf_get`).
+    let name = unsafe { text(name) };
+    let value =
+        name.and_then(|name| rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.get(&name))).flatten();
     // SAFETY: `dest_size` is NULL or writable (rdkafka.h, `rd_kafka_topic_conf_get`).
     unsafe { get_into(value.as_deref(), dest, dest_size) }
 }
@@ -220,10 +217,7 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_dump(
     conf: *mut rd_kafka_topic_conf_t,
     cntp: *mut usize,
 ) -> *mut *const c_char {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_conf_dump`).
-    let conf = unsafe { conf.as_ref() };
-    let pairs = conf.map_or_else(Vec::new, rd_kafka_topic_conf_t::dump);
+    let pairs = rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.dump()).unwrap_or_default();
     // SAFETY: `cntp` is NULL or writable (rdkafka.h, `rd_kafka_topic_conf_dump`).
     unsafe { leaked_pairs(pairs, cntp) }
 }
@@ -234,11 +228,7 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set_opaque(
     conf: *mut rd_kafka_topic_conf_t,
     opaque: *mut c_void,
 ) {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_conf_set_opaque`).
-    if let Some(conf) = unsafe { conf.as_mut() } {
-        conf.opaque = opaque;
-    }
+    rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.opaque = opaque);
 }
 
 #[on_panic(())]
@@ -247,11 +237,7 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set_partitioner_cb(
     conf: *mut rd_kafka_topic_conf_t,
     partitioner: rd_kafka_partitioner_cb_t,
 ) {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_conf_set_partitioner_cb`).
-    if let Some(conf) = unsafe { conf.as_mut() } {
-        conf.partitioner = partitioner;
-    }
+    rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.partitioner = partitioner);
 }
 
 #[on_panic(())]
@@ -260,9 +246,5 @@ pub unsafe extern "C" fn rd_kafka_topic_conf_set_msg_order_cmp(
     conf: *mut rd_kafka_topic_conf_t,
     msg_order_cmp: rd_kafka_msg_order_cmp_t,
 ) {
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_topic_conf_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_topic_conf_set_msg_order_cmp`).
-    if let Some(conf) = unsafe { conf.as_mut() } {
-        conf.msg_order_cmp = msg_order_cmp;
-    }
+    rd_kafka_topic_conf_t::with(conf, FUNCTION, |conf| conf.msg_order_cmp = msg_order_cmp);
 }

@@ -15,7 +15,8 @@ use crate::client::handle::{CLOSE_TIMEOUT, Handle};
 use crate::client::topic_handle::Topic;
 use crate::errors::error_mapping::of as code_of;
 use crate::ffi::*;
-use crate::messages::message::{MessageFiller, OwnedMessage};
+use crate::messages::message::OwnedMessage;
+use crate::messages::message_slab::MessageFiller;
 use crate::queue::op::Op;
 use crate::queue::op_queue::{OpQueue, OpSource};
 

@@ -20,45 +20,46 @@ use crate::messages::partition_list::rd_kafka_topic_partition_list_new;
 use crate::queue::op::Op;
 
 /// Runs `body` with the consumer, or returns the error if there is none.
-pub(super) unsafe fn with(
+pub(super) fn with(
     rk: *mut rd_kafka_t,
+    function: &str,
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    with_handle(&handle, body)
+}
+
+fn with_handle(
+    handle: &Arc<Handle>,
+    body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
+) -> rd_kafka_resp_err_t {
     let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     if consuming.is_closing() && consuming.is_closed() {
         return RD_KAFKA_RESP_ERR__DESTROY;
     }
-    body(&handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
+    body(handle, consuming).map_or_else(|code| code, |()| RD_KAFKA_RESP_ERR_NO_ERROR)
 }
 
 /// Runs a change of the assignment. A closing consumer ignores it without an error, because applications may handle
 /// earlier rebalances until the end.
-unsafe fn with_assignment(
+fn with_assignment(
     rk: *mut rd_kafka_t,
+    function: &str,
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    let outcome = unsafe { with(rk, body) };
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    let closing = unsafe { Handle::of(rk) }
-        .and_then(Handle::consumer_state)
-        .is_some_and(|consuming| consuming.is_closing());
-    if closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
+    let Some(handle) = Handle::shared(rk, function) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let outcome = with_handle(&handle, body);
+    let is_closing = handle.consumer_state().is_some_and(|consuming| consuming.is_closing());
+    if is_closing { RD_KAFKA_RESP_ERR_NO_ERROR } else { outcome }
 }
 
 /// As [`with`], for functions that return an object.
-unsafe fn with_error(
+fn with_error(
     rk: *mut rd_kafka_t,
+    function: &str,
     body: impl FnOnce(&Arc<Handle>, &ConsumerState) -> Result<(), rd_kafka_resp_err_t>,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    object(unsafe { with(rk, body) })
+    object(with(rk, function, body))
 }
 
 fn object(code: rd_kafka_resp_err_t) -> *mut rd_kafka_error_t {
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn rd_kafka_subscription(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or writable
     // (rdkafka.h, `rd_kafka_subscription`).
     unsafe {
-        with(rk, |_, consuming| {
+        with(rk, FUNCTION, |_, consuming| {
             let place = topics.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             let names = consuming.subscription();
             let list = rd_kafka_topic_partition_list_new(c_int::try_from(names.len()).unwrap_or(0));
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn rd_kafka_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
-        with_assignment(rk, |handle, consuming| {
+        with_assignment(rk, FUNCTION, |handle, consuming| {
             let starts = starts(handle, partitions)?;
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.reassigned(handle);
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
-        let code = with_assignment(rk, |handle, consuming| {
+        let code = with_assignment(rk, FUNCTION, |handle, consuming| {
             let starts = starts(handle, partitions)?;
             consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
             consuming.reassigned(handle);
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_unassign`).
     unsafe {
-        let code = with_assignment(rk, |_, consuming| {
+        let code = with_assignment(rk, FUNCTION, |_, consuming| {
             let partitions = list_conversion::partitions(partitions);
             consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)
         });
@@ -192,7 +193,7 @@ pub unsafe extern "C" fn rd_kafka_assignment(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or writable
     // (rdkafka.h, `rd_kafka_assignment`).
     unsafe {
-        with(rk, |_, consuming| {
+        with(rk, FUNCTION, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
             *place = list_conversion::bare(&consuming.control.assignment());
             Ok(())
@@ -203,18 +204,15 @@ pub unsafe extern "C" fn rd_kafka_assignment(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_assignment_lost(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_assignment_lost`).
-    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consumer_state);
+    let handle = Handle::of(rk, FUNCTION);
+    let consuming = handle.as_deref().and_then(Handle::consumer_state);
     consuming.is_some_and(|consuming| consuming.lost.load(Ordering::Relaxed)).into()
 }
 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *const c_char {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_rebalance_protocol`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return null() };
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return null() };
     let Some(consuming) = handle.consumer_state() else { return null() };
     let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
         || handle.config.partition_assignment_strategy.iter().all(|name| name == "cooperative-sticky");
@@ -229,13 +227,14 @@ pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *co
 /// Pauses or resumes partitions. The entry of a partition that is not assigned receives an error.
 unsafe fn set_paused(
     rk: *mut rd_kafka_t,
+    function: &str,
     partitions: *mut rd_kafka_topic_partition_list_t,
     paused: bool,
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (required by the C functions that call this).
     unsafe {
-        with(rk, |_, consuming| {
+        with(rk, function, |_, consuming| {
             if partitions.is_null() {
                 return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
             }
@@ -267,7 +266,7 @@ pub unsafe extern "C" fn rd_kafka_pause_partitions(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_pause_partitions`).
-    unsafe { set_paused(rk, partitions, true) }
+    unsafe { set_paused(rk, FUNCTION, partitions, true) }
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -278,7 +277,7 @@ pub unsafe extern "C" fn rd_kafka_resume_partitions(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_resume_partitions`).
-    unsafe { set_paused(rk, partitions, false) }
+    unsafe { set_paused(rk, FUNCTION, partitions, false) }
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -291,7 +290,7 @@ pub unsafe extern "C" fn rd_kafka_seek_partitions(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `partitions` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_seek_partitions`).
     unsafe {
-        with_error(rk, |_, consuming| {
+        with_error(rk, FUNCTION, |_, consuming| {
             for entry in list_conversion::entries(partitions) {
                 entry.err = seek(consuming, &list_conversion::at(entry), entry.offset);
             }
@@ -317,9 +316,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
     rkqu: *mut rd_kafka_queue_t,
 ) -> *mut rd_kafka_error_t {
     let refused = |code, text| rd_kafka_error_t::new(code, text).into_raw();
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `rkqu` is NULL or a queue of this
-    // library, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close_queue`).
-    let (Some(handle), Some(queue)) = (unsafe { Handle::shared(rk) }, unsafe { rd_kafka_queue_t::of(rkqu) })
+    let (Some(handle), Some(queue)) = (Handle::shared(rk, FUNCTION), rd_kafka_queue_t::of(rkqu, FUNCTION))
     else {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Queue must be specified");
     };
@@ -356,8 +353,7 @@ pub unsafe extern "C" fn rd_kafka_consumer_close_queue(
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consumer_closed(rk: *mut rd_kafka_t) -> c_int {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consumer_closed`).
-    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consumer_state);
+    let handle = Handle::of(rk, FUNCTION);
+    let consuming = handle.as_deref().and_then(Handle::consumer_state);
     consuming.is_some_and(|consuming| consuming.is_closed()).into()
 }

@@ -35,9 +35,8 @@ impl rd_kafka_consumer_group_metadata_t {
 pub unsafe extern "C" fn rd_kafka_consumer_group_metadata(
     rk: *mut rd_kafka_t,
 ) -> *mut rd_kafka_consumer_group_metadata_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consumer_group_metadata`).
-    let consuming = unsafe { Handle::of(rk) }.and_then(Handle::consumer_state);
+    let handle = Handle::of(rk, FUNCTION);
+    let consuming = handle.as_deref().and_then(Handle::consumer_state);
     let metadata = consuming.and_then(|consuming| consuming.group_metadata().ok());
     metadata.map_or(null_mut(), rd_kafka_consumer_group_metadata_t::give)
 }

@@ -120,7 +120,7 @@ unsafe extern "C" fn begin_subscribe(
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topics` is NULL or a list of this
     // library, not yet destroyed (rdkafka.h, `rd_kafka_subscribe`).
     let subscribed = unsafe {
-        with(rk, |handle, consumer| {
+        with(rk, FUNCTION, |handle, consumer| {
             let mut names: Vec<String> = list_conversion::entries(topics)
                 .iter()
                 .map(|entry| entry.topic().to_string_lossy().into_owned())
@@ -147,8 +147,7 @@ unsafe extern "C" fn begin_subscribe(
     };
     state.returns(Returns::code(subscribed));
     if leaves {
-        // SAFETY: as above.
-        unsafe { unsubscribe(state, rk) };
+        unsubscribe(state, rk, FUNCTION);
     }
 }
 
@@ -157,21 +156,15 @@ unsafe extern "C" fn begin_unsubscribe(state: *mut CallbackLoop, rk: *mut rd_kaf
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_unsubscribe`).
-    unsafe {
-        let checked = with(rk, |_, _| Ok(()));
-        state.returns(Returns::code(checked));
-        if checked == RD_KAFKA_RESP_ERR_NO_ERROR {
-            unsubscribe(state, rk);
-        }
+    let checked = with(rk, FUNCTION, |_, _| Ok(()));
+    state.returns(Returns::code(checked));
+    if checked == RD_KAFKA_RESP_ERR_NO_ERROR {
+        unsubscribe(state, rk, FUNCTION);
     }
 }
 
-/// # Safety
-/// The contract of [`Handle::of`] applies.
-unsafe fn unsubscribe(state: &mut CallbackLoop, rk: *mut rd_kafka_t) {
-    // SAFETY: the contract of this function, above.
-    if let Some(handle) = unsafe { Handle::shared(rk) } {
+fn unsubscribe(state: &mut CallbackLoop, rk: *mut rd_kafka_t, function: &str) {
+    if let Some(handle) = Handle::shared(rk, function) {
         start(state, handle, Unsubscribe::GiveUp);
     }
 }
@@ -181,8 +174,7 @@ unsafe extern "C" fn begin_consumer_close(state: *mut CallbackLoop, rk: *mut rd_
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.returns(Returns::code(RD_KAFKA_RESP_ERR__INVALID_ARG));
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_close`).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return };
+    let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
     if handle.consumer_state().is_some_and(|consumer| consumer.is_closed()) {
         return state.returns(Returns::code(RD_KAFKA_RESP_ERR__DESTROY));
     }

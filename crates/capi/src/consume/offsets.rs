@@ -12,7 +12,7 @@ use ottla_client::{
 
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
-use crate::client::topic_handle::Topic;
+use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::rd_kafka_error_t;
@@ -27,10 +27,11 @@ use crate::queue::op_queue::{OpQueue, timeout_of};
 /// Offsets to commit, and their source.
 type Offsets = Vec<(TopicPartition, OffsetAndMetadata)>;
 
-unsafe fn consumer(rk: *mut rd_kafka_t) -> Result<(Arc<Handle>, Arc<ConsumerState>), rd_kafka_resp_err_t> {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    let handle = unsafe { Handle::shared(rk) }.ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
+fn consumer(
+    rk: *mut rd_kafka_t,
+    function: &str,
+) -> Result<(Arc<Handle>, Arc<ConsumerState>), rd_kafka_resp_err_t> {
+    let handle = Handle::shared(rk, function).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
     let consuming = handle.consumer_state().cloned().ok_or(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP)?;
     Ok((handle, consuming))
 }
@@ -102,8 +103,7 @@ pub unsafe extern "C" fn rd_kafka_commit(
     offsets: *const rd_kafka_topic_partition_list_t,
     async_: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
-    let (handle, consuming) = match unsafe { consumer(rk) } {
+    let (handle, consuming) = match consumer(rk, FUNCTION) {
         Ok(found) => found,
         Err(code) => return code,
     };
@@ -145,9 +145,7 @@ pub unsafe extern "C" fn rd_kafka_commit_message(
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_commit_message`).
     let Some(message) = (unsafe { rkmessage.as_ref() }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
-    // SAFETY: the `rkt` of a message of this library is NULL or lives as long as the message (rdkafka.h,
-    // `rd_kafka_message_t`).
-    let topic = unsafe { Topic::of(message.rkt) };
+    let topic = Topic::of(message.rkt, FUNCTION);
     let (Some(topic), RD_KAFKA_RESP_ERR_NO_ERROR) = (topic, message.err) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
@@ -208,15 +206,13 @@ unsafe extern "C" fn begin_commit_queue(
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
-    let (handle, consumer) = match unsafe { consumer(rk) } {
+    let (handle, consumer) = match consumer(rk, FUNCTION) {
         Ok(found) => found,
         Err(code) => return state.returns(Returns::code(code)),
     };
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
     let offsets = unsafe { to_commit(&consumer, offsets) };
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit_queue`).
-    let given = unsafe { rd_kafka_queue_t::of(rkqu) }.map(|queue| queue.queue.clone());
+    let given = rd_kafka_queue_t::of(rkqu, FUNCTION).map(|queue| queue.queue.clone());
     let waits = given.is_none();
     let queue = given.unwrap_or_else(OpQueue::new);
     let call = cb.map(|function| (function as CommitCall, Opaque(commit_opaque)));
@@ -239,8 +235,7 @@ pub unsafe extern "C" fn rd_kafka_committed(
     partitions: *mut rd_kafka_topic_partition_list_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_committed`).
-    let (_handle, consuming) = match unsafe { consumer(rk) } {
+    let (_handle, consuming) = match consumer(rk, FUNCTION) {
         Ok(found) => found,
         Err(code) => return code,
     };
@@ -274,8 +269,7 @@ pub unsafe extern "C" fn rd_kafka_position(
     rk: *mut rd_kafka_t,
     partitions: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_position`).
-    let Ok((_handle, consuming)) = (unsafe { consumer(rk) }) else {
+    let Ok((_handle, consuming)) = consumer(rk, FUNCTION) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     if partitions.is_null() {
@@ -325,8 +319,7 @@ pub unsafe extern "C" fn rd_kafka_offsets_store(
     rk: *mut rd_kafka_t,
     offsets: *mut rd_kafka_topic_partition_list_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_offsets_store`).
-    let (handle, consuming) = match unsafe { consumer(rk) } {
+    let (handle, consuming) = match consumer(rk, FUNCTION) {
         Ok(found) => found,
         Err(code) => return code,
     };
@@ -352,10 +345,8 @@ pub unsafe extern "C" fn rd_kafka_offset_store(
     partition: i32,
     offset: i64,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_offset_store`).
-    let topic = unsafe { Topic::of(rkt) };
-    let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
+    let topic = Topic::of(rkt, FUNCTION);
+    let Some((topic, handle)) = topic.as_deref().and_then(TopicState::with_handle) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
@@ -379,10 +370,8 @@ pub unsafe extern "C" fn rd_kafka_offset_store_message(
     if message.err != RD_KAFKA_RESP_ERR_NO_ERROR {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "Message object must not have an error set");
     }
-    // SAFETY: the `rkt` of a message of this library is NULL or lives as long as the message (rdkafka.h,
-    // `rd_kafka_message_t`).
-    let topic = unsafe { Topic::of(message.rkt) };
-    let Some((topic, handle)) = topic.and_then(Topic::with_handle) else {
+    let topic = Topic::of(message.rkt, FUNCTION);
+    let Some((topic, handle)) = topic.as_deref().and_then(TopicState::with_handle) else {
         return refused(RD_KAFKA_RESP_ERR__INVALID_ARG, "the message has no topic");
     };
     let Some(consuming) = handle.consumer_state() else {
@@ -412,7 +401,7 @@ pub unsafe extern "C" fn rd_kafka_query_watermark_offsets(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
     // (rdkafka.h, `rd_kafka_query_watermark_offsets`).
-    let (Some(handle), Some(name)) = (unsafe { Handle::shared(rk) }, unsafe { text(topic) }) else {
+    let (Some(handle), Some(name)) = (Handle::shared(rk, FUNCTION), unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let timeout = timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
@@ -488,7 +477,7 @@ pub unsafe extern "C" fn rd_kafka_get_watermark_offsets(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `topic` is NULL or a C string
     // (rdkafka.h, `rd_kafka_get_watermark_offsets`).
-    let (Ok((_handle, consuming)), Some(name)) = (unsafe { consumer(rk) }, unsafe { text(topic) }) else {
+    let (Ok((_handle, consuming)), Some(name)) = (consumer(rk, FUNCTION), unsafe { text(topic) }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     let at = TopicPartition::new(&name, partition);
@@ -515,9 +504,7 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
     offsets: *mut rd_kafka_topic_partition_list_t,
     timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_offsets_for_times`).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(handle) = Handle::shared(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     if offsets.is_null() {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }

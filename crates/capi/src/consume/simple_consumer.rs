@@ -7,7 +7,7 @@ use ottla_client::{Error, TopicPartition};
 
 use crate::callbacks::trampoline::{CallbackLoop, Returns, Step, Task, start};
 use crate::client::handle::Handle;
-use crate::client::topic_handle::Topic;
+use crate::client::topic_handle::{Topic, TopicState};
 use crate::consume::consumer_state::{ConsumerState, ENGINE_TIMEOUT};
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::{set_last_error, set_last_error_and_errno};
@@ -26,10 +26,8 @@ struct SimplePartition {
 }
 
 impl SimplePartition {
-    unsafe fn of(rkt: *mut rd_kafka_topic_t, partition: i32) -> Option<Self> {
-        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions
-        // that call this).
-        let topic = unsafe { Topic::of(rkt) }?;
+    fn of(rkt: *mut rd_kafka_topic_t, partition: i32, function: &str) -> Option<Self> {
+        let topic = Topic::of(rkt, function)?;
         let handle = topic.handle.clone().filter(|handle| handle.is_usable())?;
         let consuming = handle.consumer_state()?.clone();
         let at = TopicPartition { topic: topic.name.clone(), partition };
@@ -52,24 +50,22 @@ fn refuse(code: rd_kafka_resp_err_t) -> c_int {
     -1
 }
 
-unsafe fn start_partition(
+fn start_partition(
     rkt: *mut rd_kafka_topic_t,
     partition: i32,
     offset: i64,
+    function: &str,
     to: Option<&Arc<OpQueue>>,
 ) -> c_int {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
-    // call this).
-    let Some(consumed) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+    let Some(consumed) = SimplePartition::of(rkt, partition, function) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     let SimplePartition { handle, consuming, at } = &consumed;
     let start = crate::messages::list_conversion::start(offset)
         .or_else(|| crate::consume::group_consumer::from_tail(handle, at, offset));
     let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (required by the C functions that
-    // call this).
-    let settings = unsafe { Topic::of(rkt) }.and_then(Topic::settings).cloned().unwrap_or_default();
+    let topic = Topic::of(rkt, function);
+    let settings = topic.as_deref().and_then(TopicState::settings).cloned().unwrap_or_default();
     if let Err(error) = consuming.control.start_with(at, start, &settings).wait(ENGINE_TIMEOUT) {
         return refuse(match error {
             Error::Config(_) => RD_KAFKA_RESP_ERR__CONFLICT,
@@ -89,9 +85,7 @@ pub unsafe extern "C" fn rd_kafka_consume_start(
     partition: i32,
     offset: i64,
 ) -> c_int {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consume_start`).
-    unsafe { start_partition(rkt, partition, offset, None) }
+    start_partition(rkt, partition, offset, FUNCTION, None)
 }
 
 #[on_panic(-1)]
@@ -102,12 +96,8 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
     offset: i64,
     rkqu: *mut rd_kafka_queue_t,
 ) -> c_int {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consume_start_queue`).
-    match unsafe { rd_kafka_queue_t::of(rkqu) } {
-        // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-        // `rd_kafka_consume_start_queue`).
-        Some(queue) => unsafe { start_partition(rkt, partition, offset, Some(&queue.queue)) },
+    match rd_kafka_queue_t::of(rkqu, FUNCTION) {
+        Some(queue) => start_partition(rkt, partition, offset, FUNCTION, Some(&queue.queue)),
         None => refuse(RD_KAFKA_RESP_ERR__INVALID_ARG),
     }
 }
@@ -115,9 +105,7 @@ pub unsafe extern "C" fn rd_kafka_consume_start_queue(
 #[on_panic(-1)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, partition: i32) -> c_int {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consume_stop`).
-    let Some(SimplePartition { consuming, at, .. }) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+    let Some(SimplePartition { consuming, at, .. }) = SimplePartition::of(rkt, partition, FUNCTION) else {
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
@@ -138,8 +126,7 @@ pub unsafe extern "C" fn rd_kafka_seek(
     offset: i64,
     _timeout_ms: c_int,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_seek`).
-    match unsafe { SimplePartition::of(rkt, partition) } {
+    match SimplePartition::of(rkt, partition, FUNCTION) {
         Some(consumed) => crate::consume::group_consumer::seek(&consumed.consuming, &consumed.at, offset),
         None => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
     }
@@ -196,8 +183,7 @@ unsafe extern "C" fn begin_consume(
     partition: i32,
     timeout_ms: c_int,
 ) {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_consume`).
-    let Some(consumed) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+    let Some(consumed) = SimplePartition::of(rkt, partition, FUNCTION) else {
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return;
     };
@@ -222,9 +208,7 @@ unsafe extern "C" fn begin_consume_batch(
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.number_result = -1;
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consume_batch`).
-    let Some(consumed) = (unsafe { SimplePartition::of(rkt, partition) }) else {
+    let Some(consumed) = SimplePartition::of(rkt, partition, FUNCTION) else {
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return;
     };
@@ -246,10 +230,7 @@ unsafe extern "C" fn begin_consume_callback(
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.number_result = -1;
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consume_callback`).
-    let (Some(consumed), Some(function)) = (unsafe { SimplePartition::of(rkt, partition) }, consume_cb)
-    else {
+    let (Some(consumed), Some(function)) = (SimplePartition::of(rkt, partition, FUNCTION), consume_cb) else {
         refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
         return;
     };

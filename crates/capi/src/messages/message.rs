@@ -1,33 +1,31 @@
 //! `rd_kafka_message_t`: fetched records, and what is reported of produced ones.
 //!
-//! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs of
-//! `SLOTS`: one allocation and two counts for all of them, destroyed in any order and from any thread. Keys, values
-//! and headers stay where the response has them.
+//! A message that C gets is the first field of a `Slot`, which knows where it lives. Fetched ones come from slabs
+//! (`message_slab`), which are reused and never freed: a second destruction of a message finds its mark cleared. Keys,
+//! values and headers stay where the response has them.
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull, null, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use bytes::Bytes;
 use ottla_client::{HeadersRef, Record, RecordView};
 
-use crate::client::topic_handle::Topic;
+use crate::client::topic_handle::{Topic, TopicState};
 use crate::errors::error_object::description;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::handles::misuse_report::report;
 use crate::messages::headers::rd_kafka_headers_t;
-
-/// Messages of one slab: enough that what they share costs nothing, few enough to stay in the caches.
-const SLOTS: usize = 64;
+use crate::messages::message_slab::{self, Slab};
 
 /// A message with the fields that its accessors return.
 #[repr(C)]
 pub(crate) struct Slot {
     message: rd_kafka_message_t,
-    home: SlotOwner,
+    pub(super) home: SlotOwner,
+    /// The place in the slab.
+    pub(super) index: u32,
     timestamp: i64,
     timestamp_type: rd_kafka_timestamp_type_t,
     status: rd_kafka_msg_status_t,
@@ -49,121 +47,11 @@ struct MessageExtras {
 
 /// The owner of a slot's memory.
 #[derive(Clone, Copy)]
-enum SlotOwner {
-    /// In a slab, which goes when its last message is destroyed.
+pub(super) enum SlotOwner {
+    /// In a slab, which is reused when its last message is destroyed.
     Slab(NonNull<Slab>),
-    /// In a box of its own.
-    Box,
     /// Borrowed from its owner: a callback's caller or an event.
     Lent,
-}
-
-/// Messages that are allocated together.
-struct Slab {
-    /// Counts messages that exist or may still be made, and the filler.
-    left: AtomicU32,
-    /// Touched by the filling thread alone until the last one is gone.
-    keep: UnsafeCell<SlabKeep>,
-    slots: [UnsafeCell<MaybeUninit<Slot>>; SLOTS],
-}
-
-#[derive(Default)]
-struct SlabKeep {
-    blocks: Vec<Bytes>,
-    topics: Vec<Arc<Topic>>,
-}
-
-impl Slab {
-    fn new() -> NonNull<Self> {
-        // In place: a slab that is made first and then moved to the heap is copied, 10 KB of it.
-        let mut slab = Box::<Self>::new_uninit();
-        let place = slab.as_mut_ptr();
-        // SAFETY: `place` is memory for a slab. After these two writes all its fields are valid, because empty slots need
-        // no value.
-        let slab = unsafe {
-            (&raw mut (*place).left).write(AtomicU32::new(SLOTS as u32 + 1));
-            (&raw mut (*place).keep).write(UnsafeCell::default());
-            slab.assume_init()
-        };
-        NonNull::from(Box::leak(slab))
-    }
-
-    /// `count` less that need it.
-    ///
-    /// # Safety
-    /// The caller had them of those that are counted.
-    unsafe fn release(slab: NonNull<Self>, count: u32) {
-        // SAFETY: the slab lives as long as its count is above zero.
-        if unsafe { slab.as_ref() }.left.fetch_sub(count, Ordering::AcqRel) == count {
-            // SAFETY: leaked by `new`; the count is zero.
-            drop(unsafe { Box::from_raw(slab.as_ptr()) });
-        }
-    }
-}
-
-/// Makes messages of fetched records. Belongs to one thread at a time.
-#[derive(Default)]
-pub(crate) struct MessageFiller {
-    slab: Option<Filling>,
-}
-
-struct Filling {
-    slab: NonNull<Slab>,
-    used: usize,
-    block: *const u8,
-    topic: *const Topic,
-}
-
-// SAFETY: a slab may be filled by one thread after the other, and is released from any.
-unsafe impl Send for MessageFiller {}
-
-impl MessageFiller {
-    /// The message of a record; C destroys it with `rd_kafka_message_destroy`.
-    #[inline]
-    pub(crate) fn message(&mut self, topic: &Arc<Topic>, record: &RecordView<'_>) -> OwnedMessage {
-        if self.slab.as_ref().is_none_or(|filling| filling.used == SLOTS) {
-            self.release();
-        }
-        let filling = self.slab.get_or_insert_with(|| Filling {
-            slab: Slab::new(),
-            used: 0,
-            block: null(),
-            topic: null(),
-        });
-        // SAFETY: this filler is counted, so the slab lives.
-        let slab = unsafe { filling.slab.as_ref() };
-        let block = record.memory();
-        if filling.block != block.as_ptr() || filling.topic != Arc::as_ptr(topic) {
-            // SAFETY: only the filling thread touches it while the filler is counted.
-            let keep = unsafe { &mut *slab.keep.get() };
-            keep.blocks.push(block.clone());
-            filling.block = block.as_ptr();
-            if filling.topic != Arc::as_ptr(topic) {
-                keep.topics.push(topic.clone());
-                filling.topic = Arc::as_ptr(topic);
-            }
-        }
-        let place = slab.slots[filling.used].get();
-        filling.used += 1;
-        let owner = SlotOwner::Slab(filling.slab);
-        // SAFETY: the slot is this filler's alone until it is given away.
-        unsafe { OwnedMessage(NonNull::from((*place).write(Slot::fetched(topic, record, owner)))) }
-    }
-
-    /// Lets go of what is filled: what it shares goes when its messages do.
-    pub(crate) fn release(&mut self) {
-        if let Some(filling) = self.slab.take() {
-            let unused = SLOTS - filling.used;
-            // SAFETY: the filler is counted, and so is what it might have made.
-            unsafe { Slab::release(filling.slab, unused as u32 + 1) };
-        }
-    }
-}
-
-impl Drop for MessageFiller {
-    fn drop(&mut self) {
-        self.release();
-    }
 }
 
 /// The address and length of a key or value; NULL if there is none.
@@ -178,6 +66,12 @@ pub(crate) struct OwnedMessage(NonNull<Slot>);
 unsafe impl Send for OwnedMessage {}
 
 impl OwnedMessage {
+    /// `slot` is in a slab and has its value.
+    #[inline]
+    pub(super) fn new(slot: NonNull<Slot>) -> Self {
+        Self(slot)
+    }
+
     /// # Safety
     /// A message from [`OwnedMessage::into_raw`] that no other code uses.
     #[inline]
@@ -209,15 +103,14 @@ impl OwnedMessage {
     ) -> Self {
         let mut slot = Slot::empty();
         slot.message.err = code;
-        slot.message.rkt = topic.as_ref().map_or(null_mut(), Topic::as_raw);
+        slot.message.rkt = topic.as_ref().map_or(null_mut(), |topic| topic.raw());
         slot.message.partition = partition;
         slot.message.offset = offset;
         let errstr = c_strings::c_string(text);
         slot.message.payload = errstr.as_ptr().cast_mut().cast();
         slot.message.len = errstr.as_bytes().len();
-        slot.home = SlotOwner::Box;
         slot.rare = Some(Box::new(MessageExtras { errstr, _topic: topic }));
-        Self(NonNull::from(Box::leak(Box::new(slot))))
+        message_slab::own(slot)
     }
 }
 
@@ -259,6 +152,7 @@ impl Slot {
                 _private: null_mut(),
             },
             home: SlotOwner::Lent,
+            index: 0,
             timestamp: -1,
             timestamp_type: RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
             status: RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
@@ -273,17 +167,17 @@ impl Slot {
 
     /// The message of a record whose memory and topic the caller keeps.
     pub(crate) fn lent(topic: &Arc<Topic>, record: &RecordView<'_>) -> Self {
-        Self::fetched(topic, record, SlotOwner::Lent)
+        Self::fetched(topic, record, SlotOwner::Lent, 0)
     }
 
     #[expect(clippy::inline_always, reason = "written into its place: a slot has 150 bytes")]
     #[inline(always)]
-    fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: SlotOwner) -> Self {
+    pub(super) fn fetched(topic: &Arc<Topic>, record: &RecordView<'_>, home: SlotOwner, index: u32) -> Self {
         let (key, key_len) = part(record.key());
         let (payload, len) = part(record.value());
         let message = rd_kafka_message_t {
             err: RD_KAFKA_RESP_ERR_NO_ERROR,
-            rkt: topic.as_raw(),
+            rkt: topic.raw(),
             partition: record.partition(),
             payload,
             len,
@@ -304,6 +198,7 @@ impl Slot {
         Self {
             message,
             home,
+            index,
             timestamp: record.timestamp_ms(),
             timestamp_type,
             status: RD_KAFKA_MSG_STATUS_PERSISTED,
@@ -322,7 +217,7 @@ impl Slot {
     pub(crate) fn delivered(of: &ReportedRecord<'_>) -> Self {
         let message = rd_kafka_message_t {
             err: of.err,
-            rkt: of.topic.as_raw(),
+            rkt: of.topic.raw(),
             partition: of.partition,
             payload: of.payload.0,
             len: of.payload.1,
@@ -336,6 +231,7 @@ impl Slot {
         Self {
             message,
             home: SlotOwner::Lent,
+            index: 0,
             timestamp: of.timestamp,
             timestamp_type,
             status: of.status,
@@ -350,14 +246,14 @@ impl Slot {
 
     /// A record on its way into the producer, for interceptors.
     pub(crate) fn to_send(
-        topic: &Topic,
+        topic: &TopicState,
         record: &Record<'_>,
         payload: (*mut c_void, usize),
         opaque: *mut c_void,
     ) -> Self {
         let mut slot = Self::empty();
         let key = part(record.key);
-        slot.message.rkt = ptr::from_ref(topic).cast_mut().cast();
+        slot.message.rkt = topic.raw();
         slot.message.partition = record.partition.unwrap_or(RD_KAFKA_PARTITION_UA);
         (slot.message.payload, slot.message.len) = payload;
         (slot.message.key, slot.message.key_len) = key;
@@ -405,9 +301,24 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let headers = *self.headers.get_mut();
+impl Slot {
+    /// Drops the contents and leaves a message without any.
+    #[inline]
+    fn clear(&mut self) {
+        self.drop_headers();
+        self.rare = None;
+        self.raw_headers = HeadersRef::default();
+        (self.message.payload, self.message.key) = (null_mut(), null_mut());
+        (self.message.len, self.message.key_len) = (0, 0);
+    }
+
+    #[inline]
+    fn drop_headers(&self) {
+        if self.headers.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        // Of two threads that destroy a message at the same time, one gets the headers.
+        let headers = self.headers.swap(null_mut(), Ordering::AcqRel);
         if !headers.is_null() {
             // SAFETY: made by `headers_of`, and detached ones are not here any more.
             drop(unsafe { Box::from_raw(headers) });
@@ -415,41 +326,62 @@ impl Drop for Slot {
     }
 }
 
-/// The slot of a message that came from here.
-///
-/// # Safety
-/// `message` is NULL or came from this library and lives.
-unsafe fn slot<'a>(message: *const rd_kafka_message_t) -> Option<&'a Slot> {
-    // SAFETY: each message of ours is the first field of its slot.
-    unsafe { message.cast::<Slot>().as_ref() }
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.drop_headers();
+    }
 }
 
+/// The slot of a message that came from here; `None` for NULL and for a destroyed message, which is reported.
+///
 /// # Safety
-/// `message` came from this library and is not used after this.
-unsafe fn destroy(message: *mut rd_kafka_message_t) {
-    let slot: *mut Slot = message.cast();
-    // SAFETY: it lives until here.
-    match unsafe { (*slot).home } {
-        SlotOwner::Slab(slab) => {
-            // SAFETY: it was written when it was given away, and is not used any more; the message is counted.
-            unsafe {
-                ptr::drop_in_place(slot);
-                Slab::release(slab, 1);
-            }
+/// `message` is NULL or came from this library. A message of a callback or an event is not yet destroyed.
+#[inline]
+unsafe fn slot<'a>(message: *const rd_kafka_message_t, function: &str) -> Option<&'a Slot> {
+    // SAFETY: each message of ours is the first field of its slot.
+    let slot = unsafe { message.cast::<Slot>().as_ref() }?;
+    match slot.home {
+        SlotOwner::Slab(slab) if !Slab::is_live(slab, slot.index) => {
+            report_destroyed(message, function);
+            None
         }
-        // SAFETY: leaked from a box.
-        SlotOwner::Box => drop(unsafe { Box::from_raw(slot) }),
-        SlotOwner::Lent => {}
+        SlotOwner::Slab(_) | SlotOwner::Lent => Some(slot),
+    }
+}
+
+#[cold]
+fn report_destroyed(message: *const rd_kafka_message_t, function: &str) {
+    let problem = format!("the rd_kafka_message_t {message:p} is destroyed");
+    report(function, &problem, "destroy a message once, and do not use it afterwards");
+}
+
+/// Destroys a message. Returns `false` if it was destroyed before.
+///
+/// # Safety
+/// The contract of [`slot`] applies, and `message` is not NULL.
+#[inline]
+unsafe fn destroy(message: *mut rd_kafka_message_t) -> bool {
+    let slot: *mut Slot = message.cast();
+    // SAFETY: the slot's memory is never freed, or its owner keeps it (the contract of this function, above).
+    let (home, index) = unsafe { ((*slot).home, (*slot).index) };
+    match home {
+        SlotOwner::Slab(slab) if Slab::is_live(slab, index) => {
+            // SAFETY: the message exists until its bit is cleared below. Its contents are dropped, and the fields that later
+            // calls read are empty.
+            unsafe { (*slot).clear() };
+            Slab::release(slab, 1 << index)
+        }
+        SlotOwner::Slab(_) => false,
+        SlotOwner::Lent => true,
     }
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_message_t) {
-    if !rkmessage.is_null() {
-        // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
-        // `rd_kafka_message_destroy`).
-        unsafe { destroy(rkmessage) };
+    // SAFETY: `rkmessage` is NULL or a message of this library (rdkafka.h, `rd_kafka_message_destroy`).
+    if !rkmessage.is_null() && !unsafe { destroy(rkmessage) } {
+        report_destroyed(rkmessage, FUNCTION);
     }
 }
 
@@ -458,7 +390,7 @@ pub unsafe extern "C" fn rd_kafka_message_destroy(rkmessage: *mut rd_kafka_messa
 pub unsafe extern "C" fn rd_kafka_message_errstr(rkmessage: *const rd_kafka_message_t) -> *const c_char {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_message_errstr`).
-    let slot = unsafe { slot(rkmessage) };
+    let slot = unsafe { slot(rkmessage, FUNCTION) };
     match slot {
         Some(slot) if slot.message.err != RD_KAFKA_RESP_ERR_NO_ERROR => {
             slot.rare.as_ref().map_or_else(|| description(slot.message.err), |rare| &rare.errstr).as_ptr()
@@ -485,7 +417,7 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
 ) -> i64 {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `tstype` is NULL or writable
     // (rdkafka.h, `rd_kafka_message_timestamp`).
-    let (slot, tstype) = unsafe { (slot(rkmessage), tstype.as_mut()) };
+    let (slot, tstype) = unsafe { (slot(rkmessage, FUNCTION), tstype.as_mut()) };
     let known =
         slot.map_or((-1, RD_KAFKA_TIMESTAMP_NOT_AVAILABLE), |slot| (slot.timestamp, slot.timestamp_type));
     if let Some(tstype) = tstype {
@@ -499,7 +431,7 @@ pub unsafe extern "C" fn rd_kafka_message_timestamp(
 pub unsafe extern "C" fn rd_kafka_message_latency(rkmessage: *const rd_kafka_message_t) -> i64 {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_message_latency`).
-    unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.latency_us)
+    unsafe { slot(rkmessage, FUNCTION) }.map_or(-1, |slot| slot.latency_us)
 }
 
 #[on_panic(-1)]
@@ -507,7 +439,7 @@ pub unsafe extern "C" fn rd_kafka_message_latency(rkmessage: *const rd_kafka_mes
 pub unsafe extern "C" fn rd_kafka_message_broker_id(rkmessage: *const rd_kafka_message_t) -> i32 {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_message_broker_id`).
-    unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.broker)
+    unsafe { slot(rkmessage, FUNCTION) }.map_or(-1, |slot| slot.broker)
 }
 
 #[on_panic(-1)]
@@ -515,7 +447,7 @@ pub unsafe extern "C" fn rd_kafka_message_broker_id(rkmessage: *const rd_kafka_m
 pub unsafe extern "C" fn rd_kafka_message_leader_epoch(rkmessage: *const rd_kafka_message_t) -> i32 {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_message_leader_epoch`).
-    unsafe { slot(rkmessage) }.map_or(-1, |slot| slot.leader_epoch)
+    unsafe { slot(rkmessage, FUNCTION) }.map_or(-1, |slot| slot.leader_epoch)
 }
 
 #[on_panic(RD_KAFKA_MSG_STATUS_NOT_PERSISTED)]
@@ -525,7 +457,7 @@ pub unsafe extern "C" fn rd_kafka_message_status(
 ) -> rd_kafka_msg_status_t {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_message_status`).
-    unsafe { slot(rkmessage) }.map_or(RD_KAFKA_MSG_STATUS_NOT_PERSISTED, |slot| slot.status)
+    unsafe { slot(rkmessage, FUNCTION) }.map_or(RD_KAFKA_MSG_STATUS_NOT_PERSISTED, |slot| slot.status)
 }
 
 fn of_raw(raw: HeadersRef<'_>) -> rd_kafka_headers_t {
@@ -559,9 +491,20 @@ pub unsafe extern "C" fn rd_kafka_message_headers(
     rkmessage: *const rd_kafka_message_t,
     hdrsp: *mut *mut rd_kafka_headers_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
-    // (rdkafka.h, `rd_kafka_message_headers`).
-    let (Some(slot), Some(out)) = (unsafe { slot(rkmessage) }, unsafe { hdrsp.as_mut() }) else {
+    // SAFETY: `rkmessage` is NULL or a message of this library; `hdrsp` is NULL or writable (rdkafka.h,
+    // `rd_kafka_message_headers`).
+    unsafe { headers(rkmessage, hdrsp, FUNCTION) }
+}
+
+/// # Safety
+/// The contract of [`slot`] applies; `hdrsp` is NULL or writable.
+unsafe fn headers(
+    rkmessage: *const rd_kafka_message_t,
+    hdrsp: *mut *mut rd_kafka_headers_t,
+    function: &str,
+) -> rd_kafka_resp_err_t {
+    // SAFETY: the contract of this function, above.
+    let (Some(slot), Some(out)) = (unsafe { slot(rkmessage, function) }, unsafe { hdrsp.as_mut() }) else {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     };
     *out = headers_of(slot);
@@ -576,7 +519,7 @@ pub unsafe extern "C" fn rd_kafka_message_detach_headers(
 ) -> rd_kafka_resp_err_t {
     // SAFETY: `rkmessage` is NULL or a message of this library, not yet destroyed; `hdrsp` is NULL or writable
     // (rdkafka.h, `rd_kafka_message_detach_headers`).
-    let err = unsafe { rd_kafka_message_headers(rkmessage, hdrsp) };
+    let err = unsafe { headers(rkmessage, hdrsp, FUNCTION) };
     if err == RD_KAFKA_RESP_ERR_NO_ERROR {
         let slot: *mut Slot = rkmessage.cast();
         // SAFETY: it is a message of ours, or there would have been no headers.
@@ -594,7 +537,8 @@ pub unsafe extern "C" fn rd_kafka_message_set_headers(
     rkmessage: *mut rd_kafka_message_t,
     hdrs: *mut rd_kafka_headers_t,
 ) {
-    if rkmessage.is_null() {
+    // SAFETY: `rkmessage` is NULL or a message of this library (rdkafka.h, `rd_kafka_message_set_headers`).
+    if unsafe { slot(rkmessage, FUNCTION) }.is_none() {
         return;
     }
     let slot: *mut Slot = rkmessage.cast();

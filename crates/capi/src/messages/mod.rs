@@ -3,5 +3,7 @@
 pub mod headers;
 pub(crate) mod list_conversion;
 pub mod message;
+pub(crate) mod message_slab;
 pub mod partition_list;
+pub(crate) mod slab_pool;
 pub mod uuid;

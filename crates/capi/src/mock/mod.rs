@@ -112,9 +112,7 @@ pub unsafe extern "C" fn rd_kafka_mock_cluster_new(
     rk: *mut rd_kafka_t,
     broker_cnt: c_int,
 ) -> *mut rd_kafka_mock_cluster_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka_mock.h,
-    // `rd_kafka_mock_cluster_new`).
-    if unsafe { Handle::of(rk) }.is_none() {
+    if Handle::of(rk, FUNCTION).is_none() {
         crate::errors::error_object::set_last_error(RD_KAFKA_RESP_ERR__INVALID_ARG);
         return null_mut();
     }
@@ -152,10 +150,8 @@ pub unsafe extern "C" fn rd_kafka_mock_cluster_handle(
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_handle_mock_cluster(rk: *const rd_kafka_t) -> *mut rd_kafka_mock_cluster_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka_mock.h,
-    // `rd_kafka_handle_mock_cluster`).
-    let handle = unsafe { Handle::of(rk) };
-    handle.and_then(|handle| handle.mock.as_deref()).map_or(null_mut(), MockCluster::as_raw)
+    let handle = Handle::of(rk, FUNCTION);
+    handle.as_deref().and_then(|handle| handle.mock.as_deref()).map_or(null_mut(), MockCluster::as_raw)
 }
 
 #[on_panic(null())]

@@ -1,15 +1,14 @@
 //! `ottla.h`: the processor, with handlers in C.
 //!
-//! The handles of processors and settings are unique ids, not addresses. The use of a destroyed handle is therefore
-//! detected at any later time.
+//! The handles of processors and settings are those of `crate::handles`, as all handles of this library.
 
-mod handle_ids;
 mod handler_call;
 mod settings;
 mod stats;
 
 use std::ffi::{c_char, c_int};
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +20,8 @@ use crate::errors::error_mapping;
 use crate::ffi::c_strings::{c_string, write_errstr};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
 
-use self::handle_ids::HandleIds;
 use self::handler_call::Handler;
 use self::settings::Settings;
 
@@ -39,10 +38,12 @@ pub struct ottla_processor_t {
 /// Time limit for handlers to end after the processor has stopped.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
-static RUNNING: HandleIds<Running> = HandleIds::new();
+static RUNNING: HandleTable<Running> = HandleTable::new(HandleKind::Processor);
 
 /// A processor, and the count of its threads that hold the handler.
 struct Running {
+    /// The process that started it: a child of a fork has no threads of it.
+    process: u32,
     processor: Processor,
     handlers: Arc<Handlers>,
 }
@@ -81,14 +82,20 @@ impl Drop for Counted {
     }
 }
 
-fn find(processor: *const ottla_processor_t) -> Option<Arc<Running>> {
-    RUNNING.get(processor.addr())
+/// Returns the processor of a handle; `None` in the child of a fork.
+fn find(processor: *const ottla_processor_t, function: &str) -> Option<Arc<Running>> {
+    let running = RUNNING.find(processor, function)?;
+    (running.process == std::process::id()).then(|| running.shared())
 }
 
-fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<usize, ottla_parallel::Error> {
-    let name = RUNNING.next();
+fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<u64, ottla_parallel::Error> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let too_many = || ottla_parallel::Error::Config("too many processors exist: destroy some first".into());
+    let reserved = RUNNING.reserve().ok_or_else(too_many)?;
+    let name = reserved.handle() as usize;
+    let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     let mut config = conf.client_config();
-    config.name = Some(format!("{}#processor-{}", config.client_id, handle_ids::number(name)));
+    config.name = Some(format!("{}#processor-{number}", config.client_id));
     if let Some(log) = conf.callbacks().log {
         let level = config.log_level;
         config.log_callback = Some(LogCallback::new(move |line| {
@@ -119,8 +126,7 @@ fn start(conf: &rd_kafka_conf_t, settings: &Settings) -> Result<usize, ottla_par
             })
         }),
     }?;
-    RUNNING.insert(name, Running { processor, handlers });
-    Ok(name)
+    Ok(reserved.publish(Arc::new(Running { process: std::process::id(), processor, handlers })))
 }
 
 #[on_panic(null_mut())]
@@ -136,31 +142,32 @@ pub unsafe extern "C" fn ottla_processor_start(
         unsafe { write_errstr(errstr, errstr_size, text) };
         null_mut()
     };
-    // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed (ottla.h,
-    // `ottla_processor_start`).
-    let Some(given) = (unsafe { conf.as_ref() }) else {
+    let Some((given, taken)) = rd_kafka_conf_t::take(conf, FUNCTION) else {
         return refuse("no configuration: rd_kafka_conf_new() makes one");
     };
-    let Some(known) = Settings::find(settings) else {
+    let Some(known) = Settings::find(settings, FUNCTION) else {
+        taken.give_back(given);
         return refuse(
             "no such settings: ottla_processor_settings_new() makes them, and starting takes them over",
         );
     };
-    match start(given, &known) {
-        Ok(name) => {
+    match start(&given, &known) {
+        Ok(handle) => {
             Settings::forget(settings);
-            // SAFETY: taken over (ottla.h, `ottla_processor_start`).
-            drop(unsafe { Box::from_raw(conf) });
-            without_provenance_mut(name)
+            taken.ended();
+            as_pointer(handle)
         }
-        Err(error) => refuse(&error.to_string()),
+        Err(error) => {
+            taken.give_back(given);
+            refuse(&error.to_string())
+        }
     }
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_stop(processor: *mut ottla_processor_t) -> rd_kafka_resp_err_t {
-    find(processor).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |running| {
+    find(processor, FUNCTION).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |running| {
         running.processor.stop();
         RD_KAFKA_RESP_ERR_NO_ERROR
     })
@@ -169,7 +176,7 @@ pub extern "C" fn ottla_processor_stop(processor: *mut ottla_processor_t) -> rd_
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_is_stopped(processor: *const ottla_processor_t) -> c_int {
-    find(processor).is_some_and(|running| running.processor.is_stopped()).into()
+    find(processor, FUNCTION).is_some_and(|running| running.processor.is_stopped()).into()
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -179,7 +186,7 @@ pub extern "C" fn ottla_processor_wait(
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
     let say = |code, text: &str| rd_kafka_error_t::new(code, text).into_raw();
-    let Some(running) = find(processor) else {
+    let Some(running) = find(processor, FUNCTION) else {
         return say(RD_KAFKA_RESP_ERR__INVALID_ARG, "no such processor");
     };
     if is_of(processor.addr()) {
@@ -199,7 +206,7 @@ pub extern "C" fn ottla_processor_wait(
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> rd_kafka_resp_err_t {
-    let Some(running) = find(processor) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(running) = find(processor, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     if is_of(processor.addr()) {
         return RD_KAFKA_RESP_ERR__STATE;
     }
@@ -210,5 +217,9 @@ pub extern "C" fn ottla_processor_destroy(processor: *mut ottla_processor_t) -> 
         return RD_KAFKA_RESP_ERR__IN_PROGRESS;
     }
     // Of two concurrent calls, one destroys it.
-    RUNNING.remove(processor.addr()).map_or(RD_KAFKA_RESP_ERR__INVALID_ARG, |_| RD_KAFKA_RESP_ERR_NO_ERROR)
+    if RUNNING.retire(processor.addr() as u64) {
+        RD_KAFKA_RESP_ERR_NO_ERROR
+    } else {
+        RD_KAFKA_RESP_ERR__INVALID_ARG
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
-use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::Arc;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ottla_client::Config;
@@ -12,7 +12,7 @@ use ottla_parallel::{Builder, Error, GiveUp, Mode, Order, Processor, Retry};
 use crate::ffi::c_strings::{text, write_errstr};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
-use crate::processor::handle_ids::HandleIds;
+use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
 use crate::processor::handler_call::{Handler, ottla_processor_batch_handler_t, ottla_processor_handler_t};
 use crate::queue::op::Opaque;
 
@@ -22,7 +22,7 @@ pub struct ottla_processor_settings_t {
     _private: [u8; 0],
 }
 
-static SETTINGS: HandleIds<Settings> = HandleIds::new();
+static SETTINGS: HandleTable<Mutex<Settings>> = HandleTable::new(HandleKind::ProcessorSettings);
 
 /// The type of a setting's value.
 #[derive(Clone, Copy)]
@@ -78,12 +78,13 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn find(settings: *mut ottla_processor_settings_t) -> Option<Arc<Self>> {
-        SETTINGS.get(settings.addr())
+    /// Returns a copy of the settings.
+    pub(super) fn find(settings: *mut ottla_processor_settings_t, function: &str) -> Option<Self> {
+        change(settings, function, |settings| settings.clone())
     }
 
-    pub(super) fn forget(settings: *mut ottla_processor_settings_t) {
-        SETTINGS.remove(settings.addr());
+    pub(super) fn forget(settings: *mut ottla_processor_settings_t) -> bool {
+        SETTINGS.retire(settings.addr() as u64)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), (rd_kafka_conf_res_t, String)> {
@@ -217,9 +218,7 @@ impl Settings {
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_settings_new() -> *mut ottla_processor_settings_t {
-    let name = SETTINGS.next();
-    SETTINGS.insert(name, Settings::default());
-    without_provenance_mut(name)
+    SETTINGS.insert(Arc::default()).map_or(null_mut(), as_pointer)
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -227,7 +226,8 @@ pub extern "C" fn ottla_processor_settings_new() -> *mut ottla_processor_setting
 pub extern "C" fn ottla_processor_settings_destroy(
     settings: *mut ottla_processor_settings_t,
 ) -> rd_kafka_resp_err_t {
-    found(SETTINGS.remove(settings.addr()))
+    let known = change(settings, FUNCTION, |_| {});
+    found(known.filter(|()| Settings::forget(settings)))
 }
 
 #[on_panic(RD_KAFKA_CONF_INVALID)]
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn ottla_processor_settings_set(
     let (name, value) = unsafe { (text(name), text(value)) };
     let (name, value) = (name.unwrap_or_default(), value.unwrap_or_default());
     let missing = || Err((RD_KAFKA_CONF_INVALID, "no such settings".to_owned()));
-    let set = SETTINGS.change(settings.addr(), |settings| settings.set(&name, &value));
+    let set = change(settings, FUNCTION, |settings| settings.set(&name, &value));
     match set.unwrap_or_else(missing) {
         Ok(()) => RD_KAFKA_CONF_OK,
         Err((result, text)) => {
@@ -262,7 +262,7 @@ pub extern "C" fn ottla_processor_settings_set_handler(
     opaque: *mut c_void,
 ) -> rd_kafka_resp_err_t {
     let each = handler.map(|function| Handler::Each(function, Opaque(opaque)));
-    found(SETTINGS.change(settings.addr(), |it| it.each = each))
+    found(change(settings, FUNCTION, |it| it.each = each))
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -273,7 +273,17 @@ pub extern "C" fn ottla_processor_settings_set_batch_handler(
     opaque: *mut c_void,
 ) -> rd_kafka_resp_err_t {
     let batch = handler.map(|function| Handler::Batch(function, Opaque(opaque)));
-    found(SETTINGS.change(settings.addr(), |it| it.batch = batch))
+    found(change(settings, FUNCTION, |it| it.batch = batch))
+}
+
+fn change<R>(
+    settings: *mut ottla_processor_settings_t,
+    function: &str,
+    change: impl FnOnce(&mut Settings) -> R,
+) -> Option<R> {
+    let settings = SETTINGS.find(settings, function)?;
+    let mut settings = settings.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(change(&mut settings))
 }
 
 fn found<T>(thing: Option<T>) -> rd_kafka_resp_err_t {

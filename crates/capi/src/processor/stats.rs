@@ -102,7 +102,7 @@ fn partition((of, topic): (&PartitionMetrics, &CString)) -> ottla_processor_part
 pub extern "C" fn ottla_processor_stats(
     processor: *const ottla_processor_t,
 ) -> *const ottla_processor_stats_t {
-    find(processor).map_or(null(), |running| {
+    find(processor, FUNCTION).map_or(null(), |running| {
         Box::into_raw(StatsBlock::of(&running.processor.metrics())).cast_const().cast()
     })
 }
@@ -121,5 +121,6 @@ pub unsafe extern "C" fn ottla_processor_stats_destroy(stats: *const ottla_proce
 #[unsafe(no_mangle)]
 pub extern "C" fn ottla_processor_metrics(processor: *const ottla_processor_t) -> *mut c_char {
     let text = |text: String| malloced(&c_string(&text));
-    find(processor).map_or(null_mut(), |running| text(running.processor.metrics().prometheus_text()))
+    find(processor, FUNCTION)
+        .map_or(null_mut(), |running| text(running.processor.metrics().prometheus_text()))
 }

@@ -112,8 +112,7 @@ unsafe extern "C" fn begin_flush(state: *mut CallbackLoop, rk: *mut rd_kafka_t, 
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
     state.returns(Returns::code(RD_KAFKA_RESP_ERR__FAIL));
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_flush`).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else {
+    let Some(handle) = Handle::shared(rk, FUNCTION) else {
         return state.returns(Returns::code(RD_KAFKA_RESP_ERR__INVALID_ARG));
     };
     if handle.producer().is_none() {

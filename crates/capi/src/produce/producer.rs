@@ -12,7 +12,7 @@ use ottla_client::{Purge, Record};
 
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
-use crate::client::topic_handle::Topic;
+use crate::client::topic_handle::{Topic, TopicState};
 use crate::errors::error_mapping::of_produce as code_of_produce;
 use crate::errors::error_object::{rd_kafka_error_t, set_last_error_and_errno};
 use crate::ffi::panic::on_panic;
@@ -68,7 +68,7 @@ type Refusal = (rd_kafka_resp_err_t, c_int);
 #[inline]
 fn send(
     handle: &Handle,
-    topic: &Topic,
+    topic: &TopicState,
     record: Record<'_>,
     payload: Payload,
     opaque: *mut c_void,
@@ -83,7 +83,7 @@ fn send(
 fn send_through(
     interceptors: &ClientInterceptors,
     handle: &Handle,
-    topic: &Topic,
+    topic: &TopicState,
     mut record: Record<'_>,
     payload: Payload,
     opaque: *mut c_void,
@@ -109,7 +109,7 @@ fn send_through(
 #[inline]
 fn hand_over(
     handle: &Handle,
-    topic: &Topic,
+    topic: &TopicState,
     record: Record<'_>,
     payload: Payload,
     opaque: *mut c_void,
@@ -178,9 +178,8 @@ pub unsafe extern "C" fn rd_kafka_produce(
     keylen: usize,
     msg_opaque: *mut c_void,
 ) -> c_int {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h, `rd_kafka_produce`).
-    let topic = unsafe { Topic::of(rkt) };
-    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let topic = Topic::of(rkt, FUNCTION);
+    let usable = topic.as_deref().and_then(TopicState::with_handle).filter(|(_, handle)| handle.is_usable());
     let Some((topic, handle)) = usable else {
         set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         return -1;
@@ -211,10 +210,8 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     rkmessages: *mut rd_kafka_message_t,
     message_cnt: c_int,
 ) -> c_int {
-    // SAFETY: `rkt` is NULL or a topic from `rd_kafka_topic_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_produce_batch`).
-    let topic = unsafe { Topic::of(rkt) };
-    let usable = topic.and_then(Topic::with_handle).filter(|(_, handle)| handle.is_usable());
+    let topic = Topic::of(rkt, FUNCTION);
+    let usable = topic.as_deref().and_then(TopicState::with_handle).filter(|(_, handle)| handle.is_usable());
     let Some((topic, handle)) = usable else {
         return 0;
     };
@@ -255,7 +252,11 @@ struct ProducevRecord {
 }
 
 impl ProducevRecord {
-    fn of(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<Self, Box<rd_kafka_error_t>> {
+    fn of(
+        handle: &Arc<Handle>,
+        parts: &[rd_kafka_vu_t],
+        function: &str,
+    ) -> Result<Self, Box<rd_kafka_error_t>> {
         let mut record = Self {
             topic: None,
             partition: RD_KAFKA_PARTITION_UA,
@@ -276,7 +277,7 @@ impl ProducevRecord {
                         }
                         record.topic = Some(handle.topic(&CStr::from_ptr(part.u.cstr).to_string_lossy()));
                     }
-                    RD_KAFKA_VTYPE_RKT => record.topic = Topic::shared(part.u.rkt),
+                    RD_KAFKA_VTYPE_RKT => record.topic = Topic::shared(part.u.rkt, function),
                     RD_KAFKA_VTYPE_PARTITION => record.partition = part.u.i32,
                     RD_KAFKA_VTYPE_VALUE => {
                         record.payload.pointer = part.u.mem.ptr;
@@ -305,11 +306,15 @@ fn invalid(text: &str) -> Box<rd_kafka_error_t> {
     rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, text)
 }
 
-fn produce_described(handle: &Arc<Handle>, parts: &[rd_kafka_vu_t]) -> Result<(), Box<rd_kafka_error_t>> {
+fn produce_described(
+    handle: &Arc<Handle>,
+    parts: &[rd_kafka_vu_t],
+    function: &str,
+) -> Result<(), Box<rd_kafka_error_t>> {
     if handle.kind != RD_KAFKA_PRODUCER {
         return Err(invalid("only a producer produces"));
     }
-    let described = ProducevRecord::of(handle, parts)?;
+    let described = ProducevRecord::of(handle, parts, function)?;
     let Some(topic) = &described.topic else { return Err(invalid("Topic name or object required")) };
     // SAFETY: the field is NULL or points to its `size` bytes (rdkafka.h, `RD_KAFKA_V_KEY`).
     let mut record = record_of(described.partition, &described.payload, unsafe {
@@ -367,22 +372,20 @@ pub unsafe extern "C" fn rd_kafka_produceva(
     vus: *const rd_kafka_vu_t,
     cnt: usize,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_produceva`).
-    let handle = unsafe { Handle::shared(rk) };
+    let handle = Handle::shared(rk, FUNCTION);
     let Some(handle) = handle.filter(|_| !vus.is_null() || cnt == 0) else {
         return invalid("NULL handle or arguments").into_raw();
     };
     // SAFETY: `vus` points to `cnt` fields (rdkafka.h, `rd_kafka_produceva`).
     let parts = if cnt == 0 { &[] } else { unsafe { std::slice::from_raw_parts(vus, cnt) } };
-    produce_described(&handle, parts).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
+    produce_described(&handle, parts, FUNCTION).map_or_else(rd_kafka_error_t::into_raw, |()| null_mut())
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int) -> rd_kafka_resp_err_t {
     const KNOWN: c_int = RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_purge`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(producer) = handle.producer() else { return RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED };
     if purge_flags & !KNOWN != 0 {
         return RD_KAFKA_RESP_ERR__INVALID_ARG;

@@ -24,12 +24,8 @@ use crate::queue::op_queue::timeout_of;
 type Call = fn(&Producer, Duration) -> Result<(), TransactionError>;
 
 /// Returns the client of a producer, or the error for a consumer.
-///
-/// # Safety
-/// The contract of [`Handle::of`] applies.
-unsafe fn producing(rk: *mut rd_kafka_t) -> Result<Arc<Handle>, *mut rd_kafka_error_t> {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (the contract of this function, above).
-    let handle = unsafe { Handle::shared(rk) };
+fn producing(rk: *mut rd_kafka_t, function: &str) -> Result<Arc<Handle>, *mut rd_kafka_error_t> {
+    let handle = Handle::shared(rk, function);
     handle.filter(|handle| handle.producer().is_some()).ok_or_else(|| {
         let reason = "The Transactional API can only be used on producer instances";
         rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, reason).into_raw()
@@ -45,14 +41,13 @@ fn refused(handle: &Handle, error: TransactionError) -> *mut rd_kafka_error_t {
 }
 
 /// Runs a call of a producer.
-unsafe fn call(
+fn call(
     rk: *mut rd_kafka_t,
+    function: &str,
     timeout_ms: c_int,
     call: impl FnOnce(&Producer, Duration) -> Result<(), TransactionError>,
 ) -> *mut rd_kafka_error_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    let handle = match unsafe { producing(rk) } {
+    let handle = match producing(rk, function) {
         Ok(handle) => handle,
         Err(error) => return error,
     };
@@ -69,17 +64,13 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
     let init: Call = Producer::init_transactions_blocking;
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_init_transactions`).
-    unsafe { call(rk, timeout_ms, init) }
+    call(rk, FUNCTION, timeout_ms, init)
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_begin_transaction`).
-    unsafe { call(rk, -1, |producer, _| producer.begin_transaction()) }
+    call(rk, FUNCTION, -1, |producer, _| producer.begin_transaction())
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -106,13 +97,9 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     if offsets.is_empty() {
         return null_mut();
     }
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed; `offsets` is NULL or a list of this
-    // library, not yet destroyed (rdkafka.h, `rd_kafka_send_offsets_to_transaction`).
-    unsafe {
-        call(rk, timeout_ms, |producer, timeout| {
-            producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
-        })
-    }
+    call(rk, FUNCTION, timeout_ms, |producer, timeout| {
+        producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
+    })
 }
 
 exported_from_c! {
@@ -168,12 +155,17 @@ impl Task for EndTransaction {
 }
 
 /// # Safety
-/// `state` is the struct of the calling C function. The contract of [`Handle::of`] applies to `rk`.
-unsafe fn end_transaction(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int, ending: Ending) {
+/// `state` is the struct of the calling C function.
+unsafe fn end_transaction(
+    state: *mut CallbackLoop,
+    rk: *mut rd_kafka_t,
+    function: &str,
+    timeout_ms: c_int,
+    ending: Ending,
+) {
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
-    // SAFETY: the contract of this function, above.
-    match unsafe { producing(rk) } {
+    match producing(rk, function) {
         Ok(handle) => {
             let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
             start(state, handle, EndTransaction { ending, timeout, begun: Instant::now(), flush: None });
@@ -188,9 +180,8 @@ unsafe extern "C" fn begin_commit_transaction(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_commit_transaction`).
-    unsafe { end_transaction(state, rk, timeout_ms, Ending::Commit) };
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    unsafe { end_transaction(state, rk, FUNCTION, timeout_ms, Ending::Commit) };
 }
 
 #[on_panic(())]
@@ -199,7 +190,6 @@ unsafe extern "C" fn begin_abort_transaction(
     rk: *mut rd_kafka_t,
     timeout_ms: c_int,
 ) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_abort_transaction`).
-    unsafe { end_transaction(state, rk, timeout_ms, Ending::Abort) };
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    unsafe { end_transaction(state, rk, FUNCTION, timeout_ms, Ending::Abort) };
 }

@@ -1,19 +1,32 @@
 //! `rd_kafka_event_t`: what waits in a queue, for applications that read it themselves.
 
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::client::handle::Handle;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::handles::misuse_report::report;
 use crate::messages::list_conversion::{self, OwnedList};
 use crate::messages::message::{OwnedMessage, Slot};
+use crate::messages::slab_pool::SlabPool;
 use crate::produce::report_cursor::{ReportCursor, each_report};
 use crate::queue::op::{Op, Outcome};
 
-/// An event; the application destroys it.
+/// An event in its piece of memory, which is reused and never freed: a second destruction finds no event.
 pub struct rd_kafka_event_t {
+    is_live: AtomicBool,
+    event: UnsafeCell<Option<Event>>,
+}
+
+/// An event that C does not have yet: dropping it destroys it.
+pub(crate) struct OwnedEvent(NonNull<rd_kafka_event_t>);
+
+/// An event; the application destroys it.
+pub(crate) struct Event {
     kind: rd_kafka_event_type_t,
     /// An event keeps its client.
     _handle: Arc<Handle>,
@@ -22,9 +35,14 @@ pub struct rd_kafka_event_t {
     list: Option<OwnedList>,
 }
 
+/// Pieces that stay unused, with 100 KB: the last 512 events are not reused.
+const UNUSED_EVENTS: usize = 512;
+
+static EVENTS: SlabPool<rd_kafka_event_t> = SlabPool::new(UNUSED_EVENTS);
+
 /// An operation for an application that reads events.
 pub(crate) enum Eventual {
-    Event(Box<rd_kafka_event_t>),
+    Event(OwnedEvent),
     /// There is no event for it: its function runs.
     Callback(Op),
 }
@@ -33,10 +51,10 @@ enum Content {
     /// An error of a partition, or its end.
     ConsumerError(OwnedMessage),
     /// One fetched message, until it is taken.
-    Message(Option<OwnedMessage>, *mut rd_kafka_message_t),
+    Message(OwnedMessage, Cell<*mut rd_kafka_message_t>),
     Reports {
         slots: Vec<Slot>,
-        next: usize,
+        next: Cell<usize>,
         /// The memory that the messages point to.
         _memory: Box<ReportCursor>,
     },
@@ -58,6 +76,56 @@ enum Content {
     Result(Outcome),
 }
 
+// SAFETY: an event may be read and destroyed by any thread, one at a time (rdkafka.h, `rd_kafka_event_t`).
+unsafe impl Send for OwnedEvent {}
+
+impl OwnedEvent {
+    fn new(event: Event) -> Self {
+        let piece = EVENTS.take(|| {
+            let empty = rd_kafka_event_t { is_live: AtomicBool::new(false), event: UnsafeCell::new(None) };
+            NonNull::from(Box::leak(Box::new(empty)))
+        });
+        // SAFETY: the piece is free and its memory is never freed, so this is its only user.
+        unsafe {
+            *piece.as_ref().event.get() = Some(event);
+            piece.as_ref().is_live.store(true, Ordering::Release);
+        }
+        Self(piece)
+    }
+
+    /// To C, which destroys it.
+    pub(crate) fn into_raw(self) -> *mut rd_kafka_event_t {
+        let raw = self.0.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl Drop for OwnedEvent {
+    fn drop(&mut self) {
+        destroy(self.0);
+    }
+}
+
+/// Returns `false` if the event was destroyed before.
+fn destroy(piece: NonNull<rd_kafka_event_t>) -> bool {
+    // SAFETY: pieces are never freed.
+    let own = unsafe { piece.as_ref() };
+    if !own.is_live.swap(false, Ordering::AcqRel) {
+        return false;
+    }
+    // SAFETY: the swap makes this the only thread that takes the event.
+    drop(unsafe { (*own.event.get()).take() });
+    EVENTS.give(piece);
+    true
+}
+
+#[cold]
+fn report_destroyed(rkev: *const rd_kafka_event_t, function: &str) {
+    let problem = format!("the rd_kafka_event_t {rkev:p} is destroyed");
+    report(function, &problem, "destroy an event once, and do not use it afterwards");
+}
+
 impl rd_kafka_event_t {
     /// The event of an operation.
     pub(crate) fn of(handle: &Arc<Handle>, op: Op) -> Eventual {
@@ -71,16 +139,16 @@ impl rd_kafka_event_t {
             Op::Message(message) if message_error(&message).is_some() => Content::ConsumerError(message),
             Op::Message(message) => {
                 let raw = message.as_raw();
-                Content::Message(Some(message), raw)
+                Content::Message(message, Cell::new(raw))
             }
             Op::DeliveryReport { report, done } => {
                 let mut slots = Vec::with_capacity(report.len());
                 let memory = each_report(handle, report, done, |slot| slots.push(slot.lasting()));
-                Content::Reports { slots, next: 0, _memory: Box::new(memory) }
+                Content::Reports { slots, next: Cell::new(0), _memory: Box::new(memory) }
             }
             Op::Rebalance { err, partitions, lost } => {
                 if let Some(consuming) = handle.consumer_state() {
-                    consuming.lost.store(lost, std::sync::atomic::Ordering::Relaxed);
+                    consuming.lost.store(lost, Ordering::Relaxed);
                 }
                 list = Some(OwnedList(list_conversion::bare(&partitions)));
                 Content::Rebalance(err)
@@ -108,11 +176,25 @@ impl rd_kafka_event_t {
             #[cfg(test)]
             Op::Nothing => return Eventual::Callback(op),
         };
-        Eventual::Event(Box::new(Self { kind, _handle: handle.clone(), content, list }))
+        Eventual::Event(OwnedEvent::new(Event { kind, _handle: handle.clone(), content, list }))
     }
 
+    /// The event; `None` if it was destroyed, which is reported.
+    ///
+    /// # Safety
+    /// No other call changes or destroys the event meanwhile.
+    unsafe fn get(&self, function: &str) -> Option<&Event> {
+        if !self.is_live.load(Ordering::Acquire) {
+            report_destroyed(self, function);
+            return None;
+        }
+        // SAFETY: the contract of this function, above.
+        unsafe { (*self.event.get()).as_ref() }
+    }
+}
+
+impl Event {
     /// The result of an admin request, if this is one of that kind.
-    #[allow(dead_code, reason = "for the admin interface")]
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
         match &self.content {
             Content::Result(outcome) => Some(outcome),
@@ -139,23 +221,24 @@ fn message_error(message: &OwnedMessage) -> Option<rd_kafka_resp_err_t> {
 
 /// # Safety
 /// NULL or an event that lives.
-unsafe fn event<'a>(rkev: *const rd_kafka_event_t) -> Option<&'a rd_kafka_event_t> {
-    // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (the contract of this function, above).
-    unsafe { rkev.as_ref() }
+pub(crate) unsafe fn event<'a>(rkev: *const rd_kafka_event_t, function: &str) -> Option<&'a Event> {
+    // SAFETY: `rkev` is NULL or an event of this library, used by one call at a time (the contract of this function,
+    // above).
+    unsafe { rkev.as_ref()?.get(function) }
 }
 
 #[on_panic(RD_KAFKA_EVENT_NONE)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_type(rkev: *const rd_kafka_event_t) -> rd_kafka_event_type_t {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_type`).
-    unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind)
+    unsafe { event(rkev, FUNCTION) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind)
 }
 
 #[on_panic(null())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_name(rkev: *const rd_kafka_event_t) -> *const c_char {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_name`).
-    let kind = unsafe { event(rkev) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind);
+    let kind = unsafe { event(rkev, FUNCTION) }.map_or(RD_KAFKA_EVENT_NONE, |event| event.kind);
     name(kind).as_ptr()
 }
 
@@ -200,9 +283,10 @@ fn name(kind: rd_kafka_event_type_t) -> &'static std::ffi::CStr {
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_destroy(rkev: *mut rd_kafka_event_t) {
-    if !rkev.is_null() {
-        // SAFETY: from a box, given back once (rdkafka.h, `rd_kafka_event_destroy`).
-        drop(unsafe { Box::from_raw(rkev) });
+    if let Some(piece) = NonNull::new(rkev)
+        && !destroy(piece)
+    {
+        report_destroyed(rkev, FUNCTION);
     }
 }
 
@@ -211,14 +295,22 @@ pub unsafe extern "C" fn rd_kafka_event_destroy(rkev: *mut rd_kafka_event_t) {
 pub unsafe extern "C" fn rd_kafka_event_message_next(
     rkev: *mut rd_kafka_event_t,
 ) -> *const rd_kafka_message_t {
-    // SAFETY: no other thread uses the event meanwhile (rdkafka.h, `rd_kafka_event_message_next`).
-    let Some(event) = (unsafe { rkev.as_mut() }) else { return null() };
-    match &mut event.content {
+    // SAFETY: `rkev` is NULL or an event of this library; no other thread uses it meanwhile (rdkafka.h,
+    // `rd_kafka_event_message_next`).
+    unsafe { next_message(rkev, FUNCTION) }
+}
+
+/// # Safety
+/// The contract of [`event`] applies.
+unsafe fn next_message(rkev: *mut rd_kafka_event_t, function: &str) -> *const rd_kafka_message_t {
+    // SAFETY: the contract of this function, above.
+    let Some(event) = (unsafe { event(rkev, function) }) else { return null() };
+    match &event.content {
         // The event keeps it; it goes when the event does.
-        Content::Message(_, raw) => std::mem::replace(raw, null_mut()).cast_const(),
+        Content::Message(_, raw) => raw.replace(null_mut()).cast_const(),
         Content::Reports { slots, next, .. } => {
-            let slot = slots.get(*next);
-            *next += 1;
+            let slot = slots.get(next.get());
+            next.set(next.get() + 1);
             slot.map_or(null(), Slot::as_raw)
         }
         _ => null(),
@@ -236,7 +328,7 @@ pub unsafe extern "C" fn rd_kafka_event_message_array(
     while count < size {
         // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
         // `rd_kafka_event_message_array`).
-        let message = unsafe { rd_kafka_event_message_next(rkev) };
+        let message = unsafe { next_message(rkev, FUNCTION) };
         if message.is_null() || rkmessages.is_null() {
             break;
         }
@@ -252,7 +344,7 @@ pub unsafe extern "C" fn rd_kafka_event_message_array(
 pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_t) -> usize {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_message_count`).
-    unsafe { event(rkev) }.map_or(0, |event| match &event.content {
+    unsafe { event(rkev, FUNCTION) }.map_or(0, |event| match &event.content {
         Content::Message(..) => 1,
         Content::Reports { slots, .. } => slots.len(),
         _ => 0,
@@ -264,7 +356,7 @@ pub unsafe extern "C" fn rd_kafka_event_message_count(rkev: *mut rd_kafka_event_
 pub unsafe extern "C" fn rd_kafka_event_config_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_config_string`).
-    unsafe { event(rkev) }.map_or(null(), |event| match &event.content {
+    unsafe { event(rkev, FUNCTION) }.map_or(null(), |event| match &event.content {
         Content::TokenRefresh(config) if !config.is_empty() => config.as_ptr(),
         _ => null(),
     })
@@ -274,7 +366,7 @@ pub unsafe extern "C" fn rd_kafka_event_config_string(rkev: *mut rd_kafka_event_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_error(rkev: *mut rd_kafka_event_t) -> rd_kafka_resp_err_t {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_error`).
-    unsafe { event(rkev) }.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_event_t::error)
+    unsafe { event(rkev, FUNCTION) }.map_or(RD_KAFKA_RESP_ERR_NO_ERROR, Event::error)
 }
 
 #[on_panic(null())]
@@ -282,7 +374,7 @@ pub unsafe extern "C" fn rd_kafka_event_error(rkev: *mut rd_kafka_event_t) -> rd
 pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t) -> *const c_char {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_error_string`).
-    let Some(event) = (unsafe { event(rkev) }) else { return null() };
+    let Some(event) = (unsafe { event(rkev, FUNCTION) }) else { return null() };
     match &event.content {
         Content::Error { text, .. } if !text.is_empty() => text.as_ptr(),
         // SAFETY: the message lives as long as the event.
@@ -299,7 +391,7 @@ pub unsafe extern "C" fn rd_kafka_event_error_string(rkev: *mut rd_kafka_event_t
 pub unsafe extern "C" fn rd_kafka_event_error_is_fatal(rkev: *mut rd_kafka_event_t) -> c_int {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_error_is_fatal`).
-    unsafe { event(rkev) }
+    unsafe { event(rkev, FUNCTION) }
         .is_some_and(|event| matches!(event.content, Content::Error { fatal: true, .. }))
         .into()
 }
@@ -308,7 +400,7 @@ pub unsafe extern "C" fn rd_kafka_event_error_is_fatal(rkev: *mut rd_kafka_event
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_opaque(rkev: *mut rd_kafka_event_t) -> *mut c_void {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_opaque`).
-    unsafe { event(rkev) }.map_or(null_mut(), |event| match &event.content {
+    unsafe { event(rkev, FUNCTION) }.map_or(null_mut(), |event| match &event.content {
         Content::CommitResult(_, opaque) => *opaque,
         Content::Result(outcome) => outcome.opaque.0,
         _ => null_mut(),
@@ -326,7 +418,7 @@ pub unsafe extern "C" fn rd_kafka_event_log(
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed; `level` is NULL or writable (rdkafka.h,
     // `rd_kafka_event_log`).
     let Some(Content::Log { level: known, facility, text, .. }) =
-        (unsafe { event(rkev) }).map(|event| &event.content)
+        (unsafe { event(rkev, FUNCTION) }).map(|event| &event.content)
     else {
         return -1;
     };
@@ -354,7 +446,8 @@ pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
 ) -> c_int {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_debug_contexts`).
-    let Some(Content::Log { contexts, .. }) = (unsafe { event(rkev) }).map(|event| &event.content) else {
+    let Some(Content::Log { contexts, .. }) = (unsafe { event(rkev, FUNCTION) }).map(|event| &event.content)
+    else {
         return -1;
     };
     // SAFETY: `dst` is NULL or a buffer of `dstsize` bytes (rdkafka.h, `rd_kafka_event_debug_contexts`).
@@ -366,7 +459,7 @@ pub unsafe extern "C" fn rd_kafka_event_debug_contexts(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_event_stats(rkev: *mut rd_kafka_event_t) -> *const c_char {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h, `rd_kafka_event_stats`).
-    unsafe { event(rkev) }.map_or(null(), |event| match &event.content {
+    unsafe { event(rkev, FUNCTION) }.map_or(null(), |event| match &event.content {
         Content::Stats(json) => json.as_ptr(),
         _ => null(),
     })
@@ -379,7 +472,7 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition_list(
 ) -> *mut rd_kafka_topic_partition_list_t {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_topic_partition_list`).
-    unsafe { event(rkev) }.and_then(|event| event.list.as_ref()).map_or(null_mut(), |list| list.0)
+    unsafe { event(rkev, FUNCTION) }.and_then(|event| event.list.as_ref()).map_or(null_mut(), |list| list.0)
 }
 
 #[on_panic(null_mut())]
@@ -389,9 +482,8 @@ pub unsafe extern "C" fn rd_kafka_event_topic_partition(
 ) -> *mut rd_kafka_topic_partition_t {
     // SAFETY: `rkev` is NULL or an event of this library, not yet destroyed (rdkafka.h,
     // `rd_kafka_event_topic_partition`).
-    let message = unsafe { event(rkev) }.and_then(|event| match &event.content {
-        Content::Message(message, _) => message.as_ref().map(OwnedMessage::as_raw),
-        Content::ConsumerError(message) => Some(message.as_raw()),
+    let message = unsafe { event(rkev, FUNCTION) }.and_then(|event| match &event.content {
+        Content::Message(message, _) | Content::ConsumerError(message) => Some(message.as_raw()),
         _ => None,
     });
     let Some(message) = message else { return null_mut() };

@@ -217,8 +217,7 @@ called_from_c! {
 
 #[on_panic(())]
 unsafe extern "C" fn begin_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_poll`).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return };
+    let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
     let poll = ServeAll::new(handle.main.clone(), timeout_of(timeout_ms));
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     start(unsafe { &mut *state }, handle, poll);
@@ -228,17 +227,19 @@ unsafe extern "C" fn begin_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, t
 unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_consumer_poll`).
-    let Some(consumer) = (unsafe { Handle::of(rk) }).and_then(Handle::consumer_state) else {
+    let used = Handle::of(rk, FUNCTION);
+    let Some(consumer) = used.as_deref().and_then(Handle::consumer_state) else {
         return crate::errors::error_object::set_last_error(RD_KAFKA_RESP_ERR__UNKNOWN_GROUP);
     };
     if let Some(message) = consumer.queue.message() {
         return state.returns(Returns::message(Some(message)));
     }
-    // SAFETY: as above.
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return };
-    if !consumer.is_closed() {
-        let poll = NextMessage::new(consumer.queue.clone(), timeout_of(timeout_ms));
+    if consumer.is_closed() {
+        return;
+    }
+    let poll = NextMessage::new(consumer.queue.clone(), timeout_of(timeout_ms));
+    // The call may wait, and another thread may destroy the client meanwhile.
+    if let Some(handle) = used.map(|handle| handle.shared()) {
         start(state, handle, poll);
     }
 }
@@ -246,8 +247,7 @@ unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_k
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_yield`).
-    if let Some(handle) = unsafe { Handle::of(rk) } {
+    if let Some(handle) = Handle::of(rk, FUNCTION) {
         handle.main.yield_once();
     }
 }
@@ -255,9 +255,7 @@ pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_poll_set_consumer(rk: *mut rd_kafka_t) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_poll_set_consumer`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     let Some(consuming) = handle.consumer_state() else { return RD_KAFKA_RESP_ERR__UNKNOWN_GROUP };
     handle.main.forward_to(Some(&consuming.queue));
     RD_KAFKA_RESP_ERR_NO_ERROR

@@ -6,15 +6,19 @@ use std::sync::Arc;
 
 use ottla_client::TopicPartition;
 
-use crate::client::destroyed_handles::DestroyedHandles;
 use crate::client::handle::Handle;
 use crate::ffi::c_strings::text;
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
+use crate::handles::handle_table::{HandleKind, HandleTable, as_pointer};
+use crate::handles::slot_table::InUse;
 use crate::queue::op_queue::OpQueue;
 
-/// A handle on a queue, or what is left of a destroyed one.
-pub struct rd_kafka_queue_t(Option<OpenQueue>);
+/// C's type of a handle on a queue.
+#[repr(C)]
+pub struct rd_kafka_queue_t {
+    _private: [u8; 0],
+}
 
 /// An open handle: its queue and its client. It keeps the client's memory, not the client.
 pub(crate) struct OpenQueue {
@@ -22,78 +26,67 @@ pub(crate) struct OpenQueue {
     pub(crate) handle: Arc<Handle>,
 }
 
-static DESTROYED_HANDLES: DestroyedHandles<Box<rd_kafka_queue_t>> = DestroyedHandles::new();
+static QUEUES: HandleTable<OpenQueue> = HandleTable::new(HandleKind::Queue);
 
 impl rd_kafka_queue_t {
     fn give(handle: &Arc<Handle>, queue: Arc<OpQueue>) -> *mut Self {
-        Box::into_raw(Box::new(Self(Some(OpenQueue { queue, handle: handle.clone() }))))
+        let open = Arc::new(OpenQueue { queue, handle: handle.clone() });
+        QUEUES.insert(open).map_or(null_mut(), as_pointer)
     }
 
-    /// # Safety
-    /// `queue` is NULL or one of ours that lives, or one of the last that were destroyed.
-    pub(crate) unsafe fn of<'a>(queue: *const Self) -> Option<&'a OpenQueue> {
-        // SAFETY: `queue` is NULL or an object of this library, not yet destroyed (the contract of this function,
-        // above).
-        unsafe { queue.as_ref() }?.0.as_ref()
+    /// Returns the open handle of C's pointer. `function` is the name for the report about a destroyed one.
+    #[inline]
+    pub(crate) fn of(queue: *const Self, function: &str) -> Option<InUse<OpenQueue>> {
+        QUEUES.find(queue, function)
     }
 }
 
 /// A handle on a queue that the client has.
-unsafe fn get(
+fn get(
     rk: *mut rd_kafka_t,
+    function: &str,
     which: impl FnOnce(&Arc<Handle>) -> Option<Arc<OpQueue>>,
 ) -> *mut rd_kafka_queue_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (required by the C functions that call
-    // this).
-    let Some(handle) = (unsafe { Handle::shared(rk) }) else { return null_mut() };
+    let Some(handle) = Handle::shared(rk, function) else { return null_mut() };
     which(&handle).map_or(null_mut(), |queue| rd_kafka_queue_t::give(&handle, queue))
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_new(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_queue_new`).
-    unsafe { get(rk, |_| Some(OpQueue::new())) }
+    get(rk, FUNCTION, |_| Some(OpQueue::new()))
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_destroy(rkqu: *mut rd_kafka_queue_t) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_destroy`).
-    let Some(open) = (unsafe { rkqu.as_mut() }).and_then(|queue| queue.0.take()) else { return };
-    drop(open);
-    // SAFETY: from `give`, and open until now: it is given back once.
-    DESTROYED_HANDLES.keep(unsafe { Box::from_raw(rkqu) });
+    if !rkqu.is_null() && !QUEUES.retire(rkqu.addr() as u64) {
+        QUEUES.report_stale(rkqu.addr() as u64, FUNCTION);
+    }
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_main(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_queue_get_main`).
-    unsafe { get(rk, |handle| Some(handle.main.clone())) }
+    get(rk, FUNCTION, |handle| Some(handle.main.clone()))
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_consumer(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_queue_get_consumer`).
-    unsafe { get(rk, |handle| Some(handle.consumer_state()?.queue.clone())) }
+    get(rk, FUNCTION, |handle| Some(handle.consumer_state()?.queue.clone()))
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_background(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_queue_get_background`).
-    unsafe { get(rk, |handle| handle.background()) }
+    get(rk, FUNCTION, |handle| handle.background())
 }
 
 #[on_panic(null_mut())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_get_sasl(rk: *mut rd_kafka_t) -> *mut rd_kafka_queue_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_queue_get_sasl`).
-    unsafe { get(rk, |handle| handle.sasl_queue()) }
+    get(rk, FUNCTION, |handle| handle.sasl_queue())
 }
 
 #[on_panic(null_mut())]
@@ -105,20 +98,17 @@ pub unsafe extern "C" fn rd_kafka_queue_get_partition(
 ) -> *mut rd_kafka_queue_t {
     // SAFETY: `topic` is NULL or a C string (rdkafka.h, `rd_kafka_queue_get_partition`).
     let Some(name) = (unsafe { text(topic) }) else { return null_mut() };
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h,
-    // `rd_kafka_queue_get_partition`).
-    unsafe {
-        get(rk, |handle| Some(handle.consumer_state()?.queue_of(&TopicPartition::new(&name, partition))))
-    }
+    get(rk, FUNCTION, |handle| {
+        Some(handle.consumer_state()?.queue_of(&TopicPartition::new(&name, partition)))
+    })
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst: *mut rd_kafka_queue_t) {
-    // SAFETY: `src` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_forward`).
-    let Some(src) = (unsafe { rd_kafka_queue_t::of(src) }) else { return };
-    // SAFETY: `dst` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_forward`).
-    let dst = unsafe { rd_kafka_queue_t::of(dst) }.map(|dst| &dst.queue);
+    let Some(src) = rd_kafka_queue_t::of(src, FUNCTION) else { return };
+    let dst = rd_kafka_queue_t::of(dst, FUNCTION);
+    let dst = dst.as_deref().map(|dst| &dst.queue);
     src.queue.forward_to(dst);
     if let Some(consuming) = src.handle.consumer_state() {
         consuming.forwarded(&src.handle, &src.queue, dst);
@@ -128,15 +118,13 @@ pub unsafe extern "C" fn rd_kafka_queue_forward(src: *mut rd_kafka_queue_t, dst:
 #[on_panic(0)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_length(rkqu: *mut rd_kafka_queue_t) -> usize {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_length`).
-    unsafe { rd_kafka_queue_t::of(rkqu) }.map_or(0, |queue| queue.queue.len())
+    rd_kafka_queue_t::of(rkqu, FUNCTION).map_or(0, |queue| queue.queue.len())
 }
 
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_queue_yield(rkqu: *mut rd_kafka_queue_t) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_yield`).
-    if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
+    if let Some(queue) = rd_kafka_queue_t::of(rkqu, FUNCTION) {
         queue.queue.yield_once();
     }
 }
@@ -149,9 +137,7 @@ pub unsafe extern "C" fn rd_kafka_queue_io_event_enable(
     payload: *const c_void,
     size: usize,
 ) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_queue_io_event_enable`).
-    let Some(queue) = (unsafe { rd_kafka_queue_t::of(rkqu) }) else { return };
+    let Some(queue) = rd_kafka_queue_t::of(rkqu, FUNCTION) else { return };
     let io = (fd >= 0).then(|| {
         let bytes = if payload.is_null() {
             Vec::new()
@@ -171,10 +157,8 @@ pub unsafe extern "C" fn rd_kafka_queue_cb_event_enable(
     event_cb: rd_kafka_queue_event_cb_t,
     qev_opaque: *mut c_void,
 ) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_queue_cb_event_enable`).
-    if let Some(queue) = unsafe { rd_kafka_queue_t::of(rkqu) } {
-        queue.queue.enable_call(event_cb, queue.handle.as_raw(), qev_opaque);
+    if let Some(queue) = rd_kafka_queue_t::of(rkqu, FUNCTION) {
+        queue.queue.enable_call(event_cb, queue.handle.raw(), qev_opaque);
     }
 }
 
@@ -184,15 +168,12 @@ pub unsafe extern "C" fn rd_kafka_set_log_queue(
     rk: *mut rd_kafka_t,
     rkqu: *mut rd_kafka_queue_t,
 ) -> rd_kafka_resp_err_t {
-    // SAFETY: `rk` is NULL or a handle from `rd_kafka_new`, not yet destroyed (rdkafka.h, `rd_kafka_set_log_queue`).
-    let Some(handle) = (unsafe { Handle::of(rk) }) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
+    let Some(handle) = Handle::of(rk, FUNCTION) else { return RD_KAFKA_RESP_ERR__INVALID_ARG };
     if !handle.config.log_queue {
         return RD_KAFKA_RESP_ERR__NOT_CONFIGURED;
     }
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_set_log_queue`);
-    // without a queue lines go to the main one.
-    let queue = unsafe { rd_kafka_queue_t::of(rkqu) }
-        .map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
+    let queue =
+        rd_kafka_queue_t::of(rkqu, FUNCTION).map_or_else(|| handle.main.clone(), |queue| queue.queue.clone());
     handle.logs.set_queue(Some(queue));
     RD_KAFKA_RESP_ERR_NO_ERROR
 }

@@ -26,7 +26,7 @@ impl Task for NextEvent {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let Some(op) = self.queue.poll(left) else { return Step::Return(Returns::Pointer(null_mut())) };
         match rd_kafka_event_t::of(handle, op) {
-            Eventual::Event(event) => Step::Return(Returns::Pointer(Box::into_raw(event).cast())),
+            Eventual::Event(event) => Step::Return(Returns::Pointer(event.into_raw().cast())),
             Eventual::Callback(op) => Step::Op(op),
         }
     }
@@ -64,16 +64,19 @@ called_from_c! {
 /// Starts a task on a queue; without a queue `state` keeps its return value.
 ///
 /// # Safety
-/// `state` is C's own struct; `rkqu` is NULL or a queue of this library, not yet destroyed.
+/// `state` is C's own struct.
 unsafe fn start_on<T: Task + 'static>(
     state: *mut CallbackLoop,
     rkqu: *mut rd_kafka_queue_t,
+    function: &str,
     task: impl FnOnce(&Handle, Arc<OpQueue>) -> T,
 ) {
-    // SAFETY: the contract of this function, above.
-    if let Some(open) = unsafe { rd_kafka_queue_t::of(rkqu) } {
+    // The call may wait, and another thread may destroy the queue meanwhile.
+    let open = rd_kafka_queue_t::of(rkqu, function).map(|open| (open.handle.clone(), open.queue.clone()));
+    if let Some((handle, queue)) = open {
+        let task = task(&handle, queue);
         // SAFETY: the contract of this function, above.
-        start(unsafe { &mut *state }, open.handle.clone(), task(&open.handle, open.queue.clone()));
+        start(unsafe { &mut *state }, handle, task);
     }
 }
 
@@ -84,8 +87,8 @@ unsafe extern "C" fn begin_queue_poll(
     timeout_ms: c_int,
 ) {
     let deadline = timeout_of(timeout_ms).and_then(|timeout| Instant::now().checked_add(timeout));
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_queue_poll`).
-    unsafe { start_on(state, rkqu, |_, queue| NextEvent { queue, deadline }) };
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    unsafe { start_on(state, rkqu, FUNCTION, |_, queue| NextEvent { queue, deadline }) };
 }
 
 #[on_panic(())]
@@ -94,9 +97,8 @@ unsafe extern "C" fn begin_queue_poll_callback(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_queue_poll_callback`).
-    unsafe { start_on(state, rkqu, |_, queue| ServeAll::new(queue, timeout_of(timeout_ms))) };
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    unsafe { start_on(state, rkqu, FUNCTION, |_, queue| ServeAll::new(queue, timeout_of(timeout_ms))) };
 }
 
 #[on_panic(())]
@@ -105,8 +107,8 @@ unsafe extern "C" fn begin_consume_queue(
     rkqu: *mut rd_kafka_queue_t,
     timeout_ms: c_int,
 ) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h, `rd_kafka_consume_queue`).
-    unsafe { start_on(state, rkqu, |_, queue| NextMessage::new(queue, timeout_of(timeout_ms))) };
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
+    unsafe { start_on(state, rkqu, FUNCTION, |_, queue| NextMessage::new(queue, timeout_of(timeout_ms))) };
 }
 
 #[on_panic(())]
@@ -117,11 +119,13 @@ unsafe extern "C" fn begin_consume_batch_queue(
     rkmessages: *mut *mut rd_kafka_message_t,
     rkmessages_size: usize,
 ) {
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed; `rkmessages` points to `rkmessages_size`
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`). `rkmessages` points to `rkmessages_size`
     // pointers (rdkafka.h, `rd_kafka_consume_batch_queue`).
     unsafe {
         (*state).number_result = -1;
-        start_on(state, rkqu, |_, queue| FillArray::new(queue, timeout_ms, rkmessages, rkmessages_size));
+        start_on(state, rkqu, FUNCTION, |_, queue| {
+            FillArray::new(queue, timeout_ms, rkmessages, rkmessages_size)
+        });
     }
 }
 
@@ -137,10 +141,9 @@ unsafe extern "C" fn begin_consume_callback_queue(
     unsafe { (*state).number_result = -1 };
     let Some(function) = consume_cb else { return };
     let (wait, opaque) = (timeout_of(timeout_ms), Opaque(commit_opaque));
-    // SAFETY: `rkqu` is NULL or a queue of this library, not yet destroyed (rdkafka.h,
-    // `rd_kafka_consume_callback_queue`).
+    // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     unsafe {
-        start_on(state, rkqu, |handle, queue| {
+        start_on(state, rkqu, FUNCTION, |handle, queue| {
             let max = handle.conf().consume_callback_max();
             EachMessage { queue, wait, function, opaque, max, count: 0, source: None }
         });
