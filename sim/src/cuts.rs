@@ -25,10 +25,10 @@ const WITHIN: Duration = Duration::from_secs(120);
 /// The bytes of each connection: to the broker, and back.
 pub type Traffic = BTreeMap<u64, [u64; 2]>;
 
-/// Runs the story. Without a cut, its traffic tells where connections can be cut.
+/// Runs the story. The traffic of a run without a cut has the positions where connections can be cut.
 ///
 /// # Errors
-/// What a client saw that is wrong: a record that is lost, doubled or out of order, a commit that is lost, or no end in time.
+/// The first wrong result of a client: a record that is lost, doubled or out of order, a commit that is lost, or no end in time.
 pub fn run(cut: Option<PlannedCut>) -> Result<Traffic, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -140,7 +140,7 @@ async fn read(net: &Network) -> Result<(), String> {
     Ok(())
 }
 
-/// The values of one poll. Errors are the application's to see, and the next poll goes on.
+/// The values of one poll. Errors are the application's to see, and the next poll continues.
 async fn poll(consumer: &mut Consumer) -> Vec<(usize, i64)> {
     match consumer.poll(Duration::from_millis(500)).await {
         Ok(Some(Polled::Records(batch))) => {

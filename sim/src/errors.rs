@@ -50,7 +50,7 @@ pub struct ErrorReport {
     pub requests: u64,
     /// Records that the reader received meanwhile.
     pub records: u64,
-    /// What moved after the connections were cut, in the second half of the time.
+    /// The records that moved after the connections were cut, in the second half of the time.
     pub late: Moved,
     /// The reason why the traffic was stopped, if it was.
     pub frozen: Option<String>,

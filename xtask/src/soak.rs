@@ -53,7 +53,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "errors",
-        what: "1 = every API with every error, once and for seconds: requests within the back-off, and everything goes on",
+        what: "1 = every API with every error, once and for seconds: requests within the back-off, and the clients recover",
         package: "ottla-sim",
         test: "errors",
         variable: "OTTLA_SIM_STRIDE",

@@ -276,8 +276,8 @@ fn has_large_response(api: ApiKey) -> bool {
     !matches!(api, ApiKey::Produce | ApiKey::Fetch | ApiKey::Heartbeat | ApiKey::ApiVersions)
 }
 
-/// Returns `true` for requests that wait for those of other connections. If they held memory, the others could lack it. What a
-/// group keeps of them is counted by the group.
+/// Returns `true` for requests that wait for those of other connections. If they held memory, the others could lack it. Groups count
+/// the memory that they keep of them.
 fn waits_for_others(api: ApiKey) -> bool {
     matches!(api, ApiKey::JoinGroup | ApiKey::SyncGroup)
 }

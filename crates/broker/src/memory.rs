@@ -21,9 +21,9 @@ pub(crate) struct Parts {
     pub(crate) responses: usize,
     /// Batches that are decompressed to check them.
     pub(crate) decoders: usize,
-    /// What fetch sessions keep.
+    /// Data of fetch sessions.
     pub(crate) fetch_sessions: usize,
-    /// What group members leave at the broker.
+    /// Data of group members.
     pub(crate) groups: usize,
 }
 
@@ -108,7 +108,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes this much memory if it is free and nobody waits for some.
+    /// Takes this much memory if it is free and no connection waits for some.
     pub(crate) fn try_charge(&self, bytes: usize) -> Option<Charge> {
         let units = self.units.clone().try_acquire_many_owned(self.units_of(bytes)).ok()?;
         Some(Charge { _units: units })

@@ -16,6 +16,7 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/client/tests/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("fuzz/src/memory.rs", "an allocator that counts: the trait's functions are unsafe"),
     ("interop/tests/c_admin.rs", "calls the C interface as C does"),
+    ("crates/cli/src/allocator.rs", "sets the number of the allocator's heaps, which only the C library can"),
     ("crates/wire/src/prefetch.rs", "asks for cache lines ahead of a record: a hint, which accesses nothing"),
 ];
 

@@ -24,6 +24,12 @@ use crate::topics::Topic;
 /// The longest wait of a request that holds memory of the budget.
 const CHARGED_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// The longest wait for records.
+fn wait_max(max_wait_ms: i32, request_bytes: usize) -> Duration {
+    let wanted = Duration::from_millis(max_wait_ms.max(0) as u64);
+    if is_charged(request_bytes) { wanted.min(CHARGED_WAIT_MAX) } else { wanted }
+}
+
 /// A partition of the request and its state on this broker.
 struct Target {
     name: Arc<Name>,
@@ -46,11 +52,7 @@ impl Api for FetchRequest {
         let targets: Vec<Target> =
             partitions.into_iter().map(|(name, wanted)| find(&context, name, wanted, &mut last)).collect();
         let bytes_max = (self.max_bytes.max(0) as usize).min(cluster.config.fetch_bytes_max);
-        let mut wait = Duration::from_millis(self.max_wait_ms.max(0) as u64);
-        if is_charged(context.frame.len()) {
-            wait = wait.min(CHARGED_WAIT_MAX);
-        }
-        let deadline = Instant::now() + wait;
+        let deadline = Instant::now() + wait_max(self.max_wait_ms, context.frame.len());
         // Batches that another process wrote are checked before they are served, which may read much from the disk.
         let mut unchecked = match cluster.syncer {
             Syncer::Thread => Unchecked::Found(Vec::new()),

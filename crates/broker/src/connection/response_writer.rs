@@ -34,7 +34,7 @@ pub(super) async fn write_response<T: Transport>(
 struct ResponseWriter<'a, T> {
     io: &'a mut T,
     cluster: &'a Cluster,
-    /// Whether others could use memory that this response has.
+    /// `true` if others could use memory that this response has.
     holds_memory: bool,
 }
 

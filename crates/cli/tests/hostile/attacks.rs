@@ -55,7 +55,7 @@ fn exchange(broker: SocketAddr, open: Option<TcpStream>, bytes: &[u8], is_last: 
     });
     stream.write_all(bytes).ok()?;
     if is_last {
-        // The broker learns at once that nobody waits for the answer.
+        // The broker learns at once that the client does not wait for the answer.
         let _ = stream.shutdown(std::net::Shutdown::Write);
     }
     let mut size = [0; 4];

@@ -42,7 +42,7 @@ impl Honest {
         honest
     }
 
-    /// Goes on until then, or until `is_over`.
+    /// Continues until then, or until `is_over`.
     pub(crate) fn measure(&mut self, until: Instant, is_over: impl Fn() -> bool) -> Latencies {
         let mut histogram = Histogram::<u64>::new(3).expect("a precision");
         loop {

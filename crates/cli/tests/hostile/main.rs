@@ -1,6 +1,6 @@
 //! Hostile clients against `ottla broker`: its memory stays within its budget, and honest clients are served.
 //!
-//! Each test runs one attack once. With `OTTLA_HOSTILE_SECONDS`, each attack goes on for that time, and the test prints
+//! Each test runs one attack once. With `OTTLA_HOSTILE_SECONDS`, each attack is repeated for that time, and the test prints
 //! the latency of an honest client beside it (`cargo xtask soak hostile`).
 
 #![allow(clippy::disallowed_methods, reason = "a test is a shell")]
