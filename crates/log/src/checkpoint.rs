@@ -104,8 +104,12 @@ impl CleanMark {
         let all: Vec<i64> = body.chunks_exact(8).filter_map(numbers::<1>).map(|[number]| number).collect();
         let (end, pairs) = all.split_last()?;
         let sound = body.len().is_multiple_of(8) && !pairs.is_empty() && pairs.len().is_multiple_of(2);
+        let bases: Vec<i64> = pairs.iter().step_by(2).copied().collect();
+        let is_possible = all.iter().all(|number| *number >= 0)
+            && bases.is_sorted_by(|base, next| base < next)
+            && bases.last() <= Some(end);
         let segments = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1] as u64)).collect();
-        sound.then_some(Self { segments, end: *end })
+        (sound && is_possible).then_some(Self { segments, end: *end })
     }
 }
 
@@ -199,5 +203,15 @@ mod tests {
             let ranges = decode_bad(&body(&[bad, sound].concat()));
             assert_eq!(ranges.iter().map(|range| range.offset).collect::<Vec<_>>(), [7], "{bad:?}");
         }
+    }
+
+    /// Found by the fuzz target `journal`: it opened without the entries of its segment.
+    #[test]
+    fn a_mark_with_impossible_numbers_is_no_mark() {
+        for numbers in [[0, 100, -1], [-1, 100, 5], [0, -1, 5], [7, 100, 6]] {
+            assert_eq!(CleanMark::decode(&body(&numbers)), None, "{numbers:?}");
+        }
+        assert_eq!(CleanMark::decode(&body(&[5, 100, 5, 100, 9])), None, "the segments do not rise");
+        assert!(CleanMark::decode(&body(&[0, 100, 5, 0, 5])).is_some());
     }
 }
