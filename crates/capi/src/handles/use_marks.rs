@@ -4,6 +4,7 @@
 //! the two must see the other's write, which needs a memory barrier on both sides. The call has none: the destroy asks the
 //! system to run a barrier in all threads (`membarrier`). Without that function calls count their uses in the slot.
 
+use std::cell::Cell;
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
@@ -24,28 +25,36 @@ unsafe impl Sync for ThreadMarks {}
 /// All lists; only grows.
 static ALL: AtomicPtr<ThreadMarks> = AtomicPtr::new(null_mut());
 
-/// A thread's claim on a list. It has no marks where the system has no barrier.
-struct Claim {
-    list: &'static ThreadMarks,
-    usable: usize,
-}
+/// A thread's claim on a list; `None` where the system has no barrier.
+struct Claim(Option<&'static ThreadMarks>);
 
 thread_local! {
     static MINE: Claim = Claim::new();
+    /// The list of [`MINE`], or NULL: before the first use, after the last, and where the system has no barrier. It has no
+    /// destructor, so a look at it is one call less.
+    static LIST: Cell<*const ThreadMarks> = const { Cell::new(null()) };
 }
 
 /// Marks a slot by its address. Returns the mark, or `None` if the caller has to count.
 #[inline]
 pub(super) fn set(slot: usize) -> Option<&'static AtomicUsize> {
-    let free = |claim: &Claim| {
-        let marks = &claim.list.marks[..claim.usable];
-        marks.iter().find(|mark| mark.load(Ordering::Relaxed) == 0)
+    // SAFETY: NULL or a list, and lists are leaked.
+    let list = unsafe { LIST.get().as_ref() };
+    let mark = match list {
+        Some(list) if list.marks[0].load(Ordering::Relaxed) == 0 => &list.marks[0],
+        _ => other_mark(list)?,
     };
-    // A thread whose destructors have run has no list.
-    let mark = MINE.try_with(free).ok().flatten()?;
     mark.store(slot, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     Some(mark)
+}
+
+/// Returns a mark for the first use of a thread, or for a use inside others.
+#[cold]
+fn other_mark(list: Option<&'static ThreadMarks>) -> Option<&'static AtomicUsize> {
+    // A thread whose destructors have run has no list.
+    let list = list.or_else(|| MINE.try_with(|claim| claim.0).ok().flatten())?;
+    list.marks.iter().find(|mark| mark.load(Ordering::Relaxed) == 0)
 }
 
 /// Clears a mark, before the caller looks for destroyed objects that waited for it.
@@ -80,7 +89,9 @@ fn system_has_barrier() -> bool {
 
 impl Claim {
     fn new() -> Self {
-        Self { list: Self::list(), usable: if system_has_barrier() { MARKS } else { 0 } }
+        let list = system_has_barrier().then(Self::list);
+        LIST.set(list.map_or(null(), std::ptr::from_ref));
+        Self(list)
     }
 
     /// A list that no living thread has, or a new one.
@@ -114,7 +125,10 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.list.taken.store(false, Ordering::Release);
+        LIST.set(null());
+        if let Some(list) = self.0 {
+            list.taken.store(false, Ordering::Release);
+        }
     }
 }
 
