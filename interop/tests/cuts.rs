@@ -1,6 +1,8 @@
 //! Connections to Apache Kafka with TLS, SCRAM and a transaction are cut after chosen bytes, in both directions: each
 //! transaction commits once.
 
+#![allow(clippy::disallowed_methods, reason = "a test is a shell")]
+
 #[path = "cutting/exact.rs"]
 mod exact;
 #[path = "security/peers.rs"]
