@@ -378,7 +378,9 @@ impl Journal {
         let io = |source| JournalError::Io { dir: dir.clone(), source };
         let segments: Vec<(i64, u64, i64)> =
             self.log.segments.iter().map(|s| (s.base_offset, s.size, s.end_offset)).collect();
-        for (base, size, end) in segments.into_iter().filter(|(.., end)| *end > start) {
+        // A segment with bytes and without offsets contradicts itself.
+        let is_read = |(base, size, end): &(i64, u64, i64)| *end > start || (base == end && *size > 0);
+        for (base, size, end) in segments.into_iter().filter(is_read) {
             let file = file_name(base, LOG_SUFFIX);
             let bytes = storage.open(&format!("{dir}/{file}"), Open::Existing).map_err(io)?;
             let mut window = Window::new(&*bytes, size, SCAN_CHUNK_BYTES);
@@ -459,5 +461,28 @@ impl Journal {
             self.append(now_ms, batch)?;
         }
         Ok(Rewrite { start, end: self.log.end_offset() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::{self, CleanMark};
+    use crate::storage::mem::MemStorage;
+
+    /// Found by the fuzz target `journal`: it opened without its entries, and the next start refused it.
+    #[test]
+    fn a_mark_that_ends_before_its_segment_is_damage() {
+        let disk = Arc::new(MemStorage::new());
+        let (mut journal, _) =
+            Journal::open(disk.clone(), "d", JournalConfig::default(), 0).expect("a new journal");
+        journal.put(0, "key".into(), Some("value".into())).expect("appended");
+        journal.close().expect("closed");
+        let size = disk.contents("d/00000000000000000000.log").expect("there").len() as u64;
+        let mark = CleanMark { segments: vec![(0, size)], end: 0 };
+        disk.set_contents("d/synced", &[]);
+        checkpoint::store(&*disk, "d", checkpoint::CLEAN_SHUTDOWN, &mark.encode()).expect("stored");
+        let refused = Journal::open(disk, "d", JournalConfig::default(), 0).expect_err("damaged");
+        assert!(refused.to_string().contains("damaged at position"), "{refused}");
     }
 }
