@@ -19,7 +19,7 @@ pub(crate) enum HandleKind {
     ProcessorSettings = 7,
 }
 
-pub(crate) struct HandleTable<T> {
+pub(crate) struct HandleTable<T: 'static> {
     kind: HandleKind,
     slots: SlotTable<T>,
 }
@@ -85,23 +85,29 @@ impl<T> HandleTable<T> {
     }
 
     /// Returns the object of C's pointer. Reports a stale handle, but not NULL.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "rd_kafka_produce: the use is three registers")]
+    #[inline(always)]
     pub(crate) fn find<C>(&'static self, raw: *const C, function: &str) -> Option<InUse<T>> {
         let handle = raw.addr() as u64;
-        let found = if kind_of(handle) == self.kind as u64 { self.slots.find(handle) } else { None };
-        if found.is_none() && handle != 0 {
+        // A handle contains its kind, so one of another kind finds nothing.
+        let found = self.slots.find(handle);
+        if found.is_none() {
             self.report_stale(handle, function);
         }
         found
     }
 
     /// Ends a handle. The object is dropped when no call uses it. Returns `false` for a handle that was stale before.
-    pub(crate) fn retire(&self, handle: u64) -> bool {
+    pub(crate) fn retire(&'static self, handle: u64) -> bool {
         self.slots.retire(handle)
     }
 
     #[cold]
+    #[inline(never)]
     pub(crate) fn report_stale(&self, handle: u64, function: &str) {
+        if handle == 0 {
+            return;
+        }
         let name = self.kind.name();
         match HandleKind::ALL.into_iter().find(|kind| *kind as u64 == kind_of(handle)) {
             Some(other) if other != self.kind => {

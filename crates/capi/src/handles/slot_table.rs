@@ -29,17 +29,19 @@ pub(super) fn kind_of(handle: u64) -> u64 {
     handle >> KIND_SHIFT
 }
 
-pub(crate) struct SlotTable<T> {
+/// The number of objects of all tables that were retired and are still in use.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) struct SlotTable<T: 'static> {
     kind: u64,
     chunks: [AtomicPtr<Chunk<T>>; CHUNKS],
-    /// The number of objects that were retired and are still in use.
-    waiting: AtomicUsize,
     slots: Mutex<SlotLists>,
 }
 
 type Chunk<T> = [Slot<T>; CHUNK_SLOTS];
 
-struct Slot<T> {
+struct Slot<T: 'static> {
+    table: &'static SlotTable<T>,
     /// The handle of the object; 0 while there is none.
     handle: AtomicU64,
     /// From `Arc::into_raw`. It stays until no call uses a retired object.
@@ -61,7 +63,6 @@ struct SlotLists {
 /// An object in use by a call: it stays until this is dropped, even if another thread destroys it meanwhile.
 pub(crate) struct InUse<T: 'static> {
     object: NonNull<T>,
-    table: &'static SlotTable<T>,
     slot: &'static Slot<T>,
     mark: Option<&'static AtomicUsize>,
 }
@@ -69,19 +70,18 @@ pub(crate) struct InUse<T: 'static> {
 // SAFETY: the table shares `T` between threads by reference and drops it in any thread.
 unsafe impl<T: Send + Sync> Sync for SlotTable<T> {}
 
-impl<T> SlotTable<T> {
+impl<T: 'static> SlotTable<T> {
     /// `kind`: 1 to 7.
     pub(crate) const fn new(kind: u64) -> Self {
         Self {
             kind,
             chunks: [const { AtomicPtr::new(null_mut()) }; CHUNKS],
-            waiting: AtomicUsize::new(0),
             slots: Mutex::new(SlotLists { used: 0, free: Vec::new(), waiting: Vec::new() }),
         }
     }
 
     /// Returns a new handle for an object that [`publish`](Self::publish) adds; `None` if 1,048,576 objects exist.
-    pub(crate) fn reserve(&self) -> Option<u64> {
+    pub(crate) fn reserve(&'static self) -> Option<u64> {
         let mut slots = self.lock();
         let index = match slots.free.pop() {
             Some(index) => index,
@@ -112,27 +112,30 @@ impl<T> SlotTable<T> {
     }
 
     /// Returns the object of a handle; `None` if it was destroyed, or if this table did not make the handle.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "rd_kafka_produce: the use is three registers")]
+    #[inline(always)]
     pub(crate) fn find(&'static self, handle: u64) -> Option<InUse<T>> {
         let slot = self.slot(handle)?;
         let mark = use_marks::set(slot.address());
         if mark.is_none() {
             slot.counted.fetch_add(1, Ordering::SeqCst);
         }
-        let is_current = slot.handle.load(Ordering::SeqCst) == handle;
-        // Ends the use if the handle is stale.
-        let object = NonNull::new(slot.object.load(Ordering::Relaxed)).unwrap_or(NonNull::dangling());
-        let used = InUse { object, table: self, slot, mark };
-        is_current.then_some(used)
+        if slot.handle.load(Ordering::SeqCst) == handle
+            && let Some(object) = NonNull::new(slot.object.load(Ordering::Relaxed))
+        {
+            return Some(InUse { object, slot, mark });
+        }
+        slot.end_use(mark);
+        None
     }
 
     /// Ends a handle. Its object is dropped when no call uses it. Returns `false` if the handle was stale before.
-    pub(crate) fn retire(&self, handle: u64) -> bool {
+    pub(crate) fn retire(&'static self, handle: u64) -> bool {
         let Some(slot) = self.slot(handle) else { return false };
         if slot.handle.compare_exchange(handle, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return false;
         }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        WAITING.fetch_add(1, Ordering::SeqCst);
         // Without the barrier a mark may be hidden, so the object stays for ever.
         if use_marks::barrier() {
             self.lock().waiting.push(index_of(handle));
@@ -143,7 +146,7 @@ impl<T> SlotTable<T> {
 
     /// Drops the retired objects that no call uses.
     #[cold]
-    fn drop_unused(&self) {
+    fn drop_unused(&'static self) {
         let mut unused = Vec::new();
         {
             let mut slots = self.lock();
@@ -157,7 +160,7 @@ impl<T> SlotTable<T> {
                 // SAFETY: from `Arc::into_raw` in `publish`. The handle is retired and no call uses the object.
                 unused.push(unsafe { Arc::from_raw(object.cast_const()) });
                 Self::free(&mut slots, *index, slot);
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                WAITING.fetch_sub(1, Ordering::SeqCst);
                 false
             });
             slots.waiting = waiting;
@@ -181,11 +184,11 @@ impl<T> SlotTable<T> {
     }
 
     /// The caller has the lock.
-    fn slot_or_new(&self, index: usize) -> &Slot<T> {
+    fn slot_or_new(&'static self, index: usize) -> &'static Slot<T> {
         let place = &self.chunks[index / CHUNK_SLOTS];
         let mut chunk = place.load(Ordering::Acquire);
         if chunk.is_null() {
-            let slots: Box<[Slot<T>]> = (0..CHUNK_SLOTS).map(|_| Slot::new()).collect();
+            let slots: Box<[Slot<T>]> = (0..CHUNK_SLOTS).map(|_| Slot::new(self)).collect();
             chunk = Box::into_raw(slots).cast();
             place.store(chunk, Ordering::Release);
         }
@@ -202,13 +205,28 @@ fn index_of(handle: u64) -> usize {
     (handle >> INDEX_SHIFT) as usize & ((1 << INDEX_BITS) - 1)
 }
 
-impl<T> Slot<T> {
-    fn new() -> Self {
+impl<T: 'static> Slot<T> {
+    fn new(table: &'static SlotTable<T>) -> Self {
         Self {
+            table,
             handle: AtomicU64::new(0),
             object: AtomicPtr::new(null_mut()),
             counted: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Clears the mark or the count of a use, and drops the objects that waited for it.
+    #[inline]
+    fn end_use(&self, mark: Option<&AtomicUsize>) {
+        match mark {
+            Some(mark) => use_marks::clear(mark),
+            None => {
+                self.counted.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        if WAITING.load(Ordering::SeqCst) > 0 {
+            self.table.drop_unused();
         }
     }
 
@@ -242,15 +260,7 @@ impl<T> Deref for InUse<T> {
 impl<T> Drop for InUse<T> {
     #[inline]
     fn drop(&mut self) {
-        match self.mark {
-            Some(mark) => use_marks::clear(mark),
-            None => {
-                self.slot.counted.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
-        if self.table.waiting.load(Ordering::SeqCst) > 0 {
-            self.table.drop_unused();
-        }
+        self.slot.end_use(self.mark);
     }
 }
 
@@ -274,7 +284,7 @@ mod tests {
         Box::leak(Box::new(SlotTable::new(1)))
     }
 
-    fn insert<T>(table: &SlotTable<T>, object: T) -> u64 {
+    fn insert<T>(table: &'static SlotTable<T>, object: T) -> u64 {
         let handle = table.reserve().expect("the table has room");
         table.publish(handle, Arc::new(object));
         handle
