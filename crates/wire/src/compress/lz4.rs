@@ -12,8 +12,31 @@ use crate::batch::Compression;
 const FRAME_MAGIC: u32 = 0x184d_2204;
 /// The largest block size that a frame can declare.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
-/// The memory of a decoder: one block before and one after decompression, and the bytes that a block may refer to.
-pub(super) const DECODER_BYTES: usize = 2 * BLOCK_BYTES_MAX + (128 << 10);
+/// Starts a frame of the format before frames had a header.
+const LEGACY_MAGIC: u32 = 0x184c_2102;
+const LEGACY_BLOCK_BYTES: usize = 8 << 20;
+/// The bytes that a block may refer to in the blocks before it.
+const WINDOW_BYTES: usize = 64 << 10;
+/// The memory of a decoder beside its blocks.
+const DECODER_BYTES: usize = 128 << 10;
+
+/// The memory of a decoder for this frame: a block before decompression, and one after it; two if blocks refer to earlier ones.
+pub(super) fn decoder_bytes(input: &[u8]) -> usize {
+    const INDEPENDENT: u8 = 0x20;
+    let most = 2 * LEGACY_BLOCK_BYTES + DECODER_BYTES;
+    let Some((magic, [flags, sizes, ..])) = input.split_first_chunk::<4>() else { return DECODER_BYTES };
+    let block = match (u32::from_le_bytes(*magic), sizes >> 4 & 7) {
+        (LEGACY_MAGIC, _) => return most,
+        (FRAME_MAGIC, 4) => 64 << 10,
+        (FRAME_MAGIC, 5) => 256 << 10,
+        (FRAME_MAGIC, 6) => 1 << 20,
+        (FRAME_MAGIC, 7) => BLOCK_BYTES_MAX,
+        // The decoder refuses other sizes before it allocates.
+        _ => return DECODER_BYTES,
+    };
+    let decompressed = if flags & INDEPENDENT != 0 { block } else { 2 * block + WINDOW_BYTES };
+    block + decompressed + DECODER_BYTES
+}
 
 pub(super) fn compress(input: &[u8], _level: i32, out: &mut Vec<u8>) -> Result<(), CompressError> {
     let info = FrameInfo::new().block_mode(BlockMode::Independent).block_size(BlockSize::Max64KB);
@@ -84,6 +107,24 @@ pub fn decompress_ignoring_checksums(input: &[u8], cap: usize) -> Result<Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every frame counted 8 MiB, and one of the old format took 16.
+    #[test]
+    fn the_memory_of_a_decoder_depends_on_the_declared_blocks() {
+        let frame = |mode, size| {
+            let info = FrameInfo::new().block_mode(mode).block_size(size);
+            let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+            encoder.write_all(b"text").expect("compressed");
+            encoder.finish().expect("compressed")
+        };
+        let small = decoder_bytes(&frame(BlockMode::Independent, BlockSize::Max64KB));
+        assert_eq!(small, 2 * (64 << 10) + DECODER_BYTES);
+        let large = decoder_bytes(&frame(BlockMode::Linked, BlockSize::Max4MB));
+        assert_eq!(large, 3 * BLOCK_BYTES_MAX + WINDOW_BYTES + DECODER_BYTES);
+        let legacy = decoder_bytes(&[&LEGACY_MAGIC.to_le_bytes()[..], &[0; 8]].concat());
+        assert_eq!(legacy, 2 * LEGACY_BLOCK_BYTES + DECODER_BYTES);
+        assert_eq!(decoder_bytes(b"lz4?"), DECODER_BYTES);
+    }
 
     #[test]
     fn a_frame_with_a_wrong_header_checksum_is_read_by_the_lenient_reader_only() {

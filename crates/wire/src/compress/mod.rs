@@ -137,7 +137,7 @@ pub(crate) fn decoder_bytes(codec: Compression, input: &[u8], cap: usize) -> usi
         Compression::None => 0,
         Compression::Gzip => gzip::DECODER_BYTES,
         Compression::Snappy => snappy::block_bytes_max(input).min(cap),
-        Compression::Lz4 => lz4::DECODER_BYTES,
+        Compression::Lz4 => lz4::decoder_bytes(input),
         Compression::Zstd => zstd::DECODER_BYTES + zstd::window_bytes(input),
     }
 }
