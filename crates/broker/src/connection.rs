@@ -140,6 +140,10 @@ impl<T: Transport> Connection<T> {
             }
             if self.write_done().await? {
                 since = Instant::now();
+                if self.frames.has_frame() {
+                    // A client that has sent many requests at once must not delay those of others.
+                    tokio::task::yield_now().await;
+                }
                 continue;
             }
             let Self { io, frames, pending, charge, .. } = &mut self;
