@@ -91,12 +91,11 @@ pub(crate) fn send_slowly(broker: SocketAddr, stop: &AtomicBool) {
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         clients.retain_mut(|(at, stream)| {
             let written = match *at % 4 {
-                0 => return true,
                 // The last byte of the request is never sent.
                 1 => stream.write(&metadata[turn % (metadata.len() - 1)..][..1]),
                 2 if turn == 0 => stream.write(&unfinished),
-                2 => return true,
-                _ => stream.write(&metadata.repeat(20)),
+                3 => stream.write(&metadata.repeat(20)),
+                _ => return true,
             };
             match written {
                 Ok(_) => true,
