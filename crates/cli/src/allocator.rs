@@ -7,8 +7,8 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a call of the C library")]
 pub(crate) fn limit_heaps(threads: u16) {
-    // SAFETY: `mallopt` takes two numbers and changes only settings of the allocator, under its own lock. The result says
-    // whether the setting is known, and without it the broker only uses more memory.
+    // SAFETY: `mallopt` takes two numbers and changes only settings of the allocator, under its own lock. It returns 0 for an
+    // unknown setting, and the broker then uses more memory.
     let _known = unsafe { libc::mallopt(libc::M_ARENA_MAX, threads.into()) };
 }
 
