@@ -17,6 +17,8 @@ use ottla_wire::{Compression, Seal};
 
 const CODECS: [Compression; 4] =
     [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+/// Measurements of each codec.
+const ROUNDS: usize = 3;
 /// The thread of `Broker::spawn`, which serves all connections.
 const SERVING_THREAD: &str = "ottla-broker";
 
@@ -49,6 +51,17 @@ fn many_records(codec: Compression) -> Vec<u8> {
     batch(&values, &seal(codec))
 }
 
+/// Produces the batch five times. Returns the processor time of the serving thread, and of all threads, in ns.
+fn round(connection: &mut Raw, codec: Compression, expensive: &[u8]) -> (u64, u64) {
+    let before = processor_time();
+    for _ in 0..5 {
+        let response = connection.produce("orders", 1, expensive);
+        assert_eq!(response.error_code, ErrorCode::None, "{codec:?}: {:?}", response.error_message);
+    }
+    let after = processor_time();
+    (after.0 - before.0, after.1 - before.1)
+}
+
 #[test]
 fn the_serving_thread_inflates_no_large_batch() {
     let _alone = alone();
@@ -57,15 +70,13 @@ fn the_serving_thread_inflates_no_large_batch() {
         let mut connection = Raw::connect(broker.addresses()[0]);
         let expensive = many_records(codec);
         assert_eq!(connection.produce("orders", 1, &batch(&[b"first"], &Seal::default())).base_offset, 0);
-        let before = processor_time();
-        for _ in 0..5 {
-            let response = connection.produce("orders", 1, &expensive);
-            assert_eq!(response.error_code, ErrorCode::None, "{codec:?}: {:?}", response.error_message);
-        }
-        let after = processor_time();
-        let (serving, all) = (after.0 - before.0, after.1 - before.1);
-        // Inflating takes nearly all of the time, in whichever thread.
-        assert!(serving * 2 < all, "{codec:?}: the serving thread took {serving} of {all} ns");
+        // A busy machine makes a round slower for one thread than for another. Inflating would show in every round.
+        let rounds: Vec<(u64, u64)> =
+            (0..ROUNDS).map(|_| round(&mut connection, codec, &expensive)).collect();
+        assert!(
+            rounds.iter().any(|(serving, all)| serving * 5 < *all),
+            "{codec:?}: (serving, all) ns {rounds:?}"
+        );
     }
 }
 
