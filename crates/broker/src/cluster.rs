@@ -3,12 +3,12 @@
 //! Nothing is replicated. Several nodes over one set of logs exist so that clients meet what they meet in a real
 //! cluster: leaders on several brokers, leaders that move, coordinators that move, brokers that are down.
 
+mod background;
 mod files;
 mod leadership;
 mod nodes;
 mod topic_store;
 mod turns;
-mod wide;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -19,11 +19,11 @@ use ottla_log::{Journal, JournalConfig, JournalError, LogError, PendingSync};
 use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
+use self::background::BackgroundThreads;
 use self::leadership::{LEADER_EPOCH_KEY, LeaderEpochs};
 use self::nodes::Node;
 use self::topic_store::TopicStore;
 use self::turns::Turns;
-use self::wide::WideRequests;
 use crate::clock::Clock;
 use crate::config::{BrokerConfig, Durability};
 use crate::coordinator::groups::Groups;
@@ -74,7 +74,7 @@ pub struct Cluster {
     /// Held during a change of topics, which can take long.
     pub(crate) topic_changes: Mutex<()>,
     turns: Turns,
-    wide: WideRequests,
+    background: BackgroundThreads,
     /// The partition whose files were looked at last for closing them.
     file_hand: Mutex<usize>,
     producer_ids: Mutex<ProducerIds>,
@@ -184,7 +184,7 @@ impl Cluster {
             journal: Mutex::new(journal),
             topic_changes: Mutex::new(()),
             turns: Turns::default(),
-            wide: WideRequests::default(),
+            background: BackgroundThreads::default(),
             file_hand: Mutex::new(0),
             producer_ids: Mutex::new(ProducerIds { next, block_end: next, record: 0 }),
             leader_epochs: LeaderEpochs::new(first_epoch),

@@ -35,6 +35,7 @@ mod scrub;
 mod server;
 mod skip;
 mod switch;
+mod sync_flag;
 mod test_control;
 mod test_overrides;
 mod topic_loading;

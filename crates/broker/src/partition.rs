@@ -9,6 +9,7 @@ use ottla_protocol::{ErrorCode, Uuid};
 use tokio::task::JoinSet;
 
 use crate::config::Durability;
+use crate::sync_flag::SyncFlag;
 
 /// Threads that open, create or close logs at a time. They wait for the disk most of the time.
 const THREADS_MAX: usize = 8;
@@ -28,8 +29,7 @@ pub(crate) struct Partition {
     tail: Tail,
     leader: AtomicI32,
     leader_epoch: AtomicI32,
-    /// True if a sync is under way or about to be.
-    syncing: AtomicBool,
+    sync_flag: SyncFlag,
     /// True after the deletion of its topic: requests that still hold it fail.
     deleted: AtomicBool,
     /// The reason why its log was not opened, if so: it has no leader then, and requests fail.
@@ -69,7 +69,7 @@ impl Partition {
             log: Mutex::new(log),
             leader: AtomicI32::new(leader),
             leader_epoch: AtomicI32::new(epoch),
-            syncing: AtomicBool::new(false),
+            sync_flag: SyncFlag::default(),
             deleted: AtomicBool::new(false),
             unavailable,
             home,
@@ -244,7 +244,7 @@ impl Partition {
             Durability::Os if has_closed => SyncScope::ClosedSegments,
             Durability::Os | Durability::Memory => return,
         };
-        if self.syncing.swap(true, Ordering::AcqRel) {
+        if !self.sync_flag.begin() {
             return;
         }
         let partition = self.clone();
@@ -282,9 +282,7 @@ impl Partition {
                 self.tail.wake_all();
             }
         }
-        self.syncing.store(false, Ordering::Release);
-        // An append between the sync and the store above found `syncing` set and left the work to us.
-        scope.is_pending(&self.log()) && !self.syncing.swap(true, Ordering::AcqRel)
+        self.sync_flag.end(|| scope.is_pending(&self.log()))
     }
 }
 
@@ -359,24 +357,29 @@ impl Syncer {
         work: impl FnOnce() -> V + Send + 'static,
     ) -> V {
         match self {
-            Self::Thread => {
+            Self::Thread =>
+            {
                 #[expect(
                     clippy::disallowed_methods,
                     reason = "the work blocks; only production uses this one"
                 )]
-                let running = tokio::task::spawn_blocking(work);
-                match running.await {
-                    Ok(done) => done,
-                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    // The runtime is shutting down: no client waits for the answer.
-                    Err(_) => std::future::pending().await,
-                }
+                finished(tokio::task::spawn_blocking(work)).await
             }
             Self::Inline(delay) => {
                 tokio::time::sleep(delay).await;
                 work()
             }
         }
+    }
+}
+
+/// Waits for work on a thread of a runtime.
+pub(crate) async fn finished<V>(running: tokio::task::JoinHandle<V>) -> V {
+    match running.await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime is shutting down: no client waits for the answer.
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -21,6 +21,8 @@ const CODECS: [Compression; 4] =
 const ROUNDS: usize = 3;
 /// The thread of `Broker::spawn`, which serves all connections.
 const SERVING_THREAD: &str = "ottla-broker";
+/// The threads that decompress.
+const BACKGROUND_THREAD: &str = "ottla-heavy";
 
 fn broker() -> BrokerThread {
     Broker::builder().memory().topic("orders", 1).spawn().expect("a broker")
@@ -34,7 +36,7 @@ fn processor_time() -> (u64, u64) {
         let ns = read("schedstat").split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
         match read("comm").trim() {
             SERVING_THREAD => serving += ns,
-            "tokio-rt-worker" => all += ns,
+            BACKGROUND_THREAD => all += ns,
             _ => {}
         }
     }

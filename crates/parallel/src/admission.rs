@@ -54,7 +54,8 @@ impl Fetched {
         }
     }
 
-    fn offsets(&self) -> (i64, i64) {
+    /// The first offset, and the one after the last.
+    pub(crate) fn offsets(&self) -> (i64, i64) {
         match self {
             Self::Records(batch) => (batch.first_offset(), batch.next_offset()),
             Self::Corrupt(corrupt) => (corrupt.first_offset(), corrupt.next_offset()),
@@ -80,6 +81,8 @@ pub(crate) struct AssignedPartition {
     pub(crate) committed: Option<i64>,
     /// The offset at which it started, and restarts after an aborted transaction.
     pub(crate) start: Option<i64>,
+    /// The offset after the last one fetched.
+    fetched_end: i64,
     /// The incomplete batch of each lane.
     open_batches: Vec<OpenBatch>,
 }
@@ -135,12 +138,31 @@ impl WorkSizing {
 impl AssignedPartition {
     pub(crate) fn new(at: TopicPartition) -> Self {
         let (owned, waiting, open_batches) = (None, VecDeque::new(), Vec::new());
-        Self { at, owned, waiting, paused: false, committed: None, start: None, open_batches }
+        let (paused, committed, start, fetched_end) = (false, None, None, i64::MIN);
+        Self { at, owned, waiting, paused, committed, start, fetched_end, open_batches }
+    }
+
+    /// `true` if the records precede those that were fetched before: the topic was truncated or created again.
+    pub(crate) fn went_back(&self, fetched: &Fetched) -> bool {
+        fetched.offsets().0 < self.fetched_end
+    }
+
+    /// Appends fetched records, which follow those fetched before.
+    pub(crate) fn receive(&mut self, fetched: Fetched) {
+        self.fetched_end = fetched.offsets().1;
+        self.waiting.push_back(fetched);
+    }
+
+    /// Forgets all records and offsets: the partition starts at `offset`, whatever was committed.
+    pub(crate) fn start_again(&mut self, offset: i64) {
+        self.reset();
+        (self.committed, self.start) = (None, Some(offset));
     }
 
     /// Forgets all records: the partition starts again.
     pub(crate) fn reset(&mut self) {
         self.owned = None;
+        self.fetched_end = i64::MIN;
         self.waiting.clear();
         self.open_batches.clear();
     }

@@ -126,8 +126,8 @@ impl Dispatcher {
                 polled = self.consumer.poll(wait) => polled,
             };
             match polled {
-                Ok(Some(Polled::Records(batch))) => self.receive(Fetched::Records(batch)),
-                Ok(Some(Polled::Corrupt(corrupt))) => self.receive(Fetched::Corrupt(corrupt)),
+                Ok(Some(Polled::Records(batch))) => self.receive(Fetched::Records(batch)).await?,
+                Ok(Some(Polled::Corrupt(corrupt))) => self.receive(Fetched::Corrupt(corrupt)).await?,
                 Ok(Some(Polled::Event(event))) => self.on_event(event).await?,
                 Ok(Some(_) | None) => self.wake_idle_worker(),
                 Err(error) => log_if_transient(error)?,
@@ -135,10 +135,38 @@ impl Dispatcher {
         }
     }
 
-    fn receive(&mut self, fetched: Fetched) {
+    async fn receive(&mut self, fetched: Fetched) -> Result<(), Error> {
         let at = fetched.at().clone();
         let partition = self.assigned.entry(at.clone()).or_insert_with(|| AssignedPartition::new(at));
-        partition.waiting.push_back(fetched);
+        if partition.went_back(&fetched) {
+            return self.start_again(fetched).await;
+        }
+        partition.receive(fetched);
+        Ok(())
+    }
+
+    /// Starts a partition again at records that precede those fetched before. Its finished offsets are not committed,
+    /// because they now belong to other records.
+    async fn start_again(&mut self, fetched: Fetched) -> Result<(), Error> {
+        let (at, (from, _)) = (fetched.at().clone(), fetched.offsets());
+        tracing::warn!(
+            topic = %at.topic,
+            partition = at.partition,
+            offset = from,
+            "the partition's offsets went back (it was truncated, or its topic created again); \
+             its records are handled from there, and offsets finished before are not committed"
+        );
+        let Some(partition) = self.assigned.get_mut(&at) else { return Ok(()) };
+        if let Some((assignment, _)) = partition.owned.take() {
+            self.exchange.lock().core.remove(assignment);
+        }
+        partition.start_again(from);
+        if self.transaction.as_ref().is_some_and(Transaction::is_open) {
+            // It contains outputs of the earlier records. The abort seeks to `from`.
+            return self.abort_transaction().await;
+        }
+        partition.receive(fetched);
+        Ok(())
     }
 
     async fn on_event(&mut self, event: Event) -> Result<(), Error> {

@@ -53,37 +53,47 @@ impl Cluster {
         self.run_in_turn(&self.turns.deletions, delete).await
     }
 
-    /// Looks up offsets by time, on a thread that may block.
+    /// Looks up offsets by time, on a background thread.
     pub(crate) async fn run_lookup<V: Send + 'static>(
         self: &Arc<Self>,
         look_up: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        self.run_in_turn(&self.turns.lookups, look_up).await
+        let run = self.after_turn(&self.turns.lookups, look_up).await;
+        self.run_in_background(run).await
     }
 
-    /// Runs one step of checking batches, on a thread that may block.
+    /// Runs one step of checking batches, on a background thread.
     pub(crate) async fn run_check<V: Send + 'static>(
         self: &Arc<Self>,
         step: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
-        self.run_in_turn(&self.turns.checks, step).await
+        let run = self.after_turn(&self.turns.checks, step).await;
+        self.run_in_background(run).await
     }
 
-    /// Requests wait here for their turn, so that they occupy few threads. The work owns the turn: it ends with the work even
-    /// if the connection is closed before.
     async fn run_in_turn<V: Send + 'static>(
         self: &Arc<Self>,
         turns: &Arc<Semaphore>,
         work: impl FnOnce(&Self) -> V + Send + 'static,
     ) -> V {
+        let run = self.after_turn(turns, work).await;
+        self.syncer.run_blocking(run).await
+    }
+
+    /// Requests wait here for their turn, so that they occupy few threads. The work owns the turn: it ends with the work even
+    /// if the connection is closed before.
+    async fn after_turn<V: Send + 'static>(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce(&Self) -> V + Send + 'static,
+    ) -> impl FnOnce() -> V + Send + 'static {
         // Fails only if the semaphore is closed, which it never is.
         let turn = turns.clone().acquire_owned().await.ok();
         let cluster = self.clone();
-        let run = move || {
+        move || {
             let done = work(&cluster);
             drop(turn);
             done
-        };
-        self.syncer.run_blocking(run).await
+        }
     }
 }

@@ -41,6 +41,11 @@ impl Transaction {
         matches!(self.state, State::Open(_))
     }
 
+    /// `true` between begin and commit or abort.
+    pub(crate) const fn is_open(&self) -> bool {
+        !matches!(self.state, State::Idle)
+    }
+
     /// The next time at which the state may change.
     pub(crate) fn next(&self, now: Instant, interval: Duration) -> Instant {
         match self.state {

@@ -1,0 +1,95 @@
+//! Threads for work that takes much processor time: requests with very many items, and batches to be decompressed.
+//!
+//! They have a lower priority than the threads that serve clients, so that these never wait for a processor behind them.
+//! One thread answers all wide requests: the memory that a thread has freed mostly stays with it, up to its largest request.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::cluster::Cluster;
+use crate::partition::{Syncer, finished};
+
+/// The nice value of these threads. A thread that serves clients, at 0, then gets nine tenths of a processor that both want.
+const NICE: i32 = 10;
+
+/// The threads, which start with the first work.
+#[derive(Debug, Default)]
+pub(crate) struct BackgroundThreads(OnceLock<Option<Runtime>>);
+
+impl BackgroundThreads {
+    fn runtime(&self) -> Option<&Runtime> {
+        let start = || {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name("ottla-heavy").enable_all().on_thread_start(lower_priority);
+            let started = builder.build();
+            started
+                .inspect_err(
+                    |error| tracing::warn!(%error, "requests with many items have no thread of their own"),
+                )
+                .ok()
+        };
+        self.0.get_or_init(start).as_ref()
+    }
+}
+
+impl Drop for BackgroundThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take().flatten() {
+            // Waiting for the thread could block the one that serves clients.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Lowers the priority of this thread. Linux counts it for each thread, other systems for the process: there it stays.
+fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
+        tracing::debug!(%error, "the priority of a background thread stays");
+    }
+}
+
+/// Ends a task when its connection does.
+struct Aborting<V>(JoinHandle<V>);
+
+impl<V> Drop for Aborting<V> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Cluster {
+    /// Runs the answer to a request with very many items. `None` if it panicked.
+    pub(crate) async fn answer_wide<V: Send + 'static>(
+        self: &Arc<Self>,
+        answer: impl Future<Output = V> + Send + 'static,
+    ) -> Option<V> {
+        match self.background_runtime() {
+            None => Some(answer.await),
+            Some(runtime) => {
+                let mut task = Aborting(runtime.spawn(answer));
+                (&mut task.0).await.ok()
+            }
+        }
+    }
+
+    /// Runs work that takes processor time and changes nothing, and waits for it.
+    pub(crate) async fn run_in_background<V: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> V + Send + 'static,
+    ) -> V {
+        match self.background_runtime() {
+            None => self.syncer.run_blocking(work).await,
+            Some(runtime) => finished(runtime.spawn_blocking(work)).await,
+        }
+    }
+
+    fn background_runtime(&self) -> Option<&Runtime> {
+        match self.syncer {
+            Syncer::Inline(_) => None,
+            Syncer::Thread => self.background.runtime(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A topic that is deleted and created again while a processor consumes it.
+
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ottla_broker::BrokerThread;
+use ottla_client::{Client, Config, NewTopic};
+use ottla_parallel::{Mode, Order};
+use support::*;
+
+fn create_again(broker: &BrokerThread, topic: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = Client::new(Config::new(broker.bootstrap_servers())).expect("a client");
+        let admin = client.admin();
+        admin.delete_topics(&[topic]).await.expect("deleted");
+        admin.create_topics(&[NewTopic::new(topic).partitions(1)]).await.expect("created");
+    });
+}
+
+#[test]
+fn records_of_a_topic_created_again_are_handled_from_its_start() {
+    for mode in Mode::ALL {
+        for order in [Order::Partition, Order::Key] {
+            let broker = broker("orders", 1);
+            produce(broker.bootstrap_servers(), "orders", 10, 100);
+            let (seen, released) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+            let (noted, waits) = (seen.clone(), released.clone());
+            let builder = builder(&broker, mode, order).drain(Duration::from_millis(200));
+            let processor = start(builder, mode, move |record| {
+                noted.note(record.key(), record.partition(), record.offset(), record.value());
+                // Offset 90 of the first topic is being handled while the topic is replaced.
+                while record.offset() == 90 && !waits.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(Duration::from_millis(1));
+                }
+                Ok(())
+            });
+            await_that("at the record that waits", || {
+                seen.all().iter().any(|(_, _, offset, _)| *offset == 90)
+            });
+            let before = seen.len();
+            create_again(&broker, "orders");
+            // Values of 1,000 and more tell the new records from the old.
+            produce_from(broker.bootstrap_servers(), "orders", 10, 10_000, 50);
+            released.store(true, Ordering::Relaxed);
+            let new = || seen.all().iter().skip(before).filter(|(_, _, _, value)| *value >= 1_000).count();
+            await_that("the new records are handled", || new() >= 50);
+            let config = member(broker.bootstrap_servers(), "workers");
+            await_that("the new offset is committed", || committed(config.clone(), "orders", 1) == 50);
+            processor.stop();
+            processor.join().unwrap_or_else(|error| panic!("{mode:?} {order:?}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The neighbours of a queue of C: operations that are numbers, and no messages.
+
+use std::ffi::c_void;
+
+/// An operation.
+#[derive(Debug, Eq, PartialEq)]
+pub struct Op(pub u32);
+
+/// The model has no client in C.
+#[derive(Debug)]
+pub enum rd_kafka_t {}
+
+/// The model has no messages.
+#[derive(Debug)]
+pub enum rd_kafka_message_t {}
+
+/// The model sets no callback.
+pub type rd_kafka_queue_event_cb_t = Option<extern "C" fn(*mut rd_kafka_t, *mut c_void)>;
+
+/// The model has no messages.
+#[derive(Debug)]
+pub struct OwnedMessage;
+
+impl OwnedMessage {
+    /// The model's sources have no messages.
+    pub fn of(_: *mut rd_kafka_message_t) -> Self {
+        Self
+    }
+}
