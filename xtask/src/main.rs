@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a shell around cargo: it measures real time")]
 
 mod bench;
+mod card;
 mod compat;
 mod fuzz;
 mod install;
@@ -27,6 +28,13 @@ usage: cargo xtask COMMAND
   compat                    generates docs/CONFIGURATION.md and COMPAT.md from the table of properties
   install --prefix DIR      librdkafka's libraries, headers and pkg-config files on Ottla (docs/ABI.md)
       --profile NAME        of cargo (default release)
+  card [SUITE]              test suites of others on the original librdkafka and on ours; writes docs/REPORT_CARD.md
+      SUITE                 librdkafka (its numbered tests), rust-rdkafka, confluent-kafka-go
+      --quick               only what passed when the report was written, at most 6 minutes; fails on a regression
+      --report              only writes the report again, after a change of xtask/src/card/reasons.txt
+      --test N,...          only these tests; writes no report
+      --library DIR         the library to test instead of ours: a directory, or `original`; writes no report
+      --jobs N              tests at the same time (default: processors + 1)
   sanitize [TOOL]           memory checkers: asan, valgrind, tsan; without a name: all (docs/RELIABILITY.md)
   soak [NAME [COUNT]]       the long variants, one by one; without a name: what there is
   soak fuzz [MINUTES]       every fuzz target with libFuzzer for that long (default 10), in slices; the next call continues
@@ -66,6 +74,10 @@ fn main() -> ExitCode {
         ["compat"] => compat::run(),
         ["install", rest @ ..] => match install::Options::parse(rest) {
             Ok(options) => install::run(&options),
+            Err(wrong) => usage_error(&wrong),
+        },
+        ["card", rest @ ..] => match card::Options::parse(rest) {
+            Ok(options) => card::run(&options),
             Err(wrong) => usage_error(&wrong),
         },
         ["sanitize"] => sanitize::run(None),

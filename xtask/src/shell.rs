@@ -73,7 +73,7 @@ fn pass_on(
 }
 
 /// Ends `root` and all processes that descend from it, each by its own id.
-fn end_with_descendants(root: u32) {
+pub(crate) fn end_with_descendants(root: u32) {
     let parents = parents();
     let mut ids = vec![root];
     let mut next = 0;

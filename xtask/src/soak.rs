@@ -107,6 +107,14 @@ const SOAKS: &[Soak] = &[
         variable: "OTTLA_SOAK_PROCESSOR_KILLS",
         count: 400,
     },
+    Soak {
+        name: "models",
+        what: "times as many executions of the models of hand-written synchronisation: no lost wake-up, no use after free",
+        package: "ottla-models",
+        test: "models",
+        variable: "OTTLA_MODEL_FACTOR",
+        count: 50,
+    },
 ];
 
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use ottla_interop::{QUICK, SKIPPED_FILE, in_ci, interop_dir, target_dir, workspace_root};
+use ottla_interop::{Peer, QUICK, SKIPPED_FILE, in_ci, interop_dir, target_dir, workspace_root};
 
+use crate::card;
 use crate::install;
 use crate::shell::{self, cargo};
 use crate::tidy;
@@ -75,6 +76,7 @@ fn plan(options: &Options) -> Vec<(&'static str, Run)> {
     }
     plan.push(("licences and sources", deny));
     plan.extend(tests);
+    plan.push(("report card", report_card));
     plan
 }
 
@@ -223,6 +225,23 @@ fn interop(options: &Options) -> Outcome {
         .collect();
     outcome.passed = outcome.passed.saturating_sub(outcome.skipped.len());
     outcome
+}
+
+/// The tests of others that passed when docs/REPORT_CARD.md was written.
+fn report_card(options: &Options) -> Outcome {
+    let required = if options.quick {
+        Err("left out by --quick".to_owned())
+    } else {
+        Peer::NumberedTests.require().map_err(|missing| missing.to_string().replace("skipped: ", ""))
+    };
+    if let Err(why) = required {
+        println!("{why}");
+        return Outcome { skipped: vec![("report card".to_owned(), why)], ..Outcome::default() };
+    }
+    match card::run_quick() {
+        Ok(checked) => Outcome { passed: checked.passed, failed: checked.not_passed, ..Outcome::default() },
+        Err(failure) => Outcome::check(Err(failure.to_string())),
+    }
 }
 
 fn interop_test_file(name: &str) -> bool {

@@ -17,6 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("ottla-broker", &["ottla-wire", "ottla-protocol", "ottla-log"]),
     ("ottla-parallel", &["ottla-client"]),
     ("ottla-capi-attribute", &[]),
+    ("ottla-models", &[]),
     ("ottla-capi", &["ottla-capi-attribute", "ottla-client", "ottla-parallel", "ottla-broker"]),
 ];
 

@@ -1,0 +1,293 @@
+//! librdkafka's numbered tests: their sources from the npm package `node-rdkafka`, built with the original library.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use ottla_interop::{Failure, run};
+
+use super::kafka::Kafka;
+use super::outcome::{Exit, Outcome, Verdict, last_line, without_colours};
+use super::suite::{DEFAULT_SCENARIO, Suite, Test, suite_dir};
+
+/// The name of the suite.
+pub(super) const NAME: &str = "librdkafka";
+
+/// The release of `node-rdkafka` whose package contains the sources.
+const NODE_RDKAFKA: &str = "3.6.1";
+
+const FETCHED_WITHIN: Duration = Duration::from_secs(300);
+/// The library and 150 tests, on two busy cores.
+const BUILT_WITHIN: Duration = Duration::from_secs(25 * 60);
+
+/// The tests' own time limits are multiplied by this: they are made for a machine of their own.
+const TIMEOUT_MULTIPLIER: u32 = 2;
+
+/// The built tests.
+pub(super) struct NumberedTests {
+    /// The directory of the sources' `tests`, in which the runner must start.
+    tests_dir: PathBuf,
+    /// The original library, C and C++.
+    original: PathBuf,
+    tests: Vec<Test>,
+}
+
+impl NumberedTests {
+    /// Downloads and builds the suite unless the target directory has it.
+    pub(super) fn prepare() -> Result<Self, Failure> {
+        let dir = suite_dir(NAME, NODE_RDKAFKA);
+        let sources = dir.join("package/deps/librdkafka");
+        // Written last.
+        let complete = dir.join("complete");
+        if !complete.is_file() {
+            println!("card: fetching and building librdkafka's tests (node-rdkafka {NODE_RDKAFKA}); minutes");
+            fetch(&dir)?;
+            build(&dir, &sources)?;
+            write(&complete, "")?;
+        }
+        let table = sources.join("tests/test.c");
+        let text = fs::read_to_string(&table)
+            .map_err(|error| Failure::new(format!("{}: {error}", table.display())))?;
+        let tests = tests_of(&text);
+        if tests.is_empty() {
+            return Err(Failure::new(format!("{} lists no tests", table.display())));
+        }
+        Ok(Self { tests_dir: sources.join("tests"), original: dir.join("lib"), tests })
+    }
+}
+
+impl Suite for NumberedTests {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn version(&self) -> &'static str {
+        NODE_RDKAFKA
+    }
+
+    fn tests(&self) -> &[Test] {
+        &self.tests
+    }
+
+    fn original(&self) -> &Path {
+        &self.original
+    }
+
+    fn command(
+        &self,
+        test: &Test,
+        library: &Path,
+        kafka: &Kafka,
+        scratch: &Path,
+    ) -> Result<Command, Failure> {
+        let conf = scratch.join(format!("{}.conf", test.name()));
+        let bootstrap = kafka.bootstrap();
+        write(
+            &conf,
+            &format!("bootstrap.servers={bootstrap}\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n"),
+        )?;
+        let mut runner = Command::new(self.tests_dir.join("test-runner"));
+        // One test of a number after the other: each has its own time limits.
+        runner.arg("-p1").current_dir(&self.tests_dir);
+        runner.env("TESTS", &test.id).env("TEST_SCENARIO", &test.scenario);
+        runner.env("RDKAFKA_TEST_CONF", conf).env("LD_LIBRARY_PATH", library);
+        // With `CI` set the tests leave parts out.
+        runner.env_remove("CI");
+        kafka.describe_to(&mut runner);
+        Ok(runner)
+    }
+
+    fn outcome(&self, exit: Exit, took: Duration, output: &str) -> Outcome {
+        outcome_of_runner(exit, took, output)
+    }
+}
+
+fn fetch(dir: &Path) -> Result<(), Failure> {
+    let _ = fs::remove_dir_all(dir);
+    fs::create_dir_all(dir).map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+    let mut npm = Command::new("npm");
+    npm.args(["pack", "--silent", &format!("node-rdkafka@{NODE_RDKAFKA}")]).current_dir(dir);
+    execute("npm", &mut npm, FETCHED_WITHIN)?;
+    let mut tar = Command::new("tar");
+    tar.args(["-xzf", &format!("node-rdkafka-{NODE_RDKAFKA}.tgz")]).current_dir(dir);
+    execute("tar", &mut tar, FETCHED_WITHIN)
+}
+
+fn build(dir: &Path, sources: &Path) -> Result<(), Failure> {
+    // As a system directory, because the check for it makes errors of warnings.
+    let include = rapidjson(dir)?;
+    let in_sources = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(sources).env("CPLUS_INCLUDE_PATH", &include);
+        execute(program, &mut command, BUILT_WITHIN)
+    };
+    in_sources("./configure", &["--disable-gssapi", "--disable-curl"])?;
+    let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, usize::from));
+    in_sources("make", &[&jobs, "libs"])?;
+    in_sources("make", &[&jobs, "-C", "tests", "build"])?;
+    let lib = dir.join("lib");
+    fs::create_dir_all(&lib).map_err(|error| Failure::new(format!("{}: {error}", lib.display())))?;
+    for (from, name) in [("src", "librdkafka.so.1"), ("src-cpp", "librdkafka++.so.1")] {
+        symlink(sources.join(from).join(name), lib.join(name))
+            .map_err(|error| Failure::new(format!("{}: {error}", lib.join(name).display())))?;
+    }
+    Ok(())
+}
+
+/// The headers of RapidJSON from Debian's package, unpacked and not installed.
+fn rapidjson(dir: &Path) -> Result<PathBuf, Failure> {
+    let mut download = Command::new("apt-get");
+    execute("apt-get", download.args(["download", "rapidjson-dev"]).current_dir(dir), FETCHED_WITHIN)?;
+    let mut unpack = Command::new("sh");
+    unpack.args(["-c", "dpkg-deb -x rapidjson-dev_*.deb rapidjson"]).current_dir(dir);
+    execute("dpkg-deb", &mut unpack, FETCHED_WITHIN)?;
+    Ok(dir.join("rapidjson/usr/include"))
+}
+
+/// Reads the table `tests[]`, one `_TEST(NAME, FLAGS, .. .scenario = "A,B" ..)` per test. Manual tests are left out.
+fn tests_of(source: &str) -> Vec<Test> {
+    let table = source.split_once("struct test tests[]").map_or("", |(_, table)| table);
+    let table = table.split_once("{NULL}").map_or(table, |(table, _)| table);
+    let mut tests = BTreeSet::new();
+    for entry in table.split("_TEST(").skip(1) {
+        let number = entry.split(['_', ',']).next().unwrap_or_default().trim();
+        if entry.contains("TEST_F_MANUAL") || number.is_empty() {
+            continue;
+        }
+        let listed = entry.split_once(".scenario").and_then(|(_, rest)| rest.split('"').nth(1));
+        // Of several scenarios the first is the usual one; the others need an older broker.
+        let scenario = listed.and_then(|list| list.split(',').next()).unwrap_or(DEFAULT_SCENARIO);
+        tests.insert(Test { scenario: scenario.to_owned(), id: number.to_owned() });
+    }
+    tests.into_iter().collect()
+}
+
+/// Reads the output of `test-runner`.
+///
+/// A failed test ends the runner with an abort, so that SIGABRT after a reported failure is no crash. A test beyond
+/// its own deadline ends it with SIGKILL.
+fn outcome_of_runner(exit: Exit, took: Duration, output: &str) -> Outcome {
+    let lines: Vec<String> = output.lines().map(without_colours).collect();
+    let failure = first_failure(&lines);
+    let (verdict, detail) = match exit {
+        Exit::Deadline(within) => (Verdict::Hung, format!("not done within {} s", within.as_secs())),
+        Exit::Status(status) if status.success() => match skipped(&lines) {
+            Some(why) => (Verdict::Skipped, why),
+            None => (Verdict::Passed, String::new()),
+        },
+        Exit::Status(status) => match (status.signal(), failure) {
+            (Some(signal), Some(failure)) if signal == Signal::KILL.as_raw() => (Verdict::Hung, failure),
+            (Some(signal), Some(failure)) if signal == Signal::ABORT.as_raw() => (Verdict::Failed, failure),
+            (None, Some(failure)) => (Verdict::Failed, failure),
+            (Some(signal), failure) => {
+                let after = failure.or_else(|| last_line(output)).unwrap_or_default();
+                (Verdict::Crashed, format!("signal {signal} after: {after}"))
+            }
+            (None, None) => (Verdict::Failed, last_line(output).unwrap_or_else(|| status.to_string())),
+        },
+    };
+    Outcome::new(verdict, took, &detail)
+}
+
+/// The message below the first `### Test "NAME" failed at FILE:LINE:.. ###`.
+fn first_failure(lines: &[String]) -> Option<String> {
+    let at =
+        lines.iter().position(|line| line.starts_with("### Test \"") && line.contains("\" failed at "))?;
+    let message = lines[at + 1..].iter().find(|line| !line.trim().is_empty())?;
+    Some(message.trim().to_owned())
+}
+
+/// The reason, if the summary lists no test that ran.
+fn skipped(lines: &[String]) -> Option<String> {
+    let mut why = None;
+    for line in lines {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        // `| NAME | STATE | SECONDS | REASON`; `<MAIN>` is the runner itself.
+        let ["", name, state, _, reason] = cells[..] else { continue };
+        match state {
+            "SKIPPED" => {
+                why.get_or_insert_with(|| reason.to_owned());
+            }
+            "PASSED" if name != "<MAIN>" => return None,
+            _ => {}
+        }
+    }
+    why
+}
+
+fn execute(name: &str, command: &mut Command, within: Duration) -> Result<(), Failure> {
+    run(name, command, b"", within)?.succeeded().map(|_| ())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    #[test]
+    fn tests_are_read_by_number_and_scenario_without_the_manual_ones() {
+        let source = r#"
+            struct test tests[] = {
+                {.name = "<MAIN>", .flags = TEST_F_LOCAL},
+                _TEST(0022_consume_batch, 0),
+                _TEST(0022_consume_batch_local, TEST_F_LOCAL),
+                _TEST(0045_subscribe_update, 0, TEST_BRKVER(0, 9, 0, 0)),
+                _TEST(0045_topic_remove, 0, .scenario = "noautocreate"),
+                _TEST(0103_transactions, 0, .scenario = "default,ak23"),
+                _TEST(8000_idle, TEST_F_MANUAL),
+                {NULL}};
+            _TEST(9999_elsewhere, 0),"#;
+        let names: Vec<String> = tests_of(source).iter().map(Test::name).collect();
+        assert_eq!(names, ["0022", "0045", "0103", "0045-noautocreate"]);
+    }
+
+    fn outcome(raw_status: i32, output: &str) -> (Verdict, String) {
+        let exit = Exit::Status(ExitStatus::from_raw(raw_status));
+        let outcome = outcome_of_runner(exit, Duration::from_secs(1), output);
+        (outcome.verdict, outcome.detail)
+    }
+
+    const FAILURE: &str = "\
+[0034_offset_reset /  0.1s] TEST FAILURE
+\u{1b}[31m### Test \"0034_offset_reset\" failed at test.c:12:check() at Mon Nov 23: ###
+check():12: expected 3 messages
+";
+
+    #[test]
+    fn a_failed_test_aborts_its_runner_and_is_no_crash() {
+        let failure = "check():12: expected 3 messages".to_owned();
+        assert_eq!(outcome(6, FAILURE), (Verdict::Failed, failure.clone()));
+        assert_eq!(outcome(1 << 8, FAILURE), (Verdict::Failed, failure.clone()));
+        assert_eq!(outcome(9, FAILURE), (Verdict::Hung, failure.clone()), "its own deadline");
+        assert_eq!(outcome(11, FAILURE), (Verdict::Crashed, format!("signal 11 after: {failure}")));
+        let (verdict, detail) = outcome(6, "thread panicked\n");
+        assert_eq!((verdict, detail.as_str()), (Verdict::Crashed, "signal 6 after: thread panicked"));
+    }
+
+    #[test]
+    fn a_test_is_skipped_when_all_of_its_number_are() {
+        let skipped = "|\u{1b}[36m 0053_stats  |    SKIPPED |   0.000s \u{1b}[0m| no parser\n";
+        let main = "|\u{1b}[32m <MAIN>  |     PASSED |   1.0s \u{1b}[0m|\n";
+        let passed = "|\u{1b}[32m 0053_stats_timing  |     PASSED |   1.0s \u{1b}[0m|\n";
+        assert_eq!(outcome(0, &format!("{main}{skipped}")), (Verdict::Skipped, "no parser".to_owned()));
+        assert_eq!(outcome(0, &format!("{main}{passed}{skipped}")), (Verdict::Passed, String::new()));
+    }
+
+    #[test]
+    fn a_test_beyond_our_deadline_hangs() {
+        let exit = Exit::Deadline(Duration::from_secs(60));
+        let outcome = outcome_of_runner(exit, Duration::from_secs(60), "working\n");
+        assert_eq!((outcome.verdict, outcome.detail.as_str()), (Verdict::Hung, "not done within 60 s"));
+    }
+}

@@ -1,0 +1,268 @@
+//! The tables of results in this folder, and docs/REPORT_CARD.md, which is made of them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::outcome::{Outcome, Verdict};
+use super::results::Results;
+use super::suite::Suite;
+
+/// The results of one suite on both libraries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) suite: String,
+    pub(super) version: String,
+    pub(super) rows: Vec<Row>,
+}
+
+/// One test. `None` means that it did not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) test: String,
+    pub(super) original: Option<Verdict>,
+    pub(super) ours: Option<Verdict>,
+    /// The time that our library took, in whole seconds.
+    pub(super) seconds: u64,
+    /// The first failure of ours, or of the original if the test is not applicable.
+    pub(super) detail: String,
+}
+
+impl Row {
+    fn is_applicable(&self) -> bool {
+        self.original == Some(Verdict::Passed)
+    }
+
+    fn is_passed(&self) -> bool {
+        self.ours == Some(Verdict::Passed)
+    }
+}
+
+/// The numbers of a suite.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) tests: usize,
+    /// Passed by the original.
+    pub(super) applicable: usize,
+    /// The applicable tests that our library passes, crashes in, hangs in.
+    pub(super) passed: usize,
+    pub(super) crashed: usize,
+    pub(super) hung: usize,
+}
+
+impl Table {
+    pub(super) fn new(suite: &dyn Suite, original: &Results, ours: &Results) -> Self {
+        let row = |test: String| {
+            let (theirs, our) = (original.of(&test), ours.of(&test));
+            let is_applicable = theirs.is_some_and(Outcome::has_passed);
+            let quoted = if is_applicable { our } else { theirs };
+            Row {
+                original: theirs.map(|outcome| outcome.verdict),
+                ours: our.map(|outcome| outcome.verdict),
+                seconds: our.map_or(0, |outcome| outcome.took.as_secs_f64().ceil() as u64),
+                detail: quoted.map_or_else(String::new, |outcome| outcome.detail.clone()),
+                test,
+            }
+        };
+        Self {
+            suite: suite.name().to_owned(),
+            version: suite.version().to_owned(),
+            rows: suite.tests().iter().map(|test| row(test.name())).collect(),
+        }
+    }
+
+    /// Reads [`Table::text`]. Lines of another form are ignored.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut words = text.lines().next().unwrap_or_default().trim_start_matches("# ").split(' ');
+        let mut word = || words.next().unwrap_or_default().to_owned();
+        let (suite, version) = (word(), word());
+        let rows = text.lines().filter_map(|line| match line.splitn(5, '\t').collect::<Vec<_>>()[..] {
+            [test, original, ours, seconds, detail] => Some(Row {
+                test: test.to_owned(),
+                original: Verdict::parse(original),
+                ours: Verdict::parse(ours),
+                seconds: seconds.parse().ok()?,
+                detail: detail.to_owned(),
+            }),
+            _ => None,
+        });
+        Self { suite, version, rows: rows.collect() }
+    }
+
+    /// One line per test: its name, both results, the seconds of ours, and the first failure.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("# {} {} (written by `cargo xtask card`)\n", self.suite, self.version);
+        let word = |verdict: Option<Verdict>| verdict.map_or("-", Verdict::word);
+        for row in &self.rows {
+            let (original, ours) = (word(row.original), word(row.ours));
+            let _ = writeln!(text, "{}\t{original}\t{ours}\t{}\t{}", row.test, row.seconds, row.detail);
+        }
+        text
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts { tests: self.rows.len(), ..Counts::default() };
+        for row in self.rows.iter().filter(|row| row.is_applicable()) {
+            counts.applicable += 1;
+            match row.ours {
+                Some(Verdict::Passed) => counts.passed += 1,
+                Some(Verdict::Crashed) => counts.crashed += 1,
+                Some(Verdict::Hung) => counts.hung += 1,
+                Some(Verdict::Failed | Verdict::Skipped) | None => {}
+            }
+        }
+        counts
+    }
+
+    /// The tests that both libraries passed, the shortest first. Run `jobs` at a time, they take at most `budget`.
+    /// Tests with a reason are left out: they do not always pass.
+    pub(super) fn quick(&self, reasons: &Reasons, jobs: usize, budget: Duration) -> Vec<String> {
+        let is_reliable = |row: &Row| reasons.of(&self.suite, &row.test).is_none();
+        let rows = self.rows.iter();
+        let mut passed: Vec<&Row> =
+            rows.filter(|row| row.is_applicable() && row.is_passed() && is_reliable(row)).collect();
+        passed.sort_by_key(|row| row.seconds);
+        let mut left = budget.as_secs() * jobs as u64;
+        let fit = passed.into_iter().take_while(|row| {
+            let fits = row.seconds < left;
+            left = left.saturating_sub(row.seconds.max(1));
+            fits
+        });
+        fit.map(|row| row.test.clone()).collect()
+    }
+
+    fn sections(&self, reasons: &Reasons, text: &mut String) {
+        let word = |verdict: Option<Verdict>| verdict.map_or("not run", Verdict::word);
+        let _ = writeln!(
+            text,
+            "\n## {}\n\n| Test | Result | First failure | Reason |\n|---|---|---|---|",
+            self.suite
+        );
+        for row in self.rows.iter().filter(|row| row.is_applicable() && !row.is_passed()) {
+            let reason = reasons.of(&self.suite, &row.test).unwrap_or("not explained");
+            let _ =
+                writeln!(text, "| {} | {} | {} | {reason} |", row.test, word(row.ours), code(&row.detail));
+        }
+        let _ =
+            writeln!(text, "\nNot applicable:\n\n| Test | Result of the original | Detail |\n|---|---|---|");
+        for row in self.rows.iter().filter(|row| !row.is_applicable()) {
+            let _ = writeln!(text, "| {} | {} | {} |", row.test, word(row.original), code(&row.detail));
+        }
+    }
+}
+
+/// The document: the counts of all suites, then the differences of each with their reasons.
+pub(super) fn markdown(tables: &[Table], reasons: &Reasons) -> String {
+    let mut text = format!(
+        "{INTRODUCTION}\n| Suite | Version | Tests | Applicable | Passed | Share | Crashed | Hung |\n\
+         |---|---|---|---|---|---|---|---|\n"
+    );
+    for table in tables {
+        let Counts { tests, applicable, passed, crashed, hung } = table.counts();
+        let share = if applicable == 0 { 0.0 } else { 100.0 * passed as f64 / applicable as f64 };
+        let _ = writeln!(
+            text,
+            "| [{suite}](#{suite}) | {} | {tests} | {applicable} | {passed} | {share:.1} % | {crashed} | {hung} |",
+            table.version,
+            suite = table.suite,
+        );
+    }
+    for table in tables {
+        table.sections(reasons, &mut text);
+    }
+    text
+}
+
+const INTRODUCTION: &str = "\
+# Report card
+
+The results of test suites that others wrote, on the original librdkafka and on ours. `cargo xtask card` writes this
+file. It fetches the suites from the package registries and builds them. A test is applicable if the original passes it
+in the same environment.
+
+- `librdkafka`: its numbered tests, from the sources in the npm package `node-rdkafka`. The original is built from the same
+  sources.
+- `rust-rdkafka`: the tests of the crate `rdkafka`, with the feature `dynamic-linking`.
+- `confluent-kafka-go`: the tests of its package `kafka`, with the tag `dynamic`.
+
+The original of the bindings is the library in confluent-kafka's wheel. `LD_LIBRARY_PATH` selects the library.
+
+Each test runs in a process of its own, against Apache Kafka 4.1 with three nodes or against the mock cluster. A test that
+fails beside others runs a second time alone.
+";
+
+/// A table's cell with text of a program.
+fn code(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    format!("`{}`", text.replace('`', "'").replace('|', "/"))
+}
+
+/// The reasons of known differences, one `SUITE TEST REASON` per line.
+pub(super) struct Reasons(Vec<(String, String)>);
+
+impl Reasons {
+    pub(super) fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let reason = |line: &str| {
+            let (suite, rest) = line.split_once(' ')?;
+            let (test, reason) = rest.split_once(' ')?;
+            Some((format!("{suite} {test}"), reason.trim().to_owned()))
+        };
+        Self(lines.filter_map(reason).collect())
+    }
+
+    fn of(&self, suite: &str, test: &str) -> Option<&str> {
+        let wanted = format!("{suite} {test}");
+        self.0.iter().find(|(name, _)| *name == wanted).map(|(_, reason)| reason.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(test: &str, original: Verdict, ours: Verdict, seconds: u64) -> Row {
+        let (original, ours, detail) = (Some(original), Some(ours), "a | `b`".to_owned());
+        Row { test: test.to_owned(), original, ours, seconds, detail }
+    }
+
+    fn table() -> Table {
+        use Verdict::{Crashed, Failed, Hung, Passed, Skipped};
+        let rows = vec![
+            row("0001", Passed, Passed, 30),
+            row("0002", Passed, Failed, 1),
+            row("0003", Passed, Crashed, 1),
+            row("0004", Passed, Hung, 1),
+            row("0005", Skipped, Skipped, 1),
+            row("0006", Failed, Passed, 1),
+            row("0007", Passed, Passed, 2),
+            row("0008", Passed, Passed, 0),
+        ];
+        Table { suite: "numbered".to_owned(), version: "2.12".to_owned(), rows }
+    }
+
+    #[test]
+    fn a_card_counts_the_tests_that_the_original_passes() {
+        assert_eq!(table().counts(), Counts { tests: 8, applicable: 6, passed: 3, crashed: 1, hung: 1 });
+        let text = markdown(&[table()], &Reasons::parse("# a head\nnumbered 0002 its cause\n"));
+        assert!(text.contains("| 2.12 | 8 | 6 | 3 | 50.0 % | 1 | 1 |"), "{text}");
+        assert!(text.contains("| 0002 | failed | `a / 'b'` | its cause |"), "{text}");
+        assert!(text.contains("| 0003 | crashed | `a / 'b'` | not explained |"), "{text}");
+        assert!(text.contains("| 0006 | failed | `a / 'b'` |\n") && !text.contains("| 0001 |"), "{text}");
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        assert_eq!(Table::parse(&table().text()), table());
+    }
+
+    #[test]
+    fn the_quick_run_takes_the_shortest_tests_that_fit() {
+        let (none, seconds) = (Reasons::parse(""), Duration::from_secs(20));
+        assert_eq!(table().quick(&none, 1, seconds), ["0008", "0007"]);
+        assert_eq!(table().quick(&none, 2, seconds), ["0008", "0007", "0001"]);
+        let reasons = Reasons::parse("numbered 0008 it passes sometimes\n");
+        assert_eq!(table().quick(&reasons, 2, seconds), ["0007", "0001"]);
+    }
+}
