@@ -37,6 +37,8 @@ pub enum Peer {
     Go,
     /// rust-rdkafka, built on our library.
     Rust,
+    /// The build of librdkafka's own tests: npm for their sources, make, compilers, OpenSSL's headers; and Java.
+    NumberedTests,
     /// valgrind.
     Valgrind,
     /// The address `::1`: containers may not have it.
@@ -52,7 +54,7 @@ pub struct Missing {
 
 impl Peer {
     /// All peers, in the order of lists.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Java,
         Self::OldJava,
         Self::Kcat,
@@ -60,6 +62,7 @@ impl Peer {
         Self::Python,
         Self::Go,
         Self::Rust,
+        Self::NumberedTests,
         Self::Valgrind,
         Self::Ipv6,
     ];
@@ -74,6 +77,7 @@ impl Peer {
             Self::Python => "confluent-kafka for Python",
             Self::Go => "confluent-kafka-go",
             Self::Rust => "rust-rdkafka",
+            Self::NumberedTests => "librdkafka's numbered tests",
             Self::Valgrind => "valgrind",
             Self::Ipv6 => "IPv6",
         }
@@ -84,7 +88,8 @@ impl Peer {
     /// # Panics
     /// With `CI=true`, if it cannot be installed: CI never skips a peer.
     pub fn require(self) -> Result<(), Missing> {
-        if matches!(self, Self::Java | Self::OldJava) && std::env::var_os(QUICK).is_some() {
+        let starts_jvm = matches!(self, Self::Java | Self::OldJava | Self::NumberedTests);
+        if starts_jvm && std::env::var_os(QUICK).is_some() {
             return Err(self.missing("left out by --quick".to_owned()));
         }
         match self.ready() {
@@ -99,6 +104,10 @@ impl Peer {
         let jars = match self {
             Self::Java => crate::jars(),
             Self::OldJava => crate::old_jars(),
+            Self::NumberedTests => {
+                self.openssl_headers()?;
+                crate::jars()
+            }
             Self::Kcat | Self::Python | Self::Go | Self::Rust | Self::Valgrind => return Ok(()),
             Self::Librdkafka => {
                 let fetched = Librdkafka::reference().map(drop);
@@ -133,6 +142,20 @@ impl Peer {
         }
     }
 
+    /// Without them the original is built without TLS, and its tests of TLS are left out.
+    fn openssl_headers(self) -> Result<(), Missing> {
+        let header = Path::new("/usr/include/openssl/ssl.h");
+        if header.is_file() {
+            return Ok(());
+        }
+        let why = format!("{} is missing (apt-get install libssl-dev)", header.display());
+        if !in_ci() {
+            return Err(self.missing(why));
+        }
+        apt_install(&["libssl-dev", "zlib1g-dev"])
+            .map_err(|failure| self.missing(format!("{why}: {failure}")))
+    }
+
     /// The required programs, with their Debian packages.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -154,6 +177,16 @@ impl Peer {
             ],
             Self::Go => &[("go", "golang-go"), ("cc", "gcc"), ("pkg-config", "pkg-config")],
             Self::Rust => &[("cc", "gcc"), ("pkg-config", "pkg-config")],
+            Self::NumberedTests => &[
+                ("npm", "npm"),
+                ("make", "make"),
+                ("cc", "gcc"),
+                ("c++", "g++"),
+                ("apt-get", "apt"),
+                ("dpkg-deb", "dpkg"),
+                ("java", "openjdk-17-jre-headless"),
+                ("mvn", "maven"),
+            ],
             Self::Valgrind => &[("valgrind", "valgrind"), ("cc", "gcc")],
             Self::Ipv6 => &[],
         }

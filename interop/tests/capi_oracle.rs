@@ -39,9 +39,6 @@ fn on_purpose(call: &str, original: &str, ours: &str, refused: &BTreeSet<String>
     if accepted && declined && CHECKED_AT_ONCE.contains(&name) {
         return Some("the original finds it wrong when a client is made, or never");
     }
-    if accepted && declined && ["acks", "request.required.acks"].contains(&name) {
-        return Some("brokers answer INVALID_REQUIRED_ACKS to more than 1 since 0.9");
-    }
     if value.starts_with(' ') && original.replace(' ', "") == ours.replace(' ', "") {
         return Some("a space before a text is part of passwords, and of nothing else");
     }

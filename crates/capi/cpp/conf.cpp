@@ -47,6 +47,7 @@ Callbacks::Callbacks() :
 }
 
 ConfImpl::ConfImpl(ConfType type) :
+    fields_of_foreign_subclasses_(),
     type_(type),
     global_(type == CONF_GLOBAL ? rd_kafka_conf_new() : NULL),
     topic_(type == CONF_TOPIC ? rd_kafka_topic_conf_new() : NULL) {

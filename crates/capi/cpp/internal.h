@@ -127,6 +127,12 @@ class ConfImpl : public Conf {
   ConfResult recall(ConfType type, Cb *slot, Cb *&cb) const;
   ConfResult requires_global(const char *what, std::string &errstr) const;
 
+  /**
+   * NULL at first, and never read. The original has its callback pointers here, directly after the pointer to the
+   * virtual functions. node-rdkafka casts a Conf to a class of its own that has fields at this position: it
+   * expects NULL in them and writes to them.
+   */
+  void *fields_of_foreign_subclasses_[11];
   ConfType type_;
   rd_kafka_conf_t *global_;
   rd_kafka_topic_conf_t *topic_;

@@ -289,16 +289,13 @@ fn a_client_describes_itself_and_gives_its_defaults_for_topics() {
 }
 
 #[test]
-fn credentials_are_for_clients_that_have_use_for_them() {
+fn credentials_may_be_set_without_a_use_for_them() {
     unsafe {
         let rk = new(RD_KAFKA_PRODUCER, conf(&[]));
         let error = rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), null());
         assert_eq!(rd_kafka_error_code(error), RD_KAFKA_RESP_ERR__INVALID_ARG);
         rd_kafka_error_destroy(error);
-        let error = rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), c"secret".as_ptr());
-        let text = CStr::from_ptr(rd_kafka_error_string(error)).to_str().unwrap();
-        assert!(text.contains("sasl.mechanism") && !text.contains("secret"), "{text}");
-        rd_kafka_error_destroy(error);
+        assert!(rd_kafka_sasl_set_credentials(rk, c"me".as_ptr(), c"secret".as_ptr()).is_null());
         rd_kafka_destroy(rk);
         let properties = [
             ("security.protocol", "sasl_plaintext"),

@@ -46,7 +46,11 @@ unsafe extern "C" fn on_send(
 ) -> rd_kafka_resp_err_t {
     let mut headers = null_mut();
     unsafe {
-        assert_eq!(rd_kafka_message_headers(message, &raw mut headers), OK);
+        // A record without headers has no list of them, as in the original.
+        let none = rd_kafka_message_headers(message, &raw mut headers);
+        assert_eq!(none, RD_KAFKA_RESP_ERR__NOENT);
+        headers = rd_kafka_headers_new(1);
+        rd_kafka_message_set_headers(message, headers);
         assert_eq!(rd_kafka_header_add(headers, c"trace".as_ptr(), -1, c"1-2-3".as_ptr().cast(), -1), OK);
         let topic = CStr::from_ptr(rdkafka::client::topic_handle::rd_kafka_topic_name((*message).rkt));
         note(opaque, format!("send {} {topic:?} {}", text_of(message), (*message)._private.addr()))

@@ -20,6 +20,7 @@ use rdkafka::client::handle::*;
 use rdkafka::client::topic_handle::*;
 use rdkafka::conf::topic_conf::*;
 use rdkafka::consume::simple_consumer::*;
+use rdkafka::errors::error_object::*;
 use rdkafka::ffi::*;
 use rdkafka::messages::message::*;
 use rdkafka::mock::*;
@@ -64,6 +65,62 @@ fn a_topic_of_its_own_says_where_its_partitions_begin() {
         let (_, err) = first(servers, "error", 1000).unwrap();
         assert_eq!(err, RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET);
         assert_eq!(first(servers, "error", 2), Some((2, RD_KAFKA_RESP_ERR_NO_ERROR)));
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// The four properties of librdkafka's introductions, given to the topic.
+#[test]
+fn a_topic_s_offset_file_outlives_its_consumer_without_a_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("test.mock.num.brokers", "1")]));
+    unsafe {
+        for value in 0..20 {
+            produce(rk, c"orders", 0, &value.to_string(), null_mut());
+        }
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        let servers = CStr::from_ptr(rd_kafka_mock_cluster_bootstraps(rd_kafka_handle_mock_cluster(rk)));
+        let properties = [("bootstrap.servers", servers.to_str().unwrap())];
+        let own = [
+            ("offset.store.method", "file"),
+            ("offset.store.path", path),
+            ("offset.store.sync.interval.ms", "0"),
+            ("auto.commit.enable", "true"),
+            ("auto.commit.interval.ms", "50"),
+            ("auto.offset.reset", "earliest"),
+        ];
+        for life in 0..2 {
+            let rk = new(RD_KAFKA_CONSUMER, conf(&properties));
+            let topic = rd_kafka_topic_conf_new();
+            for (name, value) in own {
+                let (name, value) = (CString::new(name).unwrap(), CString::new(value).unwrap());
+                let set = rd_kafka_topic_conf_set(topic, name.as_ptr(), value.as_ptr(), null_mut(), 0);
+                assert_eq!(set, RD_KAFKA_CONF_OK);
+            }
+            let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), topic);
+            let other = rd_kafka_topic_new(rk, c"other".as_ptr(), null_mut());
+            assert_eq!(rd_kafka_consume_start(other, 0, RD_KAFKA_OFFSET_STORED), -1);
+            assert_eq!(rd_kafka_last_error(), RD_KAFKA_RESP_ERR__INVALID_ARG, "neither group nor file");
+            assert_eq!(rd_kafka_consume_start(rkt, 0, RD_KAFKA_OFFSET_STORED), 0);
+            for value in life * 10..life * 10 + 10 {
+                let message = rd_kafka_consume(rkt, 0, 60_000);
+                assert_eq!(text_of(message), value.to_string());
+                rd_kafka_message_destroy(message);
+            }
+            let file = directory.path().join("orders-0.offset");
+            let stored = || std::fs::read_to_string(&file).unwrap_or_default();
+            let expected = format!("{}\n", life * 10 + 10);
+            if life == 0 {
+                // Without a stop, by the interval.
+                until("the offset is in the file", || stored() == expected);
+            }
+            assert_eq!(rd_kafka_consume_stop(rkt, 0), 0);
+            assert_eq!(stored(), expected);
+            rd_kafka_topic_destroy(other);
+            rd_kafka_topic_destroy(rkt);
+            rd_kafka_destroy(rk);
+        }
         rd_kafka_destroy(rk);
     }
 }

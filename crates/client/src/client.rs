@@ -287,6 +287,13 @@ impl Client {
         self.start(|_| future);
     }
 
+    /// Stops the engine and waits for the end of its thread, in which callbacks of logs, certificates and notifications
+    /// run. Records that are queued then fail, and later calls return [`Error::Closed`]. A call from the engine's own
+    /// thread does not wait.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
     pub(crate) fn produce(&self) -> &Arc<Produce> {
         &self.shared.produce
     }
@@ -318,13 +325,19 @@ impl Client {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
+impl Shared {
+    fn stop(&self) {
         // Closing the channel stops the engine. The engine's own thread must not join itself.
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

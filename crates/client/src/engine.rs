@@ -66,6 +66,9 @@ impl Engine {
             .run_until(async move {
                 let mut tasks = JoinSet::new();
                 tasks.spawn_local(cluster.clone().keep_fresh());
+                if let Some(authenticator) = cluster.brokers.authenticator().cloned() {
+                    tasks.spawn_local(async move { authenticator.keep_token_fresh().await });
+                }
                 tasks.spawn_local(crate::collector::run(cluster.clone(), produce.clone()));
                 tasks.spawn_local(Sender::run(cluster.clone(), produce.clone(), threads));
                 loop {

@@ -61,9 +61,9 @@ pub use config::net_settings::{AddressFamily, NetSettings};
 pub use config::properties;
 pub use config::{Acks, Config, GroupProtocol, Isolation, OffsetReset, Rebalance, TopicConfig};
 pub use consumer::{
-    Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch, EngineReply, Event,
-    OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledRecord, PolledRecords, RecordView,
-    SplitBatch, StartAt, TopicPartition, Watermarks,
+    AssignmentId, Batch, BatchIter, BatchPosition, BatchViews, Consumer, ConsumerControl, CorruptBatch,
+    EngineReply, Event, OffsetAndMetadata, PartitionQueue, PendingCommit, Polled, PolledRecord,
+    PolledRecords, RecordView, SplitBatch, StartAt, TopicPartition, Watermarks,
 };
 #[cfg(feature = "connector")]
 pub use engine::Engine;

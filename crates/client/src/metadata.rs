@@ -1,5 +1,6 @@
 //! Cluster metadata for the application: nodes, topics, leaders.
 
+use std::future::Future;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
@@ -57,6 +58,15 @@ impl Client {
     /// # Errors
     /// [`Error::TimedOut`] when no broker responds within `timeout`; [`Error::Unreachable`] when no broker is reachable.
     pub async fn metadata(&self, topics: Option<&[&str]>, timeout: Duration) -> Result<Metadata, Error> {
+        self.request_metadata(topics, false, timeout).await
+    }
+
+    async fn request_metadata(
+        &self,
+        topics: Option<&[&str]>,
+        creates: bool,
+        timeout: Duration,
+    ) -> Result<Metadata, Error> {
         let names: Option<Vec<String>> =
             topics.map(|topics| topics.iter().map(ToString::to_string).collect());
         self.run(move |cluster| async move {
@@ -64,7 +74,7 @@ impl Client {
                 names.as_ref().map(|names| names.iter().map(String::as_str).collect());
             let answered = async {
                 loop {
-                    match cluster.describe(names.as_deref()).await {
+                    match cluster.describe_or_create(names.as_deref(), creates).await {
                         // The connection broke: another broker, or this one after it returns, can respond.
                         Err(Error::Transport { .. }) => {
                             tokio::time::sleep(cluster.config.retry_backoff).await;
@@ -83,11 +93,27 @@ impl Client {
 
     /// [`Client::metadata`] for threads without a runtime.
     pub fn metadata_blocking(&self, topics: Option<&[&str]>, timeout: Duration) -> Result<Metadata, Error> {
-        let grace = timeout + Duration::from_secs(1);
-        crate::blocking::block_on(grace, self.metadata(topics, timeout)).unwrap_or_else(|| {
-            Err(Error::TimedOut { what: "metadata".into(), waited_ms: timeout.as_millis() })
-        })
+        block_on_metadata(timeout, self.metadata(topics, timeout))
     }
+
+    /// Requests metadata of these topics. If `allow.auto.create.topics` is on, the brokers create the missing ones, as far
+    /// as their configuration allows it; the response then contains an error for each, and a later one its partitions.
+    ///
+    /// # Errors
+    /// The errors of [`Client::metadata`].
+    pub fn metadata_creating_blocking(&self, topics: &[&str], timeout: Duration) -> Result<Metadata, Error> {
+        let creates = self.config().allow_auto_create_topics;
+        block_on_metadata(timeout, self.request_metadata(Some(topics), creates, timeout))
+    }
+}
+
+fn block_on_metadata(
+    timeout: Duration,
+    request: impl Future<Output = Result<Metadata, Error>>,
+) -> Result<Metadata, Error> {
+    let grace = timeout + Duration::from_secs(1);
+    crate::blocking::block_on(grace, request)
+        .unwrap_or_else(|| Err(Error::TimedOut { what: "metadata".into(), waited_ms: timeout.as_millis() }))
 }
 
 fn metadata_of(response: MetadataResponse) -> Metadata {

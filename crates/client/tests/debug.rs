@@ -199,3 +199,25 @@ fn debug_follows_a_consumer_into_its_group() {
         assert!(lines.iter().any(is_it), "no line with {wanted}: {lines:?}");
     }
 }
+
+/// librdkafka's test 0121.
+#[test]
+fn bootstrap_servers_of_two_clusters_are_warned_of() {
+    let (first, second) = (broker(), broker());
+    let mut config = Config::new(first.bootstrap_servers());
+    config.set("log.queue", "true").expect("a flag");
+    let client = Client::new(config).expect("a client");
+    let queue = client.log_lines();
+    client.metadata_blocking(Some(&[]), PATIENCE).expect("the first cluster answers");
+    let one = client.metadata_blocking(Some(&[]), PATIENCE).expect("an answer").cluster_id;
+    assert!(one.is_some());
+    client.add_bootstrap_servers(&second.bootstrap_servers()).expect("an address");
+    drop(first);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while client.metadata_blocking(Some(&[]), PATIENCE).is_ok_and(|metadata| metadata.cluster_id == one) {
+        assert!(std::time::Instant::now() < deadline, "the other cluster does not answer in {PATIENCE:?}");
+    }
+    let warned = std::iter::from_fn(|| queue.try_next()).filter(|line| line.facility == "CLUSTERID");
+    let warned: Vec<_> = warned.collect();
+    assert!(warned.len() == 1 && warned[0].text.contains("reports different ClusterId"), "{warned:?}");
+}

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::{
@@ -71,9 +71,8 @@ fn each_error_is_retried_reported_and_followed_by_metadata_as_the_introduction_s
         temporary(ErrorCode::RequestTimedOut, PossiblyWritten),
         temporary(ErrorCode::NotEnoughReplicas, NotWritten),
         temporary(ErrorCode::NotEnoughReplicasAfterAppend, PossiblyWritten),
-        stale(ErrorCode::LeaderNotAvailable, NotWritten),
-        stale(ErrorCode::NotLeaderOrFollower, PossiblyWritten),
-        permanent(ErrorCode::CorruptMessage),
+        stale(ErrorCode::KafkaStorageError, PossiblyWritten),
+        temporary(ErrorCode::CorruptMessage, NotWritten),
         permanent(ErrorCode::MessageTooLarge),
         permanent(ErrorCode::RecordListTooLarge),
         permanent(ErrorCode::InvalidRequiredAcks),
@@ -98,6 +97,41 @@ fn each_error_is_retried_reported_and_followed_by_metadata_as_the_introduction_s
         }
         cluster.clear_intercepts();
         send(&producer).expect("the next record is not concerned");
+    }
+}
+
+/// As librdkafka does it: the broker's metadata is newer than the client's, and the record is not at fault.
+#[test]
+fn refusals_by_brokers_that_do_not_lead_are_no_attempts() {
+    use ErrorCode::{LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition};
+    for code in [LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition] {
+        let (broker, producer) = world(|config| config.delivery_timeout = Duration::from_secs(30));
+        let cluster = broker.cluster();
+        let (produce, metadata) = (cluster.requests(ApiKey::Produce), cluster.requests(ApiKey::Metadata));
+        cluster.intercept(ApiKey::Produce, None, 3 * RETRIES, Fault::Fail(code));
+        assert_eq!(send(&producer).expect("written in the end"), 1, "{code:?}");
+        assert_eq!(cluster.requests(ApiKey::Produce) - produce, 3 * u64::from(RETRIES) + 1, "{code:?}");
+        assert!(cluster.requests(ApiKey::Metadata) > metadata, "{code:?}");
+    }
+}
+
+/// The broker takes the request and answers too late.
+#[test]
+fn a_record_in_flight_expires_and_a_late_answer_does_not_change_its_outcome() {
+    let (broker, producer) = world(|config| {
+        config.delivery_timeout = Duration::from_millis(700);
+        config.linger = Some(Duration::ZERO);
+    });
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(3)));
+    let begun = Instant::now();
+    let error = send(&producer).expect_err("the answer is late");
+    assert!(begun.elapsed() < Duration::from_secs(2), "after {:?}", begun.elapsed());
+    assert!(matches!(error.kind, ProduceErrorKind::TimedOut { timeout_ms: 700, .. }), "{error}");
+    assert_eq!(error.persisted, Persisted::PossiblyWritten);
+    // The late answer concerns no record any more, and later records are written.
+    let deadline = Instant::now() + PATIENCE;
+    while send(&producer).is_err() {
+        assert!(Instant::now() < deadline, "no record is written after one that expired");
     }
 }
 

@@ -218,8 +218,10 @@ fn a_record_above_message_max_bytes_is_refused() {
     let large = vec![b'x'; 1001];
     let refused = producer.try_enqueue(Record::to("orders").value(&large)).expect_err("too large");
     assert!(refused.to_string().contains("message.max.bytes is 1000"), "{refused}");
-    let small = vec![b'x'; 800];
-    drop(producer.try_enqueue(Record::to("orders").value(&small)).expect("small enough"));
+    // The frame of a record takes up to 36 bytes.
+    let [largest, larger] = [964, 965].map(|len| vec![b'x'; len]);
+    drop(producer.try_enqueue(Record::to("orders").value(&larger)).expect_err("too large by a byte"));
+    drop(producer.try_enqueue(Record::to("orders").value(&largest)).expect("small enough"));
     producer.flush_blocking(PATIENCE).expect("acknowledged");
 }
 

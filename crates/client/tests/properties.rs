@@ -408,6 +408,21 @@ fn batches_end_at_batch_size() {
 }
 
 #[test]
+fn batches_end_at_message_max_bytes() {
+    let broker = broker(1);
+    let (client, recorder) = recorded(&broker, &[("message.max.bytes", "2000"), ("linger.ms", "50")]);
+    let producer = client.producer();
+    for _ in 0..100 {
+        let record = Record::to("orders").partition(0).value(&[b'v'; 100]);
+        drop(producer.try_enqueue(record).expect("taken"));
+    }
+    producer.flush_blocking(PATIENCE).expect("written");
+    let batches = batches(&recorder);
+    assert!(batches.len() >= 5, "{} batches", batches.len());
+    assert!(batches.iter().all(|batch| batch.len() <= 2000), "a batch is larger");
+}
+
+#[test]
 fn requests_end_at_max_request_size() {
     let broker = broker(10);
     let properties = [("batch.size", "1000"), ("max.request.size", "3000"), ("linger.ms", "50")];

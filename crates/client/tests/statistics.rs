@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ottla_broker::{Broker, BrokerThread, Fault};
 use ottla_client::statistics::{Snapshot, Window};
-use ottla_client::{Client, Config, ErrorCode, Polled, Record, StartAt, TopicPartition};
+use ottla_client::{Client, Config, ErrorCode, OffsetAndMetadata, Polled, Record, StartAt, TopicPartition};
 use ottla_protocol::ApiKey;
 use serde_json::Value;
 
@@ -132,15 +132,48 @@ fn what_is_polled_is_counted_and_lag_goes_to_nothing() {
             polled += batch.iter().count();
         }
     }
-    let all =
-        snapshots(&client, |it| it.rxmsgs >= 600 && it.topics["orders"].partitions["0"].consumer_lag == 0);
+    // The records of the last batch are processed when the next one is wanted.
+    assert!(consumer.poll_blocking(Duration::from_millis(1)).expect("no error").is_none());
+    let all = snapshots(&client, |it| {
+        it.rxmsgs >= 600 && it.topics["orders"].partitions["0"].consumer_lag_stored == 0
+    });
     let last = all.last().expect("the last");
     let partition = &last.topics["orders"].partitions["0"];
     assert_eq!((last.rxmsgs, partition.rxmsgs, partition.msgs), (600, 600, 600));
     assert_eq!((partition.app_offset, partition.hi_offset, partition.lo_offset), (1000, 1000, 0));
+    assert_eq!((partition.stored_offset, partition.eof_offset, partition.ls_offset), (1000, 1000, 1000));
+    assert_eq!((partition.committed_offset, partition.consumer_lag), (-1001, -1), "there is no group");
     assert_eq!((last.client_type.as_str(), partition.fetch_state.as_str()), ("consumer", "active"));
     assert!(last.rxmsg_bytes > 0);
     assert_valid(last);
+}
+
+#[test]
+fn a_group_s_lag_counts_from_its_committed_offset() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().expect("a broker in memory");
+    let properties =
+        [("statistics.interval.ms", "20"), ("group.id", "readers"), ("enable.auto.commit", "false")];
+    let client = client(&broker, &properties);
+    let orders = client.producer().topic("orders");
+    for _ in 0..10 {
+        orders.send_unobserved_blocking(Record::to("orders").value("a record")).expect("taken");
+    }
+    client.producer().flush_blocking(PATIENCE).expect("acknowledged");
+    let mut consumer = client.consumer();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let at = [(TopicPartition::new("orders", 0), StartAt::Beginning)];
+    runtime.block_on(consumer.assign(&at)).expect("assigned");
+    let mut polled = 0;
+    while polled < 10 {
+        if let Some(Polled::Records(batch)) = consumer.poll_blocking(PATIENCE).expect("no error") {
+            polled += batch.iter().count();
+        }
+    }
+    let offset = OffsetAndMetadata::from(4);
+    runtime.block_on(consumer.commit_offsets(&[(at[0].0.clone(), offset)])).expect("committed");
+    let all = snapshots(&client, |it| it.topics["orders"].partitions["0"].committed_offset == 4);
+    let partition = &all.last().expect("the last").topics["orders"].partitions["0"];
+    assert_eq!((partition.consumer_lag, partition.commited_offset), (6, 4));
 }
 
 /// The states come from the state machine itself.

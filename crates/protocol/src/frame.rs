@@ -98,14 +98,31 @@ pub fn decode_request<R: Request>(mut input: Decoder, version: i16) -> Result<R,
 ///
 /// Remaining bytes are an error.
 pub fn decode_response<R: Request>(frame: Bytes, version: i16) -> Result<(i32, R::Response), DecodeError> {
+    let (correlation_id, response, input) = decode_response_start::<R>(frame, version)?;
+    input.finish().map_err(|error| error.within_message(R::Response::NAME, version))?;
+    Ok((correlation_id, response))
+}
+
+/// The same, for a peer that may send more than the message. Returns the number of remaining bytes too.
+pub fn decode_response_prefix<R: Request>(
+    frame: Bytes,
+    version: i16,
+) -> Result<(i32, R::Response, usize), DecodeError> {
+    let (correlation_id, response, input) = decode_response_start::<R>(frame, version)?;
+    Ok((correlation_id, response, input.remaining()))
+}
+
+fn decode_response_start<R: Request>(
+    frame: Bytes,
+    version: i16,
+) -> Result<(i32, R::Response, Decoder), DecodeError> {
     let mut input = Decoder::new(frame);
     let correlation_id = input.i32()?;
     if is_response_header_flexible(R::KEY, R::is_flexible(version)) {
         input.skip_tags()?;
     }
     let response = R::Response::decode(&mut input, version)?;
-    input.finish().map_err(|error| error.within_message(R::Response::NAME, version))?;
-    Ok((correlation_id, response))
+    Ok((correlation_id, response, input))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! application, and asks again. While the application's function runs, no frame of Rust is between it and the caller of
 //! the library, so that a C++ exception, `pthread_exit` or `longjmp` crosses frames of C only.
 
+pub(crate) mod call_gate;
 pub(crate) mod prepared;
 pub(crate) mod running_calls;
 pub(crate) mod trampoline;

@@ -27,6 +27,8 @@ pub(crate) struct RunningCall {
     pub(crate) held: Held,
     /// `None` once the call has ended or was abandoned.
     pub(crate) running: Option<Running>,
+    /// The callback called `rd_kafka_yield`: the function returns after it.
+    pub(crate) yields: bool,
 }
 
 pub(crate) struct Running {
@@ -56,7 +58,14 @@ impl RunningCall {
     pub(crate) fn new(frame: *const c_void, handle: Arc<Handle>, task: Box<dyn Task>, held: Held) -> Self {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let client = Arc::as_ptr(&handle).addr();
-        Self { number, frame: frame.addr(), client, held, running: Some(Running { task, handle }) }
+        Self {
+            number,
+            frame: frame.addr(),
+            client,
+            held,
+            running: Some(Running { task, handle }),
+            yields: false,
+        }
     }
 
     /// Ends the call without its callback's return. The arguments stay.
@@ -153,6 +162,27 @@ pub(crate) fn forget_abandoned(handle: &Arc<Handle>) {
         own
     };
     drop(calls);
+}
+
+/// The innermost callback of this thread wants its function to return. Its remaining delivery reports are left to the next
+/// poll. Returns `false` if no callback of this thread runs.
+pub(crate) fn yield_innermost() -> bool {
+    let mark = |calls: &RefCell<Calls>| {
+        let mut calls = calls.borrow_mut();
+        let call = calls.last_mut()?;
+        call.yields = true;
+        let rest = call.held.take_rest();
+        let main = call.running.as_ref().map(|running| running.handle.main.clone());
+        Some(rest.zip(main))
+    };
+    match RUNNING.try_with(mark).ok().flatten() {
+        None => false,
+        Some(None) => true,
+        Some(Some((rest, main))) => {
+            main.push(rest);
+            true
+        }
+    }
 }
 
 /// A flush takes over the reports that the client's calls in this thread have not made: one of them may have been left.

@@ -92,6 +92,9 @@ pub(crate) trait Task {
     /// The last step made `callbacks` calls.
     fn count(&mut self, _callbacks: usize) {}
 
+    /// A callback called `rd_kafka_yield`: the function makes no further callbacks.
+    fn yields(&mut self) {}
+
     /// A callback did not return: the function does not either.
     fn abandon(&mut self, _handle: &Arc<Handle>) {}
 }
@@ -153,6 +156,9 @@ unsafe extern "C" fn next_callback(state: *mut CallbackLoop) {
             return true;
         };
         running.task.count(count);
+        if std::mem::take(&mut call.yields) {
+            running.task.yields();
+        }
         match advance(state, &running.handle, &mut *running.task) {
             Some(held) => call.held = held,
             None => call.running = None,

@@ -4,6 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 use std::ptr::null_mut;
 
+use ottla_client::Error;
+
 use crate::client::handle::Handle;
 use crate::errors::error_mapping::of as code_of;
 use crate::errors::error_object::{rd_kafka_error_t, set_last_error};
@@ -98,7 +100,8 @@ pub unsafe extern "C" fn rd_kafka_sasl_set_credentials(
         return rd_kafka_error_t::new(RD_KAFKA_RESP_ERR__INVALID_ARG, "no client").into_raw();
     };
     match client.set_sasl_credentials(&username, password.into_owned().into()) {
-        Ok(()) => null_mut(),
+        // As in the original, they are set even if no connection will use them.
+        Ok(()) | Err(Error::Config(_)) => null_mut(),
         Err(error) => rd_kafka_error_t::new(code_of(&error), &error.to_string()).into_raw(),
     }
 }

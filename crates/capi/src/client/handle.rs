@@ -15,7 +15,7 @@ use crate::client::client_interceptors::InterceptorSetup;
 use crate::client::log_routing::{EarlyLogLines, LogRouter};
 use crate::client::oauth_tokens::OauthTokens;
 use crate::client::socket_callbacks::ApplicationSockets;
-use crate::client::thread_count::LivingClient;
+use crate::client::thread_count::{Counted, LivingClient};
 use crate::client::topic_handle::{Topic, TopicRegistry};
 use crate::conf::{Callbacks, ClientConf, TakenConf, rd_kafka_conf_t};
 use crate::consume::consumer_state::ConsumerState;
@@ -31,12 +31,15 @@ use crate::handles::slot_table::InUse;
 #[cfg(feature = "mock")]
 use crate::mock::MockCluster;
 use crate::produce::delivery_reports::DeliveryReports;
+use crate::produce::transaction_calls::TransactionCalls;
 use crate::queue::background_thread::Background;
 use crate::queue::op::Op;
 use crate::queue::op_queue::OpQueue;
 
 /// Default time limit of a close for leaving the group and for commits.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The level of a warning in log lines, as in syslog.
+const LOG_WARNING: u8 = 4;
 /// The names of the client types, indexed by `rd_kafka_type_t`.
 const NAMES: [&str; 2] = ["producer", "consumer"];
 
@@ -60,8 +63,12 @@ pub(crate) struct Handle {
     pub(crate) fatal: OnceLock<(rd_kafka_resp_err_t, String)>,
     cluster: Mutex<Option<(String, i32)>>,
     ending: AtomicBool,
+    /// Counts the engine's thread.
+    engine_thread: Mutex<Option<Counted>>,
+    warned_of_acks: AtomicBool,
     /// Pending admin requests.
     pub(crate) admin: PendingRequests,
+    pub(crate) transaction_calls: TransactionCalls,
     /// The value of [`FORKS`] when the client was created, or [`DESTROYED`].
     forks: AtomicU32,
     tokens: Option<Arc<OauthTokens>>,
@@ -169,6 +176,9 @@ impl Handle {
             fatal: OnceLock::new(),
             cluster: Mutex::default(),
             ending: AtomicBool::new(false),
+            engine_thread: Mutex::new(Some(Counted::new())),
+            warned_of_acks: AtomicBool::new(false),
+            transaction_calls: TransactionCalls::default(),
             admin: PendingRequests::default(),
             forks: AtomicU32::new(FORKS.load(Ordering::Relaxed)),
             tokens,
@@ -212,6 +222,9 @@ impl Handle {
         self.client_interceptors.run(self);
         if let Some(tokens) = &self.tokens {
             tokens.set_queue(if self.callbacks.sasl_queue { OpQueue::new() } else { self.main.clone() });
+        }
+        if let Some(topic) = self.conf.default_topic() {
+            self.warn_of_acks(topic);
         }
         self.listen(&client);
         // Connects at once, so that unreachable brokers are reported before the first message.
@@ -299,6 +312,16 @@ impl Handle {
     /// Logs a line of this library.
     pub(crate) fn log(&self, level: u8, facility: &CStr, text: &str) {
         self.logs.say(self, level, facility, text);
+    }
+
+    /// Warns once of a number of acknowledgements that counts as `all`.
+    pub(crate) fn warn_of_acks(&self, topic: &rd_kafka_topic_conf_t) {
+        if let Some(acks) = topic.acks_above_one()
+            && !self.warned_of_acks.swap(true, Ordering::Relaxed)
+        {
+            let text = format!("acks={acks}: brokers since 0.9 refuse numbers above 1; acks=all is used");
+            self.log(LOG_WARNING, c"CONFWARN", &text);
+        }
     }
 
     /// Reports an error that no call returns.
@@ -392,6 +415,13 @@ impl Handle {
         }
         if let (Some(interceptors), Some(client)) = (self.client_interceptors.get(), self.client()) {
             interceptors.engine_ends(self, client);
+        }
+        // Functions of the application run in the engine's thread. Their opaque is valid until they have returned.
+        if let Some(client) = self.client() {
+            client.stop();
+        }
+        lock(&self.engine_thread).take();
+        if let Some(interceptors) = self.client_interceptors.get() {
             interceptors.on_destroy(self);
         }
         self.logs.set_queue(None);
@@ -501,6 +531,7 @@ unsafe extern "C" fn begin_destroy(state: *mut CallbackLoop, rk: *mut rd_kafka_t
     if handle.ending.swap(true, Ordering::AcqRel) {
         return;
     }
+    handle.logs.end_calls();
     handle.admin.cancel();
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ottla_client::{Config, LogCallback, LogLine};
 
+use crate::callbacks::call_gate::CallGate;
 use crate::client::handle::Handle;
 use crate::conf::Callbacks;
 use crate::ffi::c_strings::c_string;
@@ -33,6 +34,7 @@ pub(crate) struct LogRouter {
     /// Nothing passes this one.
     level_set: AtomicI32,
     queue: Mutex<HeldLines>,
+    calls: CallGate,
 }
 
 #[derive(Default)]
@@ -62,6 +64,7 @@ impl LogRouter {
             level: config.log_level,
             level_set: AtomicI32::new(UNSET),
             queue: Mutex::default(),
+            calls: CallGate::default(),
         }
     }
 
@@ -105,11 +108,18 @@ impl LogRouter {
     pub(crate) fn say(&self, handle: &Handle, level: u8, facility: &CStr, text: &str) -> bool {
         let function = *lock(&self.function);
         let Some(function) = function else { return false };
+        let Some(_call) = self.calls.enter() else { return true };
         // SAFETY: the application's function; it may be called from any thread.
         unsafe {
             function(handle.raw(), level.into(), facility.as_ptr(), c_string(text).as_ptr());
         }
         true
+    }
+
+    /// The application destroys the client: waits for the calls of its function that run in other threads. Later lines are
+    /// dropped.
+    pub(crate) fn end_calls(&self) {
+        self.calls.close();
     }
 
     /// Lines go to `queue` from now on, and those before them.

@@ -141,10 +141,14 @@ fn ask(
         None => known.iter().map(|name| &**name).collect(),
     };
     let names = (only.is_some() || !all).then_some(&names[..]);
+    let request = |timeout| match names {
+        Some(names) => client.metadata_creating_blocking(names, timeout),
+        None => client.metadata_blocking(None, timeout),
+    };
     let deadline = Instant::now() + timeout_of(timeout_ms).unwrap_or(Duration::from_secs(3600));
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        match client.metadata_blocking(names, left) {
+        match request(left) {
             // Programs that start together with their broker wait for it here.
             Err(Error::Unreachable { .. }) if left > ASKED_AGAIN_AFTER => {
                 std::thread::sleep(ASKED_AGAIN_AFTER);

@@ -23,6 +23,8 @@ pub(crate) struct OauthTokens {
     answered: Notify,
     /// The queue of the requests: the main queue, unless `rd_kafka_conf_enable_sasl_queue` was called.
     queue: OnceLock<Arc<OpQueue>>,
+    /// The queue is set.
+    has_queue: Notify,
 }
 
 /// An application has so long for a token before it is asked again.
@@ -40,9 +42,12 @@ impl TokenProvider for ApplicationTokens {
                 if let Some(answer) = self.tokens.answer().take() {
                     return answer;
                 }
-                if let Some(queue) = self.tokens.queue.get() {
-                    queue.push(Op::TokenRefresh(c_string(&self.config)));
-                }
+                let Some(queue) = self.tokens.queue.get() else {
+                    // The engine starts before the client has its queues.
+                    self.tokens.has_queue.notified().await;
+                    continue;
+                };
+                queue.push(Op::TokenRefresh(c_string(&self.config)));
                 let _ = tokio::time::timeout(ASK_AGAIN, self.tokens.answered.notified()).await;
             }
         })
@@ -61,6 +66,7 @@ impl OauthTokens {
 
     pub(crate) fn set_queue(&self, queue: Arc<OpQueue>) {
         let _ = self.queue.set(queue);
+        self.has_queue.notify_one();
     }
 
     pub(crate) fn queue(&self) -> Option<Arc<OpQueue>> {

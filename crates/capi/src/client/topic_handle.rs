@@ -171,6 +171,10 @@ impl TopicRegistry {
         topic
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
         self.0.keys().cloned().collect()
     }
@@ -222,21 +226,25 @@ pub unsafe extern "C" fn rd_kafka_topic_new(
         set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         return null_mut();
     }
-    let mut topics = handle.topics();
-    if conf.is_null() {
-        return topics.get(&handle, &name).handed_out();
-    }
-    let Some(conf) = rd_kafka_topic_conf_t::take(conf, FUNCTION) else {
-        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-        return null_mut();
+    let topic = if conf.is_null() {
+        handle.topics().get(&handle, &name)
+    } else {
+        let Some(conf) = rd_kafka_topic_conf_t::take(conf, FUNCTION) else {
+            set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
+            return null_mut();
+        };
+        let made = make(&handle, &name, &conf);
+        handle.topics().0.insert(made.name.clone(), made.clone());
+        made
     };
-    let made = make(&handle, &name, &conf);
-    topics.0.insert(made.name.clone(), made.clone());
-    made.handed_out()
+    // A producer looks the topic up now, not at the first record, so that brokers create it.
+    let _ = topic.producer();
+    topic.handed_out()
 }
 
 /// Returns a topic with its own settings.
 fn make(handle: &Arc<Handle>, name: &str, conf: &rd_kafka_topic_conf_t) -> Arc<Topic> {
+    handle.warn_of_acks(conf);
     let mut settings = conf.settings();
     let slot = Arc::new(OnceLock::new());
     if let Some(function) = conf.partitioner {

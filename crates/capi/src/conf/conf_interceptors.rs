@@ -36,8 +36,9 @@ impl<F> Default for InterceptorChain<F> {
     }
 }
 
-impl<F> InterceptorChain<F> {
-    /// Adds a function; `_CONFLICT` if its owner has one of this kind already.
+impl<F: PartialEq> InterceptorChain<F> {
+    /// Adds a function; `_CONFLICT` if its owner has added the same function already: a copy of a configuration is
+    /// intercepted by its plugins and by the functions of the original.
     ///
     /// # Safety
     /// `name` is NULL or a C string.
@@ -47,18 +48,48 @@ impl<F> InterceptorChain<F> {
         function: Option<F>,
         opaque: *mut c_void,
     ) -> rd_kafka_resp_err_t {
+        let is_same = |known: &Interceptor<F>, name: &CStr, function: &F| {
+            known.name.as_c_str() == name && known.function == *function
+        };
+        // SAFETY: `name` is NULL or a C string (the contract of this function, above).
+        unsafe { self.add_unless(name, function, opaque, is_same) }
+    }
+
+    /// Adds a function each time, as for the destruction of a configuration: each opaque is released once.
+    ///
+    /// # Safety
+    /// `name` is NULL or a C string.
+    pub unsafe fn add_again(
+        &mut self,
+        name: *const c_char,
+        function: Option<F>,
+        opaque: *mut c_void,
+    ) -> rd_kafka_resp_err_t {
+        // SAFETY: `name` is NULL or a C string (the contract of this function, above).
+        unsafe { self.add_unless(name, function, opaque, |_, _, _| false) }
+    }
+
+    unsafe fn add_unless(
+        &mut self,
+        name: *const c_char,
+        function: Option<F>,
+        opaque: *mut c_void,
+        conflicts: impl Fn(&Interceptor<F>, &CStr, &F) -> bool,
+    ) -> rd_kafka_resp_err_t {
         let (Some(function), false) = (function, name.is_null()) else {
             return RD_KAFKA_RESP_ERR__INVALID_ARG;
         };
-        // SAFETY: `name` is a C string (the contract of this function, above).
+        // SAFETY: `name` is a C string (the contract of the callers, above).
         let name = unsafe { CStr::from_ptr(name) };
-        if self.0.iter().any(|known| known.name.as_c_str() == name) {
+        if self.0.iter().any(|known| conflicts(known, name, &function)) {
             return RD_KAFKA_RESP_ERR__CONFLICT;
         }
         self.0.push(Interceptor { name: name.to_owned(), function, opaque });
         RD_KAFKA_RESP_ERR_NO_ERROR
     }
+}
 
+impl<F> InterceptorChain<F> {
     pub fn iter(&self) -> impl Iterator<Item = &Interceptor<F>> {
         self.0.iter()
     }
@@ -86,6 +117,15 @@ pub struct ConfInterceptors {
     on_conf_dup: InterceptorChain<Of<rd_kafka_interceptor_f_on_conf_dup_t>>,
     on_conf_destroy: InterceptorChain<Of<rd_kafka_interceptor_f_on_conf_destroy_t>>,
     pub on_new: InterceptorChain<Of<rd_kafka_interceptor_f_on_new_t>>,
+    /// Properties that `on_conf_set` functions handled, in the order of the calls. A copy gets them the same way.
+    handled: Vec<HandledProperty>,
+}
+
+/// A property that a function handled, which only this function knows.
+#[derive(Clone)]
+pub(crate) struct HandledProperty {
+    pub(crate) name: CString,
+    pub(crate) value: Option<CString>,
 }
 
 /// The result of an interceptor of `rd_kafka_conf_set`.
@@ -110,9 +150,28 @@ impl ConfInterceptors {
     pub(crate) fn dups(&self) -> ConfDupChain {
         ConfDupChain(self.on_conf_dup.clone())
     }
+
+    pub(crate) fn handled(&self) -> &[HandledProperty] {
+        &self.handled
+    }
+
+    /// # Safety
+    /// `name` and `value` are each NULL or a C string.
+    pub(crate) unsafe fn note_handled(&mut self, name: *const c_char, value: *const c_char) {
+        // SAFETY: NULL or C strings (the contract of this function, above).
+        let [name, value] =
+            [name, value].map(|text| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned()));
+        if let Some(name) = name {
+            self.handled.push(HandledProperty { name, value });
+        }
+    }
 }
 
 impl ConfDupChain {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// # Safety
     /// The filter is the caller's.
     pub(crate) unsafe fn on_conf_dup(
@@ -132,6 +191,10 @@ impl ConfDupChain {
 }
 
 impl ConfSetChain {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// # Safety
     /// The arguments are those of `rd_kafka_conf_set`.
     pub(crate) unsafe fn on_conf_set(
@@ -166,7 +229,7 @@ impl Drop for ConfInterceptors {
 }
 
 macro_rules! adders {
-    ($($function:ident $chain:ident: $type:ty,)*) => {
+    ($($function:ident $chain:ident.$add:ident: $type:ty,)*) => {
         $(
             #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
             #[unsafe(no_mangle)]
@@ -180,7 +243,7 @@ macro_rules! adders {
                 match conf {
                     // SAFETY: `conf` is NULL or a configuration from `rd_kafka_conf_new`, not yet destroyed;
                     // `ic_name` is NULL or a C string (rdkafka.h, every function of this macro).
-                    Some(mut conf) => unsafe { conf.interceptors_mut().$chain.add(ic_name, function, ic_opaque) },
+                    Some(mut conf) => unsafe { conf.interceptors_mut().$chain.$add(ic_name, function, ic_opaque) },
                     None => RD_KAFKA_RESP_ERR__INVALID_ARG,
                 }
             }
@@ -189,8 +252,8 @@ macro_rules! adders {
 }
 
 adders! {
-    rd_kafka_conf_interceptor_add_on_conf_set on_conf_set: rd_kafka_interceptor_f_on_conf_set_t,
-    rd_kafka_conf_interceptor_add_on_conf_dup on_conf_dup: rd_kafka_interceptor_f_on_conf_dup_t,
-    rd_kafka_conf_interceptor_add_on_conf_destroy on_conf_destroy: rd_kafka_interceptor_f_on_conf_destroy_t,
-    rd_kafka_conf_interceptor_add_on_new on_new: rd_kafka_interceptor_f_on_new_t,
+    rd_kafka_conf_interceptor_add_on_conf_set on_conf_set.add: rd_kafka_interceptor_f_on_conf_set_t,
+    rd_kafka_conf_interceptor_add_on_conf_dup on_conf_dup.add: rd_kafka_interceptor_f_on_conf_dup_t,
+    rd_kafka_conf_interceptor_add_on_conf_destroy on_conf_destroy.add_again: rd_kafka_interceptor_f_on_conf_destroy_t,
+    rd_kafka_conf_interceptor_add_on_new on_new.add: rd_kafka_interceptor_f_on_new_t,
 }

@@ -7,9 +7,9 @@ use ottla_client::properties::{self, Property, Role, Scope, State};
 
 use super::{NotSet, rd_kafka_conf_t};
 use crate::conf::conf_handles::{default_topic, set_default_topic};
-use crate::conf::conf_interceptors::ConfSetOutcome;
-use crate::conf::plugins;
+use crate::conf::conf_interceptors::{ConfDupChain, ConfSetChain, ConfSetOutcome, HandledProperty};
 use crate::conf::topic_conf::answer;
+use crate::conf::{plugins, property_names};
 use crate::ffi::c_strings::{c_string, get_into, leaked_pairs, text};
 use crate::ffi::panic::{guard, on_panic};
 use crate::ffi::*;
@@ -51,19 +51,72 @@ pub unsafe extern "C" fn rd_kafka_conf_dup_filter(
         .filter_map(|at| unsafe { text(*filter.add(at)) })
         .collect::<Vec<_>>();
     let prefixes: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();
-    let (plugins, notified) = (old.plugins.clone(), old.interceptors.dups());
+    let intercepted = Intercepted::of(&old, &prefixes);
     let copy = old.dup(&prefixes).into_handle();
     drop(old);
     if !copy.is_null() {
-        let kept = prefixes.iter().all(|prefix| !PLUGINS.starts_with(prefix));
-        if kept && !plugins.is_empty() {
-            // They were loaded before. SAFETY: plugins are the application's code (rdkafka.h, `rd_kafka_conf_set`).
-            let _ = unsafe { load_plugins(copy, &plugins, FUNCTION) };
-        }
         // SAFETY: the filter is the caller's; interceptors may add themselves to the copy.
-        unsafe { notified.on_conf_dup(copy, conf, filter_cnt, filter) };
+        unsafe {
+            intercepted.notified.on_conf_dup(copy, conf, filter_cnt, filter);
+            intercepted.repeat_on(copy, FUNCTION);
+        }
     }
     copy
+}
+
+/// The plugins and interceptors of a configuration, and the properties that a copy shows to its own.
+struct Intercepted {
+    notified: ConfDupChain,
+    /// The properties of the table that were set, and `plugin.library.paths`, in the table's order.
+    set: Vec<(&'static str, String)>,
+    /// The properties that only interceptors know.
+    handled: Vec<HandledProperty>,
+}
+
+impl Intercepted {
+    /// Leaves out properties whose names begin with one of `filter`.
+    fn of(conf: &rd_kafka_conf_t, filter: &[&str]) -> Self {
+        let interceptors = &conf.interceptors;
+        let passes = |name: &str| !filter.iter().any(|prefix| name.starts_with(prefix));
+        let set = if conf.plugins.is_empty() && interceptors.dups().is_empty() {
+            Vec::new()
+        } else {
+            let is_set = |name: &str| name == PLUGINS || conf.given.contains_key(name);
+            let names = property_names::GLOBAL.iter().copied();
+            let shown = names.filter(|name| is_set(name) && passes(name));
+            shown.filter_map(|name| Some((name, conf.get(name)?))).collect()
+        };
+        let passes_handled = |handled: &&HandledProperty| passes(&handled.name.to_string_lossy());
+        let handled = interceptors.handled().iter().filter(passes_handled).cloned().collect();
+        Self { notified: interceptors.dups(), set, handled }
+    }
+
+    /// Loads the plugins for `copy` and shows its interceptors all properties.
+    ///
+    /// # Safety
+    /// `copy` is a configuration that lives. Plugins and interceptors are the application's code.
+    unsafe fn repeat_on(self, copy: *mut rd_kafka_conf_t, function: &str) {
+        for (name, value) in self.set {
+            let (c_name, c_value) = (c_string(name), c_string(&value));
+            // The values were valid before, so results are ignored. SAFETY: the contract of this function, above.
+            unsafe {
+                if name == PLUGINS {
+                    let _ = load_plugins(copy, &value, function);
+                } else if let Some(setters) = setters(copy, function).filter(|setters| !setters.is_empty()) {
+                    setters.on_conf_set(copy, c_name.as_ptr(), c_value.as_ptr(), null_mut(), 0);
+                }
+            }
+        }
+        for HandledProperty { name, value } in self.handled {
+            let value = value.as_ref().map_or(null(), |value| value.as_ptr());
+            // SAFETY: a configuration that lives, and C strings.
+            unsafe { rd_kafka_conf_set(copy, name.as_ptr(), value, null_mut(), 0) };
+        }
+    }
+}
+
+fn setters(conf: *mut rd_kafka_conf_t, function: &str) -> Option<ConfSetChain> {
+    rd_kafka_conf_t::of_mut(conf, function).map(|conf| conf.interceptors.setters())
 }
 
 #[on_panic(RD_KAFKA_CONF_INVALID)]
@@ -76,15 +129,21 @@ pub unsafe extern "C" fn rd_kafka_conf_set(
     errstr_size: usize,
 ) -> rd_kafka_conf_res_t {
     let refusal = "rd_kafka_conf_set without a name, or without a configuration that is the application's";
-    let Some(setters) = rd_kafka_conf_t::of_mut(conf, FUNCTION).map(|conf| conf.interceptors.setters())
-    else {
+    let Some(setters) = setters(conf, FUNCTION) else {
         // SAFETY: `errstr` is NULL or a buffer of `errstr_size` bytes (rdkafka.h, `rd_kafka_conf_set`).
         return unsafe { answer(Err(NotSet::Invalid(refusal.into())), errstr, errstr_size) };
     };
     // SAFETY: the caller's arguments, passed on.
     match unsafe { setters.on_conf_set(conf, name, value, errstr, errstr_size) } {
         ConfSetOutcome::Pass => {}
-        ConfSetOutcome::Done(outcome) => return outcome,
+        ConfSetOutcome::Done(outcome) => {
+            let conf = rd_kafka_conf_t::of_mut(conf, FUNCTION);
+            if let (Some(mut conf), RD_KAFKA_CONF_OK) = (conf, outcome) {
+                // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
+                unsafe { conf.interceptors.note_handled(name, value) };
+            }
+            return outcome;
+        }
     }
     // SAFETY: `name` and `value` are each NULL or a C string (rdkafka.h, `rd_kafka_conf_set`).
     let (name, value) = unsafe { (text(name), text(value)) };

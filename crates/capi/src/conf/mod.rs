@@ -121,7 +121,13 @@ impl rd_kafka_conf_t {
             let of_topics = name.strip_prefix("topic.").unwrap_or(name);
             return self.topic_mut().set(of_topics, value);
         };
-        let text = text_for(property, name, value)?;
+        let text = match (property.kind, property.name) {
+            (Kind::Flags(words), "debug") if value.is_some_and(|value| !value.trim().is_empty()) => {
+                let current = self.get(name).unwrap_or_default();
+                changed_flags(name, words, &current, value.unwrap_or_default())?
+            }
+            _ => text_for(property, name, value)?,
+        };
         self.config_mut().set(name, &text).map_err(NotSet::invalid)?;
         self.given.insert(property.name, Zeroizing::new(text));
         Ok(())
@@ -241,6 +247,32 @@ pub(crate) fn text_for(property: &Property, name: &str, value: Option<&str>) -> 
     }
 }
 
+/// Returns the flags of `current` after the changes in `value`: each flag is added, and with a minus sign removed.
+fn changed_flags(name: &str, words: &[&str], current: &str, value: &str) -> Result<String, NotSet> {
+    let value = value.to_ascii_lowercase();
+    let mut flags: Vec<&str> = current.split(',').collect();
+    for change in value.split(',').map(str::trim).filter(|change| !change.is_empty()) {
+        let (is_removed, flag) = match change.strip_prefix('-') {
+            Some(flag) => (true, flag),
+            None => (false, change.strip_prefix('+').unwrap_or(change)),
+        };
+        if flag != "all" && !words.contains(&flag) {
+            return Err(NotSet::Invalid(format!(
+                "Invalid value \"{flag}\" for configuration property \"{name}\""
+            )));
+        }
+        if flag == "all" {
+            flags = if is_removed { Vec::new() } else { words.to_vec() };
+        } else {
+            // Without one of them they are not all.
+            flags.retain(|known| *known != flag && (!is_removed || *known != "all"));
+            flags.extend((!is_removed).then_some(flag));
+        }
+    }
+    let known = words.iter().filter(|word| flags.contains(word));
+    Ok(known.copied().collect::<Vec<_>>().join(","))
+}
+
 /// Returns the value for C, including secrets; `None` for a string that is not set.
 pub(crate) fn shown(
     property: &Property,
@@ -337,6 +369,25 @@ mod tests {
         };
         assert!(text.starts_with("No such configuration property: \"group_id\""), "{text}");
         assert!(text.contains("group.id"), "{text}");
+    }
+
+    /// librdkafka's test 0004.
+    #[test]
+    fn contexts_of_debug_are_added_and_removed() {
+        let mut conf = rd_kafka_conf_t::new();
+        for (value, expected) in [
+            ("generic,broker,queue,cgrp", Some("generic,broker,queue,cgrp")),
+            ("-broker,+queue,topic", Some("generic,topic,queue,cgrp")),
+            ("-all,security,-fetch,+metadata", Some("metadata,security")),
+            ("-all", None),
+        ] {
+            conf.set("debug", Some(value)).expect("known contexts");
+            assert_eq!(conf.get("debug").filter(|flags| !flags.is_empty()).as_deref(), expected, "{value}");
+        }
+        let Err(NotSet::Invalid(text)) = conf.set("debug", Some("cgrp,invalid-value,topic")) else {
+            panic!("there is no such context")
+        };
+        assert!(text.contains("invalid-value") && !text.contains("cgrp"), "{text}");
     }
 
     #[test]

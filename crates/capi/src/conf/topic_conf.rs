@@ -62,7 +62,8 @@ impl rd_kafka_topic_conf_t {
             });
         };
         let text = text_for(property, name, value)?;
-        self.settings.set(name, &text).map_err(NotSet::invalid)?;
+        let applied = if is_acks_above_one(property.name, &text) { "all" } else { &text };
+        self.settings.set(name, applied).map_err(NotSet::invalid)?;
         self.given.insert(property.name, Zeroizing::new(text));
         Ok(())
     }
@@ -79,8 +80,15 @@ impl rd_kafka_topic_conf_t {
         }
         shown(property, &self.given, || match (state(property), self.given.get(property.name)) {
             (State::Kept, Some(given)) => Ok(given.to_string()),
+            (State::Read, Some(given)) if is_acks_above_one(property.name, given) => Ok(given.to_string()),
             _ => self.settings.get(property.name, &Config::librdkafka()),
         })
+    }
+
+    /// The number of acknowledgements, if it is one that brokers refuse since 0.9 and that counts as `all`.
+    pub(crate) fn acks_above_one(&self) -> Option<&str> {
+        let given = self.given.get("acks")?;
+        is_acks_above_one("acks", given).then_some(given.as_str())
     }
 
     pub(crate) fn dump(&self) -> Vec<(&'static str, String)> {
@@ -115,6 +123,11 @@ impl rd_kafka_topic_conf_t {
         }
         copy
     }
+}
+
+/// Programs written for brokers before 0.9 set a number of replicas. The original passes it on, up to 1000.
+fn is_acks_above_one(property: &str, value: &str) -> bool {
+    property == "acks" && value.parse().is_ok_and(|acks: i32| (2..=1000).contains(&acks))
 }
 
 /// The owner of a property's value: the client, or this crate.

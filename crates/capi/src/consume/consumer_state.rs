@@ -1,19 +1,20 @@
 //! The state of a consumer: its control, its queues and its subscription.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ottla_client::{
-    Client, Consumer, ConsumerControl, Error, Event, GroupMetadata, PartitionQueue, PolledRecord,
-    PolledRecords, RecordView, TopicPartition,
+    AssignmentId, Client, Consumer, ConsumerControl, Error, Event, GroupMetadata, PartitionQueue,
+    PolledRecord, PolledRecords, RecordView, TopicPartition,
 };
 
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::{CLOSE_TIMEOUT, Handle};
 use crate::client::topic_handle::Topic;
-use crate::errors::error_mapping::of as code_of;
+use crate::errors::error_mapping::{of as code_of, of_protocol as code_of_broker};
+use crate::errors::error_object::description;
 use crate::ffi::*;
 use crate::messages::message::OwnedMessage;
 use crate::messages::message_slab::MessageFiller;
@@ -31,7 +32,13 @@ pub(crate) struct ConsumerState {
     /// Partitions with their own queue.
     queues: Mutex<BTreeMap<TopicPartition, Arc<PartitionQueueState>>>,
     subscribed: Mutex<Vec<String>>,
+    /// The offsets that the application passed with its assignment.
+    passed_offsets: Mutex<BTreeMap<TopicPartition, i64>>,
+    /// Partitions of the simple consumer that were stopped.
+    stopped: Mutex<BTreeSet<TopicPartition>>,
     joined: AtomicBool,
+    /// The consumer has a subscription, or is giving up its assignment since the subscription ended.
+    has_protocol: AtomicBool,
     /// `true` from the loss of an assignment until the next one.
     pub(crate) lost: AtomicBool,
     closed: AtomicBool,
@@ -42,6 +49,8 @@ pub(crate) struct ConsumerState {
 struct PartitionQueueState {
     queue: Arc<OpQueue>,
     apart: AtomicBool,
+    /// The assignment that the queue's own source reads.
+    source_of: Mutex<Option<AssignmentId>>,
 }
 
 /// Reads records for the application, one thread at a time.
@@ -208,6 +217,19 @@ impl<R: NextRecord> RecordReader<R> {
                 let text = "Broker: No more messages";
                 Some(Op::Message(OwnedMessage::error(code, text, Some(topic), at.partition, offset)))
             }
+            Event::TopicUnavailable { topic, error } => {
+                let code = code_of_broker(error);
+                let reason = description(code).to_string_lossy();
+                let text = format!("Subscribed topic not available: {topic}: {reason}");
+                let (topic, none) = (handle.topic(&topic), RD_KAFKA_PARTITION_UA);
+                Some(Op::Message(OwnedMessage::error(
+                    code,
+                    &text,
+                    Some(topic),
+                    none,
+                    RD_KAFKA_OFFSET_INVALID,
+                )))
+            }
             Event::Assigned(partitions) => {
                 consuming.lost.store(false, Ordering::Relaxed);
                 let err = RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
@@ -305,7 +327,10 @@ impl ConsumerState {
             queue,
             queues: Mutex::default(),
             subscribed: Mutex::default(),
+            passed_offsets: Mutex::default(),
+            stopped: Mutex::default(),
             joined: AtomicBool::new(false),
+            has_protocol: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -319,7 +344,11 @@ impl ConsumerState {
         let own = queues.entry(at.clone()).or_insert_with(|| {
             let queue = OpQueue::new();
             queue.forward_to(Some(&self.queue));
-            Arc::new(PartitionQueueState { queue, apart: AtomicBool::new(false) })
+            Arc::new(PartitionQueueState {
+                queue,
+                apart: AtomicBool::new(false),
+                source_of: Mutex::default(),
+            })
         });
         own.queue.clone()
     }
@@ -336,6 +365,7 @@ impl ConsumerState {
     /// Adds or removes the source of a partition's queue.
     fn attach(&self, handle: &Arc<Handle>, at: &TopicPartition, own: &PartitionQueueState) {
         own.queue.set_source(None);
+        *lock(&own.source_of) = None;
         if own.apart.load(Ordering::Relaxed)
             && let Ok(split) = self.control.split(at)
         {
@@ -347,17 +377,44 @@ impl ConsumerState {
             });
             own.queue
                 .set_source(Some(Arc::new(PartitionSource(Mutex::new(RecordReader::new(split, handle))))));
+            *lock(&own.source_of) = self.control.assignment_id(at);
         }
     }
 
-    /// Handles a new assignment: partitions with their own queue are read there again.
+    /// Handles a new assignment: new partitions with their own queue are read there. The source of a partition that
+    /// continues stays, with the records that it has.
     pub(crate) fn reassigned(&self, handle: &Arc<Handle>) {
-        let assigned = self.control.assignment();
         for (at, own) in lock(&self.queues).iter() {
-            if own.apart.load(Ordering::Relaxed) && assigned.contains(at) {
+            let current = self.control.assignment_id(at);
+            let is_new = current.is_some() && current != *lock(&own.source_of);
+            if own.apart.load(Ordering::Relaxed) && is_new {
                 self.attach(handle, at, own);
             }
         }
+    }
+
+    /// The application assigned these partitions, in place of all others if `replaces`.
+    pub(crate) fn note_assigned(&self, partitions: Vec<(TopicPartition, i64)>, replaces: bool) {
+        let mut passed = lock(&self.passed_offsets);
+        if replaces {
+            passed.clear();
+        }
+        passed.extend(partitions);
+    }
+
+    /// The assigned partitions with the offsets that the application passed.
+    pub(crate) fn assigned_offsets(&self) -> Vec<(TopicPartition, i64)> {
+        let passed = lock(&self.passed_offsets);
+        let offset = |at: &TopicPartition| passed.get(at).copied().unwrap_or(RD_KAFKA_OFFSET_INVALID);
+        self.control.assignment().into_iter().map(|at| (at.clone(), offset(&at))).collect()
+    }
+
+    pub(crate) fn note_stopped(&self, at: TopicPartition) {
+        lock(&self.stopped).insert(at);
+    }
+
+    pub(crate) fn was_stopped(&self, at: &TopicPartition) -> bool {
+        lock(&self.stopped).contains(at)
     }
 
     /// Ends the queue of a partition that is no longer consumed.
@@ -375,6 +432,7 @@ impl ConsumerState {
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
         self.control.subscribe(&names).wait(ENGINE_TIMEOUT)?;
         self.joined.store(true, Ordering::Relaxed);
+        self.has_protocol.store(true, Ordering::Relaxed);
         *lock(&self.subscribed) = topics;
         Ok(())
     }
@@ -392,7 +450,15 @@ impl ConsumerState {
 
     /// Leaves the group.
     pub(crate) fn unsubscribe(&self) -> Result<(), Error> {
-        self.control.unsubscribe(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1))
+        let left = self.control.unsubscribe(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
+        self.has_protocol.store(self.is_member(), Ordering::Relaxed);
+        left
+    }
+
+    /// Returns `true` while the group's protocol applies to the assignment: also in the rebalance callback of an
+    /// unsubscribe or a close.
+    pub(crate) fn has_protocol(&self) -> bool {
+        self.has_protocol.load(Ordering::Relaxed)
     }
 
     pub(crate) fn subscription(&self) -> Vec<String> {
@@ -431,6 +497,7 @@ impl ConsumerState {
     pub(crate) fn finish_close(&self) -> rd_kafka_resp_err_t {
         let closed = self.control.close(CLOSE_TIMEOUT).wait(CLOSE_TIMEOUT + Duration::from_secs(1));
         self.closed.store(true, Ordering::Release);
+        self.has_protocol.store(false, Ordering::Relaxed);
         self.queue.ring();
         closed.map_or_else(|error| code_of(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
     }

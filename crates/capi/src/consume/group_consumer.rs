@@ -99,7 +99,6 @@ pub unsafe extern "C" fn rd_kafka_subscription(
 
 /// Returns the partitions of a list with their start positions.
 unsafe fn starts(
-    handle: &Handle,
     list: *const rd_kafka_topic_partition_list_t,
 ) -> Result<Vec<(TopicPartition, StartAt)>, rd_kafka_resp_err_t> {
     // SAFETY: `list` is NULL or a list of this library, not yet destroyed (required by the C functions that call
@@ -108,19 +107,19 @@ unsafe fn starts(
     entries
         .iter()
         .map(|entry| {
-            let start = list_conversion::start(entry.offset)
-                .or_else(|| from_tail(handle, &list_conversion::at(entry), entry.offset));
+            let start = list_conversion::start(entry.offset);
             let valid = entry.partition >= 0 && !entry.topic().is_empty();
             Ok((list_conversion::at(entry), start.filter(|_| valid).ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?))
         })
         .collect()
 }
 
-/// `RD_KAFKA_OFFSET_TAIL(N)`: N records before the current end.
-pub(crate) fn from_tail(handle: &Handle, at: &TopicPartition, offset: i64) -> Option<StartAt> {
-    let count = RD_KAFKA_OFFSET_TAIL_BASE.checked_sub(offset).filter(|count| *count >= 0)?;
-    let marks = crate::consume::offsets::watermarks(handle.client()?, at, ENGINE_TIMEOUT).ok()?;
-    Some(StartAt::Offset((marks.high - count).max(marks.low)))
+/// Returns the partitions of a list with the offsets as the application passed them.
+unsafe fn passed(list: *const rd_kafka_topic_partition_list_t) -> Vec<(TopicPartition, i64)> {
+    // SAFETY: `list` is NULL or a list of this library, not yet destroyed (required by the C functions that call
+    // this).
+    let entries = unsafe { list_conversion::entries(list) };
+    entries.iter().map(|entry| (list_conversion::at(entry), entry.offset)).collect()
 }
 
 #[on_panic(RD_KAFKA_RESP_ERR__FAIL)]
@@ -133,8 +132,9 @@ pub unsafe extern "C" fn rd_kafka_assign(
     // library, not yet destroyed (rdkafka.h, `rd_kafka_assign`).
     unsafe {
         with_assignment(rk, FUNCTION, |handle, consuming| {
-            let starts = starts(handle, partitions)?;
+            let starts = starts(partitions)?;
             consuming.control.assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.note_assigned(passed(partitions), true);
             consuming.reassigned(handle);
             Ok(())
         })
@@ -158,8 +158,13 @@ pub unsafe extern "C" fn rd_kafka_incremental_assign(
     // library, not yet destroyed (rdkafka.h, `rd_kafka_incremental_assign`).
     unsafe {
         let code = with_assignment(rk, FUNCTION, |handle, consuming| {
-            let starts = starts(handle, partitions)?;
+            let starts = starts(partitions)?;
+            let assigned = consuming.control.assignment();
+            if starts.iter().any(|(at, _)| assigned.contains(at)) {
+                return Err(RD_KAFKA_RESP_ERR__CONFLICT);
+            }
             consuming.control.incremental_assign(&starts).wait(ENGINE_TIMEOUT).map_err(code)?;
+            consuming.note_assigned(passed(partitions), false);
             consuming.reassigned(handle);
             Ok(())
         });
@@ -178,6 +183,10 @@ pub unsafe extern "C" fn rd_kafka_incremental_unassign(
     unsafe {
         let code = with_assignment(rk, FUNCTION, |_, consuming| {
             let partitions = list_conversion::partitions(partitions);
+            let assigned = consuming.control.assignment();
+            if partitions.iter().any(|at| !assigned.contains(at)) {
+                return Err(RD_KAFKA_RESP_ERR__INVALID_ARG);
+            }
             consuming.control.incremental_unassign(&partitions).wait(ENGINE_TIMEOUT).map_err(code)
         });
         object(code)
@@ -195,7 +204,8 @@ pub unsafe extern "C" fn rd_kafka_assignment(
     unsafe {
         with(rk, FUNCTION, |_, consuming| {
             let place = partitions.as_mut().ok_or(RD_KAFKA_RESP_ERR__INVALID_ARG)?;
-            *place = list_conversion::bare(&consuming.control.assignment());
+            let assigned = consuming.assigned_offsets();
+            *place = list_conversion::list(assigned.iter().map(|(at, offset)| (at, *offset)));
             Ok(())
         })
     }
@@ -216,7 +226,7 @@ pub unsafe extern "C" fn rd_kafka_rebalance_protocol(rk: *mut rd_kafka_t) -> *co
     let Some(consuming) = handle.consumer_state() else { return null() };
     let cooperative = handle.config.group_protocol == GroupProtocol::Consumer
         || handle.config.partition_assignment_strategy.iter().all(|name| name == "cooperative-sticky");
-    let name: &CStr = match (consuming.is_member(), cooperative) {
+    let name: &CStr = match (consuming.has_protocol(), cooperative) {
         (false, _) => c"NONE",
         (true, true) => c"COOPERATIVE",
         (true, false) => c"EAGER",

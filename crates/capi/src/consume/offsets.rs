@@ -51,6 +51,11 @@ unsafe fn to_commit(consuming: &ConsumerState, offsets: *const rd_kafka_topic_pa
         .collect()
 }
 
+/// The client gives a commit up after `socket.timeout.ms`; its answer comes soon after.
+fn commit_timeout(handle: &Handle) -> Duration {
+    handle.config.socket_timeout + ENGINE_TIMEOUT
+}
+
 fn commit_code(error: &Error) -> rd_kafka_resp_err_t {
     match error {
         // The group assigned the partition to another member.
@@ -113,7 +118,11 @@ pub unsafe extern "C" fn rd_kafka_commit(
     // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
     let wanted = unsafe { to_commit(&consuming, offsets) };
     if wanted.is_empty() {
-        return RD_KAFKA_RESP_ERR__NO_OFFSET;
+        let (err, offsets) = (RD_KAFKA_RESP_ERR__NO_OFFSET, Offsets::new());
+        if handle.tells_commits() {
+            consuming.queue.push(Op::CommitResult(CommitResult { err, offsets, call: None }));
+        }
+        return if async_ == 0 { err } else { RD_KAFKA_RESP_ERR_NO_ERROR };
     }
     let asked = consuming.control.commit_offsets(&wanted);
     if async_ != 0 {
@@ -125,9 +134,14 @@ pub unsafe extern "C" fn rd_kafka_commit(
         }
         return RD_KAFKA_RESP_ERR_NO_ERROR;
     }
-    let code =
-        asked.wait(ENGINE_TIMEOUT).map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
+    let timeout = commit_timeout(&handle);
+    let code = asked.wait(timeout).map_or_else(|error| commit_code(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR);
     notify_interceptors(&handle, &wanted, code);
+    if handle.tells_commits() {
+        // The application's function gets the result of each commit, of synchronous ones too.
+        let result = CommitResult { err: code, offsets: wanted, call: None };
+        consuming.queue.push(Op::CommitResult(result));
+    }
     if code != RD_KAFKA_RESP_ERR_NO_ERROR {
         // SAFETY: `offsets` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_commit`).
         unsafe { list_conversion::entries(offsets) }.iter_mut().for_each(|entry| entry.err = code);
@@ -183,14 +197,14 @@ struct AwaitCommit {
 }
 
 impl Task for AwaitCommit {
-    fn next(&mut self, _handle: &Arc<Handle>) -> Step {
+    fn next(&mut self, handle: &Arc<Handle>) -> Step {
         if self.err.is_none()
-            && let Some(Op::CommitResult(result)) = self.queue.poll(Some(ENGINE_TIMEOUT))
+            && let Some(Op::CommitResult(result)) = self.queue.poll(Some(commit_timeout(handle)))
         {
             self.err = Some(result.err);
             return Step::Op(Op::CommitResult(result));
         }
-        Step::Return(Returns::code(self.err.unwrap_or(RD_KAFKA_RESP_ERR_NO_ERROR)))
+        Step::Return(Returns::code(self.err.unwrap_or(RD_KAFKA_RESP_ERR__TIMED_OUT)))
     }
 }
 
@@ -276,7 +290,6 @@ pub unsafe extern "C" fn rd_kafka_position(
         return RD_KAFKA_RESP_ERR__INVALID_ARG;
     }
     let assigned = consuming.control.assignment();
-    let done = consuming.control.positions();
     // SAFETY: `partitions` is NULL or a list of this library, not yet destroyed (rdkafka.h, `rd_kafka_position`).
     for entry in unsafe { list_conversion::entries(partitions) } {
         let at = list_conversion::at(entry);
@@ -286,8 +299,8 @@ pub unsafe extern "C" fn rd_kafka_position(
             continue;
         }
         entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
-        if let Some(next) = done.get(&at) {
-            entry.offset = *next;
+        if let Some(next) = consuming.control.consumed_position(&at) {
+            entry.offset = next;
         }
     }
     RD_KAFKA_RESP_ERR_NO_ERROR
@@ -308,7 +321,9 @@ fn store(
     }
     match consuming.control.store_offset(at, offset) {
         Ok(()) => RD_KAFKA_RESP_ERR_NO_ERROR,
-        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__STATE,
+        // As the original, which knows the topics that it has had to do with.
+        Err(Error::NotAssigned { .. }) if handle.topics().has(&at.topic) => RD_KAFKA_RESP_ERR__STATE,
+        Err(Error::NotAssigned { .. }) => RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
         Err(error) => code_of(&error),
     }
 }
@@ -518,19 +533,30 @@ pub unsafe extern "C" fn rd_kafka_offsets_for_times(
     let asked = async move {
         let wanted: Vec<_> =
             wanted.into_iter().map(|(at, timestamp)| (at, OffsetAt::Timestamp(timestamp))).collect();
-        admin.list_offsets(&wanted).await
+        admin.list_offsets_each(&wanted).await
     };
     let found = match wait_on(client, timeout, asked) {
         Ok(found) => found,
         Err(Error::TimedOut { .. }) => return RD_KAFKA_RESP_ERR__TIMED_OUT,
         Err(error) => return partition_code(&error),
     };
-    for entry in entries {
-        let known = found.get(&list_conversion::at(entry)).copied();
-        entry.err =
-            if known.is_some() { RD_KAFKA_RESP_ERR_NO_ERROR } else { RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION };
-        // Past the last record it is the end.
-        entry.offset = known.filter(|offset| *offset >= 0).unwrap_or(RD_KAFKA_OFFSET_END);
+    // The results are in the order of the entries. The call fails if each of them failed.
+    let (mut first_error, mut succeeds) = (RD_KAFKA_RESP_ERR_NO_ERROR, entries.is_empty());
+    for (entry, (_, result)) in entries.iter_mut().zip(found) {
+        match result {
+            Ok(found) => {
+                succeeds = true;
+                entry.err = RD_KAFKA_RESP_ERR_NO_ERROR;
+                // No record has this timestamp or a later one.
+                entry.offset = if found.offset >= 0 { found.offset } else { RD_KAFKA_OFFSET_END };
+            }
+            Err(error) => {
+                entry.err = partition_code(&error);
+                if first_error == RD_KAFKA_RESP_ERR_NO_ERROR {
+                    first_error = entry.err;
+                }
+            }
+        }
     }
-    RD_KAFKA_RESP_ERR_NO_ERROR
+    if succeeds { RD_KAFKA_RESP_ERR_NO_ERROR } else { first_error }
 }

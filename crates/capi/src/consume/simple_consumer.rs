@@ -61,13 +61,15 @@ fn start_partition(
         return refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION);
     };
     let SimplePartition { handle, consuming, at } = &consumed;
-    let start = crate::messages::list_conversion::start(offset)
-        .or_else(|| crate::consume::group_consumer::from_tail(handle, at, offset));
-    let Some(start) = start else { return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG) };
+    let Some(start) = crate::messages::list_conversion::start(offset) else {
+        return refuse(RD_KAFKA_RESP_ERR__INVALID_ARG);
+    };
     let topic = Topic::of(rkt, function);
     let settings = topic.as_deref().and_then(TopicState::settings).cloned().unwrap_or_default();
     if let Err(error) = consuming.control.start_with(at, start, &settings).wait(ENGINE_TIMEOUT) {
         return refuse(match error {
+            // Committed offsets need `group.id` or files.
+            Error::Config(_) if handle.config.group_id.is_none() => RD_KAFKA_RESP_ERR__INVALID_ARG,
             Error::Config(_) => RD_KAFKA_RESP_ERR__CONFLICT,
             other => code_of(&other),
         });
@@ -75,6 +77,7 @@ fn start_partition(
     let queue = consumed.queue();
     queue.forward_to(to);
     consuming.forwarded(handle, &queue, to);
+    set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
     0
 }
 
@@ -111,6 +114,13 @@ pub unsafe extern "C" fn rd_kafka_consume_stop(rkt: *mut rd_kafka_topic_t, parti
     match consuming.control.stop(&at).wait(ENGINE_TIMEOUT) {
         Ok(()) => {
             consuming.forget_queue(&at);
+            consuming.note_stopped(at);
+            set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
+            0
+        }
+        // A second stop has no effect.
+        Err(Error::NotAssigned { .. }) if consuming.was_stopped(&at) => {
+            set_last_error(RD_KAFKA_RESP_ERR_NO_ERROR);
             0
         }
         Err(Error::NotAssigned { .. }) => refuse(RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION),
@@ -236,5 +246,9 @@ unsafe extern "C" fn begin_consume_callback(
     };
     let (queue, wait, opaque) = (consumed.queue(), timeout_of(timeout_ms), Opaque(commit_opaque));
     let max = consumed.handle.conf().consume_callback_max();
-    start(state, consumed.handle, EachMessage { queue, wait, function, opaque, max, count: 0, source: None });
+    start(
+        state,
+        consumed.handle,
+        EachMessage { queue, wait, function, opaque, max, count: 0, yielded: false, source: None },
+    );
 }

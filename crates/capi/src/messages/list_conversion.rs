@@ -41,6 +41,10 @@ pub(crate) fn start(offset: i64) -> Option<StartAt> {
         BEGINNING => StartAt::Beginning,
         END => StartAt::End,
         STORED | INVALID => StartAt::Committed,
+        // `RD_KAFKA_OFFSET_TAIL(N)`: N records before the end when the partition is started.
+        ..=RD_KAFKA_OFFSET_TAIL_BASE => {
+            StartAt::BeforeEnd(u32::try_from(RD_KAFKA_OFFSET_TAIL_BASE.saturating_sub(offset)).ok()?)
+        }
         _ => return None,
     })
 }

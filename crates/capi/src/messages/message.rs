@@ -125,6 +125,8 @@ impl Drop for OwnedMessage {
 pub(crate) struct ReportedRecord<'a> {
     pub(crate) topic: &'a Arc<Topic>,
     pub(crate) partition: i32,
+    /// The broker that the record was sent to; -1 if it was never sent.
+    pub(crate) broker: i32,
     pub(crate) offset: i64,
     pub(crate) err: rd_kafka_resp_err_t,
     pub(crate) errstr: Option<&'a CStr>,
@@ -236,7 +238,7 @@ impl Slot {
             timestamp_type,
             status: of.status,
             leader_epoch: -1,
-            broker: -1,
+            broker: of.broker,
             latency_us: of.latency_us,
             raw_headers: of.raw_headers,
             headers: AtomicPtr::default(),
@@ -261,12 +263,13 @@ impl Slot {
         if let Some(timestamp) = record.timestamp_ms {
             (slot.timestamp, slot.timestamp_type) = (timestamp, RD_KAFKA_TIMESTAMP_CREATE_TIME);
         }
-        // Always some, so that interceptors can add to them.
-        let mut headers = rd_kafka_headers_t::with_capacity(record.headers.len());
-        for (name, value) in &record.headers {
-            headers.add(name.as_bytes(), *value);
+        if !record.headers.is_empty() {
+            let mut headers = rd_kafka_headers_t::with_capacity(record.headers.len());
+            for (name, value) in &record.headers {
+                headers.add(name.as_bytes(), *value);
+            }
+            slot.headers = AtomicPtr::new(headers.into_raw());
         }
-        slot.headers = AtomicPtr::new(headers.into_raw());
         slot
     }
 
@@ -289,6 +292,7 @@ impl Slot {
         copy.status = self.status;
         copy.raw_headers = self.raw_headers;
         copy.latency_us = self.latency_us;
+        (copy.broker, copy.leader_epoch) = (self.broker, self.leader_epoch);
         copy.rare = self
             .rare
             .as_ref()

@@ -5,4 +5,5 @@ pub mod flush;
 pub mod partitioners;
 pub mod producer;
 pub(crate) mod report_cursor;
+pub(crate) mod transaction_calls;
 pub mod transactions;

@@ -7,13 +7,14 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, slice_from_raw_parts};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ottla_client::{Purge, Record};
 
 use crate::client::client_interceptors::ClientInterceptors;
 use crate::client::handle::Handle;
 use crate::client::topic_handle::{Topic, TopicState};
-use crate::errors::error_mapping::of_produce as code_of_produce;
+use crate::errors::error_mapping::{of as code_of, of_produce as code_of_produce};
 use crate::errors::error_object::{rd_kafka_error_t, set_last_error_and_errno};
 use crate::ffi::panic::on_panic;
 use crate::ffi::*;
@@ -24,12 +25,20 @@ use crate::messages::message::Slot;
 pub(crate) const FREE: u128 = 1 << 127;
 pub(crate) const POINTER: u128 = !FREE >> 64;
 
+/// Time limit for the engine to fail the purged records.
+const PURGED_WITHIN: Duration = Duration::from_secs(30);
+
 /// A payload and the flags that determine its owner.
 #[derive(Clone, Copy)]
 struct Payload {
     pointer: *mut c_void,
     len: usize,
     flags: c_int,
+}
+
+/// As in the original, a copied payload is not freed.
+const fn flags_of(msgflags: c_int) -> c_int {
+    if msgflags & RD_KAFKA_MSG_F_COPY == 0 { msgflags } else { msgflags & !RD_KAFKA_MSG_F_FREE }
 }
 
 impl Payload {
@@ -184,11 +193,7 @@ pub unsafe extern "C" fn rd_kafka_produce(
         set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
         return -1;
     };
-    if msgflags & RD_KAFKA_MSG_F_COPY != 0 && msgflags & RD_KAFKA_MSG_F_FREE != 0 {
-        set_last_error_and_errno(RD_KAFKA_RESP_ERR__INVALID_ARG, libc::EINVAL);
-        return -1;
-    }
-    let payload = Payload { pointer: payload, len, flags: msgflags };
+    let payload = Payload { pointer: payload, len, flags: flags_of(msgflags) };
     // SAFETY: `payload` is NULL or points to `len` bytes; `key` is NULL or points to `keylen` bytes (rdkafka.h,
     // `rd_kafka_produce`).
     let record = record_of(partition, &payload, unsafe { bytes(key, keylen) });
@@ -224,7 +229,7 @@ pub unsafe extern "C" fn rd_kafka_produce_batch(
     let mut taken = 0;
     for message in messages {
         let own = msgflags & RD_KAFKA_MSG_F_PARTITION != 0;
-        let payload = Payload { pointer: message.payload, len: message.len, flags: msgflags };
+        let payload = Payload { pointer: message.payload, len: message.len, flags: flags_of(msgflags) };
         // SAFETY: `key` of each message is NULL or points to `key_len` bytes (rdkafka.h, `rd_kafka_produce_batch`).
         let key = unsafe { bytes(message.key, message.key_len) };
         let record = record_of(if own { message.partition } else { partition }, &payload, key);
@@ -285,7 +290,7 @@ impl ProducevRecord {
                     }
                     RD_KAFKA_VTYPE_KEY => record.key = (part.u.mem.ptr, part.u.mem.size),
                     RD_KAFKA_VTYPE_OPAQUE => record.opaque = part.u.ptr,
-                    RD_KAFKA_VTYPE_MSGFLAGS => record.payload.flags = part.u.i,
+                    RD_KAFKA_VTYPE_MSGFLAGS => record.payload.flags = flags_of(part.u.i),
                     RD_KAFKA_VTYPE_TIMESTAMP => record.timestamp = part.u.i64,
                     RD_KAFKA_VTYPE_HEADER => record.headers.push(part.u.header),
                     RD_KAFKA_VTYPE_HEADERS => record.given = part.u.headers,
@@ -392,8 +397,16 @@ pub unsafe extern "C" fn rd_kafka_purge(rk: *mut rd_kafka_t, purge_flags: c_int)
     }
     let (queue, in_flight) =
         (purge_flags & RD_KAFKA_PURGE_F_QUEUE != 0, purge_flags & RD_KAFKA_PURGE_F_INFLIGHT != 0);
-    if queue || in_flight {
-        producer.purge(Purge { queued: queue, in_flight });
+    let purge = Purge { queued: queue, in_flight };
+    if !queue && !in_flight {
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
     }
-    RD_KAFKA_RESP_ERR_NO_ERROR
+    if purge_flags & RD_KAFKA_PURGE_F_NON_BLOCKING != 0 {
+        producer.purge(purge);
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+    }
+    // The reports are in the queue when the call returns.
+    producer
+        .purge_blocking(purge, PURGED_WITHIN)
+        .map_or_else(|error| code_of(&error), |()| RD_KAFKA_RESP_ERR_NO_ERROR)
 }

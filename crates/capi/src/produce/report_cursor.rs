@@ -5,7 +5,7 @@ use std::mem;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use ottla_client::{HeadersRef, Persisted, RecordRef, Records, Report, Reported};
+use ottla_client::{Acks, HeadersRef, Persisted, RecordRef, Records, Report, Reported};
 
 use crate::callbacks::prepared::ReportProgress;
 use crate::callbacks::trampoline::CallbackLoop;
@@ -39,6 +39,7 @@ pub(crate) struct ReportCursor {
 struct Outcome {
     topic: Arc<Topic>,
     partition: i32,
+    broker: i32,
     err: rd_kafka_resp_err_t,
     status: rd_kafka_msg_status_t,
     errstr: Option<CString>,
@@ -109,19 +110,29 @@ fn part(part: Option<&[u8]>) -> (*mut c_void, usize) {
 
 impl ReportCursor {
     pub(crate) fn new(handle: &Arc<Handle>, report: Report, done: usize) -> Self {
+        let topic = handle.topic(report.topic());
+        let acks = topic.settings().and_then(|settings| settings.acks).unwrap_or(handle.config.acks);
         let (err, status, errstr) = match report.result() {
+            // Without a response it is not known whether the broker has written the records.
+            Ok(_) if acks == Acks::None => {
+                (RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED, None)
+            }
             Ok(_) => (RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_PERSISTED, None),
             Err(error) => {
+                let code = code_of_produce(error);
                 let status = match error.persisted {
+                    // The original takes the broker at its word.
+                    _ if code == RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR => RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
                     Persisted::NotWritten => RD_KAFKA_MSG_STATUS_NOT_PERSISTED,
                     Persisted::PossiblyWritten => RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED,
                 };
-                (code_of_produce(error), status, Some(c_string(&error.kind.to_string())))
+                (code, status, Some(c_string(&error.kind.to_string())))
             }
         };
         let outcome = Outcome {
-            topic: handle.topic(report.topic()),
+            topic,
             partition: report.partition(),
+            broker: report.node().unwrap_or(-1),
             err,
             status,
             errstr,
@@ -209,6 +220,7 @@ impl Chunk {
         self.slots.push(Slot::delivered(&ReportedRecord {
             topic: &outcome.topic,
             partition: outcome.partition,
+            broker: outcome.broker,
             offset: if reported.offset < 0 { RD_KAFKA_OFFSET_INVALID } else { reported.offset },
             err: outcome.err,
             errstr: outcome.errstr.as_deref(),

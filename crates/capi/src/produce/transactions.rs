@@ -18,6 +18,7 @@ use crate::ffi::panic::on_panic;
 use crate::ffi::*;
 use crate::messages::list_conversion;
 use crate::produce::flush::{Flush, FlushStep};
+use crate::produce::transaction_calls::TransactionCall;
 use crate::queue::op_queue::timeout_of;
 
 /// A transactional call with a timeout.
@@ -40,11 +41,12 @@ fn refused(handle: &Handle, error: TransactionError) -> *mut rd_kafka_error_t {
     error_mapping::object(&Error::Transaction(error)).into_raw()
 }
 
-/// Runs a call of a producer.
+/// Runs a call of a producer. If it is resumable and times out, the application has to repeat it.
 fn call(
     rk: *mut rd_kafka_t,
-    function: &str,
+    function: &'static str,
     timeout_ms: c_int,
+    is_resumable: bool,
     call: impl FnOnce(&Producer, Duration) -> Result<(), TransactionError>,
 ) -> *mut rd_kafka_error_t {
     let handle = match producing(rk, function) {
@@ -54,7 +56,19 @@ fn call(
     let Some(producer) = handle.producer() else { return null_mut() };
     // Without a timeout from the caller, the transaction timeout limits the call.
     let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
-    call(producer, timeout).map_or_else(|error| refused(&handle, error), |()| null_mut())
+    let mut running = match TransactionCall::begin(&handle, function) {
+        Ok(running) => running,
+        Err(error) => return error.into_raw(),
+    };
+    match call(producer, timeout) {
+        Ok(()) => null_mut(),
+        Err(error) => {
+            if is_resumable && error.is_retriable() {
+                running.resumes();
+            }
+            refused(&handle, error)
+        }
+    }
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -64,13 +78,13 @@ pub unsafe extern "C" fn rd_kafka_init_transactions(
     timeout_ms: c_int,
 ) -> *mut rd_kafka_error_t {
     let init: Call = Producer::init_transactions_blocking;
-    call(rk, FUNCTION, timeout_ms, init)
+    call(rk, FUNCTION, timeout_ms, true, init)
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_begin_transaction(rk: *mut rd_kafka_t) -> *mut rd_kafka_error_t {
-    call(rk, FUNCTION, -1, |producer, _| producer.begin_transaction())
+    call(rk, FUNCTION, -1, false, |producer, _| producer.begin_transaction())
 }
 
 #[on_panic(crate::errors::error_object::panicked())]
@@ -97,7 +111,7 @@ pub unsafe extern "C" fn rd_kafka_send_offsets_to_transaction(
     if offsets.is_empty() {
         return null_mut();
     }
-    call(rk, FUNCTION, timeout_ms, |producer, timeout| {
+    call(rk, FUNCTION, timeout_ms, false, |producer, timeout| {
         producer.send_offsets_to_transaction_blocking(&offsets, &group.metadata, timeout)
     })
 }
@@ -118,12 +132,23 @@ struct EndTransaction {
     timeout: Duration,
     begun: Instant,
     flush: Option<Flush>,
+    running: TransactionCall,
 }
 
 #[derive(Clone, Copy)]
 enum Ending {
     Commit,
     Abort,
+}
+
+impl Ending {
+    /// The function that the application called.
+    fn function(self) -> &'static str {
+        match self {
+            Self::Commit => "rd_kafka_commit_transaction",
+            Self::Abort => "rd_kafka_abort_transaction",
+        }
+    }
 }
 
 impl Task for EndTransaction {
@@ -134,7 +159,7 @@ impl Task for EndTransaction {
             (None, Ending::Commit) => self.flush.insert(Flush::new(handle, Some(self.timeout))),
             (None, Ending::Abort) => {
                 if let Err(error) = producer.abort_transaction_blocking(self.timeout) {
-                    return Step::Return(Returns::Pointer(refused(handle, error).cast()));
+                    return self.end(handle, Err(error));
                 }
                 self.flush.insert(Flush::new(handle, Some(self.timeout)))
             }
@@ -148,9 +173,21 @@ impl Task for EndTransaction {
             }
             Ending::Abort => Ok(()),
         };
-        Step::Return(Returns::Pointer(
-            ended.map_or_else(|error| refused(handle, error), |()| null_mut()).cast(),
-        ))
+        self.end(handle, ended)
+    }
+}
+
+impl EndTransaction {
+    fn end(&mut self, handle: &Handle, ended: Result<(), TransactionError>) -> Step {
+        Step::Return(Returns::Pointer(match ended {
+            Ok(()) => null_mut(),
+            Err(error) => {
+                if error.is_retriable() {
+                    self.running.resumes();
+                }
+                refused(handle, error).cast()
+            }
+        }))
     }
 }
 
@@ -165,10 +202,16 @@ unsafe fn end_transaction(
 ) {
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     let state = unsafe { &mut *state };
-    match producing(rk, function) {
-        Ok(handle) => {
+    let begun = producing(rk, function).and_then(|handle| {
+        let running =
+            TransactionCall::begin(&handle, ending.function()).map_err(rd_kafka_error_t::into_raw)?;
+        Ok((handle, running))
+    });
+    match begun {
+        Ok((handle, running)) => {
             let timeout = timeout_of(timeout_ms).unwrap_or(handle.config.transaction_timeout);
-            start(state, handle, EndTransaction { ending, timeout, begun: Instant::now(), flush: None });
+            let task = EndTransaction { ending, timeout, begun: Instant::now(), flush: None, running };
+            start(state, handle, task);
         }
         Err(error) => state.returns(Returns::Pointer(error.cast())),
     }

@@ -102,7 +102,7 @@ struct NextEvents {
 
 impl Task for NextEvents {
     fn next(&mut self, handle: &Arc<Handle>) -> Step {
-        while self.last_events < LAST_EVENTS_MAX && handle.callbacks.background_event.is_some() {
+        while self.last_events < LAST_EVENTS_MAX {
             // The results of requests that ended with their client are still reported.
             let ends = self.stop.load(Ordering::Acquire);
             self.last_events += usize::from(ends);

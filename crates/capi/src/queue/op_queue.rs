@@ -221,6 +221,13 @@ impl OpQueue {
         }
     }
 
+    /// Takes the first of the queued operations that `is_wanted` accepts.
+    pub(crate) fn take_first(&self, is_wanted: impl Fn(&Op) -> bool) -> Option<Op> {
+        let mut state = self.lock();
+        let at = state.ops.iter().position(is_wanted)?;
+        state.ops.remove(at)
+    }
+
     /// Moves messages to `out` until another operation precedes them. Returns their number. A queue with several
     /// sources returns its messages one by one, through [`OpQueue::poll`].
     #[inline]
@@ -288,13 +295,15 @@ impl OpQueue {
         end.ring();
     }
 
-    /// Closes the queue: drops its operations and wakes the waiting threads.
+    /// Closes the queue: drops its operations, wakes the waiting threads, and ends the notifications of the application's
+    /// event loop.
     pub(crate) fn close(self: &Arc<Self>) {
         let (ops, own) = {
             let _topology = lock(&TOPOLOGY);
             let mut state = self.lock();
             state.closed = true;
             state.forward = None;
+            state.wake = WakeUp::default();
             let own = state.own.take();
             let ops = std::mem::take(&mut state.ops);
             drop(state);

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::callbacks::running_calls;
 use crate::callbacks::trampoline::{CallbackLoop, ConsumeFunction, Returns, Step, Task, start};
 use crate::client::handle::Handle;
 use crate::ffi::exported_from_c::{called_from_c, exported_from_c};
@@ -20,6 +21,8 @@ pub(crate) const OPS_PER_POLL_MAX: usize = 10_000;
 /// Serves all operations of a queue; waits for the first. Returns the number of callbacks.
 pub(crate) struct ServeAll {
     queue: Arc<OpQueue>,
+    /// The consumer's queue, of which `rd_kafka_poll` serves the results of commits.
+    commits: Option<Arc<OpQueue>>,
     wait: Option<Duration>,
     ops_left: usize,
     callbacks: usize,
@@ -27,7 +30,7 @@ pub(crate) struct ServeAll {
 
 impl ServeAll {
     pub(crate) fn new(queue: Arc<OpQueue>, timeout: Option<Duration>) -> Self {
-        Self { queue, wait: timeout, ops_left: OPS_PER_POLL_MAX, callbacks: 0 }
+        Self { queue, commits: None, wait: timeout, ops_left: OPS_PER_POLL_MAX, callbacks: 0 }
     }
 }
 
@@ -35,7 +38,11 @@ impl Task for ServeAll {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
         if self.ops_left > 0 {
             self.ops_left -= 1;
-            let op = self.queue.poll(self.wait);
+            let commit = self
+                .commits
+                .as_ref()
+                .and_then(|queue| queue.take_first(|op| matches!(op, Op::CommitResult(_))));
+            let op = commit.or_else(|| self.queue.poll(self.wait));
             self.wait = Some(Duration::ZERO);
             if let Some(op) = op {
                 return Step::Op(op);
@@ -46,6 +53,10 @@ impl Task for ServeAll {
 
     fn count(&mut self, callbacks: usize) {
         self.callbacks += callbacks;
+    }
+
+    fn yields(&mut self) {
+        self.ops_left = 0;
     }
 }
 
@@ -169,6 +180,10 @@ impl Task for FillArray {
         }
         Step::Return(Returns::Number(isize::try_from(self.count).unwrap_or(isize::MAX)))
     }
+
+    fn yields(&mut self) {
+        self.size = self.count;
+    }
 }
 
 /// Calls a function with each message of a queue; waits for the first. Returns the number of messages.
@@ -180,13 +195,14 @@ pub(crate) struct EachMessage {
     /// `consume.callback.max.messages`; 0 is no limit.
     pub(crate) max: usize,
     pub(crate) count: usize,
+    pub(crate) yielded: bool,
     /// The source of the last message.
     pub(crate) source: Option<Arc<dyn OpSource>>,
 }
 
 impl Task for EachMessage {
     fn next(&mut self, _handle: &Arc<Handle>) -> Step {
-        if self.max == 0 || self.count < self.max {
+        if !self.yielded && (self.max == 0 || self.count < self.max) {
             let wait = self.wait.replace(Duration::ZERO);
             if let Some(message) = self.queue.message_of(&mut self.source) {
                 self.count += 1;
@@ -203,6 +219,10 @@ impl Task for EachMessage {
         }
         Step::Return(Returns::Number(c_int::try_from(self.count).unwrap_or(c_int::MAX) as isize))
     }
+
+    fn yields(&mut self) {
+        self.yielded = true;
+    }
 }
 
 exported_from_c! {
@@ -218,7 +238,8 @@ called_from_c! {
 #[on_panic(())]
 unsafe extern "C" fn begin_poll(state: *mut CallbackLoop, rk: *mut rd_kafka_t, timeout_ms: c_int) {
     let Some(handle) = Handle::shared(rk, FUNCTION) else { return };
-    let poll = ServeAll::new(handle.main.clone(), timeout_of(timeout_ms));
+    let mut poll = ServeAll::new(handle.main.clone(), timeout_of(timeout_ms));
+    poll.commits = handle.consumer_state().map(|consumer| consumer.queue.clone());
     // SAFETY: C's own struct, for the time of this call (`trampoline.c`).
     start(unsafe { &mut *state }, handle, poll);
 }
@@ -247,6 +268,10 @@ unsafe extern "C" fn begin_consumer_poll(state: *mut CallbackLoop, rk: *mut rd_k
 #[on_panic(())]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rd_kafka_yield(rk: *mut rd_kafka_t) {
+    // A callback need not name its client. Programs pass NULL.
+    if running_calls::yield_innermost() {
+        return;
+    }
     if let Some(handle) = Handle::of(rk, FUNCTION) {
         handle.main.yield_once();
     }

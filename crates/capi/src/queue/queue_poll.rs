@@ -145,7 +145,7 @@ unsafe extern "C" fn begin_consume_callback_queue(
     unsafe {
         start_on(state, rkqu, FUNCTION, |handle, queue| {
             let max = handle.conf().consume_callback_max();
-            EachMessage { queue, wait, function, opaque, max, count: 0, source: None }
+            EachMessage { queue, wait, function, opaque, max, count: 0, yielded: false, source: None }
         });
     }
 }

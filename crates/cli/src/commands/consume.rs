@@ -355,6 +355,7 @@ impl<'a> Reading<'a> {
             let (Some(end), Some(from)) = (ends.get(at).copied(), from.get(at).copied()) else { continue };
             let from = match start {
                 StartAt::End => end,
+                StartAt::BeforeEnd(count) => from.max(end - i64::from(*count)),
                 StartAt::Offset(offset) => from.max(*offset),
                 StartAt::Beginning
                 | StartAt::Timestamp(_)

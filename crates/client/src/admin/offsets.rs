@@ -72,6 +72,25 @@ impl Admin {
         self.ask("list_offsets", |cluster| async move { list_with_ends(cluster, &wanted).await }).await
     }
 
+    /// [`Admin::list_offsets_with`] under the client's `isolation.level`. A partition that does not exist has its error at
+    /// once: the call does not wait until it is created.
+    ///
+    /// # Errors
+    /// The whole call fails if no broker responds in time.
+    pub async fn list_offsets_each(
+        &self,
+        wanted: &[(TopicPartition, OffsetAt)],
+    ) -> Result<KeyedResults<TopicPartition, FoundOffset>, Error> {
+        let wanted = wanted.to_vec();
+        let work = move |cluster: Rc<Cluster>| async move {
+            let isolation = cluster.config.isolation_level;
+            let operation = Operation::hasty(cluster, "list_offsets");
+            let answers = list(&operation, &wanted, isolation).await?;
+            Ok(in_order(wanted.into_iter().map(|(at, _)| at), answers, "offsets of partition"))
+        };
+        self.ask("list_offsets", work).await
+    }
+
     /// Looks up offsets of many partitions at all their leaders at once. Returns a result per partition, in the order
     /// of the request. A timestamp after the last record returns -1.
     ///

@@ -175,13 +175,14 @@ impl Operation {
         sent: &Cell<bool>,
         make: impl Fn(i16) -> R,
     ) -> Result<R::Response, Error> {
-        let attempt = async {
-            let connection = self.connect(target).await?;
-            at_least::<R>(&connection, versions)?;
-            sent.set(true);
-            connection.call(*versions.end(), self.patience(), make).await
-        };
-        tokio::time::timeout_at(self.until(), attempt).await.unwrap_or_else(|_| Err(self.timed_out()))
+        let connected = tokio::time::timeout_at(self.deadline, self.connect(target)).await;
+        let connection = connected.unwrap_or_else(|_| Err(self.timed_out()))?;
+        at_least::<R>(&connection, versions)?;
+        sent.set(true);
+        let call = connection.call(*versions.end(), self.patience(), make);
+        tokio::time::timeout_at(self.response_deadline(), call)
+            .await
+            .unwrap_or_else(|_| Err(self.timed_out()))
     }
 
     /// Requests the metadata of these topics, or of all, with the authorized operations if requested.
@@ -251,7 +252,7 @@ impl Operation {
     }
 
     /// The deadline for a response: a slow response is left to the connection's timeout, unless little time remains.
-    fn until(&self) -> Instant {
+    fn response_deadline(&self) -> Instant {
         if self.is_brief() { self.deadline } else { self.deadline + Duration::from_millis(100) }
     }
 

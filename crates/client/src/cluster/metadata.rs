@@ -31,6 +31,27 @@ pub(crate) struct TopicLayout {
 pub(crate) struct PartitionLayout {
     pub(crate) leader: Option<i32>,
     pub(crate) leader_epoch: i32,
+    /// The last known leader, also after [`TopicLayout::forget_leader`].
+    last_leader: Option<i32>,
+}
+
+impl PartitionLayout {
+    const UNKNOWN: Self = Self { leader: None, leader_epoch: -1, last_leader: None };
+
+    fn led_by(leader: i32, leader_epoch: i32) -> Self {
+        let leader = (leader >= 0).then_some(leader);
+        Self { leader, leader_epoch, last_leader: leader }
+    }
+}
+
+/// The metadata of the wanted topics, which decides when it is requested again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LayoutState {
+    /// A topic is unknown, in error, or has partitions without a leader.
+    Incomplete,
+    /// A topic has a temporary error, and its leaders are known from an earlier response.
+    Doubtful,
+    Complete,
 }
 
 impl Layout {
@@ -49,13 +70,10 @@ impl Layout {
             };
             let count =
                 topic.partitions.iter().map(|p| p.partition_index + 1).max().unwrap_or(0).max(0) as usize;
-            let mut partitions = vec![PartitionLayout { leader: None, leader_epoch: -1 }; count];
+            let mut partitions = vec![PartitionLayout::UNKNOWN; count];
             for partition in &topic.partitions {
                 let Some(slot) = partitions.get_mut(partition.partition_index as usize) else { continue };
-                *slot = PartitionLayout {
-                    leader: (partition.leader_id >= 0).then_some(partition.leader_id),
-                    leader_epoch: partition.leader_epoch,
-                };
+                *slot = PartitionLayout::led_by(partition.leader_id, partition.leader_epoch);
                 // The response of a broker with older metadata must not restore an older leader (KIP-320).
                 let known = old.and_then(|old| old.partitions.get(partition.partition_index as usize));
                 if let Some(known) = known
@@ -72,7 +90,12 @@ impl Layout {
             {
                 partitions.clone_from(&old.partitions);
                 for partition in &mut partitions {
-                    partition.leader = None;
+                    if is_temporary(topic.error_code) {
+                        // The topic exists. Requests to its leaders show whether they still lead.
+                        partition.leader = partition.last_leader;
+                        continue;
+                    }
+                    (partition.leader, partition.last_leader) = (None, None);
                     if id.is_zero() {
                         // Brokers before 2.8 return no topic ids, so the topic may be a new one whose epochs start
                         // again.
@@ -90,21 +113,43 @@ impl Layout {
         }
     }
 
-    /// Returns `true` if a wanted topic is unknown, in error, or has partitions without a leader.
-    pub(crate) fn is_unsettled(&self, wanted: &BTreeSet<Arc<str>>) -> bool {
-        wanted.iter().any(|topic| {
-            self.topics.get(topic).is_none_or(|layout| {
-                layout.error != ErrorCode::None
-                    || layout.partitions.iter().any(|partition| partition.leader.is_none())
-            })
-        })
+    /// `true` if the topic exists and has partitions.
+    pub(crate) fn is_whole(&self, topic: &str) -> bool {
+        self.topics.get(topic).is_some_and(TopicLayout::is_whole)
     }
+
+    pub(crate) fn state_of(&self, wanted: &BTreeSet<Arc<str>>) -> LayoutState {
+        let mut state = LayoutState::Complete;
+        for topic in wanted {
+            match self.topics.get(topic) {
+                Some(layout) if layout.partitions.iter().any(|partition| partition.leader.is_none()) => {
+                    return LayoutState::Incomplete;
+                }
+                Some(layout) if layout.error == ErrorCode::None => {}
+                Some(layout) if is_temporary(layout.error) && !layout.partitions.is_empty() => {
+                    state = LayoutState::Doubtful;
+                }
+                Some(_) | None => return LayoutState::Incomplete,
+            }
+        }
+        state
+    }
+}
+
+/// `true` for a topic's errors that do not mean that the topic is missing or forbidden.
+fn is_temporary(code: ErrorCode) -> bool {
+    code.is_retriable() && !matches!(code, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
 }
 
 impl TopicLayout {
     /// Returns `true` if the topic exists and has partitions.
     pub(crate) fn is_whole(&self) -> bool {
         self.error == ErrorCode::None && !self.partitions.is_empty()
+    }
+
+    /// The topic's error, unless it is a temporary one of an existing topic.
+    pub(crate) fn lasting_error(&self) -> Option<ErrorCode> {
+        (self.error != ErrorCode::None && !is_temporary(self.error)).then_some(self.error)
     }
 
     /// Describes the changes since `before`, in words that follow the topic's name.
@@ -152,7 +197,7 @@ impl TopicLayout {
         };
         let is_same_epoch = epoch == known.leader_epoch;
         if epoch > known.leader_epoch || is_same_epoch && known.leader.is_none() {
-            *known = PartitionLayout { leader: Some(leader), leader_epoch: epoch };
+            *known = PartitionLayout::led_by(leader, epoch);
             return true;
         }
         is_same_epoch && known.leader == Some(leader)
@@ -204,6 +249,24 @@ mod tests {
         assert_eq!(says(&mut layout, OLD, 2, 4).leader(0), Some(1), "a broker that lags behind");
         assert_eq!(is_gone(&mut layout).leader(0), None);
         assert_eq!(says(&mut layout, OLD, 2, 6).leader(0), Some(2));
+    }
+
+    /// librdkafka's test 0146 waited for its delivery reports until `message.timeout.ms`.
+    #[test]
+    fn a_temporary_error_of_a_topic_keeps_its_leaders() {
+        let mut layout = Layout::default();
+        let wanted = BTreeSet::from(["orders".into()]);
+        assert_eq!(layout.state_of(&wanted), LayoutState::Incomplete);
+        says(&mut layout, OLD, 1, 5);
+        assert_eq!(layout.state_of(&wanted), LayoutState::Complete);
+        layout.topics.get_mut("orders").expect("it is known").forget_leader(0);
+        assert_eq!(layout.state_of(&wanted), LayoutState::Incomplete);
+        let topic = merged(&mut layout, OLD, ErrorCode::KafkaStorageError, Vec::new());
+        assert_eq!((topic.leader(0), topic.leader_epoch(0)), (Some(1), Some(5)));
+        assert_eq!(layout.state_of(&wanted), LayoutState::Doubtful);
+        assert_eq!(is_gone(&mut layout).leader(0), None);
+        assert_eq!(merged(&mut layout, OLD, ErrorCode::KafkaStorageError, Vec::new()).leader(0), None);
+        assert_eq!(layout.state_of(&wanted), LayoutState::Incomplete);
     }
 
     #[test]

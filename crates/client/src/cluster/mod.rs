@@ -15,16 +15,16 @@ use ottla_protocol::messages::metadata::{
 };
 use ottla_protocol::{ErrorCode, Request, Uuid};
 use regex_lite::Regex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::brokers::Brokers;
 use self::change_counter::{ChangeCounter, ChangeWaiter};
-use self::metadata::{Layout, TopicLayout};
+use self::metadata::{Layout, LayoutState, TopicLayout};
 use crate::config::Config;
 use crate::error::Error;
-use crate::log::Context;
+use crate::log::{Context, WARNING};
 use crate::net::Network;
 use crate::stats::Observer;
 use crate::types::pattern;
@@ -42,6 +42,10 @@ pub(crate) struct Cluster {
     urgent: Cell<bool>,
     /// The progress of requests for the metadata of all topics.
     all: Cell<AllTopics>,
+    /// The cluster id in the last response that had one.
+    reported_id: RefCell<Option<String>>,
+    /// The last response contained all topics: a topic that is not in it does not exist.
+    lists_all: Cell<bool>,
     changed: ChangeCounter,
     /// `topic.blacklist`.
     hidden: Vec<Regex>,
@@ -79,6 +83,8 @@ impl Cluster {
             refresh: Notify::new(),
             urgent: Cell::new(false),
             all: Cell::default(),
+            reported_id: RefCell::default(),
+            lists_all: Cell::new(false),
             changed: ChangeCounter::default(),
         }))
     }
@@ -86,6 +92,8 @@ impl Cluster {
     /// Keeps the metadata fresh: on request, at its maximum age, and with a pause between attempts.
     pub(crate) async fn keep_fresh(self: Rc<Self>) {
         let mut failures = 0;
+        // Responses in a row after which a wanted topic is unknown or has no leader.
+        let mut incomplete = 0;
         let mut fresh_at = Instant::now();
         // The first request waits for the first use.
         self.refresh.notified().await;
@@ -105,19 +113,23 @@ impl Cluster {
                 }
             }
             // Wanted topics without leaders are requested again after the backoff, others at their maximum age.
-            let unsettled = failures > 0 || self.layout.borrow().is_unsettled(&self.wanted.borrow());
-            let age_max = match (failures, unsettled) {
-                (0, true) => {
-                    self.config.topic_metadata_refresh_fast_interval.unwrap_or(self.config.retry_backoff)
+            let state = self.layout.borrow().state_of(&self.wanted.borrow());
+            incomplete = if state == LayoutState::Incomplete { incomplete + 1 } else { 0 };
+            let age_max = match (failures, state) {
+                (0, LayoutState::Incomplete) => self.fast_interval(incomplete),
+                (0, LayoutState::Doubtful) => self.config.retry_backoff_max,
+                (0, LayoutState::Complete) => {
+                    self.config.metadata_max_age.min(self.config.topic_metadata_refresh_interval)
                 }
-                (_, true) => self.backoff(failures),
-                (_, false) => self.config.metadata_max_age.min(self.config.topic_metadata_refresh_interval),
+                (_, _) => self.backoff(failures),
             };
             tokio::select! {
                 biased;
                 () = self.refresh.notified() => {
                     // The request for a newly used topic is not a retry and needs no pause.
-                    if !self.urgent.get() {
+                    if self.urgent.get() {
+                        incomplete = 0;
+                    } else {
                         tokio::time::sleep_until(asked_at + self.backoff(failures)).await;
                     }
                 }
@@ -151,8 +163,8 @@ impl Cluster {
 
     /// Adds a topic to the topics whose metadata is kept fresh.
     pub(crate) fn want(&self, topic: &Arc<str>) {
-        if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().topics.contains_key(topic)
-        {
+        // Responses to other calls may have brought the topic's error. Only a request of this task creates the topic.
+        if self.wanted.borrow_mut().insert(topic.clone()) && !self.layout.borrow().is_whole(topic) {
             self.urgent.set(true);
             self.refresh();
         }
@@ -188,6 +200,19 @@ impl Cluster {
     /// The metadata of a topic, including its error.
     pub(crate) fn topic(&self, topic: &str) -> Option<TopicLayout> {
         self.layout.borrow().topics.get(topic).cloned()
+    }
+
+    /// `true` if the latest metadata contains all topics that this client may see.
+    pub(crate) fn lists_all_topics(&self) -> bool {
+        self.lists_all.get()
+    }
+
+    /// The reason why a topic cannot be read, if it will not pass soon. A topic without metadata so far has none.
+    pub(crate) fn lasting_error(&self, topic: &str) -> Option<ErrorCode> {
+        match self.layout.borrow().topics.get(topic) {
+            Some(layout) => layout.lasting_error(),
+            None => self.lists_all.get().then_some(ErrorCode::UnknownTopicOrPartition),
+        }
     }
 
     /// The number of known topics.
@@ -272,6 +297,15 @@ impl Cluster {
 
     /// Requests the metadata of these topics, or of all (`None`), directly from a broker, without changing the cache.
     pub(crate) async fn describe(&self, topics: Option<&[&str]>) -> Result<MetadataResponse, Error> {
+        self.describe_or_create(topics, false).await
+    }
+
+    /// The same; with `creates`, brokers may create the topics that they do not have.
+    pub(crate) async fn describe_or_create(
+        &self,
+        topics: Option<&[&str]>,
+        creates: bool,
+    ) -> Result<MetadataResponse, Error> {
         let request = |version: i16| MetadataRequest {
             topics: match topics {
                 // In version 0 an empty list means all; from 1 on, null does.
@@ -287,10 +321,24 @@ impl Cluster {
                         .collect(),
                 ),
             },
-            allow_auto_topic_creation: false,
+            allow_auto_topic_creation: creates,
             ..Default::default()
         };
-        self.call_any(METADATA_VERSION_MAX, request).await.map(|response| self.without_hidden(response))
+        let response = self.call_any(METADATA_VERSION_MAX, request).await?;
+        self.note_cluster(response.cluster_id.as_deref());
+        Ok(self.without_hidden(response))
+    }
+
+    /// Warns if a response comes from another cluster than the one before: `bootstrap.servers` names two.
+    fn note_cluster(&self, id: Option<&str>) {
+        let Some(id) = id else { return };
+        let before = self.reported_id.replace(Some(id.to_owned()));
+        if let Some(before) = before.filter(|before| before != id) {
+            let text = format!(
+                "a broker reports different ClusterId {id} than {before} before: bootstrap.servers may name only one cluster"
+            );
+            self.observer.log.say(WARNING, "CLUSTERID", text);
+        }
     }
 
     /// Removes blacklisted topics from the response.
@@ -333,47 +381,50 @@ impl Cluster {
         connection.call(version_max, self.config.socket_timeout, make).await
     }
 
+    /// Requests the topics in use; or all topics, and then those in use that are missing: only a request that names a
+    /// topic creates it.
     async fn fetch_layout(&self) -> Result<(), Error> {
-        let wanted = self.wanted.borrow().clone();
-        let sparse = self.config.net.sparse && self.all.get() == AllTopics::Unwanted;
-        let make = |version: i16| MetadataRequest {
-            topics: match (sparse, version) {
-                // In version 0 an empty list means all; from 1 on, null does.
-                (false, 1..) => None,
-                (false, _) => Some(Vec::new()),
-                (true, _) => Some(
-                    wanted
-                        .iter()
-                        .map(|name| MetadataRequestTopic {
-                            name: Some(name.to_string()),
-                            ..Default::default()
-                        })
-                        .collect(),
-                ),
-            },
-            allow_auto_topic_creation: self.config.allow_auto_create_topics,
-            ..Default::default()
-        };
-        self.observer.log.debug(Context::Metadata, "METADATA", || {
-            let names: Vec<&str> = wanted.iter().map(|name| &**name).collect();
-            if sparse {
-                format!("asking for {} topic(s): {}", names.len(), names.join(", "))
-            } else {
-                "asking for all topics".into()
+        let mut names = self.wanted.borrow().clone();
+        let lists_all = !self.config.net.sparse || self.all.get() != AllTopics::Unwanted;
+        if lists_all {
+            self.fetch_all_topics().await?;
+        }
+        self.lists_all.set(lists_all);
+        if lists_all {
+            names.retain(|name| !self.layout.borrow().is_whole(name));
+            if names.is_empty() || !self.config.allow_auto_create_topics {
+                return Ok(());
             }
+        }
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        self.observer.log.debug(Context::Metadata, "METADATA", || {
+            format!("asking for {} topic(s): {}", names.len(), names.join(", "))
         });
-        let response = self.without_hidden(self.call_any(METADATA_VERSION_MAX, make).await?);
+        let response = self.describe_or_create(Some(&names), self.config.allow_auto_create_topics).await?;
+        self.merge_whole(response)
+    }
+
+    async fn fetch_all_topics(&self) -> Result<(), Error> {
+        self.observer.log.debug(Context::Metadata, "METADATA", || "asking for all topics".into());
+        let response = self.describe(None).await?;
+        if response.error_code == ErrorCode::None {
+            let wanted = self.wanted.borrow();
+            let names: FxHashSet<&str> =
+                response.topics.iter().filter_map(|topic| topic.name.as_deref()).collect();
+            let mut layout = self.layout.borrow_mut();
+            layout.topics.retain(|topic, _| wanted.contains(topic) || names.contains(&**topic));
+        }
+        self.merge_whole(response)?;
+        if self.all.get() == AllTopics::Wanted {
+            self.all.set(AllTopics::Known);
+        }
+        Ok(())
+    }
+
+    /// Applies a response, unless it is an error as a whole.
+    fn merge_whole(&self, response: MetadataResponse) -> Result<(), Error> {
         if response.error_code != ErrorCode::None {
             return Err(Error::Broker { what: "metadata".into(), code: response.error_code });
-        }
-        if !sparse {
-            let named = |topic: &Arc<str>| {
-                response.topics.iter().any(|named| named.name.as_deref() == Some(&**topic))
-            };
-            self.layout.borrow_mut().topics.retain(|topic, _| wanted.contains(topic) || named(topic));
-            if self.all.get() == AllTopics::Wanted {
-                self.all.set(AllTopics::Known);
-            }
         }
         self.merge(response);
         Ok(())
@@ -402,6 +453,15 @@ impl Cluster {
                 self.observer.log.debug(Context::Topic, "TOPIC", || format!("{name}{text}"));
             }
         }
+    }
+
+    /// The pause after a number of responses without a leader: `topic.metadata.refresh.fast.interval.ms`, which grows up to
+    /// `retry.backoff.max.ms`. A topic that nothing creates is not requested ten times a second.
+    fn fast_interval(&self, incomplete: u32) -> Duration {
+        let config = &self.config;
+        let first = config.topic_metadata_refresh_fast_interval.unwrap_or(config.retry_backoff);
+        let grown = first.saturating_mul(1 << incomplete.saturating_sub(1).min(10));
+        grown.min(config.retry_backoff_max).max(first)
     }
 
     fn backoff(&self, failures: u32) -> Duration {

@@ -81,8 +81,8 @@ pub struct Config {
     /// `queue.buffering.backpressure.threshold`: the number of requests waiting to be written to a broker at which
     /// the producer creates no further requests.
     pub queue_buffering_backpressure_threshold: usize,
-    /// `message.max.bytes`: the most bytes of one record, with its batch's header. A record above `batch.size` gets
-    /// its own batch.
+    /// `message.max.bytes`: the most bytes of one record, and of a batch with more than one record. A record above
+    /// `batch.size` gets its own batch.
     pub message_max_bytes: usize,
     /// `message.copy.max.bytes`: values given as shared bytes are copied up to this size and shared above it.
     pub message_copy_max_bytes: usize,

@@ -13,8 +13,8 @@ use crate::types::partitioner::Partitioner;
 /// The configuration of one topic, which takes precedence over its client's; `None` uses the client's value.
 ///
 /// [`Producer::topic_with`](crate::Producer::topic_with) applies it to a producer.
-/// [`ConsumerControl::start_with`](crate::ConsumerControl::start_with) applies the properties for commits and
-/// `auto.offset.reset` to a consumer.
+/// [`ConsumerControl::start_with`](crate::ConsumerControl::start_with) applies the properties for commits, offset
+/// files and `auto.offset.reset` to a consumer.
 ///
 /// ```
 /// use ottla_client::{Acks, Config, TopicConfig};

@@ -171,12 +171,15 @@ impl Config {
             return Err("partition.assignment.strategy is empty: name at least one assignor".into());
         }
         if self.group_protocol == GroupProtocol::Classic {
-            above(
-                "session.timeout.ms",
-                self.session_timeout,
-                "heartbeat.interval.ms",
-                self.heartbeat_interval,
-            )?;
+            // librdkafka accepts it.
+            if self.defaults == Defaults::Native {
+                above(
+                    "session.timeout.ms",
+                    self.session_timeout,
+                    "heartbeat.interval.ms",
+                    self.heartbeat_interval,
+                )?;
+            }
             not_below(
                 "max.poll.interval.ms",
                 self.max_poll_interval,

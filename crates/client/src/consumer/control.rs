@@ -220,6 +220,12 @@ impl ConsumerControl {
         self.inbox.progress(partition)?.position()
     }
 
+    /// Returns the offset after the last record that a poll returned of this partition; `None` before the first record
+    /// since the assignment or the last seek.
+    pub fn consumed_position(&self, partition: &TopicPartition) -> Option<i64> {
+        self.inbox.progress(partition)?.consumed_position()
+    }
+
     /// Returns the watermarks of this partition in the last fetch response; `None` before the first.
     pub fn watermarks(&self, partition: &TopicPartition) -> Option<Watermarks> {
         let ends = self.inbox.progress(partition)?.ends();

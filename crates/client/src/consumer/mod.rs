@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 pub use self::batch::{Batch, BatchIter, BatchPosition, BatchViews, CorruptBatch, SplitBatch};
 pub use self::control::{ConsumerControl, EngineReply, PendingCommit};
-pub use self::queue::PartitionQueue;
+pub use self::queue::{AssignmentId, PartitionQueue};
 use self::reader::Reader;
 pub use self::view::{PolledRecord, PolledRecords, RecordView};
 use crate::blocking;

@@ -11,6 +11,8 @@ use super::view::PolledRecord;
 use super::{Consumer, ConsumerCommand, ConsumerControl, Polled, StartAt, TopicPartition};
 use crate::config::TopicConfig;
 use crate::error::Error;
+use crate::fetch::offset_files::OffsetFileSettings;
+use crate::fetch::progress::PartitionProgress;
 use crate::fetch::queue::{Queue, QueueSignal};
 use crate::group::commands::StartOptions;
 use crate::record::OwnedRecord;
@@ -24,6 +26,18 @@ pub struct PartitionQueue {
     pub(super) at: TopicPartition,
     pub(super) reader: Reader,
 }
+
+/// One assignment of a partition. A partition that was given up and is assigned again has another.
+#[derive(Clone, Debug)]
+pub struct AssignmentId(Arc<PartitionProgress>);
+
+impl PartialEq for AssignmentId {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for AssignmentId {}
 
 impl PartitionQueue {
     /// Returns the partition.
@@ -119,6 +133,12 @@ impl ConsumerControl {
         Ok(PartitionQueue { at: partition.clone(), reader: Reader::new(queue, self.reading(), None) })
     }
 
+    /// Identifies the current assignment of this partition; `None` if it is not assigned. A [`PartitionQueue`] belongs to
+    /// the assignment during which it was split off.
+    pub fn assignment_id(&self, partition: &TopicPartition) -> Option<AssignmentId> {
+        self.inbox.progress(partition).map(AssignmentId)
+    }
+
     /// Starts to consume one more partition from a position. Its records are in the consumer's own queue, or in the
     /// partition's queue after [`ConsumerControl::split`].
     ///
@@ -128,8 +148,8 @@ impl ConsumerControl {
         self.start_with(partition, from, &TopicConfig::default())
     }
 
-    /// [`ConsumerControl::start`] with this topic's settings for commits and `auto.offset.reset`; other settings are the
-    /// client's.
+    /// [`ConsumerControl::start`] with this topic's settings for commits, offset files and `auto.offset.reset`; other
+    /// settings are the client's.
     ///
     /// # Errors
     /// The errors of [`ConsumerControl::start`].
@@ -143,6 +163,7 @@ impl ConsumerControl {
         let options = StartOptions {
             commits: config.topic_auto_commit_enable().then(|| config.topic_auto_commit_interval()),
             reset: config.auto_offset_reset,
+            files: OffsetFileSettings::of(&config),
         };
         self.ask(|answer| ConsumerCommand::Start(partition.clone(), from, options, answer))
     }

@@ -228,7 +228,7 @@ pub enum ProduceErrorKind {
         detail: String,
     },
     /// The record exceeds `message.max.bytes`.
-    #[error("the record takes {bytes} bytes with its batch's header, message.max.bytes is {max}")]
+    #[error("the record takes up to {bytes} bytes, message.max.bytes is {max}")]
     TooLarge {
         /// The size of the record with its batch's header.
         bytes: usize,

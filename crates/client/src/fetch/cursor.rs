@@ -136,7 +136,11 @@ impl Cursor {
                 (self.last_epoch, self.validated_epoch) = (leader_epoch, -1);
                 self.start_at(offset);
             }
-            StartAt::Beginning | StartAt::End | StartAt::Timestamp(_) | StartAt::Committed => {
+            StartAt::Beginning
+            | StartAt::End
+            | StartAt::BeforeEnd(_)
+            | StartAt::Timestamp(_)
+            | StartAt::Committed => {
                 self.position = Position::Unresolved(start);
             }
         }
@@ -145,7 +149,7 @@ impl Cursor {
     /// Sets the offset at which fetching starts.
     pub(crate) fn start_at(&mut self, offset: i64) {
         self.position = Position::At(offset);
-        self.progress.set_position(offset);
+        self.progress.begin_at(offset);
     }
 
     /// The offset to fetch from, if the partition can be fetched now.

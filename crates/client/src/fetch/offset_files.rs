@@ -16,25 +16,41 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::types::TopicPartition;
 
-/// The files of one consumer.
+/// The files of one consumer, or of one of its topics.
 #[derive(Debug)]
 pub(crate) struct OffsetFiles {
+    settings: OffsetFileSettings,
+    synced_at: RefCell<BTreeMap<TopicPartition, Instant>>,
+}
+
+/// The place of offset files.
+#[derive(Clone, Debug)]
+pub(crate) struct OffsetFileSettings {
     path: PathBuf,
     group: Option<String>,
     /// The interval between two syncs of a file; `None` disables syncs.
     sync: Option<Duration>,
-    synced_at: RefCell<BTreeMap<TopicPartition, Instant>>,
 }
 
-impl OffsetFiles {
-    /// The files, if the configuration has `offset.store.method=file`.
+impl OffsetFileSettings {
+    /// The settings, if the configuration has `offset.store.method=file`.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         config.offset_store_file.then(|| Self {
             path: config.offset_store_path.clone(),
             group: config.group_id.clone(),
             sync: config.offset_store_sync_interval,
-            synced_at: RefCell::default(),
         })
+    }
+}
+
+impl OffsetFiles {
+    pub(crate) fn new(settings: OffsetFileSettings) -> Self {
+        Self { settings, synced_at: RefCell::default() }
+    }
+
+    /// The files, if the configuration has `offset.store.method=file`.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        OffsetFileSettings::of(config).map(Self::new)
     }
 
     /// The offset in a partition's file, if there is one.
@@ -57,7 +73,8 @@ impl OffsetFiles {
     pub(crate) fn write(&self, at: &TopicPartition, offset: i64) -> Result<(), Error> {
         let path = self.file_of(at);
         let synced_at = self.synced_at.borrow().get(at).copied();
-        let sync = self.sync.is_some_and(|every| synced_at.is_none_or(|then| then.elapsed() >= every));
+        let sync =
+            self.settings.sync.is_some_and(|every| synced_at.is_none_or(|then| then.elapsed() >= every));
         replace(&path, offset, sync).map_err(|error| failed(&path, &error))?;
         if sync {
             self.synced_at.borrow_mut().insert(at.clone(), Instant::now());
@@ -66,15 +83,16 @@ impl OffsetFiles {
     }
 
     fn file_of(&self, at: &TopicPartition) -> PathBuf {
-        if !self.path.is_dir() {
-            return self.path.clone();
+        let OffsetFileSettings { path, group, .. } = &self.settings;
+        if !path.is_dir() {
+            return path.clone();
         }
         let TopicPartition { topic, partition } = at;
-        let name = match &self.group {
+        let name = match group {
             Some(group) => format!("{topic}-{partition}-{group}.offset"),
             None => format!("{topic}-{partition}.offset"),
         };
-        self.path.join(escaped(&name))
+        path.join(escaped(&name))
     }
 }
 

@@ -21,7 +21,11 @@ pub(crate) const LIST_OFFSETS_VERSION_MAX: i16 = 7;
 pub(crate) fn timestamp_of(start: StartAt) -> i64 {
     match start {
         StartAt::Beginning => EARLIEST,
-        StartAt::End | StartAt::Committed | StartAt::Offset(_) | StartAt::OffsetInEpoch { .. } => LATEST,
+        StartAt::End
+        | StartAt::BeforeEnd(_)
+        | StartAt::Committed
+        | StartAt::Offset(_)
+        | StartAt::OffsetInEpoch { .. } => LATEST,
         StartAt::Timestamp(timestamp) => timestamp,
     }
 }
@@ -45,7 +49,31 @@ pub(crate) async fn resolve(
             answers[index] = end;
         }
     }
+    go_back_from_ends(cluster, leader, questions, &mut answers).await;
     answers
+}
+
+/// Subtracts the offsets of [`StartAt::BeforeEnd`] from the ends, down to the oldest record.
+async fn go_back_from_ends(
+    cluster: &Rc<Cluster>,
+    leader: i32,
+    questions: &[(TopicPartition, StartAt)],
+    answers: &mut [Result<i64, Error>],
+) {
+    let back = questions.iter().enumerate().filter_map(|(index, (_, start))| match start {
+        StartAt::BeforeEnd(count) => Some((index, i64::from(*count))),
+        _ => None,
+    });
+    let back: Vec<(usize, i64)> = back.filter(|(index, _)| answers[*index].is_ok()).collect();
+    if back.is_empty() {
+        return;
+    }
+    let oldest: Vec<_> = back.iter().map(|(index, _)| (&questions[*index].0, EARLIEST)).collect();
+    for ((index, count), oldest) in back.into_iter().zip(ask(cluster, leader, &oldest).await) {
+        if let Ok(end) = &answers[index] {
+            answers[index] = oldest.map(|oldest| (end - count).max(oldest));
+        }
+    }
 }
 
 async fn ask(

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::config::OffsetReset;
+use crate::stats::topics::{AssignedOffsets, OffsetSource};
 use crate::types::{OffsetAndMetadata, TopicPartition};
 
 /// The value of an unknown offset.
@@ -15,6 +16,8 @@ const NONE: i64 = -1;
 pub(crate) struct PartitionProgress {
     pub(crate) at: TopicPartition,
     position: AtomicI64,
+    /// The position before the first record for the application.
+    start: AtomicI64,
     done: AtomicI64,
     /// The offset that the application stored with metadata; valid while `done` is the same offset.
     stored: Mutex<Option<OffsetAndMetadata>>,
@@ -24,6 +27,7 @@ pub(crate) struct PartitionProgress {
     log_start: AtomicI64,
     last_stable: AtomicI64,
     high_watermark: AtomicI64,
+    end_reached: AtomicI64,
     generation: AtomicU64,
     paused: AtomicBool,
     /// `auto.offset.reset` of this partition, if it differs from the client's.
@@ -44,6 +48,7 @@ impl PartitionProgress {
         Self {
             at,
             position: none(),
+            start: none(),
             done: none(),
             stored: Mutex::default(),
             epoch: AtomicI32::new(-1),
@@ -51,6 +56,7 @@ impl PartitionProgress {
             log_start: none(),
             last_stable: none(),
             high_watermark: none(),
+            end_reached: none(),
             generation: AtomicU64::new(0),
             paused: AtomicBool::new(false),
             reset: OnceLock::new(),
@@ -70,6 +76,17 @@ impl PartitionProgress {
     /// The next offset for the application, if it is known.
     pub(crate) fn position(&self) -> Option<i64> {
         known(&self.position)
+    }
+
+    /// The same, if the application has got a record since the start or the last seek.
+    pub(crate) fn consumed_position(&self) -> Option<i64> {
+        self.position().filter(|position| *position != self.start.load(Ordering::Relaxed))
+    }
+
+    /// The application's first record is at `offset` or after it.
+    pub(crate) fn begin_at(&self, offset: i64) {
+        self.start.store(offset, Ordering::Relaxed);
+        self.set_position(offset);
     }
 
     /// Records that the application got everything before `next`.
@@ -131,6 +148,11 @@ impl PartitionProgress {
         self.high_watermark.store(ends.high_watermark, Ordering::Relaxed);
     }
 
+    /// Records that everything before `offset` was fetched, and that the partition ends there.
+    pub(crate) fn set_end_reached(&self, offset: i64) {
+        self.end_reached.store(offset, Ordering::Relaxed);
+    }
+
     /// Rises with each seek, and at the end of the assignment: what was fetched before is void.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
@@ -150,6 +172,19 @@ impl PartitionProgress {
     pub(crate) fn next_generation(&self) -> u64 {
         self.position.store(NONE, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
+
+impl OffsetSource for PartitionProgress {
+    fn offsets(&self) -> AssignedOffsets {
+        AssignedOffsets {
+            position: self.position(),
+            stored: self.done(),
+            stored_leader_epoch: self.epoch.load(Ordering::Relaxed),
+            committed: known(&self.committed),
+            end_reached: known(&self.end_reached),
+            last_stable: known(&self.last_stable),
+        }
     }
 }
 

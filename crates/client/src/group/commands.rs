@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::subscription::Subscription;
 use crate::config::OffsetReset;
 use crate::error::Error;
+use crate::fetch::offset_files::OffsetFileSettings;
 use crate::types::{GroupMetadata, OffsetAndMetadata, StartAt, TopicPartition};
 
 /// A command to the consumer's tasks; each has the channel for its reply.
@@ -33,12 +34,14 @@ pub(crate) enum ConsumerCommand {
 }
 
 /// Settings of a standalone partition that override the client's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StartOptions {
     /// The interval of automatic commits; `None` disables them.
     pub(crate) commits: Option<Duration>,
     /// `auto.offset.reset`.
     pub(crate) reset: OffsetReset,
+    /// The files for its offset; `None` commits to the coordinator.
+    pub(crate) files: Option<OffsetFileSettings>,
 }
 
 /// The effect of an assignment by the application on the current one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ottla_protocol::ErrorCode;
 use ottla_protocol::messages::offset_commit::{
-    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
 };
 use ottla_protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
@@ -57,13 +57,18 @@ pub(crate) async fn commit_offsets(
         }
         request
     };
-    coordinator
-        .call("OffsetCommit", OFFSET_COMMIT_VERSION_MAX, make, |response| {
-            let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
-            partitions.map(|partition| partition.error_code).find(|code| *code != ErrorCode::None)
-        })
-        .await?;
-    Ok(())
+    // A topic that does not exist has no offsets, and waiting does not create it: the answer is final.
+    let is_unknown =
+        |code: ErrorCode| matches!(code, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId);
+    let first = |response: &OffsetCommitResponse, is_wanted: &dyn Fn(ErrorCode) -> bool| {
+        let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
+        partitions.map(|partition| partition.error_code).find(|code| is_wanted(*code))
+    };
+    let temporary = |response: &OffsetCommitResponse| {
+        first(response, &|code| code != ErrorCode::None && !is_unknown(code))
+    };
+    let response = coordinator.call("OffsetCommit", OFFSET_COMMIT_VERSION_MAX, make, temporary).await?;
+    first(&response, &is_unknown).map_or(Ok(()), |code| Err(coordinator.refused("OffsetCommit", code)))
 }
 
 /// Fetches the committed offsets of these partitions, or of all (`None`); partitions without one are omitted. With

@@ -139,6 +139,9 @@ async fn on_assign(
             }
             result
         }
+        AssignmentChange::Add | AssignmentChange::Remove if membership.is_none() => {
+            change_assignment(shared, tasks, change, partitions).await
+        }
         AssignmentChange::Add | AssignmentChange::Remove => {
             let reason = "the consumer keeps the assignment itself: see Config::rebalance";
             Err(Error::Config(format!("incremental assignment: {reason}")))
@@ -154,6 +157,7 @@ async fn on_assign(
 }
 
 fn subscribe(shared: &Rc<Shared>, membership: &mut Option<Membership>, subscription: Subscription) {
+    shared.unavailable.watch(Some(subscription.clone()), &shared.cluster);
     if membership.as_mut().is_some_and(|membership| !membership.is_alive()) {
         *membership = None;
     }
@@ -200,13 +204,48 @@ fn group_metadata(shared: &Shared, is_member: bool) -> Result<GroupMetadata, Err
 }
 
 async fn assign(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), Error> {
+    let partitions = without_continued(shared, partitions);
+    commit_before_change(shared, &partitions.gone).await;
     let (committed, mut fixed): (Vec<_>, Vec<_>) =
-        partitions.into_iter().partition(|(_, start)| *start == StartAt::Committed);
+        partitions.added.into_iter().partition(|(_, start)| *start == StartAt::Committed);
     if !committed.is_empty() {
         fixed.extend(shared.start_at_committed(committed.into_iter().map(|(at, _)| at).collect()).await?);
     }
-    shared.replace_assignment(&fixed);
+    shared.remove_partitions(&partitions.gone);
+    shared.add_partitions(&fixed);
     Ok(())
+}
+
+/// The difference between the current assignment and the one that replaces it.
+struct AssignmentDifference {
+    gone: Vec<TopicPartition>,
+    added: Vec<(TopicPartition, StartAt)>,
+}
+
+/// A partition that is assigned already and shall start where it left off continues: it keeps its position and its
+/// fetched records.
+fn without_continued(shared: &Shared, partitions: Vec<(TopicPartition, StartAt)>) -> AssignmentDifference {
+    let is_fetched = |at: &TopicPartition| {
+        shared.cursors.update(at, |cursor| cursor.position != Position::Failed) == Some(true)
+            && !shared.standalone.borrow().contains_key(at)
+    };
+    let (continued, added): (Vec<_>, Vec<_>) =
+        partitions.into_iter().partition(|(at, start)| *start == StartAt::Committed && is_fetched(at));
+    let mut gone = shared.assigned();
+    gone.retain(|at| !continued.iter().any(|(kept, _)| kept == at));
+    AssignmentDifference { gone, added }
+}
+
+/// With automatic commits, commits the processed offsets of partitions that are given up.
+async fn commit_before_change(shared: &Shared, gone: &[TopicPartition]) {
+    if !shared.cluster.config.enable_auto_commit || !shared.can_commit() {
+        return;
+    }
+    let mut offsets = shared.uncommitted();
+    offsets.retain(|at, _| gone.contains(at));
+    if let Err(error) = commit_unasked(shared, &offsets).await {
+        tracing::debug!(%error, "commit before giving partitions up");
+    }
 }
 
 /// Applies the application's change of the assignment. With automatic commits, the removed partitions are committed
@@ -217,19 +256,16 @@ async fn change_assignment(
     change: AssignmentChange,
     partitions: Vec<(TopicPartition, StartAt)>,
 ) -> Result<(), Error> {
-    let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
-    let gone = match change {
-        AssignmentChange::Replace => shared.assigned(),
-        AssignmentChange::Remove => named.clone(),
-        AssignmentChange::Add => Vec::new(),
-    };
-    if shared.cluster.config.enable_auto_commit && shared.can_commit() {
-        let mut offsets = shared.uncommitted();
-        offsets.retain(|at, _| gone.contains(at));
-        if let Err(error) = commit_unasked(shared, &offsets).await {
-            tracing::debug!(%error, "commit before giving partitions up");
+    let AssignmentDifference { gone, added: partitions } = match change {
+        AssignmentChange::Replace => without_continued(shared, partitions),
+        AssignmentChange::Remove => {
+            let gone = partitions.iter().map(|(at, _)| at.clone()).collect();
+            AssignmentDifference { gone, added: partitions }
         }
-    }
+        AssignmentChange::Add => AssignmentDifference { gone: Vec::new(), added: partitions },
+    };
+    let named: Vec<_> = partitions.iter().map(|(at, _)| at.clone()).collect();
+    commit_before_change(shared, &gone).await;
     shared.remove_partitions(&gone);
     if change == AssignmentChange::Remove {
         return Ok(());

@@ -39,6 +39,13 @@ struct HeartbeatState {
     changed: Notify,
 }
 
+impl HeartbeatState {
+    fn end(&self, end: GenerationEnd) {
+        self.end.set(Some(end));
+        self.changed.notify_one();
+    }
+}
+
 impl HeartbeatTask {
     pub(super) fn start(shared: Rc<Shared>) -> Self {
         let state = Rc::<HeartbeatState>::default();
@@ -68,8 +75,16 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
     let config = shared.cluster.config.clone();
     let mut heard_at = Instant::now();
     loop {
-        tokio::time::sleep(config.heartbeat_interval).await;
-        let end = match beat_once(coordinator, config.session_timeout).await {
+        let next = async {
+            tokio::time::sleep(config.heartbeat_interval).await;
+            beat_once(coordinator, config.session_timeout).await
+        };
+        // The coordinator gives the partitions to others after this time, whatever happens to the heartbeats.
+        let Ok(result) = tokio::time::timeout_at(heard_at + config.session_timeout, next).await else {
+            state.end(GenerationEnd::Lost(ErrorCode::CoordinatorNotAvailable));
+            return;
+        };
+        let end = match result {
             Ok(ErrorCode::None) => {
                 coordinator.went_well();
                 heard_at = Instant::now();
@@ -85,15 +100,11 @@ async fn beat(shared: Rc<Shared>, state: Rc<HeartbeatState>) {
                     coordinator.went_wrong(StallReason::of_code(code));
                 }
                 coordinator.forget();
-                if heard_at.elapsed() <= config.session_timeout {
-                    continue;
-                }
-                GenerationEnd::Lost(ErrorCode::CoordinatorNotAvailable)
+                continue;
             }
         };
         // A member that must rejoin continues its heartbeats while the application processes its records.
-        state.end.set(Some(end));
-        state.changed.notify_one();
+        state.end(end);
         if end != GenerationEnd::Rebalance {
             return;
         }

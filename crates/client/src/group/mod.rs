@@ -13,6 +13,7 @@ mod next_gen;
 pub(crate) mod poll_activity;
 mod standalone_partitions;
 pub(crate) mod subscription;
+mod unavailable_topics;
 mod watch;
 mod wire;
 
@@ -34,6 +35,7 @@ use self::coordinator::Coordinator;
 use self::membership::Membership;
 use self::membership_status::{MembershipStatus, MembershipStep};
 use self::poll_activity::PollActivity;
+use self::unavailable_topics::UnavailableTopics;
 use crate::cluster::Cluster;
 use crate::config::{OffsetReset, Rebalance};
 use crate::error::Error;
@@ -44,6 +46,7 @@ use crate::fetch::inbox::Inbox;
 use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::progress::PartitionProgress;
 use crate::stats::events::AutoCommitEvent;
+use crate::stats::topics::OffsetSource;
 
 use crate::types::{OffsetAndMetadata, StartAt, TopicPartition};
 
@@ -56,12 +59,20 @@ pub(crate) struct Shared {
     /// `None` without a `group.id`.
     pub(crate) coordinator: Option<Coordinator>,
     /// The files that store offsets in place of the coordinator.
-    pub(crate) files: Option<OffsetFiles>,
+    files: Option<Rc<OffsetFiles>>,
     status: MembershipStatus,
     /// The partitions assigned by the group, if the application applies the assignment.
     given: RefCell<BTreeSet<TopicPartition>>,
-    /// The partitions that were started one by one, and whether each commits automatically.
-    standalone: RefCell<BTreeMap<TopicPartition, bool>>,
+    /// The partitions that were started one by one.
+    standalone: RefCell<BTreeMap<TopicPartition, StandaloneCommits>>,
+    unavailable: UnavailableTopics,
+}
+
+/// The commits of a partition that was started alone, by the settings of its topic.
+struct StandaloneCommits {
+    automatic: bool,
+    /// The files of its topic; `None` commits to the coordinator.
+    files: Option<Rc<OffsetFiles>>,
 }
 
 impl Shared {
@@ -72,6 +83,8 @@ impl Shared {
         for (at, start) in partitions {
             if table.slot(at).is_none() {
                 let progress = Arc::new(PartitionProgress::new(at.clone()));
+                let offsets: Arc<dyn OffsetSource> = progress.clone();
+                self.cluster.observer.follow(at, Arc::downgrade(&offsets));
                 let slot = table.add(progress.clone(), *start);
                 self.inbox.open(slot, progress);
                 self.cluster.want(&at.topic);
@@ -198,22 +211,44 @@ impl Shared {
             .collect())
     }
 
-    /// The committed offsets of these partitions, from the coordinator or from files.
+    /// The committed offsets of these partitions, each from its files or from the coordinator.
     async fn committed_offsets(
         &self,
         partitions: &[TopicPartition],
     ) -> Result<BTreeMap<TopicPartition, OffsetAndMetadata>, Error> {
-        if let Some(files) = &self.files {
-            let read = |at: &TopicPartition| Some((at.clone(), files.read(at).transpose()?));
-            return partitions.iter().filter_map(read).map(|(at, offset)| Ok((at, offset?.into()))).collect();
+        let mut committed = BTreeMap::new();
+        let mut others = Vec::new();
+        for at in partitions {
+            match self.files_of(at) {
+                Some(files) => committed.extend(files.read(at)?.map(|offset| (at.clone(), offset.into()))),
+                None => others.push(at.clone()),
+            }
+        }
+        if others.is_empty() {
+            return Ok(committed);
         }
         let Some(coordinator) = &self.coordinator else {
             return Err(Error::Config("committed offsets need group.id".into()));
         };
-        fetch_committed(coordinator, Some(partitions), self.cluster.config.isolation_level).await
+        let isolation = self.cluster.config.isolation_level;
+        committed.extend(fetch_committed(coordinator, Some(&others), isolation).await?);
+        Ok(committed)
     }
 
-    /// Returns `true` if there is a coordinator or files to commit to.
+    /// The files that store the offset of a partition; `None` for the coordinator.
+    fn files_of(&self, at: &TopicPartition) -> Option<Rc<OffsetFiles>> {
+        match self.standalone.borrow().get(at) {
+            Some(own) => own.files.clone(),
+            None => self.files.clone(),
+        }
+    }
+
+    /// Returns `true` if there is a coordinator or a file to commit the partition's offset to.
+    fn can_commit_at(&self, at: &TopicPartition) -> bool {
+        self.coordinator.is_some() || self.files_of(at).is_some()
+    }
+
+    /// Returns `true` if there is a coordinator, or files for all partitions, to commit to.
     fn can_commit(&self) -> bool {
         self.coordinator.is_some() || self.files.is_some()
     }
@@ -228,7 +263,7 @@ pub(crate) async fn run(
 ) {
     let cursors = Rc::new(Cursors::default());
     let coordinator = cluster.config.group_id.clone().map(|group| Coordinator::new(cluster.clone(), group));
-    let files = OffsetFiles::of(&cluster.config);
+    let files = OffsetFiles::of(&cluster.config).map(Rc::new);
     let shared = Rc::new(Shared {
         cluster: cluster.clone(),
         cursors: cursors.clone(),
@@ -239,10 +274,12 @@ pub(crate) async fn run(
         status: MembershipStatus::new(Instant::now()),
         given: RefCell::default(),
         standalone: RefCell::default(),
+        unavailable: UnavailableTopics::default(),
     });
     let mut tasks = JoinSet::new();
     tasks.spawn_local(Fetcher::run(cluster.clone(), cursors, shared.inbox.clone()));
     tasks.spawn_local(watch::run(shared.clone()));
+    tasks.spawn_local(unavailable_topics::run(shared.clone()));
     let mut membership: Option<Membership> = None;
     let mut commit_at = Instant::now() + cluster.config.auto_commit_interval;
     // Only one automatic commit runs at a time, so that commits do not pile up while the coordinator does not
@@ -313,9 +350,11 @@ fn automatic(shared: &Shared, all: bool) -> BTreeMap<TopicPartition, OffsetAndMe
     let standalone = shared.standalone.borrow();
     let mut offsets = shared.uncommitted();
     offsets.retain(|at, _| match standalone.get(at) {
-        Some(commits) => all && *commits,
+        Some(commits) => all && commits.automatic,
         None => shared.cluster.config.enable_auto_commit,
     });
+    drop(standalone);
+    offsets.retain(|at, _| shared.can_commit_at(at));
     offsets
 }
 
@@ -325,20 +364,21 @@ async fn commit_done(shared: &Shared) -> Result<(), Error> {
 }
 
 async fn commit(shared: &Shared, offsets: &BTreeMap<TopicPartition, OffsetAndMetadata>) -> Result<(), Error> {
-    if let Some(files) = &shared.files {
-        for (at, offset) in offsets {
+    let (in_files, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        offsets.clone().into_iter().partition(|(at, _)| shared.files_of(at).is_some());
+    for (at, offset) in &in_files {
+        if let Some(files) = shared.files_of(at) {
             files.write(at, offset.offset)?;
         }
-        shared.committed(offsets);
+    }
+    shared.committed(&in_files);
+    if others.is_empty() && (shared.can_commit() || !in_files.is_empty()) {
         return Ok(());
     }
     let Some(coordinator) = &shared.coordinator else {
         return Err(Error::Config("commit needs group.id".into()));
     };
-    if !offsets.is_empty() {
-        commit_as_member(shared, coordinator, offsets).await?;
-    }
-    Ok(())
+    commit_as_member(shared, coordinator, &others).await
 }
 
 /// Commits offsets automatically and publishes the result as an event.
@@ -360,8 +400,9 @@ async fn commit_unasked(
 /// Commits processed offsets if automatic commits are on, and leaves the group. Each step may take half of the
 /// timeout.
 async fn leave(shared: &Shared, membership: Option<Membership>, timeout: Duration) -> Result<(), Error> {
+    shared.unavailable.watch(None, &shared.cluster);
     let mut result = Ok(());
-    if shared.can_commit() && !automatic(shared, true).is_empty() {
+    if !automatic(shared, true).is_empty() {
         let committing = tokio::time::timeout(timeout / 2, commit_automatically(shared, true)).await;
         result = committing.unwrap_or_else(|_| {
             let waited_ms = (timeout / 2).as_millis();

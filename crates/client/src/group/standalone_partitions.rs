@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::commands::StartOptions;
-use super::{Shared, commit};
+use super::{Shared, StandaloneCommits, commit};
 use crate::error::Error;
+use crate::fetch::offset_files::OffsetFiles;
 use crate::fetch::progress::PartitionProgress;
 use crate::types::StartAt;
 use crate::types::TopicPartition;
@@ -21,19 +22,22 @@ pub(super) async fn start(
     from: StartAt,
     options: StartOptions,
 ) -> Result<(), Error> {
-    let starts = match from {
-        StartAt::Committed => shared.start_at_committed_or(vec![at.clone()], |_| options.reset).await?,
-        other => vec![(at.clone(), other)],
-    };
     if shared.inbox.progress(&at).is_some() {
         return Ok(());
     }
+    let files = options.files.map(|files| Rc::new(OffsetFiles::new(files)));
+    let commits = StandaloneCommits { automatic: options.commits.is_some(), files };
+    shared.standalone.borrow_mut().insert(at.clone(), commits);
+    let starts = match from {
+        StartAt::Committed => shared.start_at_committed_or(vec![at.clone()], |_| options.reset).await,
+        other => Ok(vec![(at.clone(), other)]),
+    };
+    let starts = starts.inspect_err(|_| drop(shared.standalone.borrow_mut().remove(&at)))?;
     shared.add_partitions(&starts);
-    shared.standalone.borrow_mut().insert(at.clone(), options.commits.is_some());
     let Some(progress) = shared.inbox.progress(&at) else { return Ok(()) };
     // The fetcher requests nothing before this function awaits.
     progress.set_reset(options.reset);
-    if let Some(every) = options.commits.filter(|_| shared.can_commit()) {
+    if let Some(every) = options.commits.filter(|_| shared.can_commit_at(&at)) {
         tasks.spawn_local(commit_every(shared.clone(), progress, every));
     }
     Ok(())
@@ -42,9 +46,10 @@ pub(super) async fn start(
 /// Stops consuming a partition; with automatic commits, it commits the finished offsets first.
 pub(super) async fn stop(shared: &Shared, at: TopicPartition) -> Result<(), Error> {
     let progress = shared.inbox.progress(&at).ok_or_else(|| at.not_assigned())?;
-    let commits =
-        shared.standalone.borrow().get(&at).copied().unwrap_or(shared.cluster.config.enable_auto_commit);
-    let committed = if commits && shared.can_commit() { commit_one(shared, &progress).await } else { Ok(()) };
+    let standalone = shared.standalone.borrow().get(&at).map(|commits| commits.automatic);
+    let commits = standalone.unwrap_or(shared.cluster.config.enable_auto_commit);
+    let committed =
+        if commits && shared.can_commit_at(&at) { commit_one(shared, &progress).await } else { Ok(()) };
     shared.remove_partitions(&[at]);
     committed
 }

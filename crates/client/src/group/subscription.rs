@@ -43,6 +43,13 @@ impl Subscription {
         matching.chain(self.names.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// The patterns that match none of these topics.
+    pub(crate) fn patterns_without(&self, known: &[Arc<str>]) -> Vec<Arc<str>> {
+        let unmatched =
+            self.patterns.iter().filter(|pattern| !known.iter().any(|topic| pattern.is_match(topic)));
+        unmatched.map(|pattern| Arc::from(pattern.as_str())).collect()
+    }
+
     /// The patterns as one regular expression for the coordinator. The coordinator matches whole names, the client
     /// matches parts of them.
     pub(crate) fn server_pattern(&self) -> Option<String> {

@@ -70,7 +70,7 @@ impl Connection {
             Err(Error::Transport {
                 address: address.clone(),
                 reason: format!(
-                    "not connected within {} ms",
+                    "Connection setup timed out after {} ms (socket.connection.setup.timeout.ms)",
                     config.socket_connection_setup_timeout.as_millis()
                 )
                 .into(),

@@ -225,8 +225,13 @@ impl Link {
     }
 
     pub(super) fn decode<R: Request>(&self, frame: Bytes, version: i16) -> Result<R::Response, Error> {
-        match frame::decode_response::<R>(frame, version) {
-            Ok((_, response)) => Ok(response),
+        match frame::decode_response_prefix::<R>(frame, version) {
+            Ok((_, response, surplus)) => {
+                if surplus > 0 {
+                    self.observer.surplus_bytes(R::KEY, version, surplus);
+                }
+                Ok(response)
+            }
             Err(error) => {
                 let reason = format!("answer to {} v{version}: {error}", R::KEY);
                 Err(Error::Protocol { address: self.address.clone(), reason })
@@ -545,7 +550,8 @@ pub(super) async fn close_when_idle(link: Rc<Link>, max_idle: Duration) {
         quiet = if now_sent == sent && link.is_idle() { quiet + 1 } else { 0 };
         sent = now_sent;
         if quiet >= 4 {
-            link.close(format!("idle for {} ms (connections.max.idle.ms)", max_idle.as_millis()));
+            let max_ms = max_idle.as_millis();
+            link.close(format!("Connection max idle time exceeded: {max_ms} ms (connections.max.idle.ms)"));
         }
     }
 }

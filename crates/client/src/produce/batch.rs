@@ -26,6 +26,8 @@ pub(super) struct Batch {
     /// The batch's number within its partition: later batches have higher ones.
     pub(super) order: u64,
     pub(super) attempts: u32,
+    /// The node of the last attempt.
+    pub(super) node: Option<i32>,
     /// `true` if the batch may be in the log although no response confirmed it.
     pub(super) possibly_written: bool,
     /// `true` if the batch is in the log although no response confirmed it, because the broker acknowledged a later
@@ -113,6 +115,8 @@ pub(super) struct Partition {
     pub(super) since_request: u64,
     /// The time since which the leader answers that it does not know the partition.
     pub(super) unknown_since: Option<Instant>,
+    /// `true` if the topic was created again without this partition. Other missing partitions may be in later metadata.
+    pub(super) is_gone: bool,
     /// `true` if the partition is in the core's list of active ones.
     pub(super) is_active: bool,
 }
@@ -135,6 +139,7 @@ impl Partition {
             blocked_until: None,
             since_request: 0,
             unknown_since: None,
+            is_gone: false,
             is_active: false,
         }
     }
@@ -144,7 +149,9 @@ impl Partition {
     ///
     /// Batches keep their sequence numbers: the new topic must recognise those that it has already, and a broker
     /// without state of a producer accepts any number.
-    pub(super) fn on_recreated(&mut self, next_request: u64) {
+    pub(super) fn on_recreated(&mut self, next_request: u64, partitions: usize) {
+        self.is_gone =
+            partitions > 0 && usize::try_from(self.number).is_ok_and(|number| number >= partitions);
         self.numbering.forgotten();
         self.since_request = next_request;
         (self.unknown_since, self.blocked_until) = (None, None);
@@ -222,6 +229,7 @@ impl Partition {
             memory,
             order,
             attempts: 0,
+            node: None,
             possibly_written: false,
             is_proven_written: false,
             last_problem: "it was never sent".into(),

@@ -173,10 +173,11 @@ impl ProduceCore {
         }
     }
 
-    /// The topic was deleted and a topic of the same name was created: what waits goes to the new one.
-    pub(super) fn on_topic_recreated(&mut self, topic: &str) {
+    /// The topic was deleted and a topic of the same name was created, with so many partitions: what waits goes to the new
+    /// one, and fails if its partition is not there any more.
+    pub(super) fn on_topic_recreated(&mut self, topic: &str, partitions: usize) {
         for partition in self.partitions.iter_mut().filter(|partition| *partition.topic == *topic) {
-            partition.on_recreated(self.next_request);
+            partition.on_recreated(self.next_request, partitions);
         }
     }
 

@@ -32,7 +32,7 @@ impl Sender {
             format!("{}: created again, with {partitions} partition(s)", topic.name)
         });
         topic.shrink(partitions);
-        self.core.on_topic_recreated(&topic.name);
+        self.core.on_topic_recreated(&topic.name, partitions);
     }
 
     /// Moves records that were produced before their topic was known to their partitions, once it is known. Records for

@@ -14,14 +14,16 @@ pub(crate) mod sender;
 pub(crate) mod snapshot;
 pub(crate) mod topics;
 pub(crate) mod transactional_calls;
+mod unsettled;
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use ottla_wire::Sealed;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::delivery::Outcome;
@@ -43,7 +45,7 @@ pub(crate) struct Produce {
     pub(crate) reports: ReportQueue,
     pub(crate) observer: Arc<Observer>,
     pub(crate) transactions: Transactions,
-    purge: Mutex<Option<Purge>>,
+    purge: Mutex<PurgeRequest>,
     rng: Mutex<fastrand::Rng>,
 }
 
@@ -72,17 +74,25 @@ impl Produce {
             let Purge { queued, in_flight } = purge;
             format!("the application purges: queued {queued}, in flight {in_flight}")
         });
-        let mut wanted = self.purge.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = wanted.unwrap_or_default();
-        *wanted = Some(Purge {
-            queued: before.queued || purge.queued,
-            in_flight: before.in_flight || purge.in_flight,
-        });
+        self.lock_purge().add(purge);
         self.queues.wake.notify_one();
     }
 
-    fn take_purge(&self) -> Option<Purge> {
-        self.purge.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The same; the receiver is notified when the outcomes of the purged records are known.
+    pub(crate) fn purge_notified(&self, purge: Purge) -> oneshot::Receiver<()> {
+        let (done, purged) = oneshot::channel();
+        self.lock_purge().waiting.push(done);
+        self.purge(purge);
+        purged
+    }
+
+    fn take_purge(&self) -> Option<PurgeRequest> {
+        let mut request = self.lock_purge();
+        request.purge.is_some().then(|| std::mem::take(&mut *request))
+    }
+
+    fn lock_purge(&self) -> MutexGuard<'_, PurgeRequest> {
+        self.purge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The error of a record that was not taken.
@@ -117,7 +127,7 @@ impl Produce {
 
     /// Reports the outcome of a batch and releases its memory.
     pub(crate) fn settle_batch(&self, batch: SettledBatch<'_>, outcome: Outcome) {
-        let SettledBatch { queue, partition, targets, created, count, mut memory, records } = batch;
+        let SettledBatch { queue, partition, node, targets, created, count, mut memory, records } = batch;
         queue.backlog.fetch_sub(1, Ordering::Relaxed);
         let failed = if let Outcome::Failed(error) = &outcome {
             self.transactions.record_failed(error);
@@ -145,6 +155,7 @@ impl Produce {
                 self.reports.push(Report {
                     topic,
                     partition,
+                    node,
                     result,
                     latency,
                     count,
@@ -194,14 +205,15 @@ impl Produce {
         error: Arc<ProduceError>,
         records: Option<RetainedRecords>,
     ) {
-        self.queues.begin_unsettled();
+        self.queues.unsettled.begin();
         queue.backlog.fetch_add(1, Ordering::Relaxed);
         let partition = error.partition;
         // It is booked while its report lives, like any other record.
         let memory = records.as_ref().map_or(0, |records| records.memory) + targets.memory();
         let _ = self.queues.memory.reserve(memory, queue::Push::Forced);
         self.queues.memory.reserve_record();
-        let batch = SettledBatch { queue, partition, targets, created: None, count: 1, memory, records };
+        let batch =
+            SettledBatch { queue, partition, node: None, targets, created: None, count: 1, memory, records };
         self.settle_batch(batch, Outcome::Failed(error));
     }
 
@@ -212,6 +224,7 @@ impl Produce {
         let batch = SettledBatch {
             queue,
             partition: queue.partition,
+            node: None,
             targets: open.targets,
             created: Some(open.created),
             count,
@@ -244,6 +257,31 @@ impl Produce {
     }
 }
 
+/// A purge that the sender has not performed, and the callers that wait for it.
+#[derive(Debug, Default)]
+struct PurgeRequest {
+    purge: Option<Purge>,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl PurgeRequest {
+    fn add(&mut self, purge: Purge) {
+        let before = self.purge.unwrap_or_default();
+        self.purge = Some(Purge {
+            queued: before.queued || purge.queued,
+            in_flight: before.in_flight || purge.in_flight,
+        });
+    }
+
+    /// The purged records have their outcomes.
+    fn done(self) {
+        for waiting in self.waiting {
+            // A caller that gave up needs no answer.
+            let _ = waiting.send(());
+        }
+    }
+}
+
 /// The records to purge.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Purge {
@@ -260,6 +298,8 @@ pub(crate) struct SettledBatch<'a> {
     pub(crate) queue: &'a queue::Queue,
     /// The partition that the batch was for.
     pub(crate) partition: i32,
+    /// The node that the batch was sent to last.
+    pub(crate) node: Option<i32>,
     pub(crate) targets: DeliveryTargets,
     /// The time when the first record was taken; `None` for a record that was in no batch.
     pub(crate) created: Option<Instant>,

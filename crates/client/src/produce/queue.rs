@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::delivery::{Completion, Delivery};
 use super::memory::Memory;
+use super::unsettled::Unsettled;
 use crate::clock::{Clock, Stamper};
 use crate::config::Config;
 use crate::wake_callback::WakeCallback;
@@ -64,6 +65,7 @@ impl DeliveryTargets {
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) memory: Arc<Memory>,
+    /// The smaller of `batch.size` and `message.max.bytes`. A batch of one record may exceed it by its header.
     batch_bytes_max: usize,
     batch_records_max: u32,
     record_bytes_max: usize,
@@ -74,12 +76,9 @@ pub(crate) struct Queues {
     ready: Mutex<Vec<Arc<Queue>>>,
     /// Wakes the engine's sender.
     pub(crate) wake: Arc<Notify>,
-    /// Batches that are neither acknowledged nor failed.
-    unsettled: AtomicUsize,
-    /// Called when `settled` is notified.
+    pub(crate) unsettled: Unsettled,
+    /// Called when no batch is unsettled any more.
     pub(crate) wake_callback: WakeCallback,
-    /// Notified when no batch is unsettled.
-    pub(crate) settled: Notify,
     /// Waiting callers of `flush`. While there are any, nothing lingers.
     pub(crate) flushing: AtomicUsize,
 }
@@ -88,7 +87,7 @@ impl Queues {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             memory: Memory::new(config.buffer_memory, config.queue_buffering_max_messages, config.batch_size),
-            batch_bytes_max: config.batch_size,
+            batch_bytes_max: config.batch_size.min(config.message_max_bytes),
             batch_records_max: u32::try_from(config.batch_num_messages).unwrap_or(u32::MAX),
             record_bytes_max: config.message_max_bytes,
             copy_bytes_max: config.message_copy_max_bytes,
@@ -96,19 +95,13 @@ impl Queues {
             sticky_linger: config.sticky_partitioning_linger,
             ready: Mutex::default(),
             wake: Arc::default(),
-            unsettled: AtomicUsize::new(0),
+            unsettled: Unsettled::new(),
             wake_callback: WakeCallback::default(),
-            settled: Notify::new(),
             flushing: AtomicUsize::new(0),
         }
     }
 
-    /// Batches that are neither acknowledged nor failed.
-    pub(crate) fn unsettled(&self) -> usize {
-        self.unsettled.load(Ordering::Acquire)
-    }
-
-    /// The largest size of a record in bytes, with its batch's header.
+    /// The largest size of a record in bytes, without its batch's header.
     pub(crate) fn record_bytes_max(&self) -> usize {
         self.record_bytes_max
     }
@@ -118,16 +111,10 @@ impl Queues {
         into.append(&mut lock(&self.ready));
     }
 
-    /// Counts one more batch that is neither acknowledged nor failed.
-    pub(crate) fn begin_unsettled(&self) {
-        self.unsettled.fetch_add(1, Ordering::AcqRel);
-    }
-
     /// Releases the memory and records of a batch that is acknowledged or failed. The outcome must be reported before.
     pub(crate) fn settle(&self, memory: usize, records: u32) {
         self.memory.release(memory, records as usize);
-        if self.unsettled.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.settled.notify_waiters();
+        if self.unsettled.end() {
             self.wake_callback.notify();
         }
     }
@@ -309,9 +296,10 @@ impl Queue {
         if state.closed {
             return Err(PushRefused::Closed);
         }
-        let alone = HEADER_BYTES + bytes_max + shared_bytes;
-        if alone > queues.record_bytes_max {
-            return Err(PushRefused::TooLarge(alone));
+        // As in librdkafka, the header of the batch does not count.
+        let record_bytes = bytes_max + shared_bytes;
+        if record_bytes > queues.record_bytes_max {
+            return Err(PushRefused::TooLarge(record_bytes));
         }
         let memory = &queues.memory;
         let result = memory.reserve(shared_bytes, how).and_then(|()| {
@@ -369,7 +357,7 @@ impl Queue {
             // The engine examines the listed partitions, not all of them.
             lock(&queues.ready).push(self.clone());
         }
-        queues.begin_unsettled();
+        queues.unsettled.begin();
         self.backlog.fetch_add(1, Ordering::Relaxed);
         let mut builder = BatchBuilder::in_buffer(buffer);
         // An uncompressed batch is sent as it is written: the checksum is computed while it grows.

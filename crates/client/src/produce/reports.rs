@@ -51,6 +51,7 @@ impl ReportQueue {
 pub struct Report {
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
+    pub(super) node: Option<i32>,
     pub(super) result: Result<i64, Arc<ProduceError>>,
     pub(super) latency: Option<Duration>,
     pub(super) count: u32,
@@ -91,6 +92,11 @@ impl Report {
     /// The partition of the records; -1 if none was chosen.
     pub fn partition(&self) -> i32 {
         self.partition
+    }
+
+    /// The id of the node that the records were sent to last; `None` if they were never sent.
+    pub fn node(&self) -> Option<i32> {
+        self.node
     }
 
     /// The number of records.

@@ -127,10 +127,13 @@ impl Sender {
         let scope = if is_special || self.core.is_expiry_due(now) { Scope::All } else { scope };
         let (core, mut environment, actions) = self.parts();
         core.expire(now, &mut environment, actions);
-        if let Some(purge) = purge {
+        if let Some(purge) = purge.as_ref().and_then(|request| request.purge) {
             core.purge(purge, &mut environment, actions);
         }
         self.perform();
+        if let Some(request) = purge {
+            request.done();
+        }
         self.assign_partitions(scope);
         if self.produce.observer.take_survey_wish() {
             self.produce.observer.survey(self.snapshot());
@@ -140,7 +143,10 @@ impl Sender {
         let wake_at = core.poll(now, scope, permission, urgent, &mut environment, actions);
         self.perform();
         let transactions = &self.produce.transactions;
-        if transactions.has_idle_waiter() && self.core.is_quiet() && self.produce.queues.unsettled() == 0 {
+        if transactions.has_idle_waiter()
+            && self.core.is_quiet()
+            && self.produce.queues.unsettled.batches() == 0
+        {
             transactions.notify_idle();
         }
         wake_at

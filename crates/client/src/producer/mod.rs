@@ -208,6 +208,18 @@ impl Producer {
         self.client.produce().purge(purge);
     }
 
+    /// [`Producer::purge`], and waits until the purged records have their outcomes and reports.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after `timeout`; [`Error::Closed`] if the engine has stopped.
+    pub fn purge_blocking(&self, purge: Purge, timeout: Duration) -> Result<(), Error> {
+        let purged = self.client.produce().purge_notified(purge);
+        let waited_ms = timeout.as_millis();
+        blocking::block_on(timeout, purged)
+            .ok_or_else(|| Error::TimedOut { what: "purge".into(), waited_ms })?
+            .map_err(|_| Error::Closed)
+    }
+
     /// Returns a handle for one topic, which saves the lookup of its name per record.
     pub fn topic(&self, name: &str) -> TopicProducer {
         let (topic, new) = self.client.produce().topics.get(name);
@@ -265,20 +277,10 @@ impl Producer {
         let queues = &self.client.produce().queues;
         queues.flushing.fetch_add(1, Ordering::Relaxed);
         queues.wake.notify_one();
-        let all_settled = async {
-            loop {
-                let mut settled = pin!(queues.settled.notified());
-                settled.as_mut().enable();
-                if queues.unsettled() == 0 {
-                    return;
-                }
-                settled.await;
-            }
-        };
-        let result = timer::timeout(timeout, all_settled).await;
+        let result = timer::timeout(timeout, queues.unsettled.settled()).await;
         queues.flushing.fetch_sub(1, Ordering::Relaxed);
         result.ok_or_else(|| Error::TimedOut {
-            what: format!("flush: {} batches are not acknowledged", queues.unsettled()),
+            what: format!("flush: {} batches are not acknowledged", queues.unsettled.batches()),
             waited_ms: timeout.as_millis(),
         })
     }
@@ -288,12 +290,12 @@ impl Producer {
         let queues = &self.client.produce().queues;
         queues.flushing.fetch_add(1, Ordering::Relaxed);
         queues.wake.notify_one();
-        let done = blocking::wait_until(timeout, &queues.settled, || queues.unsettled() == 0);
+        let done = queues.unsettled.wait_settled(timeout);
         queues.flushing.fetch_sub(1, Ordering::Relaxed);
         if done {
             return Ok(());
         }
-        let what = format!("flush: {} batches are not acknowledged", queues.unsettled());
+        let what = format!("flush: {} batches are not acknowledged", queues.unsettled.batches());
         Err(Error::TimedOut { what, waited_ms: timeout.as_millis() })
     }
 
@@ -322,7 +324,7 @@ impl Producer {
     pub fn unsettled_records(&self) -> usize {
         let produce = self.client.produce();
         let (queues, reported) = (&produce.queues, produce.reports.records());
-        match queues.unsettled() {
+        match queues.unsettled.batches() {
             0 => reported,
             // Topics reserve records in groups.
             batches if queues.memory.records_max() > 0 => {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ottla_protocol::ApiKey;
@@ -12,7 +13,7 @@ use super::Observer;
 use super::events::RequestEvent;
 use super::window::Window;
 use crate::error::Error;
-use crate::log::Context;
+use crate::log::{Context, WARNING};
 use crate::types::broker_version::BrokerVersion;
 
 /// Higher latencies, above ten minutes, are not recorded.
@@ -182,6 +183,17 @@ pub(crate) struct ConnectionObserver {
 }
 
 impl ConnectionObserver {
+    /// Warns, once for the client, that a broker sent more than the response. librdkafka's mock cluster does.
+    pub(crate) fn surplus_bytes(&self, api: ApiKey, version: i16, surplus: usize) {
+        if !self.observer.warned_of_surplus.swap(true, Ordering::Relaxed) {
+            let address = &self.address;
+            let text = format!(
+                "{address}: {surplus} unknown bytes after the answer to {api} v{version} are ignored"
+            );
+            self.observer.log.say(WARNING, "PROTOERR", text);
+        }
+    }
+
     pub(super) fn new(observer: Arc<Observer>, address: Arc<str>, id: u64) -> Self {
         observer.broker(&address, |broker, _| broker.open += 1);
         Self { observer, address, id, is_open: Cell::new(true) }

@@ -1,15 +1,18 @@
 //! A snapshot of the statistics, from the counters of an interval and the facts about the client.
 
 use std::collections::BTreeMap;
+use std::sync::Weak;
 
 use tokio::time::Instant;
 
 use super::brokers::{idle_us, micros};
 use super::buffers::PartitionBuffer;
 use super::facts::ClientFacts;
-use super::snapshot::{self, Eos, Group, Partition, Snapshot, Toppar};
+use super::snapshot::{self, Eos, Group, NO_OFFSET, Partition, Snapshot, Toppar};
+use super::topics::AssignedOffsets;
 use super::{Observer, State};
 use crate::clock::Stamper;
+use crate::config::Isolation;
 use crate::types::producer_id::ProducerId;
 
 impl Observer {
@@ -169,8 +172,8 @@ fn topics(state: &mut State, facts: &ClientFacts<'_>, snapshot: &mut Snapshot, n
                 (partition.next_offset, partition.app_offset) = (counts.next_offset, counts.next_offset);
                 (partition.lo_offset, partition.hi_offset) = (counts.low, counts.high);
                 partition.ls_offset = counts.high;
-                if counts.next_offset >= 0 && counts.high >= 0 {
-                    partition.consumer_lag = (counts.high - counts.next_offset).max(0);
+                if let Some(offsets) = counts.offsets.as_ref().and_then(Weak::upgrade) {
+                    set_offsets(&mut partition, &offsets.offsets(), facts.config.isolation_level);
                 }
             }
             if let Some(held) = held.get(&number) {
@@ -193,4 +196,25 @@ fn topics(state: &mut State, facts: &ClientFacts<'_>, snapshot: &mut Snapshot, n
         }
         snapshot.topics.insert(name.to_string(), topic);
     }
+}
+
+/// The offsets of an assigned partition, and how far they are from its end.
+fn set_offsets(partition: &mut Partition, offsets: &AssignedOffsets, isolation: Isolation) {
+    let or_none = |known: Option<i64>| known.unwrap_or(NO_OFFSET);
+    partition.app_offset = or_none(offsets.position);
+    partition.stored_offset = or_none(offsets.stored);
+    partition.committed_offset = or_none(offsets.committed);
+    partition.commited_offset = partition.committed_offset;
+    partition.eof_offset = or_none(offsets.end_reached);
+    partition.ls_offset = or_none(offsets.last_stable);
+    if offsets.stored.is_some() {
+        partition.stored_leader_epoch = offsets.stored_leader_epoch;
+    }
+    let end = match isolation {
+        Isolation::ReadCommitted => partition.ls_offset,
+        Isolation::ReadUncommitted => partition.hi_offset,
+    };
+    let lag = |from: Option<i64>| from.filter(|from| *from <= end).map_or(-1, |from| end - from);
+    partition.consumer_lag = lag(offsets.committed);
+    partition.consumer_lag_stored = lag(offsets.stored);
 }

@@ -13,12 +13,12 @@ mod metrics_export;
 pub(crate) mod prometheus;
 pub(crate) mod snapshot;
 mod stalls;
-mod topics;
+pub(crate) mod topics;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -30,11 +30,12 @@ use self::buffers::BufferSnapshot;
 use self::events::{AutoCommitEvent, BrokerStateEvent, OnDemandQueue, RequestEvent, ThrottleEvent};
 use self::snapshot::Snapshot;
 pub(crate) use self::stalls::{ConsumerStalls, Reachability};
-use self::topics::TopicCounts;
+use self::topics::{OffsetSource, TopicCounts};
 use crate::config::Config;
 use crate::log::{Context, ERROR, INFO, Log};
 use crate::notification_queue::NotificationQueue;
 use crate::security::SecurityProtocol;
+use crate::types::TopicPartition;
 use crate::watchdog::{ActiveStall, StallReport};
 
 /// The limit of unread snapshots; older ones are dropped.
@@ -66,6 +67,8 @@ pub(crate) struct Observer {
     next_id: AtomicU64,
     survey_wanted: AtomicBool,
     surveyed: Notify,
+    /// A warning about unknown bytes in a response was logged.
+    warned_of_surplus: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -138,6 +141,7 @@ impl Observer {
             next_id: AtomicU64::new(0),
             survey_wanted: AtomicBool::new(false),
             surveyed: Notify::new(),
+            warned_of_surplus: AtomicBool::new(false),
         };
         observer.log.debug(Context::Generic, "INIT", || format!("client {} begins", observer.name));
         if observer.log.is_on(Context::Conf) {
@@ -325,6 +329,16 @@ impl Observer {
             state.consumes = true;
             let topic = state.topics.entry(topic.clone()).or_insert_with(|| TopicCounts::new(now));
             topic.fetched(partition, watermarks);
+        }
+    }
+
+    /// Takes the offsets of an assigned partition from their source while that exists.
+    pub(crate) fn follow(&self, at: &TopicPartition, offsets: Weak<dyn OffsetSource>) {
+        if self.counting {
+            let now = Instant::now();
+            let mut state = self.state();
+            let topic = state.topics.entry(at.topic.clone()).or_insert_with(|| TopicCounts::new(now));
+            topic.follow(at.partition, offsets);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Counters of records and bytes per topic, updated per batch and per poll.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Weak;
 
 use tokio::time::Instant;
 
@@ -10,6 +12,27 @@ use super::window::Window;
 
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 const BATCH_RECORDS_MAX: u64 = 10_000_000;
+
+/// The offsets of an assigned partition; `None` if unknown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AssignedOffsets {
+    /// The offset after the last record given to the application.
+    pub(crate) position: Option<i64>,
+    /// The offset that the next commit would commit.
+    pub(crate) stored: Option<i64>,
+    /// The epoch of the leader that wrote the record before it; -1 if unknown.
+    pub(crate) stored_leader_epoch: i32,
+    pub(crate) committed: Option<i64>,
+    /// The offset at which the end was reached last.
+    pub(crate) end_reached: Option<i64>,
+    pub(crate) last_stable: Option<i64>,
+}
+
+/// Knows the offsets of an assigned partition.
+pub(crate) trait OffsetSource: Debug + Send + Sync {
+    /// Returns the offsets as they are now.
+    fn offsets(&self) -> AssignedOffsets;
+}
 
 /// One topic's counters.
 #[derive(Debug)]
@@ -34,6 +57,8 @@ pub(super) struct PartitionCounts {
     pub(super) next_offset: i64,
     pub(super) low: i64,
     pub(super) high: i64,
+    /// The offsets of the assigned partition, while it is assigned.
+    pub(super) offsets: Option<Weak<dyn OffsetSource>>,
 }
 
 impl Default for PartitionCounts {
@@ -48,6 +73,7 @@ impl Default for PartitionCounts {
             next_offset: NO_OFFSET,
             low: NO_OFFSET,
             high: NO_OFFSET,
+            offsets: None,
         }
     }
 }
@@ -75,6 +101,10 @@ impl TopicCounts {
         self.batch_bytes.record(sent.bytes);
         self.batch_records.record(sent.records);
         true
+    }
+
+    pub(super) fn follow(&mut self, partition: i32, offsets: Weak<dyn OffsetSource>) {
+        self.partitions.entry(partition).or_default().offsets = Some(offsets);
     }
 
     pub(super) fn fetched(&mut self, partition: i32, (low, high): (i64, i64)) {

@@ -1,8 +1,12 @@
-//! Changes of an assignment.
+//! Changes of an assignment and of subscribed topics.
+
+use std::sync::Arc;
+
+use ottla_protocol::ErrorCode;
 
 use super::TopicPartition;
 
-/// A change of the assignment, or the end of a partition.
+/// A change of the assignment or of a subscribed topic, or the end of a partition.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -19,5 +23,13 @@ pub enum Event {
         at: TopicPartition,
         /// The position at the end of the partition.
         offset: i64,
+    },
+    /// A subscribed topic does not exist or may not be read, or no topic matches a subscribed pattern. Reported once for
+    /// each error of a topic. The consumer reads the topic as soon as it can.
+    TopicUnavailable {
+        /// The topic or the pattern.
+        topic: Arc<str>,
+        /// The error, as the brokers report it.
+        error: ErrorCode,
     },
 }

@@ -33,6 +33,8 @@ pub enum StartAt {
     Beginning,
     /// The next record to be written.
     End,
+    /// So many offsets before the end, and not before the oldest record.
+    BeforeEnd(u32),
     /// This offset.
     Offset(i64),
     /// This offset, if the leader of this epoch wrote the record before it. If the partition has lost that record,

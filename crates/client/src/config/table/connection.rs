@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Property] = &[
         .effective("requests_carry_what_the_properties_say", string!(client_id)),
     Property::int("message.max.bytes", 1000, 1_000_000_000, "1000000")
         .medium()
-        .text("The largest record that is taken. Above `batch.size`, a record travels in a batch of its own; brokers have a limit of their own (`max.message.bytes` of the topic).")
+        .text("The largest record that is taken, and the largest batch of more than one record. Above `batch.size`, a record travels in a batch of its own; brokers have a limit of their own (`max.message.bytes` of the topic).")
         .effective("a_record_above_message_max_bytes_is_refused", number!(message_max_bytes)),
     Property::int("message.copy.max.bytes", 0, 1_000_000_000, "65535")
         .text("Values handed over as shared bytes are copied into the batch up to this size, and referred to above it.")

@@ -291,11 +291,12 @@ impl FetchCore {
         let outcome = cursor.on_answer(answer, self.settings.decompressed_max_bytes);
         let with_records = matches!(outcome, AnswerOutcome::Deliver(_));
         self.on_outcome(node, cursor, outcome, hint, now, view);
-        if self.settings.enable_partition_eof
-            && let Some(offset) = cursor.end_reached(self.settings.isolation)
-        {
-            let event = Event::EndOfPartition { at: cursor.progress.at.clone(), offset };
-            self.actions.push_back(Action::Deliver { slot: cursor.slot, item: Item::Event(event) });
+        if let Some(offset) = cursor.end_reached(self.settings.isolation) {
+            cursor.progress.set_end_reached(offset);
+            if self.settings.enable_partition_eof {
+                let event = Event::EndOfPartition { at: cursor.progress.at.clone(), offset };
+                self.actions.push_back(Action::Deliver { slot: cursor.slot, item: Item::Event(event) });
+            }
         }
         with_records
     }

@@ -29,6 +29,9 @@ use crate::security::token_endpoint::TokenEndpoint;
 use crate::security::unsecured_jwt::UnsecuredClaims;
 use crate::security::{Mechanism, OauthMethod, Secret, TlsSettings, Token, TokenCallback};
 
+/// The pause after a failed request for a token.
+const TOKEN_RETRY: Duration = Duration::from_secs(10);
+
 /// The SASL credentials for all connections of a client.
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
@@ -36,6 +39,8 @@ pub(crate) struct Authenticator {
     clock: Clock,
     tokens: Option<TokenSource>,
     token: Mutex<Option<(i64, Token)>>,
+    /// Held while a token is requested: connections that need one at the same time share it.
+    requesting: tokio::sync::Mutex<()>,
     salted: Mutex<Option<SaltedPassword>>,
 }
 
@@ -77,6 +82,7 @@ impl Authenticator {
             clock: config.clock.clone(),
             tokens,
             token: Mutex::default(),
+            requesting: tokio::sync::Mutex::default(),
             salted: Mutex::default(),
         })
     }
@@ -93,13 +99,14 @@ impl Authenticator {
 
     /// Returns a token that has not expired: the last one, if at least a fifth of its lifetime remains.
     async fn token(&self) -> Result<Token, String> {
-        let now = self.clock.now_ms();
-        let last = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((since, token)) = last
-            && now - since < token.expires_at_ms.saturating_sub(since) / 5 * 4
-        {
+        if let Some((token, _)) = self.fresh_token() {
             return Ok(token);
         }
+        let _one_requests = self.requesting.lock().await;
+        if let Some((token, _)) = self.fresh_token() {
+            return Ok(token);
+        }
+        let now = self.clock.now_ms();
         let token = match self.tokens.as_ref() {
             Some(TokenSource::Callback(callback)) => callback.token().await?,
             Some(TokenSource::Oidc(endpoint)) => endpoint.token(now).await?,
@@ -112,6 +119,30 @@ impl Authenticator {
         }
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, token.clone()));
         Ok(token)
+    }
+
+    /// The last token and the time until it must be replaced, if less than four fifths of its lifetime have passed.
+    fn fresh_token(&self) -> Option<(Token, Duration)> {
+        let now = self.clock.now_ms();
+        let (since, token) = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let left_ms = since + token.expires_at_ms.saturating_sub(since) / 5 * 4 - now;
+        let left_ms = u64::try_from(left_ms).ok().filter(|left_ms| *left_ms > 0)?;
+        Some((token, Duration::from_millis(left_ms)))
+    }
+
+    /// Requests the first token before there is a connection, and each later one before the last expires, until it is
+    /// dropped. Returns at once for mechanisms without tokens.
+    pub(crate) async fn keep_token_fresh(&self) {
+        if !matches!(self.tokens, Some(TokenSource::Callback(_) | TokenSource::Oidc(_))) {
+            return;
+        }
+        loop {
+            if let Err(reason) = self.token().await {
+                tracing::debug!(reason, "no token for OAUTHBEARER");
+            }
+            let pause = self.fresh_token().map_or(TOKEN_RETRY, |(_, left)| left);
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// Discards a token that the broker refused: the next attempt requests a new one.

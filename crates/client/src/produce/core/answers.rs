@@ -120,7 +120,7 @@ impl ProduceCore {
     fn on_partition_answer(
         &mut self,
         index: usize,
-        batch: Batch,
+        mut batch: Batch,
         answer: &PartitionProduceResponse,
         response: &mut Response<'_>,
     ) {
@@ -145,14 +145,16 @@ impl ProduceCore {
                 let since = *self.partitions[index].unknown_since.get_or_insert(response.now);
                 response.actions.push(Action::ForgetLeader { index });
                 if response.now < since + self.config.topic_metadata_propagation_max {
+                    batch.attempts -= 1;
                     self.retry(index, batch, broker_error(answer), false, response);
                 } else {
                     self.fail(index, batch, broker_error(answer), response.actions);
                 }
             }
-            // The same bytes would be as corrupt again.
-            ErrorCode::CorruptMessage => self.fail(index, batch, broker_error(answer), response.actions),
             code if code.is_retriable() => {
+                if is_of_stale_metadata(code) {
+                    batch.attempts -= 1;
+                }
                 self.retry(index, batch, broker_error(answer), may_be_written(code), response);
                 if code.needs_metadata_refresh() && !is_of_old_topic {
                     let leader = &answer.current_leader;
@@ -322,9 +324,17 @@ fn may_be_written(code: ErrorCode) -> bool {
         code,
         ErrorCode::NotEnoughReplicas
             | ErrorCode::LeaderNotAvailable
+            | ErrorCode::CorruptMessage
             | ErrorCode::ConcurrentTransactions
             | ErrorCode::ThrottlingQuotaExceeded
     )
+}
+
+/// `true` if the broker refused the batch because another one leads the partition, or none does. This is no attempt of
+/// `retries`: the batch is sent until its timeout. A broken disk and a lost connection count.
+fn is_of_stale_metadata(code: ErrorCode) -> bool {
+    code.needs_metadata_refresh()
+        && !matches!(code, ErrorCode::KafkaStorageError | ErrorCode::NetworkException)
 }
 
 fn broker_error(answer: &PartitionProduceResponse) -> ProduceErrorKind {

@@ -273,6 +273,7 @@ impl ProduceCore {
         };
         for (index, batch) in &mut batches {
             batch.attempts += 1;
+            batch.node = Some(node);
             let Partition { topic, number, .. } = &self.partitions[*index];
             let data = PartitionProduceData { index: *number, records: Some(batch.sealed.chain().clone()) };
             match request.topic_data.iter_mut().find(|entry| *entry.name == **topic) {

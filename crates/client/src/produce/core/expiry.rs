@@ -1,14 +1,13 @@
 //! The end of records that were not acknowledged: timeouts, purges and the end of the client.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ottla_protocol::ErrorCode;
 use tokio::time::Instant;
 
 use super::super::Purge;
-use super::super::batch::Compressing;
-use super::{Action, Environment, ProduceCore, TopicState};
+use super::super::batch::{Batch, Compressing, Partition};
+use super::{Action, Environment, LinkState, ProduceCore, TopicState};
 use crate::error::ProduceErrorKind;
 
 /// The interval between two searches for expired batches.
@@ -22,8 +21,8 @@ impl ProduceCore {
         now >= self.expire_at
     }
 
-    /// Fails the records whose `delivery.timeout.ms` has elapsed, sent or not. The search runs every 100 ms at most.
-    /// Batches in flight wait for their response or the request timeout.
+    /// Fails the records whose `delivery.timeout.ms` has elapsed: unsent, waiting for a retry, or in flight. The search
+    /// runs every 100 ms at most.
     pub(in crate::produce) fn expire(
         &mut self,
         now: Instant,
@@ -34,6 +33,7 @@ impl ProduceCore {
             return;
         }
         self.expire_at = now + EXPIRY_INTERVAL;
+        self.expire_in_flight(now, environment, actions);
         for index in self.active.clone() {
             self.expire_partition(index, now, environment, actions);
             self.expire_unknown(index, now, environment, actions);
@@ -73,7 +73,22 @@ impl ProduceCore {
         }
     }
 
-    /// Fails the records of a topic that no broker has known for too long, and of a partition that no longer exists.
+    /// A later response does not change the outcome of a batch that expired in flight. It may be written, so the
+    /// batches behind it keep their sequence numbers until a broker refuses them. A request that waits for its
+    /// connection is not written yet: the end of the attempt to connect decides about its batches.
+    fn expire_in_flight(&mut self, now: Instant, environment: &impl Environment, actions: &mut Vec<Action>) {
+        let is_expired = |node: i32, partition: &Partition, batch: &Batch| {
+            now >= batch.created + partition.config.delivery_timeout
+                && environment.link(node) != LinkState::Closed
+        };
+        for (node, index, mut batch) in self.take_in_flight(is_expired) {
+            batch.last_problem = format!("node {node} has not answered");
+            self.time_out(index, batch, actions);
+        }
+    }
+
+    /// Fails the records of a topic that no broker has known for too long, and of a partition that no longer exists: at
+    /// once if the topic was created again without it.
     fn expire_unknown(
         &mut self,
         index: usize,
@@ -90,7 +105,8 @@ impl ProduceCore {
             return;
         }
         let since = *self.partitions[index].unknown_since.get_or_insert(now);
-        if now >= since + self.config.topic_metadata_propagation_max {
+        let is_gone = self.partitions[index].is_gone;
+        if is_gone || now >= since + self.config.topic_metadata_propagation_max {
             let (code, detail) = (ErrorCode::UnknownTopicOrPartition, String::new());
             let reason = ProduceErrorKind::Broker { code, detail };
             self.purge_queued(index, &reason, environment, actions);
@@ -157,18 +173,30 @@ impl ProduceCore {
     }
 
     fn fail_in_flight(&mut self, reason: &ProduceErrorKind, actions: &mut Vec<Action>) {
-        // In the order of sending: the map's own order depends on chance.
-        for id in self.requests.keys().copied().collect::<BTreeSet<_>>() {
-            let Some(request) = self.requests.get_mut(&id) else { continue };
-            let taken: Vec<_> = request
-                .batches
-                .iter_mut()
-                .filter_map(|(index, batch)| Some((*index, batch.take()?)))
-                .collect();
-            for (index, mut batch) in taken {
-                batch.possibly_written = true;
-                self.fail(index, batch, reason.clone(), actions);
+        for (_, index, batch) in self.take_in_flight(|_, _, _| true) {
+            self.fail(index, batch, reason.clone(), actions);
+        }
+    }
+
+    /// Takes the batches that `is_wanted` selects from their requests: node, partition and batch, in the order of
+    /// sending.
+    fn take_in_flight(
+        &mut self,
+        is_wanted: impl Fn(i32, &Partition, &Batch) -> bool,
+    ) -> Vec<(i32, usize, Batch)> {
+        let mut taken = Vec::new();
+        for (id, request) in &mut self.requests {
+            let node = request.node;
+            for (index, slot) in &mut request.batches {
+                let partition = &self.partitions[*index];
+                if let Some(mut batch) = slot.take_if(|batch| is_wanted(node, partition, batch)) {
+                    batch.possibly_written = true;
+                    taken.push((*id, node, *index, batch));
+                }
             }
         }
+        // The map's own order depends on chance. The sort keeps the order within a request.
+        taken.sort_by_key(|(id, ..)| *id);
+        taken.into_iter().map(|(_, node, index, batch)| (node, index, batch)).collect()
     }
 }

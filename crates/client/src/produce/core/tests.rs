@@ -239,15 +239,30 @@ fn queued_records_expire_and_name_the_reason() {
 }
 
 #[test]
-fn batches_in_flight_do_not_expire_before_their_response() {
+fn batches_in_flight_expire_and_their_response_comes_too_late() {
     let mut producer = Producer::with_id(1, &[("delivery.timeout.ms", "1000")]);
     producer.produce(0, 1);
     producer.poll();
-    producer.advance(5000);
+    producer.advance(900);
     producer.poll();
     assert!(producer.outcomes.is_empty());
+    // A request that waits for its connection is not written.
+    producer.world.links.insert(1, LinkState::Closed);
+    producer.advance(200);
+    producer.poll();
+    assert!(producer.outcomes.is_empty());
+    producer.world.links.insert(1, LinkState::Open);
+    producer.advance(200);
+    producer.poll();
+    let error = producer.error(1);
+    assert!(matches!(&error.kind, ProduceErrorKind::TimedOut { timeout_ms: 1000, .. }), "{error}");
+    assert_eq!(error.persisted, Persisted::PossiblyWritten);
+    // The harness rejects a second outcome.
     producer.respond(ErrorCode::None);
-    assert_eq!(producer.outcomes[&1].as_ref().ok(), Some(&100));
+    producer.produce(0, 2);
+    producer.poll();
+    producer.respond(ErrorCode::None);
+    assert_eq!(producer.outcomes[&2].as_ref().ok(), Some(&100));
 }
 
 #[test]
@@ -403,12 +418,33 @@ fn records_of_a_partition_that_no_longer_exists_fail() {
     assert!(matches!(kind, ProduceErrorKind::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }));
 }
 
+/// librdkafka's test 0107: a flush waited for records of partitions that will never exist again.
+#[test]
+fn records_of_a_partition_that_a_topic_created_again_lacks_fail_at_once() {
+    let mut producer = Producer::with_id(2, &[]);
+    producer.world.leaders.clear();
+    producer.produce(0, 1);
+    producer.poll();
+    producer.world.topic = Some(TopicState { error: ErrorCode::None, partitions: 0 });
+    producer.core.on_topic_recreated(harness::TOPIC, 100);
+    producer.advance(100);
+    producer.poll();
+    assert!(!producer.outcomes.contains_key(&1), "its partition may only be missing in old metadata");
+    producer.produce(1, 2);
+    producer.core.on_topic_recreated(harness::TOPIC, 1);
+    producer.advance(100);
+    producer.poll();
+    let kind = &producer.error(2).kind;
+    assert!(matches!(kind, ProduceErrorKind::Broker { code: ErrorCode::UnknownTopicOrPartition, .. }));
+    assert!(!producer.outcomes.contains_key(&1));
+}
+
 #[test]
 fn an_answer_about_a_deleted_topic_says_nothing_about_the_new_one() {
     let mut producer = known_producer(&[]);
     producer.produce(0, 1);
     producer.poll();
-    producer.core.on_topic_recreated(harness::TOPIC);
+    producer.core.on_topic_recreated(harness::TOPIC, 100);
     producer.respond(ErrorCode::None);
     // The new topic's broker has acknowledged nothing: one batch at a time.
     producer.produce_full(0, &[2], 100);

@@ -160,6 +160,7 @@ impl Sender {
         let settled = SettledBatch {
             queue,
             partition: queue.partition,
+            node: batch.node,
             targets: batch.targets,
             created: Some(batch.created),
             count: count as u32,
@@ -176,7 +177,7 @@ impl Sender {
         let retains = self.produce.retains_records();
         let records = if retains { RetainedRecords::of(&closed.seal(&Seal::default())) } else { None };
         let (partition, created) = (queue.partition, Some(created));
-        let settled = SettledBatch { queue, partition, targets, created, count, memory, records };
+        let settled = SettledBatch { queue, partition, node: None, targets, created, count, memory, records };
         self.produce.settle_batch(settled, Produce::failed(queue, kind, Persisted::NotWritten));
     }
 
@@ -185,7 +186,16 @@ impl Sender {
         let Uncompressed { error, targets, memory, count } = batch;
         let kind = ProduceErrorKind::Compress(error.to_string());
         let partition = queue.partition;
-        let settled = SettledBatch { queue, partition, targets, created: None, count, memory, records: None };
+        let settled = SettledBatch {
+            queue,
+            partition,
+            node: None,
+            targets,
+            created: None,
+            count,
+            memory,
+            records: None,
+        };
         self.produce.settle_batch(settled, Produce::failed(queue, kind, Persisted::NotWritten));
     }
 

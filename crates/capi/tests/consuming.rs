@@ -1,0 +1,331 @@
+//! Consumers through the C interface: commits, assignments and subscriptions that differ from what the cluster has.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, conf, list, new, produce, read, subscribe, until};
+use ottla_broker::{Broker, BrokerThread};
+use rdkafka::client::handle::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::conf::*;
+use rdkafka::consume::group_consumer::*;
+use rdkafka::consume::leave_group::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::errors::error_object::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::queue::poll::*;
+
+const OK: rd_kafka_resp_err_t = RD_KAFKA_RESP_ERR_NO_ERROR;
+
+fn broker() -> BrokerThread {
+    Broker::builder().memory().topic("orders", 2).topic("more", 1).spawn().unwrap()
+}
+
+/// The results that callbacks saw; it is the opaque of the clients.
+#[derive(Default)]
+struct Seen {
+    commits: Mutex<Vec<(rd_kafka_resp_err_t, i32)>>,
+    protocols: Mutex<Vec<String>>,
+    reports: AtomicUsize,
+}
+
+impl Seen {
+    fn opaque(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+fn consumer(broker: &BrokerThread, seen: &Seen, more: &[(&str, &str)]) -> *mut rd_kafka_t {
+    let servers = broker.bootstrap_servers();
+    let mut properties =
+        vec![("bootstrap.servers", servers.as_str()), ("group.id", "g"), ("auto.offset.reset", "earliest")];
+    properties.extend(more);
+    let conf = conf(&properties);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, seen.opaque());
+        rd_kafka_conf_set_offset_commit_cb(conf, Some(on_commit));
+    }
+    new(RD_KAFKA_CONSUMER, conf)
+}
+
+unsafe extern "C" fn on_commit(
+    _: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    offsets: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let seen = unsafe { &*opaque.cast::<Seen>() };
+    let count = if offsets.is_null() { 0 } else { unsafe { (*offsets).cnt } };
+    seen.commits.lock().unwrap().push((err, count));
+}
+
+fn fill(broker: &BrokerThread, topic: &CStr, partition: i32, count: usize) {
+    let servers = broker.bootstrap_servers();
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", servers.as_str())]));
+    for value in 0..count {
+        produce(rk, topic, partition, &value.to_string(), null_mut());
+    }
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, OK);
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+/// librdkafka's test 0030: the commit took 30 s and succeeded.
+#[test]
+fn a_commit_of_a_topic_that_does_not_exist_fails_at_once() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &seen, &[]);
+    let begun = Instant::now();
+    unsafe {
+        let offsets = list(&[(c"nowhere", 0), (c"nowhere", 1)]);
+        for entry in std::slice::from_raw_parts_mut((*offsets).elems, 2) {
+            entry.offset = 123;
+        }
+        assert_eq!(rd_kafka_commit(rk, offsets, 0), RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+        for entry in std::slice::from_raw_parts((*offsets).elems, 2) {
+            assert_eq!(entry.err, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+        }
+        let queued = rd_kafka_commit_queue(rk, offsets, null_mut(), Some(on_commit), seen.opaque());
+        assert_eq!(queued, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+        assert_eq!(*seen.commits.lock().unwrap(), [(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, 2)]);
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "after {:?}", begun.elapsed());
+}
+
+/// librdkafka's test 0099 hung.
+#[test]
+fn the_commit_function_gets_the_result_of_a_synchronous_commit() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &seen, &[]);
+    unsafe {
+        let offsets = list(&[(c"orders", 0)]);
+        for polls_consumer in [true, false] {
+            (*(*offsets).elems).offset = 7 + i64::from(polls_consumer);
+            assert_eq!(rd_kafka_commit(rk, offsets, 0), OK);
+            until("the commit is reported", || {
+                if polls_consumer {
+                    assert!(rd_kafka_consumer_poll(rk, 10).is_null());
+                } else {
+                    rd_kafka_poll(rk, 10);
+                }
+                !seen.commits.lock().unwrap().is_empty()
+            });
+            assert_eq!(std::mem::take(&mut *seen.commits.lock().unwrap()), [(OK, 1)]);
+        }
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka's test 0051 read 66 records twice.
+#[test]
+fn partitions_that_stay_assigned_keep_their_positions() {
+    let broker = broker();
+    for (topic, partition) in [(c"orders", 0), (c"orders", 1), (c"more", 0)] {
+        fill(&broker, topic, partition, 100);
+    }
+    for auto_commit in ["true", "false"] {
+        let seen = Seen::default();
+        let group = format!("kept-{auto_commit}");
+        let rk = consumer(&broker, &seen, &[("group.id", &group), ("enable.auto.commit", auto_commit)]);
+        let mut values = Vec::new();
+        let all = [(c"orders", 0), (c"orders", 1), (c"more", 0)];
+        for count in 1..=all.len() {
+            unsafe {
+                let partitions = list(&all[..count]);
+                assert_eq!(rd_kafka_assign(rk, partitions), OK);
+                rd_kafka_topic_partition_list_destroy(partitions);
+            }
+            values.extend(read(rk, 40));
+        }
+        values.extend(read(rk, 300 - 120));
+        let mut expected: Vec<String> = (0..300).map(|value| (value % 100).to_string()).collect();
+        expected.sort();
+        values.sort();
+        assert_eq!(values, expected, "enable.auto.commit={auto_commit}");
+        unsafe {
+            let end = rd_kafka_consumer_poll(rk, 300);
+            assert!(end.is_null(), "{:?}", common::text_of(end));
+            rd_kafka_destroy(rk);
+        }
+    }
+}
+
+fn next_error(rk: *mut rd_kafka_t, wait: Duration) -> Option<(rd_kafka_resp_err_t, String, String)> {
+    let deadline = Instant::now() + wait;
+    while Instant::now() < deadline {
+        unsafe {
+            let message = rd_kafka_consumer_poll(rk, 100);
+            if message.is_null() {
+                continue;
+            }
+            let text = |text: *const c_char| {
+                if text.is_null() { String::new() } else { CStr::from_ptr(text).to_str().unwrap().to_owned() }
+            };
+            let found = (
+                (*message).err,
+                text(rd_kafka_topic_name((*message).rkt)),
+                text(rd_kafka_message_errstr(message)),
+            );
+            rd_kafka_message_destroy(message);
+            if found.0 != OK {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
+/// librdkafka's tests 0022 and 0109, and `kcat -G`, waited for ever.
+#[test]
+fn a_subscribed_topic_that_does_not_exist_is_reported_once() {
+    let broker = broker();
+    let seen = Seen::default();
+    let rk = consumer(&broker, &seen, &[]);
+    subscribe(rk, c"missing");
+    let (code, topic, text) = next_error(rk, PATIENCE).unwrap();
+    assert_eq!((code, topic.as_str()), (RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, "missing"));
+    assert!(text.starts_with("Subscribed topic not available: missing: "), "{text}");
+    assert_eq!(next_error(rk, Duration::from_millis(1500)), None);
+    fill(&broker, c"missing", 0, 1);
+    assert_eq!(read(rk, 1), ["0"], "it is read once it exists");
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+unsafe extern "C" fn on_rebalance(
+    rk: *mut rd_kafka_t,
+    err: rd_kafka_resp_err_t,
+    partitions: *mut rd_kafka_topic_partition_list_t,
+    opaque: *mut c_void,
+) {
+    let seen = unsafe { &*opaque.cast::<Seen>() };
+    unsafe {
+        let protocol = CStr::from_ptr(rd_kafka_rebalance_protocol(rk)).to_str().unwrap();
+        seen.protocols.lock().unwrap().push(format!("{err} {protocol}"));
+        let assigns = err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        rd_kafka_assign(rk, if assigns { partitions } else { null_mut() });
+    }
+}
+
+/// librdkafka's tests 0018, 0033 and 0056.
+#[test]
+fn the_rebalance_protocol_is_known_in_the_last_revocation() {
+    let broker = broker();
+    fill(&broker, c"orders", 0, 1);
+    for ends in ["unsubscribe", "close", "destroy"] {
+        let seen = Seen::default();
+        let servers = broker.bootstrap_servers();
+        let properties =
+            [("bootstrap.servers", servers.as_str()), ("group.id", ends), ("auto.offset.reset", "earliest")];
+        let conf = conf(&properties);
+        unsafe {
+            rd_kafka_conf_set_opaque(conf, seen.opaque());
+            rd_kafka_conf_set_rebalance_cb(conf, Some(on_rebalance));
+            let rk = new(RD_KAFKA_CONSUMER, conf);
+            subscribe(rk, c"orders");
+            read(rk, 1);
+            match ends {
+                "unsubscribe" => assert_eq!(rd_kafka_unsubscribe(rk), OK),
+                "close" => assert_eq!(rd_kafka_consumer_close(rk), OK),
+                _ => {}
+            }
+            if ends != "destroy" {
+                assert_eq!(CStr::from_ptr(rd_kafka_rebalance_protocol(rk)), c"NONE");
+            }
+            rd_kafka_destroy(rk);
+        }
+        let assign = format!("{RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS} EAGER");
+        let revoke = format!("{RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS} EAGER");
+        assert_eq!(*seen.protocols.lock().unwrap(), [assign, revoke], "{ends}");
+    }
+}
+
+unsafe extern "C" fn on_report(rk: *mut rd_kafka_t, _: *const rd_kafka_message_t, opaque: *mut c_void) {
+    unsafe { &*opaque.cast::<Seen>() }.reports.fetch_add(1, Ordering::Relaxed);
+    unsafe { rd_kafka_yield(rk) };
+}
+
+/// librdkafka's test 0065.
+#[test]
+fn a_callback_that_yields_ends_its_poll() {
+    let broker = broker();
+    let seen = Seen::default();
+    let servers = broker.bootstrap_servers();
+    let conf = conf(&[("bootstrap.servers", servers.as_str()), ("linger.ms", "1000")]);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, seen.opaque());
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        for value in 0..100 {
+            produce(rk, c"orders", 0, &value.to_string(), null_mut());
+        }
+        let mut polls = 0;
+        let deadline = Instant::now() + PATIENCE;
+        while seen.reports.load(Ordering::Relaxed) < 100 {
+            assert!(Instant::now() < deadline, "{polls} polls");
+            let before = seen.reports.load(Ordering::Relaxed);
+            let served = rd_kafka_poll(rk, 1000);
+            let called = seen.reports.load(Ordering::Relaxed) - before;
+            assert!(called <= 1 && served >= called as i32, "{called} reports in one poll, {served} counted");
+            polls += called;
+        }
+        assert_eq!((polls, rd_kafka_outq_len(rk)), (100, 0));
+        rd_kafka_destroy(rk);
+    }
+}
+
+/// librdkafka's tests 0034 and 0113, and those of confluent-kafka-python.
+#[test]
+fn assignments_without_a_subscription_keep_what_was_passed() {
+    let broker = broker();
+    fill(&broker, c"orders", 0, 20);
+    let seen = Seen::default();
+    let rk = consumer(&broker, &seen, &[]);
+    unsafe {
+        let first = list(&[(c"orders", 0)]);
+        (*(*first).elems).offset = RD_KAFKA_OFFSET_TAIL_BASE - 5;
+        assert_eq!(rd_kafka_assign(rk, first), OK);
+        let mut assigned = null_mut();
+        assert_eq!(rd_kafka_assignment(rk, &raw mut assigned), OK);
+        assert_eq!((*(*assigned).elems).offset, RD_KAFKA_OFFSET_TAIL_BASE - 5);
+        rd_kafka_topic_partition_list_destroy(assigned);
+        assert_eq!(read(rk, 5), ["15", "16", "17", "18", "19"]);
+
+        let code = |error: *mut rd_kafka_error_t| {
+            let code = rd_kafka_error_code(error);
+            rd_kafka_error_destroy(error);
+            code
+        };
+        let second = list(&[(c"orders", 1)]);
+        assert_eq!(code(rd_kafka_incremental_unassign(rk, second)), RD_KAFKA_RESP_ERR__INVALID_ARG);
+        assert_eq!(code(rd_kafka_incremental_assign(rk, second)), OK);
+        assert_eq!(code(rd_kafka_incremental_assign(rk, second)), RD_KAFKA_RESP_ERR__CONFLICT);
+        assert_eq!(code(rd_kafka_incremental_unassign(rk, first)), OK);
+        assert_eq!(rd_kafka_assignment(rk, &raw mut assigned), OK);
+        assert_eq!(((*assigned).cnt, (*(*assigned).elems).partition), (1, 1));
+        for partitions in [assigned, first, second] {
+            rd_kafka_topic_partition_list_destroy(partitions);
+        }
+        rd_kafka_destroy(rk);
+    }
+}

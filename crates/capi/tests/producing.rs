@@ -1,0 +1,257 @@
+//! Records that are produced through the C interface: their sizes, their topics and their timeouts.
+
+#![allow(unsafe_code, reason = "C's functions")]
+#![allow(clippy::disallowed_methods, reason = "a test is a shell: it may use threads and time")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "a test calls as C does")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::unwrap_used,
+    reason = "C's names, and a test that stops where it must"
+)]
+
+mod common;
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, conf, list, new, produce, until};
+use ottla_broker::{ApiKey, Broker, ErrorCode, Fault};
+use rdkafka::client::handle::*;
+use rdkafka::client::metadata::*;
+use rdkafka::client::topic_handle::*;
+use rdkafka::conf::*;
+use rdkafka::consume::offsets::*;
+use rdkafka::errors::error_object::*;
+use rdkafka::ffi::*;
+use rdkafka::messages::message::*;
+use rdkafka::messages::partition_list::*;
+use rdkafka::produce::flush::*;
+use rdkafka::produce::producer::*;
+use rdkafka::produce::transactions::*;
+use rdkafka::queue::poll::*;
+
+/// The errors of delivery reports; it is the opaque of the client.
+type Reports = Mutex<Vec<(rd_kafka_resp_err_t, rd_kafka_msg_status_t)>>;
+
+unsafe extern "C" fn on_report(_: *mut rd_kafka_t, message: *const rd_kafka_message_t, opaque: *mut c_void) {
+    let reports = unsafe { &*opaque.cast::<Reports>() };
+    let report = unsafe { ((*message).err, rd_kafka_message_status(message)) };
+    reports.lock().unwrap().push(report);
+}
+
+fn producer(reports: &Reports, properties: &[(&str, &str)]) -> *mut rd_kafka_t {
+    let conf = conf(properties);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, std::ptr::from_ref(reports).cast_mut().cast());
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(on_report));
+    }
+    new(RD_KAFKA_PRODUCER, conf)
+}
+
+/// librdkafka's test 0003.
+#[test]
+fn message_max_bytes_counts_the_frame_of_a_record_and_not_that_of_its_batch() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let reports = Reports::default();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("message.max.bytes", "100000")];
+    let rk = producer(&reports, &properties);
+    let bytes = vec![b'x'; 101_000];
+    let too_large = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+    let mut taken = 0;
+    for (key, value, expected) in [
+        (None, Some(5000), RD_KAFKA_RESP_ERR_NO_ERROR),
+        (Some(0), Some(99_900), RD_KAFKA_RESP_ERR_NO_ERROR),
+        (None, Some(99_964), RD_KAFKA_RESP_ERR_NO_ERROR),
+        (None, Some(99_965), too_large),
+        (Some(0), Some(100_000), too_large),
+        (Some(100_000), Some(0), too_large),
+        (Some(1000), Some(100_000), too_large),
+        (Some(0), Some(101_000), too_large),
+        (Some(99_000), None, RD_KAFKA_RESP_ERR_NO_ERROR),
+    ] {
+        let part =
+            |len: Option<usize>| (len.map_or(null(), |_| bytes.as_ptr().cast::<c_void>()), len.unwrap_or(0));
+        let ((key, key_len), (value, len)) = (part(key), part(value));
+        unsafe {
+            let rkt = rd_kafka_topic_new(rk, c"orders".as_ptr(), null_mut());
+            let done = rd_kafka_produce(
+                rkt,
+                0,
+                RD_KAFKA_MSG_F_COPY,
+                value.cast_mut(),
+                len,
+                key,
+                key_len,
+                null_mut(),
+            );
+            let code = if done == 0 { RD_KAFKA_RESP_ERR_NO_ERROR } else { rd_kafka_last_error() };
+            assert_eq!(code, expected, "key {key_len}, value {len}");
+            taken += usize::from(done == 0);
+            rd_kafka_topic_destroy(rkt);
+        }
+    }
+    unsafe {
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    let reports = reports.into_inner().unwrap();
+    assert_eq!(reports, vec![(RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_PERSISTED); taken]);
+}
+
+/// librdkafka's test 0054 hung.
+#[test]
+fn a_topic_that_was_asked_for_before_it_exists_is_created_by_a_record() {
+    let broker = Broker::builder().memory().spawn().unwrap();
+    let reports = Reports::default();
+    let rk = producer(&reports, &[("bootstrap.servers", broker.bootstrap_servers().as_str())]);
+    unsafe {
+        let (mut low, mut high) = (0, 0);
+        let watermarks =
+            rd_kafka_query_watermark_offsets(rk, c"new".as_ptr(), 0, &raw mut low, &raw mut high, 5000);
+        assert_ne!(watermarks, RD_KAFKA_RESP_ERR_NO_ERROR);
+        let times = list(&[(c"new", 97)]);
+        assert_ne!(rd_kafka_offsets_for_times(rk, times, 5000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_topic_partition_list_destroy(times);
+        produce(rk, c"new", -1, "first", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 20_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(reports.into_inner().unwrap(), [(RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_PERSISTED)]);
+}
+
+/// Tests and programs create a topic by its handle, and wait until its metadata is complete.
+#[test]
+fn a_topic_s_handle_and_a_request_for_its_metadata_create_it() {
+    let broker = Broker::builder().memory().spawn().unwrap();
+    let rk = new(RD_KAFKA_PRODUCER, conf(&[("bootstrap.servers", broker.bootstrap_servers().as_str())]));
+    let other = new(RD_KAFKA_CONSUMER, conf(&[("bootstrap.servers", broker.bootstrap_servers().as_str())]));
+    let partitions = |rk, only: *mut rd_kafka_topic_t, name: &str| {
+        let mut metadata: *const rd_kafka_metadata_t = null();
+        unsafe {
+            let all = i32::from(only.is_null());
+            let code = rd_kafka_metadata(rk, all, only, &raw mut metadata, 5000);
+            assert_eq!(code, RD_KAFKA_RESP_ERR_NO_ERROR);
+            let topics = (0..(*metadata).topic_cnt as usize).map(|at| &*(*metadata).topics.add(at));
+            let found = topics.filter(|topic| std::ffi::CStr::from_ptr(topic.topic).to_str() == Ok(name));
+            let count = found.map(|topic| topic.partition_cnt).sum::<i32>();
+            rd_kafka_metadata_destroy(metadata);
+            count
+        }
+    };
+    unsafe {
+        let by_handle = rd_kafka_topic_new(rk, c"by-handle".as_ptr(), null_mut());
+        until("the topic of the handle exists", || partitions(other, null_mut(), "by-handle") > 0);
+        let named = rd_kafka_topic_new(other, c"by-request".as_ptr(), null_mut());
+        assert_eq!(partitions(other, named, "by-request"), 0, "a consumer creates no topic");
+        assert_eq!(partitions(rk, null_mut(), "by-request"), 0);
+        let creating = rd_kafka_topic_new(rk, c"by-request".as_ptr(), null_mut());
+        until("the requested topic exists", || partitions(rk, creating, "by-request") > 0);
+        for rkt in [by_handle, named, creating] {
+            rd_kafka_topic_destroy(rkt);
+        }
+        rd_kafka_destroy(rk);
+        rd_kafka_destroy(other);
+    }
+}
+
+#[test]
+fn message_timeout_ends_records_in_flight_and_a_late_answer_is_no_success() {
+    let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+    let reports = Reports::default();
+    let servers = broker.bootstrap_servers();
+    let properties = [("bootstrap.servers", servers.as_str()), ("message.timeout.ms", "1000")];
+    let rk = producer(&reports, &properties);
+    produce(rk, c"orders", 0, "before", null_mut());
+    assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+    broker.cluster().intercept(ApiKey::Produce, None, 1, Fault::Delay(Duration::from_secs(4)));
+    let begun = Instant::now();
+    produce(rk, c"orders", 0, "late", null_mut());
+    while reports.lock().unwrap().len() < 2 {
+        assert!(begun.elapsed() < PATIENCE, "no report");
+        unsafe { rd_kafka_poll(rk, 100) };
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "after {:?}", begun.elapsed());
+    let expected = (RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED);
+    assert_eq!(reports.lock().unwrap()[1], expected);
+    // The answer arrives, and nothing more is reported.
+    while begun.elapsed() < Duration::from_secs(5) {
+        unsafe { rd_kafka_poll(rk, 100) };
+    }
+    assert_eq!(reports.lock().unwrap().len(), 2);
+    unsafe { rd_kafka_destroy(rk) };
+}
+
+#[test]
+fn refusals_for_the_leader_are_no_retries() {
+    for code in
+        [ErrorCode::LeaderNotAvailable, ErrorCode::NotLeaderOrFollower, ErrorCode::UnknownTopicOrPartition]
+    {
+        let broker = Broker::builder().memory().topic("orders", 1).spawn().unwrap();
+        let reports = Reports::default();
+        let rk = producer(
+            &reports,
+            &[("bootstrap.servers", broker.bootstrap_servers().as_str()), ("retries", "2")],
+        );
+        broker.cluster().intercept(ApiKey::Produce, None, 6, Fault::Fail(code));
+        produce(rk, c"orders", 0, "x", null_mut());
+        assert_eq!(unsafe { rd_kafka_flush(rk, 60_000) }, RD_KAFKA_RESP_ERR_NO_ERROR);
+        unsafe { rd_kafka_destroy(rk) };
+        let expected = (RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_MSG_STATUS_PERSISTED);
+        assert_eq!(reports.into_inner().unwrap(), [expected], "{code:?}");
+    }
+}
+
+unsafe extern "C" fn note_broker(
+    _: *mut rd_kafka_t,
+    message: *const rd_kafka_message_t,
+    opaque: *mut c_void,
+) {
+    let brokers = unsafe { &*opaque.cast::<Mutex<Vec<i32>>>() };
+    brokers.lock().unwrap().push(unsafe { rd_kafka_message_broker_id(message) });
+}
+
+/// librdkafka's test 0039.
+#[test]
+fn a_report_names_the_broker_that_got_the_record() {
+    let broker = Broker::builder().memory().nodes(2).topic("orders", 1).spawn().unwrap();
+    assert!(broker.cluster().set_leader("orders", 0, 2));
+    let brokers: Mutex<Vec<i32>> = Mutex::default();
+    let conf = conf(&[("bootstrap.servers", broker.bootstrap_servers().as_str())]);
+    unsafe {
+        rd_kafka_conf_set_opaque(conf, (&raw const brokers).cast_mut().cast());
+        rd_kafka_conf_set_dr_msg_cb(conf, Some(note_broker));
+        let rk = new(RD_KAFKA_PRODUCER, conf);
+        produce(rk, c"orders", 0, "sent", null_mut());
+        assert_eq!(rd_kafka_flush(rk, 60_000), RD_KAFKA_RESP_ERR_NO_ERROR);
+        rd_kafka_destroy(rk);
+    }
+    assert_eq!(*brokers.lock().unwrap(), [2]);
+}
+
+/// librdkafka's test 0103.
+#[test]
+fn a_transactional_call_that_timed_out_has_to_be_repeated_before_another() {
+    // A port that was free a moment ago, without a listener.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let servers = format!("127.0.0.1:{port}");
+    let rk = new(
+        RD_KAFKA_PRODUCER,
+        conf(&[("bootstrap.servers", servers.as_str()), ("transactional.id", "payments")]),
+    );
+    let outcome = |error: *mut rd_kafka_error_t| unsafe {
+        let outcome = (rd_kafka_error_code(error), rd_kafka_error_is_retriable(error) != 0);
+        rd_kafka_error_destroy(error);
+        outcome
+    };
+    unsafe {
+        let before = outcome(rd_kafka_begin_transaction(rk));
+        assert_eq!(before, (RD_KAFKA_RESP_ERR__STATE, false), "no call has timed out yet");
+        assert_eq!(outcome(rd_kafka_init_transactions(rk, 1)), (RD_KAFKA_RESP_ERR__TIMED_OUT, true));
+        assert_eq!(outcome(rd_kafka_begin_transaction(rk)), (RD_KAFKA_RESP_ERR__CONFLICT, true));
+        assert_eq!(outcome(rd_kafka_init_transactions(rk, 1)), (RD_KAFKA_RESP_ERR__TIMED_OUT, true));
+        rd_kafka_destroy(rk);
+    }
+}
