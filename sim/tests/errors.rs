@@ -20,9 +20,7 @@ fn whatever_the_error_a_client_sends_one_request_per_back_off() {
         let report = run_with_error(api, fault, 7);
         runs += 1;
         // A final error ends a batch. The next request is not a retry but the next batch.
-        // A corrupt batch is final for the producer too: the same bytes would be corrupt again.
-        let is_final = matches!(fault, Fault::Fail(code) if api == ApiKey::Produce
-            && (!code.is_retriable() || code == ErrorCode::CorruptMessage));
+        let is_final = matches!(fault, Fault::Fail(code) if api == ApiKey::Produce && !code.is_retriable());
         let in_window = if is_final { 0 } else { report.busiest.requests };
         let is_busy = in_window > REQUESTS_PER_WINDOW_MAX || report.requests > requests_max();
         if is_busy || report.frozen.is_some() {
